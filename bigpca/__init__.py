@@ -1,0 +1,60 @@
+"""PCA of data that does not fit in memory: planned before it runs, bounded while it runs, resumable, exact.
+
+Names are imported when they are first used, so that the command line answers at once and workers load what they need.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bigpca.data.ingest import ingest as ingest
+    from bigpca.data.sources import open as open
+    from bigpca.data.verify import verify as verify
+    from bigpca.errors import CheckpointError as CheckpointError
+    from bigpca.errors import CorruptedChunkError as CorruptedChunkError
+    from bigpca.errors import MemoryBudgetError as MemoryBudgetError
+    from bigpca.errors import MissingChunksError as MissingChunksError
+    from bigpca.errors import ModelFormatError as ModelFormatError
+    from bigpca.errors import NonFiniteError as NonFiniteError
+    from bigpca.errors import OutputExistsError as OutputExistsError
+    from bigpca.errors import OutputLockedError as OutputLockedError
+    from bigpca.estimators.combining import merge as merge
+    from bigpca.estimators.combining import select_solver as select_solver
+    from bigpca.estimators.loading import load as load
+    from bigpca.estimators.pca import PCA as PCA
+    from bigpca.solvers.components import RelativeThreshold as RelativeThreshold
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ingest": "bigpca.data.ingest",
+    "open": "bigpca.data.sources",
+    "verify": "bigpca.data.verify",
+    "CheckpointError": "bigpca.errors",
+    "CorruptedChunkError": "bigpca.errors",
+    "MemoryBudgetError": "bigpca.errors",
+    "MissingChunksError": "bigpca.errors",
+    "ModelFormatError": "bigpca.errors",
+    "NonFiniteError": "bigpca.errors",
+    "OutputExistsError": "bigpca.errors",
+    "OutputLockedError": "bigpca.errors",
+    "load": "bigpca.estimators.loading",
+    "PCA": "bigpca.estimators.pca",
+    "merge": "bigpca.estimators.combining",
+    "select_solver": "bigpca.estimators.combining",
+    "RelativeThreshold": "bigpca.solvers.components",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bigpca' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

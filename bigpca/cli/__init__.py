@@ -1,0 +1,68 @@
+"""The command line: ``bigpca plan | fit | transform | info | ingest | verify | demo | doctor``.
+
+Commands import what they need when they run, so that ``bigpca --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from bigpca.cli.demonstration import demo
+from bigpca.cli.diagnosis import doctor
+from bigpca.cli.exits import MEANINGS, ExitCode
+from bigpca.cli.fitting import fit, plan
+from bigpca.cli.runtime import stop_like_interrupt
+from bigpca.cli.scoring import transform
+from bigpca.cli.stores import info, ingest, verify
+
+__all__ = ["app", "main"]
+
+_EXIT_CODES = "Exit codes:\n\n" + "\n\n".join(f"{int(code)}  {meaning}" for code, meaning in MEANINGS.items())
+
+app = typer.Typer(
+    name="bigpca",
+    help="PCA of data that does not fit in memory: planned, bounded, resumable.",
+    epilog=_EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (plan, fit, transform, info, ingest, verify, demo, doctor):
+    app.command()(command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"bigpca {version('bigpca')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    stop_like_interrupt()
+    try:
+        app()
+    except SystemExit as end:
+        if end.code == ExitCode.INTERRUPTED:
+            # A pool thread that the interrupt caught between its start and its registration is never told to end, and
+            # the interpreter would wait for it. All is closed and said by now.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(int(ExitCode.INTERRUPTED))
+        raise

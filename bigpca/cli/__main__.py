@@ -1,0 +1,6 @@
+"""``python -m bigpca.cli``: the command line, where the ``bigpca`` script is not on the path."""
+
+from bigpca.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""What a command says: people's text and JSON on the right stream, errors as one paragraph with an exit code."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+import shlex
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import typer
+
+from bigpca.cli.exits import ExitCode, describe, exit_code_for
+
+RESUMABLE = (ExitCode.INTERRUPTED, ExitCode.SPACE, ExitCode.CLUSTER, ExitCode.UNEXPECTED)
+
+
+class Output:
+    """The streams of one command: with ``--json`` stdout carries exactly one JSON object and text goes to stderr."""
+
+    def __init__(self, as_json: bool, debug: bool) -> None:
+        self.as_json, self.debug = as_json, debug
+        self.resume = ""
+
+    def say(self, text: str = "") -> None:
+        """Print text for people."""
+        typer.echo(text, err=self.as_json)
+
+    def finish(self, record: Mapping[str, Any]) -> None:
+        """Print the command's one JSON object, if JSON was asked for."""
+        if self.as_json:
+            typer.echo(json.dumps(plain(record), allow_nan=False))
+
+    def fail(self, error: BaseException) -> ExitCode:
+        """Report an error on stderr (and as the JSON object) and return the exit code."""
+        code = exit_code_for(error)
+        text = "interrupted." if code is ExitCode.INTERRUPTED else describe(error)
+        typer.echo(f"bigpca: {text}", err=True)
+        if self.resume and code in RESUMABLE:
+            typer.echo(self.resume, err=True)
+        self.finish({"error": {"type": type(error).__name__, "message": text, "exit_code": int(code)}})
+        return code
+
+
+@contextmanager
+def reporting(as_json: bool, debug: bool) -> Iterator[Output]:
+    """Run a command's body: every error becomes one paragraph and an exit code, a traceback only with ``--debug``."""
+    output = Output(as_json, debug)
+    with warnings.catch_warnings(), _log_on_stderr():
+        warnings.showwarning = _show_warning
+        try:
+            yield output
+        except (typer.Exit, typer.BadParameter, typer.Abort):
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            code = output.fail(error)
+            if debug:
+                raise
+            raise typer.Exit(int(code)) from None
+
+
+@contextmanager
+def _log_on_stderr() -> Iterator[None]:
+    """Send bigpca's log to stderr for one command: warnings always, progress lines where no bar can be drawn."""
+    log = logging.getLogger("bigpca")
+    before = log.level, log.propagate
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("bigpca: %(message)s"))
+    log.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)
+    log.propagate = False
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]
+
+
+def command_line() -> str:
+    """The command as typed, quoted so that it can be pasted into a shell."""
+    return shlex.join(["bigpca", *sys.argv[1:]])
+
+
+def plain(value: Any) -> Any:
+    """Turn records, paths and NumPy values into what JSON can hold; NaN and infinity become null.
+
+    >>> plain({"path": Path("a"), "values": (1, float("nan"))})
+    {'path': 'a', 'values': [1, None]}
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return str(value) if isinstance(value, Path) else repr(value)
+
+
+def table(rows: Mapping[str, object]) -> str:
+    """Align names and values in two columns.
+
+    >>> print(table({"rows": 10, "width": "3"}))
+    rows   10
+    width  3
+    """
+    width = max((len(name) for name in rows), default=0)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows.items())
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    if not issubclass(category, DeprecationWarning | PendingDeprecationWarning):
+        typer.echo(f"bigpca: warning: {message}", err=True)

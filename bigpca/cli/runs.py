@@ -1,0 +1,120 @@
+"""What plan, fit and transform share: existing outputs are refused first, progress is shown, passes are counted."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bigpca.errors import MemoryBudgetError, OutputExistsError, format_bytes
+from bigpca.passes.progress import Event, LogProgress, PassEvent, Progress, TerminalProgress
+
+
+@dataclass
+class PassCounter:
+    """Counts the reads of the data that really happened, from the run's own events."""
+
+    passes: int = 0
+    groups_resumed: int = 0
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, PassEvent):
+            self.passes += 1
+            self.groups_resumed += event.groups_resumed
+
+
+def shown(counter: PassCounter, bar: TerminalProgress) -> list[Progress]:
+    """The consumers of a command: a bar on a terminal, log lines on stderr elsewhere, and the counter."""
+    return [counter, bar] if bar.shown else [counter, LogProgress(interval=30)]
+
+
+def refuse_existing(path: Path | None, what: str, overwrite: bool, instead: str = "") -> None:
+    """Raise before anything is read if an output is there already.
+
+    Raises
+    ------
+    OutputExistsError
+        If ``path`` exists and ``overwrite`` was not asked for, or is no Zarr store.
+    """
+    if path is None or not os.path.lexists(path):
+        return
+    if overwrite:
+        from bigpca.storage.stores import refuse_existing as refuse_all_but_stores
+
+        refuse_all_but_stores(Path(os.path.realpath(path)), True)
+    else:
+        raise OutputExistsError(
+            f"the {what} {path} exists already, but a new path was expected. "
+            f"Choose another path, or replace it with --overwrite.{instead}"
+        )
+
+
+def refuse_shared_paths(source: str, **paths: Path | None) -> None:
+    """Raise before anything is read if writing one path of a command would destroy its source or another of its paths.
+
+    Parameters
+    ----------
+    source : str
+        What the command reads.
+    paths : path or None
+        What it writes, by name.
+
+    Raises
+    ------
+    OutputExistsError
+        If an output is the source or a folder around it, or if two outputs are one or lie in each other.
+    """
+    taken = {"source": Path(os.path.realpath(source))}
+    for name, path in paths.items():
+        if path is None:
+            continue
+        here = Path(os.path.realpath(path))
+        for other, there in taken.items():
+            inside = there == here or here in there.parents or (other != "source" and there in here.parents)
+            if inside:
+                raise OutputExistsError(
+                    f"the {name} {path} and the {other} {there} are one path or lie in each other, but writing one would "
+                    f"destroy the other. Choose another path for the {name}; --overwrite does not help."
+                )
+        taken[name] = here
+
+
+def refuse_unwritable(path: Path | None, what: str, size: int) -> None:
+    """Raise before anything is read if an output could not be written after all the work.
+
+    Parameters
+    ----------
+    size : int
+        Bytes that it needs.
+
+    Raises
+    ------
+    PermissionError
+        If its folder cannot be written, or is no folder.
+    MemoryBudgetError
+        If its disk has less free.
+    """
+    if path is None:
+        return
+    from bigpca.storage import free_bytes
+
+    place = Path(os.path.realpath(path)).parent
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        reason = "may not be written" if place.is_dir() else "is no folder"
+        raise PermissionError(f"the {what} {path} cannot be made: {place} {reason}. Choose another path.")
+    free = free_bytes(place)
+    if size > free:
+        raise MemoryBudgetError(
+            f"the {what} {path} needs {format_bytes(size)} of disk, but {format_bytes(free)} are free on {place}. "
+            f"Free space, or write to another disk."
+        )
+
+
+def open_source(source: str, member: str | None, missing_chunks: str) -> Any:
+    """Open the source of a command as a row-chunked Dask array; no data is read."""
+    import bigpca
+
+    return bigpca.open(source, member=member, missing_chunks=str(missing_chunks))

@@ -1,0 +1,127 @@
+"""``bigpca info``, ``bigpca ingest`` and ``bigpca verify``."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bigpca.cli import options as o
+from bigpca.cli.exits import ExitCode
+from bigpca.cli.output import command_line, plain, reporting, table
+from bigpca.cli.runs import PassCounter, open_source, refuse_existing, shown
+from bigpca.cli.runtime import ClusterOptions, running
+from bigpca.errors import format_bytes
+from bigpca.passes.events import format_seconds
+from bigpca.passes.progress import TerminalProgress
+
+
+def info(
+    path: Annotated[str, typer.Argument(help="A saved model, or any source that fit can read.")],
+    member: o.Member = None,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> None:
+    """Show what a model or a data store holds, without reading the data."""
+    with reporting(as_json, debug) as output:
+        record = _describe_model(path) if _is_model(Path(path)) else _describe_source(path, member)
+        output.say(table({name.replace("_", " "): _readable(name, value) for name, value in record.items()}))
+        output.finish({"command": "info", "path": path, **record})
+
+
+def ingest(
+    source: o.Source,
+    out: Annotated[Path, typer.Argument(help="The Zarr store to write.")],
+    overwrite: o.Overwrite = False,
+    dtype: Annotated[str | None, typer.Option(help="Convert to this dtype, e.g. float32.")] = None,
+    chunk_rows: Annotated[int | None, typer.Option(min=1, help="Rows per chunk (default: about 64 MiB).")] = None,
+    member: o.Member = None,
+    missing_chunks: o.Missing = o.MissingChunks.RAISE,
+    workers: o.Workers = None,
+    threads: o.Threads = None,
+    memory: o.Memory = None,
+    scheduler: o.Scheduler = None,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> None:
+    """Copy a dump into one checksummed Zarr store, visible only when complete. Run again after a stop, it goes on."""
+    with reporting(as_json, debug) as output:
+        refuse_existing(out, "store", overwrite)
+        import bigpca
+
+        with running(ClusterOptions(workers, threads, memory, scheduler)):
+            data = open_source(source, member, missing_chunks)
+            output.resume = f"Finished chunks are kept. To go on:\n  {command_line()}"
+            start = time.monotonic()
+            with TerminalProgress() as bar:
+                progress = shown(PassCounter(), bar)
+                bigpca.ingest(
+                    data, str(out), overwrite=overwrite, dtype=dtype, chunk_rows=chunk_rows, progress=progress
+                )
+        seconds = time.monotonic() - start
+        record = _describe_source(str(out), None)
+        output.say(f"{out}: {record['rows']:,} rows x {record['columns']:,}, {format_seconds(seconds)}")
+        output.finish({"command": "ingest", "source": source, "out": out, "seconds": seconds, **record})
+
+
+def verify(
+    path: Annotated[str, typer.Argument(help="The Zarr store to check.")],
+    member: o.Member = None,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> None:
+    """Read every chunk of a Zarr store and name those that are missing, truncated or corrupted (then exit code 3)."""
+    with reporting(as_json, debug) as output:
+        import bigpca
+
+        report = bigpca.verify(path, member=member)
+        output.say(str(report))
+        output.finish({"command": "verify", "ok": report.ok, **plain(report)})
+        if not report.ok:
+            raise typer.Exit(int(ExitCode.INPUT))
+
+
+def _is_model(path: Path) -> bool:
+    """Whether a directory says that it is a bigpca model: its own loader then checks all the rest."""
+    try:
+        attributes = json.loads((path / "zarr.json").read_bytes()).get("attributes", {})
+        return str(attributes["bigpca"]["kind"]) != "array"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _describe_model(path: str) -> dict[str, Any]:
+    import bigpca
+
+    model = bigpca.load(path)
+    record: dict[str, Any] = {"model": repr(model)}
+    names = ("n_components_", "n_features_in_", "n_samples_", "solver_", "noise_variance_")
+    record |= {name.rstrip("_"): getattr(model, name) for name in names if hasattr(model, name)}
+    record["variance_captured"] = float(model.explained_variance_ratio_.sum())
+    record["explained_variance"] = model.explained_variance_[:10].tolist()
+    return plain(record)  # type: ignore[no-any-return]
+
+
+def _describe_source(path: str, member: str | None) -> dict[str, Any]:
+    data = open_source(path, member, "raise")
+    rows, columns = data.shape
+    return {
+        "rows": rows,
+        "columns": columns,
+        "dtype": str(data.dtype),
+        "bytes": rows * columns * data.dtype.itemsize,
+        "blocks": data.numblocks[0],
+    }
+
+
+def _readable(name: str, value: Any) -> str:
+    if name == "bytes":
+        return format_bytes(value)
+    if name == "variance_captured":
+        return f"{100 * value:.2f} %"
+    if isinstance(value, list):
+        return " ".join(f"{item:.4g}" for item in value)
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,135 @@
+"""What every source is checked for before a row is read: dtype, shape, chunk sizes, names in natural order."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+NATIVE_BYTES = 16 * 2**20  # row chunk of formats that can be read at any row
+
+_REMEDIES = {
+    "c": "Take the real and imaginary parts as columns.",
+    "O": "Convert the values to float32 and store them as numbers.",
+    "S": "Encode the strings as numbers first.",
+    "U": "Encode the strings as numbers first.",
+    "T": "Encode the strings as numbers first.",
+    "M": "Convert to a number of seconds or days first.",
+    "m": "Convert to a number of seconds or days first.",
+    "V": "Choose one field, or store the fields as columns of one array.",
+}
+
+
+def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Refuse what PCA cannot use; return the dtype in native byte order.
+
+    Parameters
+    ----------
+    dtype : dtype-like
+        float16, float32, float64, bool and all integers pass.
+
+    Raises
+    ------
+    TypeError
+        For complex, long double, object, string, date and structured dtypes; says what to do instead.
+
+    Examples
+    --------
+    >>> check_dtype(">f4")
+    dtype('float32')
+    >>> check_dtype("c8")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    TypeError: dtype complex64 cannot be used: PCA needs real numbers (float16/32/64, ...
+    """
+    found = np.dtype(dtype)
+    if found.kind in "iub" or (found.kind == "f" and found.itemsize <= 8):
+        return found.newbyteorder("=")
+    remedy = "Convert to float64." if found.kind == "f" else _REMEDIES.get(found.kind, "Convert to float32.")
+    raise TypeError(
+        f"dtype {found} cannot be used: PCA needs real numbers (float16/32/64, integers or bool). {remedy} "
+        "Nothing was read."
+    )
+
+
+def check_shape(shape: tuple[int, ...], label: str) -> None:
+    """Require at least two dimensions: rows, then features."""
+    if len(shape) < 2:
+        raise ValueError(
+            f"{label} has shape {shape}; rows of features, (n, d) or (n, c, h, w), were expected. "
+            "Reshape it to (n, d) first, such as x.reshape(-1, 1) for one feature."
+        )
+
+
+def row_width(shape: tuple[int, ...]) -> int:
+    """Number of columns of the (n, d) view: the product of all dimensions but the first."""
+    return math.prod(shape[1:])
+
+
+def regular_chunks(n: int, rows: int) -> tuple[int, ...]:
+    """Cut n rows into chunks of ``rows``; the last may be shorter, and no rows give one empty chunk.
+
+    Examples
+    --------
+    >>> regular_chunks(10, 4)
+    (4, 4, 2)
+    """
+    if n == 0:
+        return (0,)
+    rows = min(max(rows, 1), n)
+    whole, rest = divmod(n, rows)
+    return (rows,) * whole + ((rest,) if rest else ())
+
+
+def readable_chunks(n: int, row_bytes: int) -> tuple[int, ...]:
+    """Row chunks of about 16 MiB, for formats that can be read at any row."""
+    return regular_chunks(n, NATIVE_BYTES // max(row_bytes, 1))
+
+
+def coalesce(chunks: Iterable[int], row_bytes: int, limit: int) -> tuple[int, ...]:
+    """Join neighbouring chunks up to ``limit`` bytes; whole chunks only, so one over the limit stays alone.
+
+    Examples
+    --------
+    >>> coalesce((4, 4, 4, 2), row_bytes=1, limit=8)
+    (8, 6)
+    """
+    joined: list[int] = []
+    for rows in chunks:
+        if joined and (joined[-1] + rows) * row_bytes <= limit:
+            joined[-1] += rows
+        else:
+            joined.append(rows)
+    return tuple(joined) or (0,)
+
+
+def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Sorting key that puts ``img_2`` before ``img_10``.
+
+    Examples
+    --------
+    >>> sorted(["img_10.npy", "img_2.npy"], key=natural_key)
+    ['img_2.npy', 'img_10.npy']
+    """
+    parts = re.split(r"(\d+)", name)
+    return tuple((1, int(part), part) if part.isdecimal() else (0, 0, part) for part in parts)
+
+
+def owned(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Rows that the caller may overwrite: own memory, C order, native byte order; copies only where needed."""
+    rows = np.ascontiguousarray(rows, dtype=dtype)
+    base = rows.base
+    mine = base is None or (type(base) is np.ndarray and base.base is None and base.size == rows.size)
+    return rows if mine and rows.flags.writeable else rows.copy()
+
+
+def is_decode_error(error: Exception) -> bool:
+    """Whether an exception comes from undecodable bytes, not from the file system or from a lack of memory."""
+    if isinstance(error, MemoryError):
+        return False
+    # gzip, bz2, HDF5 and Arrow report bad data as OSErrors without an errno.
+    return not isinstance(error, OSError) or isinstance(error, gzip.BadGzipFile) or error.errno is None

@@ -1,0 +1,105 @@
+"""From a path to a RowSource: the format by extension and by what is there."""
+
+from __future__ import annotations
+
+import glob
+import os
+
+from bigpca.data.checks import natural_key
+from bigpca.data.flat_files import npy_file, safetensors_file
+from bigpca.data.hdf5 import hdf5_rows
+from bigpca.data.npz import npz_member
+from bigpca.data.parquet import parquet_rows
+from bigpca.data.row_source import RowSource
+from bigpca.data.shards import npy_shards
+from bigpca.data.storages import Storage, ZarrRows
+from bigpca.data.zarr_groups import is_zarr_directory, zarr_at
+
+HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad")
+PARQUET_SUFFIXES = (".parquet", ".pq")
+
+
+def file_source(path: str, member: str | None, missing_chunks: str) -> RowSource:
+    """Describe what lies at a path, a glob pattern or a URL; reads headers only.
+
+    Raises
+    ------
+    FileNotFoundError
+        When nothing is there; says what was looked for.
+    ValueError
+        When the format is not known.
+    """
+    if "://" in path:
+        reader = zarr_at(path, member, missing_chunks)
+        return RowSource("zarr", path, reader.path_in_group, ZarrRows(reader))
+    path = os.path.abspath(os.path.expanduser(path))
+    if os.path.isdir(path):
+        return _directory(path, member, missing_chunks)
+    if os.path.isfile(path):
+        return _file(path, member)
+    if glob.has_magic(path):
+        return _glob(path, member)
+    raise FileNotFoundError(
+        f"{path} does not exist: a Zarr store, a .npy, .npz, .h5, .parquet or .safetensors file, a folder of .npy "
+        "shards or a glob pattern was expected. Check the path."
+    )
+
+
+def _directory(path: str, member: str | None, missing_chunks: str) -> RowSource:
+    if is_zarr_directory(path):
+        reader = zarr_at(path, member, missing_chunks)
+        return RowSource("zarr", path, reader.path_in_group, ZarrRows(reader))
+    names = sorted(os.listdir(path), key=natural_key)
+    if any(name.endswith(".npy") for name in names):
+        return _without_member("npy-folder", path, member, npy_shards(path))
+    parquet = [os.path.join(path, name) for name in names if name.endswith(PARQUET_SUFFIXES)]
+    if parquet:
+        rows = parquet_rows(path, member)
+        return RowSource("parquet", path, rows.column, rows)
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") if names else "nothing"
+    raise FileNotFoundError(
+        f"{path} holds {shown}: a Zarr store, .npy shards or .parquet files were expected. Check the folder."
+    )
+
+
+def _glob(pattern: str, member: str | None) -> RowSource:
+    found = glob.glob(pattern)
+    if any(name.endswith(PARQUET_SUFFIXES) for name in found):
+        rows = parquet_rows(pattern, member)
+        return RowSource("parquet", pattern, rows.column, rows)
+    others = [name for name in found if not name.endswith(".npy")]
+    if others:
+        raise ValueError(
+            f"{pattern} matches {others[0]}; a pattern may match .npy or .parquet files only. Narrow the pattern."
+        )
+    return _without_member("npy-folder", pattern, member, npy_shards(pattern))
+
+
+def _file(path: str, member: str | None) -> RowSource:
+    with open(path, "rb") as file:
+        head = file.read(8)
+    suffix = os.path.splitext(path)[1].lower()
+    if head.startswith(b"\x93NUMPY") or suffix == ".npy":
+        return _without_member("npy", path, member, npy_file(path))
+    if suffix == ".npz":
+        storage, member = npz_member(path, member)
+        return RowSource("npz", path, member, storage)
+    if head == b"\x89HDF\r\n\x1a\n" or suffix in HDF5_SUFFIXES:
+        dataset = hdf5_rows(path, member)
+        return RowSource("hdf5", path, dataset.name, dataset)
+    if head.startswith(b"PAR1") or suffix in PARQUET_SUFFIXES:
+        rows = parquet_rows(path, member)
+        return RowSource("parquet", path, rows.column, rows)
+    if suffix == ".safetensors":
+        tensor, member = safetensors_file(path, member)
+        return RowSource("safetensors", path, member, tensor)
+    raise ValueError(
+        f"{path} is of no known format: .npy, .npz, .h5, .parquet, .safetensors or a Zarr directory was expected. "
+        "For plain bytes open a np.memmap and pass that; for .pt files save the tensor with np.save first."
+    )
+
+
+def _without_member(kind: str, path: str, member: str | None, storage: Storage) -> RowSource:
+    if member is not None:
+        raise KeyError(f"{path} is one array, so it has no member {member!r}. Leave member out.")
+    return RowSource(kind, path, "", storage)

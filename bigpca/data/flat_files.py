@@ -1,0 +1,187 @@
+"""Arrays that lie as plain bytes in one file: .npy, raw memory maps, stored .npz members, safetensors."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from bigpca.data.checks import check_dtype, readable_chunks, row_width
+from bigpca.data.storages import Stamp, file_stamp
+from bigpca.errors import CorruptedChunkError
+
+MAX_HEADER_BYTES = 100 * 2**20  # safetensors' own limit
+_SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1", "I8": "i1"} | {
+    f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (2, 4, 8)
+}
+
+
+@dataclass(frozen=True)
+class FlatFile:
+    """An array at an offset of a file, in C or Fortran order.
+
+    Nothing stays mapped or open between reads: mapped pages would count as the worker's memory, and a file replaced
+    or cut in the meantime is noticed instead of crashing the process.
+
+    Attributes
+    ----------
+    path : str
+    offset : int, bytes
+    array_shape : tuple of int
+    stored : str
+        Dtype with its byte order, such as ``">f4"``.
+    order : {"C", "F"}
+    """
+
+    path: str
+    offset: int
+    array_shape: tuple[int, ...]
+    stored: str
+    order: str = "C"
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Stored dtype, in native byte order."""
+        return check_dtype(self.stored)
+
+    @property
+    def column_chunk(self) -> int:
+        """All columns."""
+        return row_width(self.array_shape)
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """Chunks of about 16 MiB."""
+        return readable_chunks(self.array_shape[0], row_width(self.array_shape) * self.dtype.itemsize)
+
+    @property
+    def _nbytes(self) -> int:
+        return math.prod(self.array_shape) * np.dtype(self.stored).itemsize
+
+    def check_size(self) -> None:
+        """Require the file to hold what its header promises."""
+        size = os.stat(self.path).st_size
+        if size < self.offset + self._nbytes:
+            raise CorruptedChunkError(
+                f"{self.path} has {size:,} bytes, but an array of shape {self.array_shape} and dtype {self.dtype} "
+                f"at offset {self.offset} needs {self.offset + self._nbytes:,}: the file is truncated. Copy it again."
+            )
+
+    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+        """Read a block; whole rows in C order straight into new memory, the rest through a short-lived map."""
+        self.check_size()
+        width, stored = row_width(self.array_shape), np.dtype(self.stored)
+        if self.order == "C" and columns == (0, width):
+            block = np.empty((stop - start, width), stored)
+            with open(self.path, "rb", buffering=0) as file:
+                file.seek(self.offset + start * width * stored.itemsize)
+                _fill(file, block, self.path)
+            return block.astype(self.dtype, copy=False)
+        block = np.empty((stop - start, columns[1] - columns[0]), self.dtype)
+        if block.size:
+            order: Any = self.order
+            mapped = np.memmap(self.path, stored, "r", self.offset, self.array_shape, order)
+            rows = np.asarray(mapped)[start:stop]
+            block[...] = (rows if rows.ndim == 2 else rows.reshape(stop - start, width))[:, slice(*columns)]
+        return block
+
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """The one file."""
+        return [file_stamp(self.path)]
+
+    def describe(self) -> dict[str, Any]:
+        """Offset, byte order and layout."""
+        return {"offset": self.offset, "stored": self.stored, "order": self.order}
+
+
+def _fill(file: BinaryIO, block: NDArray[Any], path: str) -> None:
+    view = block.reshape(-1).view(np.uint8).data
+    done = 0
+    while done < len(view):
+        got = file.readinto(view[done : done + 2**30])  # type: ignore[attr-defined]
+        if not got:
+            raise CorruptedChunkError(
+                f"{path} ended {len(view) - done:,} bytes early while it was read. Copy it again."
+            )
+        done += got
+
+
+def raw_file(path: str, offset: int, shape: tuple[int, ...], dtype: DTypeLike, order: str = "C") -> FlatFile:
+    """Describe plain bytes, such as those behind a ``np.memmap``."""
+    check_dtype(dtype)
+    flat = FlatFile(path, offset, tuple(map(int, shape)), np.dtype(dtype).str, order)
+    flat.check_size()
+    return flat
+
+
+def npy_file(path: str) -> FlatFile:
+    """Describe a .npy file from its header; object arrays are refused, never unpickled."""
+    with open(path, "rb") as file:
+        shape, order, dtype = npy_header(file, path)
+        return raw_file(path, file.tell(), shape, dtype, order)
+
+
+def npy_header(file: Any, label: str) -> tuple[tuple[int, ...], str, np.dtype[Any]]:
+    """Read shape, order and dtype with NumPy's own header reader; leaves the file at the first value."""
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+    except (ValueError, EOFError) as error:
+        raise CorruptedChunkError(
+            f"{label} is not a complete .npy file: {error}. Write it again with np.save."
+        ) from error
+    try:
+        check_dtype(dtype)
+    except TypeError as error:
+        raise TypeError(f"{label}: {error}") from None
+    return shape, "F" if fortran else "C", dtype
+
+
+def safetensors_file(path: str, member: str | None) -> tuple[FlatFile, str]:
+    """Describe a tensor of a safetensors file: the named one, or the only one with two dimensions or more."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        head = file.read(8)
+        length = struct.unpack("<Q", head)[0] if len(head) == 8 else size
+        if length > min(size - 8, MAX_HEADER_BYTES):
+            raise CorruptedChunkError(
+                f"{path} has {size:,} bytes and is not a complete safetensors file. Copy it again."
+            )
+        try:
+            header = json.loads(file.read(length))
+        except ValueError as error:
+            raise CorruptedChunkError(f"{path} is not a safetensors file: its header is not JSON ({error}).") from error
+    tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
+    name = choose_member(path, member, {name: tuple(entry["shape"]) for name, entry in tensors.items()})
+    entry = tensors[name]
+    if entry["dtype"] not in _SAFETENSORS:
+        raise TypeError(
+            f"{path}: tensor {name!r} has dtype {entry['dtype']}, which NumPy does not have. "
+            "Save it as float32 or float16."
+        )
+    return raw_file(
+        path, 8 + length + entry["data_offsets"][0], tuple(entry["shape"]), _SAFETENSORS[entry["dtype"]]
+    ), name
+
+
+def choose_member(path: str, member: str | None, shapes: dict[str, tuple[int, ...]]) -> str:
+    """Pick the named member, or the only one with two dimensions or more; else list what is there."""
+    listed = ", ".join(f"{name} {shape}" for name, shape in list(shapes.items())[:20]) or "nothing"
+    if member is not None:
+        member = member.strip("/")
+        if member not in shapes:
+            raise KeyError(f"{path} has no array {member!r}; it holds {listed}. Name one of them with member=.")
+        return member
+    wanted = [name for name, shape in shapes.items() if len(shape) >= 2]
+    if len(wanted) != 1:
+        raise ValueError(
+            f"{path} holds {len(wanted)} arrays with two dimensions or more, so one must be named with member=: "
+            f"it holds {listed}."
+        )
+    return wanted[0]

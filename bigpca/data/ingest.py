@@ -1,0 +1,82 @@
+"""``ingest``: any dump to one Zarr array that every later pass reads well."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from bigpca.data.checks import check_dtype
+from bigpca.data.sources import open as open_array
+from bigpca.passes.blocks import SLAB_BYTES, working_dtype
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.progress import ProgressArgument, resolve_progress
+from bigpca.passes.project import Copy, project_to
+from bigpca.passes.rows import RowInput
+
+
+def ingest(
+    source: Any,
+    out: str | os.PathLike[str],
+    *,
+    member: str | None = None,
+    dtype: Any = None,
+    chunk_rows: int | None = None,
+    missing_chunks: str = "raise",
+    overwrite: bool = False,
+    progress: ProgressArgument = None,
+) -> da.Array:
+    """Copy any source that :func:`bigpca.open` takes into one Zarr array of whole-row chunks, and return it opened.
+
+    The chunks hold about 64 MiB, are compressed by zstd with its checksum, are written even where empty, and a float
+    store's fill value is NaN, so that a lost chunk can never pass for data. The output is invisible until complete; a
+    killed run, started again with the same arguments, writes only what is missing. One read of the source.
+
+    Parameters
+    ----------
+    source : anything for :func:`bigpca.open`
+    out : path of the new Zarr array
+    member : dataset, column or array inside the source
+    dtype : dtype to store, the source's where None (float16 stays float16)
+    chunk_rows : rows per chunk; None for about 64 MiB
+    missing_chunks : {"raise", "fill"}
+    overwrite : replace an existing output once the new one is complete
+    progress : True for a bar, or a callable that takes events
+
+    Returns
+    -------
+    dask.array.Array of shape (n, d)
+
+    Raises
+    ------
+    OutputExistsError, OutputLockedError, MissingChunksError, CorruptedChunkError, MemoryBudgetError, OSError, TypeError
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for i in range(3):
+    ...     np.save(folder / f"shard_{i}.npy", np.full((4, 2), i, "f2"))
+    >>> X = ingest(folder, folder / "all.zarr")
+    >>> X.shape, X.dtype.name, X[-1].compute().tolist()
+    ((12, 2), 'float16', [2.0, 2.0])
+    """
+    X = open_array(source, member=member, missing_chunks=missing_chunks)
+    rows = RowInput(X, missing_chunks=missing_chunks)
+    if rows.n_rows == 0 or rows.n_columns == 0:
+        raise ValueError(f"the source has shape {X.shape}: at least one row and one column were expected.")
+    if dtype is not None:
+        check_dtype(np.dtype(dtype))
+    f = Copy(None if dtype is None else np.dtype(dtype).str)
+    row_bytes = max(
+        1, rows.n_columns * max(f.output_dtype(rows.dtype).itemsize, working_dtype(rows.dtype).itemsize // 2)
+    )
+    native, fitting = max(rows.row_chunks, default=1) or 1, max(1, min(rows.n_rows, SLAB_BYTES // row_bytes))
+    size = chunk_rows or (fitting // native * native if native <= fitting else fitting)
+    with resolve_progress(progress) as report:
+        options = RunOptions(progress=report, scheduler="local" if rows.in_memory else None)
+        return project_to(
+            rows, f, rows.n_columns, out, name="ingest", options=options, overwrite=overwrite, chunk_rows=size
+        )

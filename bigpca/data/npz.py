@@ -1,0 +1,166 @@
+"""Members of a .npz file: read in place where stored plainly, as a stream where compressed."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import zipfile
+import zlib
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.checks import check_dtype, readable_chunks, regular_chunks, row_width
+from bigpca.data.flat_files import FlatFile, choose_member, npy_header, raw_file
+from bigpca.data.storages import Stamp, file_stamp
+from bigpca.errors import CorruptedChunkError
+
+SKIP_BYTES = 2**20
+
+
+@dataclass
+class _Stream:
+    """An open compressed member and the row it stands at; one per process, kept so that rows in order decode once."""
+
+    key: object = None
+    file: IO[bytes] | None = None
+    row: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_STREAM = _Stream()
+
+
+@dataclass(frozen=True)
+class CompressedMember:
+    """Rows of a compressed .npz member. Reading in row order decodes once; going back decodes from the start again.
+
+    Attributes
+    ----------
+    path, entry : str
+        File, and name inside it with ``.npy``.
+    array_shape : tuple of int
+    stored : str
+        Dtype with its byte order.
+    order : {"C", "F"}
+    """
+
+    path: str
+    entry: str
+    array_shape: tuple[int, ...]
+    stored: str
+    order: str
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Stored dtype, in native byte order."""
+        return check_dtype(self.stored)
+
+    @property
+    def column_chunk(self) -> int:
+        """All columns."""
+        return row_width(self.array_shape)
+
+    @property
+    def _row_bytes(self) -> int:
+        return row_width(self.array_shape) * self.dtype.itemsize
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """Chunks of about 16 MiB in C order; the whole array in Fortran order, where no row is whole before the end."""
+        n = self.array_shape[0]
+        return readable_chunks(n, self._row_bytes) if self.order == "C" else regular_chunks(n, n)
+
+    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+        """Read a block by decoding up to its last row; whole rows are held, not the whole array."""
+        try:
+            if self.order == "F":
+                with np.load(self.path, allow_pickle=False) as archive:
+                    rows = archive[self.entry.removesuffix(".npy")][start:stop]
+            else:
+                with _STREAM.lock:
+                    rows = self._read_rows(start, stop)
+        except (zlib.error, zipfile.BadZipFile, EOFError) as error:
+            _STREAM.key = None
+            raise CorruptedChunkError(
+                f"{self.path}: {self.entry} cannot be decoded ({error}). Copy it again."
+            ) from error
+        block: NDArray[Any] = rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)]
+        return block
+
+    def _read_rows(self, start: int, stop: int) -> NDArray[Any]:
+        key = (self.entry, file_stamp(self.path))
+        if _STREAM.key != key or _STREAM.row > start or _STREAM.file is None:
+            if _STREAM.file is not None:
+                _STREAM.file.close()
+            with zipfile.ZipFile(self.path) as archive:  # the member keeps the file open by itself
+                _STREAM.file = archive.open(self.entry)
+            npy_header(_STREAM.file, self.path)
+            _STREAM.key, _STREAM.row = key, 0
+        stream = _STREAM.file
+        skip = (start - _STREAM.row) * self._row_bytes
+        while skip:
+            skip -= len(_some(stream, min(skip, SKIP_BYTES)))
+        rows = np.empty((stop - start, *self.array_shape[1:]), self.stored)
+        view = rows.reshape(-1).view(np.uint8).data
+        done = 0
+        while done < len(view):
+            piece = _some(stream, min(len(view) - done, SKIP_BYTES))
+            view[done : done + len(piece)] = piece
+            done += len(piece)
+        _STREAM.row = stop
+        return rows
+
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """The one file."""
+        return [file_stamp(self.path)]
+
+    def describe(self) -> dict[str, Any]:
+        """Byte order and layout."""
+        return {"stored": self.stored, "order": self.order, "compressed": True}
+
+
+def _some(stream: IO[bytes], count: int) -> bytes:
+    piece = stream.read(count)
+    if not piece:
+        raise EOFError("it ended early")
+    return piece
+
+
+def npz_member(path: str, member: str | None) -> tuple[FlatFile | CompressedMember, str]:
+    """Describe a member of a .npz file, the only one with two dimensions or more where none is named."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
+            headers = {}
+            for short, name in names.items():
+                # Other members may hold objects; only the chosen one must be numbers.
+                if member in (None, short) or len(names) == 1:
+                    headers[short] = _header(archive, name, path)
+            shapes = {short: headers[short][0] if short in headers else () for short in names}
+            chosen = choose_member(path, member, shapes)
+            info = archive.getinfo(names[chosen])
+            shape, order, stored, header_bytes = headers[chosen]
+    except zipfile.BadZipFile as error:
+        raise CorruptedChunkError(f"{path} is not a complete .npz file ({error}). Copy or write it again.") from error
+    check_dtype(stored)
+    if info.compress_type != zipfile.ZIP_STORED:
+        return CompressedMember(path, names[chosen], shape, stored, order), chosen
+    return raw_file(path, _data_offset(path, info) + header_bytes, shape, stored, order), chosen
+
+
+def _header(archive: zipfile.ZipFile, name: str, path: str) -> tuple[tuple[int, ...], str, str, int]:
+    with archive.open(name) as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+        return shape, "F" if fortran else "C", dtype.str if dtype.names is None else "V", file.tell()
+
+
+def _data_offset(path: str, info: zipfile.ZipInfo) -> int:
+    """Where a member's bytes begin: behind its local header, whose extra field may differ from the directory's."""
+    with open(path, "rb") as file:
+        file.seek(info.header_offset)
+        name_length, extra_length = struct.unpack("<26x2H", file.read(30))
+    return int(info.header_offset) + 30 + int(name_length) + int(extra_length)

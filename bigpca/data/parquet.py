@@ -1,0 +1,226 @@
+"""A Parquet column of equally long lists of numbers, in one file or in a folder of files."""
+
+from __future__ import annotations
+
+import glob
+import os
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.checks import check_dtype, is_decode_error, natural_key
+from bigpca.data.storages import Stamp, file_stamp
+from bigpca.errors import CorruptedChunkError
+
+
+class _Group(NamedTuple):
+    path: str
+    number: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """Rows of a list column; a row group is what can be read alone.
+
+    Attributes
+    ----------
+    pattern : str
+        File, folder or glob pattern.
+    column : str
+    array_shape : (int, int)
+    stored : str
+        Dtype.
+    """
+
+    pattern: str
+    column: str
+    array_shape: tuple[int, ...]
+    stored: str
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the list values."""
+        return np.dtype(self.stored)
+
+    @property
+    def column_chunk(self) -> int:
+        """All columns: a row's list is stored whole."""
+        return self.array_shape[1]
+
+    def _groups(self) -> tuple[_Group, ...]:
+        groups = _row_groups(tuple(file_stamp(path) for path in parquet_paths(self.pattern)))
+        if sum(group.rows for group in groups) != self.array_shape[0]:
+            raise ValueError(
+                f"{self.pattern} has {sum(group.rows for group in groups)} rows now, {self.array_shape[0]} when it was "
+                "opened. Open it again."
+            )
+        return groups
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """Rows of each row group."""
+        return tuple(group.rows for group in self._groups() if group.rows) or (0,)
+
+    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+        """Read a block, decoding each row group that it touches once."""
+        block = np.empty((stop - start, columns[1] - columns[0]), self.dtype)
+        for group, lo, hi, first in self._parts(start, stop):
+            values = self._read_group(group)
+            block[first + lo - start : first + hi - start] = values[lo:hi, slice(*columns)]
+        return block
+
+    def _parts(self, start: int, stop: int) -> list[tuple[_Group, int, int, int]]:
+        groups = self._groups()
+        ends = list(accumulate(group.rows for group in groups))
+        parts = []
+        for i in range(bisect_right(ends, start), len(groups)):
+            first = ends[i] - groups[i].rows
+            if first >= stop:
+                break
+            parts.append((groups[i], max(start - first, 0), min(stop, ends[i]) - first, first))
+        return parts
+
+    def _read_group(self, group: _Group) -> NDArray[Any]:
+        import pyarrow.parquet as pq
+
+        where = f"{group.path}: row group {group.number}, column {self.column!r}"
+        try:
+            with pq.ParquetFile(group.path, metadata=_metadata(file_stamp(group.path))) as file:
+                column = file.read_row_group(group.number, columns=[self.column]).column(0).combine_chunks()
+        except (OSError, ValueError) as error:
+            if not is_decode_error(error) or isinstance(error, CorruptedChunkError):
+                raise
+            raise CorruptedChunkError(f"{where} cannot be decoded ({error}). Copy or write the file again.") from error
+        d = self.array_shape[1]
+        values = column.flatten()
+        if column.null_count or values.null_count:
+            raise ValueError(f"{where} has nulls; a number was expected everywhere. Drop or fill those rows first.")
+        lengths = np.asarray(column.value_lengths())
+        if np.any(lengths != d):
+            row = int(np.flatnonzero(lengths != d)[0])
+            raise ValueError(
+                f"{where}: the list of row {row} has {lengths[row]} values; {d} were expected, as in the first rows. "
+                "Drop or repair such rows first."
+            )
+        return np.asarray(values.to_numpy(zero_copy_only=False), self.dtype).reshape(group.rows, d)
+
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """One stamp for each file of those rows."""
+        return [file_stamp(path) for path in dict.fromkeys(group.path for group, *_ in self._parts(start, stop))]
+
+    def describe(self) -> dict[str, Any]:
+        """Number of files and of row groups."""
+        groups = self._groups()
+        return {"files": len({group.path for group in groups}), "row_groups": len(groups)}
+
+
+def parquet_paths(pattern: str) -> list[str]:
+    """List the Parquet files of a file, folder or glob in natural order."""
+    if os.path.isfile(pattern):
+        return [pattern]
+    if os.path.isdir(pattern):
+        found = [p for end in ("*.parquet", "*.pq") for p in glob.glob(os.path.join(glob.escape(pattern), end))]
+    else:
+        found = glob.glob(pattern)
+    return sorted(found, key=natural_key)
+
+
+def parquet_rows(pattern: str, column: str | None) -> ParquetRows:
+    """Describe a list column from the files' footers, the only such column where none is named.
+
+    Raises
+    ------
+    ValueError
+        When a column must be named, is not of lists, or has lists of different lengths.
+    TypeError
+        When files disagree in dtype, or the values are not numbers.
+    """
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"{pattern} needs pyarrow, which is not installed. Run: pip install 'bigpca[formats]'"
+        ) from error
+    stamps = [file_stamp(path) for path in parquet_paths(pattern)]
+    name, stored, d = "", "", -1
+    for stamp in stamps:
+        found = _column(stamp, column or name or None)
+        if name and found[1] != stored:
+            raise TypeError(f"{stamp[0]}: {name!r} has dtype {found[1]}; {stored} was expected, as in {stamps[0][0]}.")
+        if d >= 0 and found[2] not in (-1, d):
+            raise ValueError(f"{stamp[0]}: {name!r} has lists of {found[2]}; {d} were expected, as in {stamps[0][0]}.")
+        name, stored, d = found[0], found[1], max(d, found[2])
+    n = sum(group.rows for group in _row_groups(tuple(stamps)))
+    return ParquetRows(pattern, name, (n, max(d, 0)), stored)
+
+
+def _column(stamp: Stamp, wanted: str | None) -> tuple[str, str, int]:
+    """Name, dtype and list length (-1 where no row tells) of the list column of one file."""
+    import pyarrow as pa
+
+    path, metadata = stamp[0], _metadata(stamp)
+    schema = metadata.schema.to_arrow_schema()
+    lists = [
+        f.name
+        for f in schema
+        if pa.types.is_list(f.type) or pa.types.is_fixed_size_list(f.type) or pa.types.is_large_list(f.type)
+    ]
+    listed = ", ".join(f"{field.name} ({field.type})" for field in schema)
+    if (wanted is None and len(lists) != 1) or (wanted is not None and wanted not in lists):
+        found = f"column {wanted!r} is not a column of lists" if wanted else f"{len(lists)} columns hold lists"
+        raise ValueError(
+            f"{path}: {found}; "
+            f"one column of equally long lists was expected, named with member=. Its columns: {listed}."
+        )
+    name = wanted or lists[0]
+    kind = schema.field(name).type
+    try:
+        stored = check_dtype(kind.value_type.to_pandas_dtype()).str
+    except (TypeError, NotImplementedError) as error:
+        raise TypeError(f"{path}: column {name!r} holds {kind}: {error}") from None
+    return name, stored, kind.list_size if pa.types.is_fixed_size_list(kind) else _list_length(metadata, name, path)
+
+
+def _list_length(metadata: Any, name: str, path: str) -> int:
+    """Values per row from the footer's counts; no data are read."""
+    for i in range(metadata.num_row_groups):
+        group = metadata.row_group(i)
+        for j in range(group.num_columns):
+            leaf = group.column(j)
+            if leaf.path_in_schema.split(".")[0] == name and group.num_rows:
+                length, rest = divmod(leaf.num_values, group.num_rows)
+                if rest:
+                    raise ValueError(
+                        f"{path}: row group {i} of {name!r} has {leaf.num_values} values in {group.num_rows} rows: "
+                        "lists of one length were expected. Drop or repair the rows of other lengths first."
+                    )
+                return int(length)
+    return -1
+
+
+@lru_cache(maxsize=64)
+def _metadata(stamp: Stamp) -> Any:
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_metadata(stamp[0])
+    except (OSError, ValueError) as error:
+        if not is_decode_error(error):
+            raise
+        raise CorruptedChunkError(
+            f"{stamp[0]} is not a complete Parquet file ({error}). Copy or write it again."
+        ) from error
+
+
+@lru_cache(maxsize=8)
+def _row_groups(stamps: tuple[Stamp, ...]) -> tuple[_Group, ...]:
+    groups = []
+    for stamp in stamps:
+        metadata = _metadata(stamp)
+        groups += [_Group(stamp[0], i, metadata.row_group(i).num_rows) for i in range(metadata.num_row_groups)]
+    return tuple(groups)

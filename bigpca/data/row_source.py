@@ -1,0 +1,140 @@
+"""The (n, d) view of stored rows that Dask graphs and passes read from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.checks import check_shape, owned, row_width
+from bigpca.data.storages import Stamp, Storage
+from bigpca.data.zarr_index import plan_index
+
+
+@dataclass(frozen=True, eq=False)
+class RowSource:
+    """Rows of one stored array as a matrix; a small record (under 2 KiB pickled, values in memory excepted).
+
+    Feature maps (n, c, h, w) are seen as (n, c*h*w). Build it with :func:`bigpca.open`.
+
+    Attributes
+    ----------
+    format : str
+        "zarr", "npy", "npz", "npy-folder", "hdf5", "parquet", "safetensors", "raw" or "numpy".
+    path : str
+        Absolute path, or URL; empty for values in memory.
+    member : str
+        Name of the array inside the file or group; may be empty.
+    storage : Storage
+        The reader of that format.
+    """
+
+    format: str
+    path: str
+    member: str
+    storage: Storage
+
+    def __post_init__(self) -> None:
+        check_shape(self.storage.array_shape, self.label)
+
+    @property
+    def label(self) -> str:
+        """Where the rows are, for messages."""
+        return f"{self.path}:{self.member}" if self.member else self.path or "the array in memory"
+
+    @property
+    def array_shape(self) -> tuple[int, ...]:
+        """Shape as stored, before flattening."""
+        return self.storage.array_shape
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d)."""
+        return self.array_shape[0], row_width(self.array_shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Stored dtype, in native byte order."""
+        return self.storage.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Always 2."""
+        return 2
+
+    @property
+    def column_chunk(self) -> int:
+        """Columns that are stored together; d where rows are stored whole."""
+        return max(self.storage.column_chunk, 1)
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """Row counts, in order, that can each be read without decoding anything twice."""
+        return self.storage.row_chunks()
+
+    def read(self, start: int, stop: int, columns: slice = slice(None)) -> NDArray[Any]:
+        """Read rows ``start:stop`` into new memory.
+
+        Parameters
+        ----------
+        start, stop : int
+            ``0 <= start <= stop <= n``.
+        columns : slice
+            Columns of the (n, d) view.
+
+        Returns
+        -------
+        ndarray of shape (stop - start, number of columns)
+            C order, native byte order, writable; the caller may overwrite it.
+
+        Raises
+        ------
+        IndexError
+            When the rows are not in the source.
+        MissingChunksError, CorruptedChunkError
+            When the stored bytes are lost or broken.
+        """
+        n, d = self.shape
+        if not 0 <= start <= stop <= n:
+            raise IndexError(f"rows {start}:{stop} were asked of {self.label}, which has {n}.")
+        plan = plan_index((slice(start, stop), columns), (n, d))
+        block = self.storage.read(start, stop, plan.bounds[1])
+        taken = plan.rest[1]
+        return owned(block if taken == slice(None) else block[:, taken], self.dtype)
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        """Read a 2-d selection, as Dask's getter asks for it."""
+        plan = plan_index(index, self.shape)
+        rows, columns = plan.bounds
+        block = self.storage.read(*rows, columns)
+        return owned(plan.finish(block), self.dtype)
+
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """(key, size, time of change in ns) of the files that hold rows ``start:stop``, to see a changed input."""
+        return self.storage.stamps(start, stop)
+
+    def describe(self) -> dict[str, Any]:
+        """JSON values that identify this source: format, path, member, shape, dtype, and the format's own."""
+        return {
+            "format": self.format,
+            "path": self.path,
+            "member": self.member,
+            "shape": list(self.array_shape),
+            "dtype": self.dtype.str,
+            **self.storage.describe(),
+        }
+
+    def token(self) -> str:
+        """Short digest of the description and of the file stamps that are cheap to have, for Dask names."""
+        stamps = self.stamps(0, min(1, self.shape[0]))
+        text = json.dumps([self.describe(), stamps], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def __dask_tokenize__(self) -> object:
+        return "bigpca.RowSource", self.token()
+
+    def __repr__(self) -> str:
+        return f"<RowSource {self.format} {self.label} shape={self.shape} dtype={self.dtype}>"

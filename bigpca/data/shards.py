@@ -1,0 +1,161 @@
+"""A folder (or glob) of .npy shards, read as one array in natural order."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.checks import check_dtype, check_shape, natural_key, row_width
+from bigpca.data.flat_files import FlatFile, npy_file
+from bigpca.data.storages import Stamp, file_stamp
+
+
+class _Listing(NamedTuple):
+    files: tuple[FlatFile, ...]
+    ends: tuple[int, ...]  # row after the last of each shard
+    digest: str
+
+
+@dataclass(frozen=True)
+class NpyShards:
+    """Rows of .npy shards joined in natural order (img_2 before img_10).
+
+    It pickles to the pattern and a digest; each process lists the folder once and reads the headers (not the data).
+
+    Attributes
+    ----------
+    pattern : str
+        Folder, or glob pattern.
+    array_shape : tuple of int
+        Rows of all shards together, then the shape of one row.
+    stored : str
+        Dtype with its byte order.
+    digest : str
+        Of names, sizes and row counts: a folder that changed is noticed.
+    """
+
+    pattern: str
+    array_shape: tuple[int, ...]
+    stored: str
+    digest: str
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Stored dtype, in native byte order."""
+        return check_dtype(self.stored)
+
+    @property
+    def column_chunk(self) -> int:
+        """All columns."""
+        return row_width(self.array_shape)
+
+    def _listing(self) -> _Listing:
+        listing = _listed(self.pattern, self.digest)
+        if listing.digest != self.digest:
+            raise ValueError(
+                f"{self.pattern} is not the set of shards that was opened: files were added, removed or changed size. "
+                "Open it again."
+            )
+        return listing
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """Chunks of about 16 MiB that never cross a shard."""
+        return tuple(rows for file in self._listing().files for rows in file.row_chunks() if rows) or (0,)
+
+    def _parts(self, start: int, stop: int) -> list[tuple[FlatFile, int, int]]:
+        """List the shards of those rows, with row ranges within each."""
+        listing = self._listing()
+        parts = []
+        for i in range(bisect_right(listing.ends, start), len(listing.files)):
+            first = listing.ends[i] - listing.files[i].array_shape[0]
+            if first >= stop:
+                break
+            parts.append((listing.files[i], max(start - first, 0), min(stop, listing.ends[i]) - first))
+        return parts
+
+    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+        """Read a block, each shard once."""
+        parts = self._parts(start, stop)
+        if len(parts) == 1:
+            file, lo, hi = parts[0]
+            return file.read(lo, hi, columns)
+        block = np.empty((stop - start, columns[1] - columns[0]), self.dtype)
+        done = 0
+        for file, lo, hi in parts:
+            block[done : done + hi - lo] = file.read(lo, hi, columns)
+            done += hi - lo
+        return block
+
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """One stamp for each shard of those rows."""
+        return [file_stamp(file.path) for file, _, _ in self._parts(start, stop)]
+
+    def describe(self) -> dict[str, Any]:
+        """Digest of names, sizes and row counts."""
+        return {"shards_sha256": self.digest, "stored": self.stored}
+
+
+def npy_shards(pattern: str) -> NpyShards:
+    """Describe a folder or glob of .npy files from their headers.
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is no .npy file.
+    ValueError, TypeError
+        When a shard has another width or dtype than the first; names the file and what was expected.
+    """
+    listing = _list(pattern)
+    first = listing.files[0]
+    return NpyShards(pattern, (listing.ends[-1], *first.array_shape[1:]), first.stored, listing.digest)
+
+
+def shard_paths(pattern: str) -> list[str]:
+    """List the .npy files of a folder or glob in natural order."""
+    found = glob.glob(os.path.join(glob.escape(pattern), "*.npy") if os.path.isdir(pattern) else pattern)
+    return sorted(found, key=natural_key)
+
+
+def _list(pattern: str) -> _Listing:
+    paths = shard_paths(pattern)
+    if not paths:
+        raise FileNotFoundError(
+            f"no .npy files were found for {pattern}; at least one shard was expected. Check the folder or the pattern."
+        )
+    files: list[FlatFile] = []
+    sha = hashlib.sha256()
+    for path in paths:
+        file = npy_file(path)
+        check_shape(file.array_shape, path)
+        _check_shard(file, files[0] if files else file)
+        files.append(file)
+        sha.update(f"{path}\0{file.offset}\0{file.array_shape}\0{file.stored}\0".encode())
+    return _Listing(tuple(files), tuple(accumulate(file.array_shape[0] for file in files)), sha.hexdigest())
+
+
+@lru_cache(maxsize=8)
+def _listed(pattern: str, digest: str) -> _Listing:
+    # The digest is part of the key: a folder opened anew after a change is listed anew.
+    return _list(pattern)
+
+
+def _check_shard(file: FlatFile, first: FlatFile) -> None:
+    if file.array_shape[1:] != first.array_shape[1:]:
+        raise ValueError(
+            f"shard {file.path} has rows of shape {file.array_shape[1:]}, but {first.array_shape[1:]} was expected, "
+            f"as in {first.path}. Remove it from the folder or write it again."
+        )
+    if file.dtype != first.dtype:
+        raise TypeError(
+            f"shard {file.path} has dtype {file.dtype}, but {first.dtype} was expected, as in {first.path}. "
+            "Convert it, so that no precision is lost unseen."
+        )

@@ -1,0 +1,185 @@
+"""Open any dump as one row-chunked Dask array, without reading it, and find the source behind a Dask array."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from bigpca.data.checks import check_dtype, check_shape, coalesce, row_width
+from bigpca.data.files import file_source
+from bigpca.data.flat_files import raw_file
+from bigpca.data.row_source import RowSource
+from bigpca.data.storages import MemoryRows, ZarrRows
+from bigpca.data.zarr_groups import group_member
+from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
+
+__all__ = ["DASK_CHUNK_BYTES", "RowSource", "check_dtype", "open", "open_source", "row_source", "source_of"]
+
+DASK_CHUNK_BYTES = 64 * 2**20
+
+
+def open(source: Any, *, member: str | None = None, missing_chunks: str = "raise") -> da.Array:
+    """Open stored features as a Dask array of shape (n, d), chunked in rows; no data is read.
+
+    Parameters
+    ----------
+    source : str, path, zarr.Array, zarr.Group, ndarray, memmap, dask array, xarray.DataArray or h5py.Dataset
+        A path is a Zarr store (v2, v3; array or group), a .npy, .npz, .h5, .parquet or .safetensors file, a folder or
+        glob of .npy shards (read in natural order) or of Parquet files. Feature maps (n, c, h, w) become (n, c*h*w).
+    member : str, optional
+        Which array of a group or file, or which column; needed where there is more than one with two dimensions.
+    missing_chunks : {"raise", "fill"}
+        What reading a Zarr chunk that the store does not hold does: an error, or the fill value.
+
+    Returns
+    -------
+    dask.array.Array of shape (n, d)
+        One Dask chunk is up to about 64 MiB of whole native chunks. A Dask array comes back as it is, flattened to
+        two dimensions.
+
+    Raises
+    ------
+    FileNotFoundError
+        When nothing is at the path.
+    TypeError
+        For complex, object, string, date and structured dtypes, before any read.
+    ValueError
+        When a member must be named, for one-dimensional data, and for formats that are not known.
+
+    Examples
+    --------
+    >>> X = open(np.zeros((10, 2, 3), dtype="f2"))
+    >>> X.shape, X.dtype
+    ((10, 6), dtype('float16'))
+    """
+    if missing_chunks not in ("raise", "fill"):
+        raise ValueError(f'missing_chunks is {missing_chunks!r}; "raise" or "fill" was expected.')
+    if _is_labelled(source):
+        source = source.data
+    if isinstance(source, da.Array):
+        return _flatten(source)
+    return open_source(row_source(source, member=member, missing_chunks=missing_chunks))
+
+
+def open_source(source: RowSource) -> da.Array:
+    """Make the Dask array whose one ``original-`` node is the source."""
+    d = source.shape[1]
+    rows = coalesce(source.row_chunks(), d * source.dtype.itemsize, DASK_CHUNK_BYTES)
+    return da.from_array(
+        source,
+        chunks=(rows, (d,)),
+        name="bigpca-open-" + source.token(),
+        inline_array=False,
+        asarray=False,
+        fancy=False,
+        meta=np.empty((0, 0), source.dtype),
+    )
+
+
+def row_source(source: Any, *, member: str | None = None, missing_chunks: str = "raise") -> RowSource:
+    """Make the RowSource of anything that :func:`open` takes but Dask arrays (same parameters and errors)."""
+    if isinstance(source, (str, os.PathLike)):
+        return file_source(os.fspath(source), member, missing_chunks)
+    if isinstance(source, zarr.Group):
+        source = group_member(source, member)
+    if isinstance(source, zarr.Array):
+        source = wrap_zarr(source, missing_chunks)
+    if isinstance(source, ZarrReader):
+        return RowSource("zarr", source.store, source.path_in_group, ZarrRows(source))
+    if isinstance(source, np.memmap) and source.filename is not None:
+        return _memmap_source(source)
+    if isinstance(source, np.ndarray):
+        check_dtype(source.dtype)
+        return RowSource("numpy", "", "", MemoryRows(np.asarray(source)))
+    if hasattr(source, "file") and hasattr(source, "name") and hasattr(source, "id"):  # h5py.Dataset, not imported
+        return file_source(source.file.filename, source.name, missing_chunks)
+    raise TypeError(
+        f"a {type(source).__module__}.{type(source).__name__} cannot be opened: a path, a Zarr array or group, a "
+        "NumPy, Dask or xarray array, or an h5py dataset was expected."
+    )
+
+
+def _is_labelled(source: Any) -> bool:
+    """Whether this is an xarray.DataArray, told without importing xarray."""
+    return all(hasattr(source, name) for name in ("dims", "coords", "data")) and hasattr(source, "to_dataset")
+
+
+def _flatten(X: da.Array) -> da.Array:
+    check_dtype(X.dtype)
+    check_shape(X.shape, "the Dask array")
+    if X.ndim == 2:
+        return X
+    return X.rechunk(dict.fromkeys(range(1, X.ndim), -1)).reshape(X.shape[0], row_width(X.shape))
+
+
+def _memmap_source(array: np.memmap[Any, Any]) -> RowSource:
+    """Read a memory map from its file where it is the whole map; a view of one is taken as it lies in memory."""
+    whole = type(array.base).__name__ == "mmap" and array.size * array.itemsize > 0
+    path = os.path.abspath(str(array.filename))
+    if not whole:
+        check_dtype(array.dtype)
+        return RowSource("numpy", "", "", MemoryRows(np.asarray(array)))
+    order = "C" if array.flags.c_contiguous else "F"
+    return RowSource("raw", path, "", raw_file(path, int(array.offset), array.shape, array.dtype, order))
+
+
+def source_of(X: da.Array) -> RowSource | None:
+    """Find the source that a Dask array reads directly.
+
+    Returns
+    -------
+    RowSource or None
+        The source of a fresh :func:`open`, ``da.from_zarr`` or ``da.from_array`` of a 2-d Zarr or NumPy array; None
+        once X was sliced, rechunked, transformed, persisted in pieces, or optimised by Dask.
+    """
+    layers = getattr(X.dask, "layers", {})
+    if X.ndim != 2 or X.name not in layers:
+        return None
+    original = f"original-{X.name}"
+    if original in layers:
+        node = dict(layers[original]).get(original)
+        value = getattr(node, "value", node)
+        reads_it = original in X.dask.dependencies.get(X.name, ())
+        return _direct(value, X.shape) if reads_it else None
+    values = dict(layers[X.name]) if not hasattr(layers[X.name], "indices") else {}
+    array = _array_behind(X, {key: getattr(value, "value", value) for key, value in values.items()})
+    return None if array is None else RowSource("numpy", "", "", MemoryRows(array))
+
+
+def _direct(value: Any, shape: tuple[int, ...]) -> RowSource | None:
+    if isinstance(value, zarr.Array):
+        value = wrap_zarr(value)
+    if isinstance(value, ZarrReader):
+        value = row_source(value) if value.ndim == 2 else None
+    return value if isinstance(value, RowSource) and value.shape == shape else None
+
+
+def _array_behind(X: da.Array, blocks: dict[Any, Any]) -> NDArray[Any] | None:
+    """Give the one array of which all blocks are views in their places, as ``da.from_array(ndarray)`` makes them."""
+    if not blocks or not all(type(block) is np.ndarray for block in blocks.values()):
+        return None
+    if len(blocks) == 1:
+        block: NDArray[Any] = next(iter(blocks.values()))
+        return block if block.shape == X.shape else None
+    base: Any = next(iter(blocks.values())).base
+    if type(base) is not np.ndarray or base.shape != X.shape or base.dtype != X.dtype:
+        return None
+    for key, where in zip(_keys(X), da.core.slices_from_chunks(X.chunks), strict=True):
+        held, place = blocks.get(key), base[where]
+        if held is None or (held.ctypes.data, held.shape, held.strides) != (
+            place.ctypes.data,
+            place.shape,
+            place.strides,
+        ):
+            return None
+    array: NDArray[Any] = base
+    return array
+
+
+def _keys(X: da.Array) -> list[Any]:
+    return [key for row in X.__dask_keys__() for key in row]

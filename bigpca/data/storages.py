@@ -1,0 +1,152 @@
+"""What every input format gives to a RowSource, and the two that need no file format: Zarr and memory."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.checks import check_dtype, readable_chunks, regular_chunks, row_width
+from bigpca.data.zarr_reader import ZarrReader
+
+Stamp = tuple[str, int, int]
+WHOLE_SHARD_BYTES = 64 * 2**20  # larger shards are read chunk by chunk
+
+
+class Storage(Protocol):
+    """Rows of one array in one format; a small picklable record without open handles."""
+
+    @property
+    def array_shape(self) -> tuple[int, ...]:
+        """Shape as stored: rows first."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Stored dtype, in native byte order."""
+
+    @property
+    def column_chunk(self) -> int:
+        """Columns of the (n, d) view that can be read without decoding others."""
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """Rows that can be read without decoding anything twice."""
+
+    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+        """Read a block of the (n, d) view, of shape (stop - start, columns), from checked bounds."""
+
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """(key, size, time of change in ns) of the files that hold those rows."""
+
+    def describe(self) -> dict[str, Any]:
+        """What a fingerprint needs beyond shape and dtype; JSON values."""
+
+
+def file_stamp(path: str) -> Stamp:
+    """(path, size, time of change in ns) of one file."""
+    found = os.stat(path)
+    return path, found.st_size, found.st_mtime_ns
+
+
+@dataclass(frozen=True)
+class ZarrRows:
+    """Rows of a Zarr array; each stored object (chunk, or shard up to 64 MiB) is decoded once."""
+
+    reader: ZarrReader
+
+    @property
+    def array_shape(self) -> tuple[int, ...]:
+        """Shape as stored."""
+        return self.reader.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Stored dtype, in native byte order."""
+        return self.reader.dtype
+
+    @property
+    def _unit(self) -> tuple[int, ...]:
+        shard = int(np.prod(self.reader.cell_shape)) * self.dtype.itemsize
+        return self.reader.cell_shape if shard <= WHOLE_SHARD_BYTES else self.reader.chunks
+
+    @property
+    def column_chunk(self) -> int:
+        """Width of a chunk for a matrix; all columns where feature maps are flattened."""
+        d = row_width(self.array_shape)
+        return min(self._unit[1], d) if len(self.array_shape) == 2 else d
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """Rows of a chunk (or shard)."""
+        return regular_chunks(self.array_shape[0], self._unit[0])
+
+    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+        """Read a block; for feature maps whole rows are decoded, then cut."""
+        if len(self.array_shape) == 2:
+            return self.reader[start:stop, slice(*columns)]
+        rows = self.reader[start:stop]
+        return rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)]
+
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """One stamp for each chunk (or shard) of those rows."""
+        files = self.reader.files()
+        bounds = [(start, stop), *((0, size) for size in self.array_shape[1:])]
+        return [files.stamp(cell) for cell in files.cells(bounds)]
+
+    def describe(self) -> dict[str, Any]:
+        """Chunks, digest of the metadata, and the policy for missing chunks."""
+        return {
+            "chunks": list(self.reader.chunks),
+            "shards": list(self.reader.cell_shape),
+            "metadata_sha256": self.reader.digest,
+            "missing_chunks": self.reader.missing_chunks,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryRows:
+    """Rows of a NumPy array; pickles with its values."""
+
+    array: NDArray[Any]
+
+    @property
+    def array_shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype in native byte order."""
+        return check_dtype(self.array.dtype)
+
+    @property
+    def column_chunk(self) -> int:
+        """All columns."""
+        return row_width(self.array_shape)
+
+    def row_chunks(self) -> tuple[int, ...]:
+        """Chunks of about 16 MiB."""
+        return readable_chunks(self.array_shape[0], row_width(self.array_shape) * self.dtype.itemsize)
+
+    def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+        """Copy a block."""
+        width = row_width(self.array_shape)
+        rows = self.array[start:stop]
+        block = np.empty((stop - start, columns[1] - columns[0]), self.dtype)
+        block[...] = (rows if rows.ndim == 2 else rows.reshape(stop - start, width))[:, slice(*columns)]
+        return block
+
+    def stamps(self, start: int, stop: int) -> list[Stamp]:
+        """The CRC-32 of those values stands where files have their time of change."""
+        rows = self.read(start, stop, (0, row_width(self.array_shape)))
+        return [("memory", rows.nbytes, zlib.crc32(rows.data))]
+
+    def describe(self) -> dict[str, Any]:
+        """CRC-32 of all values (one read of the array, 16 MiB at a time)."""
+        crc, start, width = 0, 0, row_width(self.array_shape)
+        for rows in self.row_chunks():
+            crc = zlib.crc32(self.read(start, start + rows, (0, width)).data, crc)
+            start += rows
+        return {"crc32": crc}

@@ -1,0 +1,192 @@
+"""Walk all chunks of a Zarr store and say which are missing, truncated or corrupted."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+import zlib
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.storage import LocalStore
+
+from bigpca.data.checks import is_decode_error
+from bigpca.data.zarr_chunks import Cell, ChunkFiles
+from bigpca.data.zarr_groups import arrays_of, zarr_at
+from bigpca.data.zarr_metadata import array_document, check_document, has_checksum, is_uncompressed
+
+MANIFEST = "bigpca_manifest"
+THREADS = 4
+DECODED_BYTES = 512 * 2**20  # chunks decoded at once, together
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_TRUNCATED_WORDS = ("ended before", "reshape array of size", "must be a divisor")
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What a walk over all chunks found.
+
+    Attributes
+    ----------
+    path : str
+    chunks : int
+        Stored objects (chunks, or shards) looked at.
+    missing, truncated, corrupted : tuple of str
+        Keys, with the array's path in front inside a group.
+    checksummed : bool
+        Whether a flipped bit would have been seen in every array (a checksum codec or a bigpca manifest).
+    seconds : float
+    skipped : tuple of str
+        Arrays that were not looked at (labels as strings and the like), with the reason.
+    """
+
+    path: str
+    chunks: int
+    missing: tuple[str, ...]
+    truncated: tuple[str, ...]
+    corrupted: tuple[str, ...]
+    checksummed: bool
+    seconds: float
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is missing or broken."""
+        return not (self.missing or self.truncated or self.corrupted)
+
+    def __str__(self) -> str:
+        bad = len(self.missing) + len(self.truncated) + len(self.corrupted)
+        head = "all chunks are there and decode" if self.ok else f"{bad:,} of {self.chunks:,} chunks are bad"
+        counted = "1 chunk" if self.chunks == 1 else f"{self.chunks:,} chunks"
+        lines = [f"{self.path}: {head} ({counted}, {self.seconds:.1f} s)"]
+        for what in ("missing", "truncated", "corrupted"):
+            keys: tuple[str, ...] = getattr(self, what)
+            if keys:
+                lines.append(f"  {what} {len(keys):,}: {', '.join(keys[:10])}{', ...' if len(keys) > 10 else ''}")
+        if self.missing:
+            lines.append("  A missing chunk was lost, or held only the fill value and was dropped by its writer.")
+        if not self.checksummed:
+            lines.append("  The store has no checksum codec and no bigpca manifest: flipped bits cannot be seen.")
+        lines += [f"  not looked at: {one}" for one in self.skipped]
+        return "\n".join(lines)
+
+
+def verify(path: str | os.PathLike[str], *, member: str | None = None) -> VerifyReport:
+    """Decode every chunk of a Zarr array, or of each array of a group, and sort the failures.
+
+    Parameters
+    ----------
+    path : str or path
+        Zarr store, v2 or v3.
+    member : str, optional
+        One array of a group.
+
+    Returns
+    -------
+    VerifyReport
+        One read of the store; up to 4 chunks (512 MiB) in memory. With a bigpca manifest the bytes of each file are
+        compared, so that swapped chunks are found too.
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is no Zarr store.
+    """
+    started = time.perf_counter()
+    location = os.fspath(path) if "://" in os.fspath(path) else os.path.abspath(os.path.expanduser(path))
+    found: dict[str, list[str]] = {"missing": [], "truncated": [], "corrupted": []}
+    chunks, checksummed, skipped = 0, True, []
+    for name, array in _arrays(location, member):
+        try:
+            check_document(array_document(array), name or location)
+        except (TypeError, ValueError) as error:
+            skipped.append(str(error))
+            continue
+        walk = _Walk(ChunkFiles.of(array), _manifest(array))
+        checksummed &= walk.checksummed
+        for key, verdict in walk.run():
+            chunks += 1
+            if verdict:
+                found[verdict].append(f"{name}/{key}" if name else key)
+    sorted_keys = {what: tuple(keys) for what, keys in found.items()}
+    return VerifyReport(
+        location,
+        chunks,
+        **sorted_keys,
+        checksummed=checksummed,
+        seconds=time.perf_counter() - started,
+        skipped=tuple(skipped),
+    )
+
+
+def _arrays(location: str, member: str | None) -> list[tuple[str, zarr.Array[Any]]]:
+    if "://" not in location and not os.path.isdir(location):
+        raise FileNotFoundError(f"{location} is not a directory; a Zarr store was expected. Check the path.")
+    if member is not None:
+        return [(member.strip("/"), zarr_at(location, member, "raise").files().array)]
+    store = location if "://" in location else LocalStore(location, read_only=True)
+    try:
+        node = zarr.open(store, mode="r")
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{location} holds no Zarr array or group. Check the path.") from error
+    return [("", node)] if isinstance(node, zarr.Array) else list(arrays_of(node))
+
+
+def _manifest(array: zarr.Array[Any]) -> Mapping[str, int]:
+    manifest: Any = array.attrs.get(MANIFEST)
+    if not isinstance(manifest, Mapping) or manifest.get("algorithm") != "crc32":
+        return {}
+    return manifest.get("chunks") or {}
+
+
+@dataclass(frozen=True)
+class _Walk:
+    files: ChunkFiles
+    manifest: Mapping[str, int]
+
+    @property
+    def checksummed(self) -> bool:
+        return bool(self.manifest) or has_checksum(array_document(self.files.array))
+
+    @property
+    def _cell_bytes(self) -> int:
+        return int(np.prod(self.files.cell_shape)) * self.files.array.dtype.itemsize
+
+    def run(self) -> list[tuple[str, str]]:
+        """Give (key, verdict) of every chunk in order; an empty verdict is a good one."""
+        threads = max(1, min(THREADS, DECODED_BYTES // max(self._cell_bytes, 1)))
+        cells, verdicts = self.files.all_cells(), list[tuple[str, str]]()
+        with ThreadPoolExecutor(threads, thread_name_prefix="bigpca-verify") as pool:
+            while batch := list(itertools.islice(cells, 1024)):
+                verdicts += pool.map(self._judge, batch)
+        return verdicts
+
+    def _judge(self, cell: Cell) -> tuple[str, str]:
+        key, size, _ = self.files.stamp(cell)
+        if size < 0:
+            return key, "missing"
+        if size == 0 or self.files.cut_short([cell]):
+            return key, "truncated"
+        known = self.manifest.get(key)
+        if known is not None and zlib.crc32(self.files.content(key)) == known:
+            return key, ""
+        try:
+            self.files.decode(cell)
+        except Exception as error:
+            if not is_decode_error(error):
+                raise
+            return key, self._sort(key, size, error)
+        return key, "" if known is None else "corrupted"
+
+    def _sort(self, key: str, size: int, error: Exception) -> str:
+        short = is_uncompressed(array_document(self.files.array)) and size < self._cell_bytes
+        if "zstd" in str(error).lower() and "checksum" not in str(error).lower():
+            # A frame that begins well and cannot be followed to its end.
+            short |= self.files.content(key).startswith(ZSTD_MAGIC)
+        told = any(word in str(error).lower() for word in _TRUNCATED_WORDS)
+        return "truncated" if short or told else "corrupted"

@@ -1,0 +1,154 @@
+"""The stored objects of one Zarr array: which chunk (or shard) lies under which key, whether it is there, its size."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Coroutine, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import LocalStore
+
+from bigpca.data.zarr_direct import DirectRows
+from bigpca.data.zarr_metadata import array_document, codecs_of, short_name
+
+Cell = tuple[int, ...]
+T = TypeVar("T")
+CONCURRENCY = 64  # requests at once to a store that is not a local directory
+
+
+@dataclass(frozen=True)
+class ChunkFiles:
+    """Grid, keys, presence and sizes of the stored objects of an open array.
+
+    Attributes
+    ----------
+    array : zarr.Array
+    cell_shape : tuple of int
+        Shape of one stored object: the shard where there are shards, else the chunk.
+    directory : str or None
+        Directory of the array in a local store; None in any other store.
+    blosc : bool
+        Whether stored objects are plain Blosc buffers, whose decoder does not notice a file that was cut.
+    direct : DirectRows or None
+        Reads whole rows past Zarr, where the layout allows it.
+    """
+
+    array: zarr.Array[Any]
+    cell_shape: tuple[int, ...]
+    directory: str | None
+    blosc: bool
+    direct: DirectRows | None = None
+
+    @classmethod
+    def of(cls, array: zarr.Array[Any]) -> ChunkFiles:
+        """Look at an open array; reads nothing."""
+        root = local_root(array.store)
+        directory = None if root is None else os.path.join(root, array.path)
+        blosc = [short_name(name) for name, _ in codecs_of(array_document(array))][-1:] == ["blosc"]
+        direct = DirectRows.of(array, directory)
+        return cls(array, array.shards or array.chunks, directory, blosc and not array.shards, direct)
+
+    @property
+    def label(self) -> str:
+        """Where the array is, for messages."""
+        return self.directory or str(self.array.store_path)
+
+    def cells(self, bounds: Iterable[tuple[int, int]]) -> Iterator[Cell]:
+        """Iterate over the cells that the half-open ranges touch, in C order."""
+        spans = zip(bounds, self.cell_shape, strict=True)
+        return itertools.product(
+            *(range(lo // size, -(-hi // size)) if hi > lo else range(0) for (lo, hi), size in spans)
+        )
+
+    def all_cells(self) -> Iterator[Cell]:
+        """Iterate over every cell of the array."""
+        return self.cells((0, size) for size in self.array.shape)
+
+    def key(self, cell: Cell) -> str:
+        """Key of a cell, relative to the array: ``c/3/0`` or ``3.0``."""
+        return self.array.metadata.encode_chunk_key(cell)
+
+    def missing(self, cells: Iterable[Cell]) -> list[str]:
+        """Keys that the store does not hold; one ``stat`` each in a local store (2 µs), one request elsewhere."""
+        keys = [self.key(cell) for cell in cells]
+        if self.directory is None:
+            there = _gather(self.array.store.exists(self._full(key)) for key in keys)
+            return [key for key, found in zip(keys, there, strict=True) if not found]
+        prefix, exists = self.directory + os.sep, os.path.exists
+        return [key for key in keys if not exists(prefix + key)]
+
+    def cut_short(self, cells: Iterable[Cell]) -> list[Cell]:
+        """Blosc chunks of a local store with fewer bytes than their header says.
+
+        NOTE: Blosc's decoder reads past the end of such a buffer and returns whatever lies there.
+        """
+        if not self.blosc or self.directory is None:
+            return []
+        return [cell for cell in cells if _is_cut(os.path.join(self.directory, self.key(cell)))]
+
+    def stamp(self, cell: Cell) -> tuple[str, int, int]:
+        """(key, size, time of change in ns) of a cell; size -1 where it is missing, time 0 where the store has none."""
+        key = self.key(cell)
+        try:
+            if self.directory is None:
+                return key, sync(self.array.store.getsize(self._full(key))), 0
+            found = os.stat(os.path.join(self.directory, key))
+            return key, found.st_size, found.st_mtime_ns
+        except FileNotFoundError:
+            return key, -1, 0
+
+    def content(self, key: str) -> bytes:
+        """Stored bytes of one object, undecoded."""
+        buffer = sync(self.array.store.get(self._full(key), default_buffer_prototype()))
+        if buffer is None:
+            raise FileNotFoundError(f"{self.label} holds no {key}")
+        return buffer.to_bytes()
+
+    def decode(self, cell: Cell) -> NDArray[Any]:
+        """Decode one cell, cut to the array's shape."""
+        index = tuple(slice(i * size, (i + 1) * size) for i, size in zip(cell, self.cell_shape, strict=True))
+        return np.asarray(self.array[index])
+
+    def _full(self, key: str) -> str:
+        return f"{self.array.path}/{key}" if self.array.path else key
+
+
+def local_root(store: Any) -> str | None:
+    """Directory of a store on local disks, also behind fsspec (``da.from_zarr`` of a path); None for any other."""
+    if type(store) is LocalStore:
+        return os.path.abspath(store.root)
+    files = getattr(store, "fs", None)
+    protocol = getattr(getattr(files, "sync_fs", files), "protocol", ())
+    if type(store).__name__ == "FsspecStore" and "file" in (protocol if isinstance(protocol, tuple) else (protocol,)):
+        return os.path.abspath(str(store.path))
+    return None
+
+
+def _is_cut(path: str) -> bool:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            head = file.read(16)
+            return len(head) < 16 or os.fstat(file.fileno()).st_size < int.from_bytes(head[12:16], "little")
+    except FileNotFoundError:
+        return False
+
+
+def _gather(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    async def bounded() -> list[T]:
+        gate = asyncio.Semaphore(CONCURRENCY)
+
+        async def one(request: Coroutine[Any, Any, T]) -> T:
+            async with gate:
+                return await request
+
+        return await asyncio.gather(*(one(request) for request in requests))
+
+    return sync(bounded())

@@ -1,0 +1,71 @@
+"""Which array of a Zarr group is meant."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import zarr
+from zarr.storage import LocalStore
+
+from bigpca.data.flat_files import choose_member
+from bigpca.data.zarr_reader import DOCUMENTS, ZarrReader
+
+GROUP_DOCUMENTS = ("zarr.json", ".zgroup")
+
+
+def is_zarr_directory(path: str) -> bool:
+    """Whether a directory is a Zarr array or group."""
+    return any(os.path.isfile(os.path.join(path, name)) for name in (*DOCUMENTS, *GROUP_DOCUMENTS))
+
+
+def arrays_of(group: zarr.Group) -> Iterator[tuple[str, zarr.Array[Any]]]:
+    """Iterate over (path below the group, array) of all arrays, in nested groups too."""
+    skip = len(group.path) + 1 if group.path else 0
+    for _, node in group.members(max_depth=None):
+        if isinstance(node, zarr.Array):
+            yield node.path[skip:], node
+
+
+def group_member(group: zarr.Group, member: str | None) -> zarr.Array[Any]:
+    """Give the named array of a group, or its only one with two dimensions or more.
+
+    Raises
+    ------
+    KeyError
+        When it has no array of that name; lists what is there.
+    ValueError
+        When several could be meant.
+    """
+    arrays = dict(arrays_of(group))
+    return arrays[choose_member(str(group.store_path), member, {name: array.shape for name, array in arrays.items()})]
+
+
+def zarr_at(path: str, member: str | None, missing_chunks: str) -> ZarrReader:
+    """Open the array at a local path or URL, or the member of the group there."""
+    if member is not None and "://" not in path and _is_array(os.path.join(path, member.strip("/"))):
+        return ZarrReader(path, member, missing_chunks)
+    if "://" not in path and _is_array(path):
+        if member is not None:
+            raise KeyError(f"{path} is one Zarr array, so it has no member {member!r}. Leave member out.")
+        return ZarrReader(path, "", missing_chunks)
+    if "://" in path:
+        node = zarr.open(path, mode="r")
+        if isinstance(node, zarr.Array):
+            return ZarrReader(path, "", missing_chunks)
+        chosen = group_member(node, member)
+        return ZarrReader(path, chosen.path, missing_chunks)
+    chosen = group_member(zarr.open_group(LocalStore(path, read_only=True), mode="r"), member)
+    return ZarrReader(path, chosen.path, missing_chunks)
+
+
+def _is_array(path: str) -> bool:
+    if os.path.isfile(os.path.join(path, ".zarray")):
+        return True
+    document = os.path.join(path, "zarr.json")
+    if not os.path.isfile(document):
+        return False
+    with open(document, "rb") as file:
+        return bool(json.load(file).get("node_type") == "array")

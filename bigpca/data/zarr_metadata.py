@@ -1,0 +1,109 @@
+"""Zarr metadata is untrusted: dtype and codecs are checked against a list before any chunk is decoded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import zarr
+
+from bigpca.data.checks import check_dtype
+
+# Decoders that turn bytes into numbers and nothing else. Not in it: pickle, json2, msgpack2, vlen-*, categorize.
+ALLOWED_CODECS = {
+    *("bytes", "endian", "transpose", "sharding_indexed"),
+    *("blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "snappy", "pcodec", "zfpy"),
+    *("crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3"),
+    *("shuffle", "bitround", "delta", "quantize", "fixedscaleoffset", "packbits", "astype"),
+}
+CHECKSUM_CODECS = {"crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3", "gzip", "zlib", "bz2", "lzma"}
+
+
+def array_document(array: zarr.Array[Any]) -> dict[str, Any]:
+    """Give the metadata of an open array as plain JSON values."""
+    text = json.dumps(array.metadata.to_dict(), default=_plain)
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def _plain(value: Any) -> Any:
+    for name in ("get_config", "to_dict"):
+        if hasattr(value, name):
+            return getattr(value, name)()
+    return str(value)
+
+
+def layout_digest(array: zarr.Array[Any]) -> str:
+    """Sha256 of the metadata that decides how chunks decode (attributes left out)."""
+    document = array_document(array)
+    kept = {key: document[key] for key in sorted(document) if key not in ("attributes", "consolidated_metadata")}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def codecs_of(document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """List (name, configuration) of all codecs and filters, those inside shards too, for Zarr v2 and v3 metadata."""
+    if document.get("zarr_format") == 2:
+        filters = [*(document.get("filters") or ()), document.get("compressor")]
+        return [(str(one["id"]), one) for one in filters if one]
+    return list(_v3_codecs(document.get("codecs") or ()))
+
+
+def _v3_codecs(codecs: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for codec in codecs:
+        name, configuration = (codec, {}) if isinstance(codec, str) else (codec["name"], codec.get("configuration"))
+        configuration = configuration or {}
+        yield str(name), configuration
+        yield from _v3_codecs(configuration.get("codecs") or ())
+
+
+def short_name(codec: str) -> str:
+    """Name of a codec without the ``numcodecs.`` of Zarr v3 extensions."""
+    return codec.removeprefix("numcodecs.")
+
+
+def has_checksum(document: Mapping[str, Any]) -> bool:
+    """Whether a flipped bit in a chunk is seen when the chunk is decoded."""
+    return any(
+        short_name(name) in CHECKSUM_CODECS or (short_name(name) == "zstd" and bool(configuration.get("checksum")))
+        for name, configuration in codecs_of(document)
+    )
+
+
+def is_uncompressed(document: Mapping[str, Any]) -> bool:
+    """Whether a whole chunk has exactly the bytes of its values."""
+    return {short_name(name) for name, _ in codecs_of(document)} <= {"bytes", "endian", "transpose", "shuffle"}
+
+
+def check_document(document: Mapping[str, Any], label: str) -> None:
+    """Refuse dtypes that are not numbers and codecs that are not on the list, before any chunk is read.
+
+    Raises
+    ------
+    TypeError
+        For a dtype that PCA cannot use.
+    ValueError
+        For a codec or filter that could do more than decode numbers (``pickle``).
+    """
+    stored = document["dtype"] if document.get("zarr_format") == 2 else document.get("data_type")
+    check_stored_dtype(stored, label)
+    unknown = [name for name, _ in codecs_of(document) if short_name(name) not in ALLOWED_CODECS]
+    if unknown:
+        raise ValueError(
+            f"{label} uses the codec or filter {unknown[0]!r}, which is not one of the number decoders allowed for "
+            "untrusted input; no chunk was read. If you trust the store, decode it with Zarr and write it anew."
+        )
+
+
+def check_stored_dtype(stored: Any, label: str) -> None:
+    """Refuse a dtype as it is spelled in Zarr metadata."""
+    try:
+        if isinstance(stored, list):
+            stored = [tuple(field) for field in stored]
+        elif not isinstance(stored, str):
+            raise TypeError(stored)
+        check_dtype(stored)
+    except TypeError as error:
+        reason = str(error) if "cannot be used" in str(error) else f"dtype {stored!r} is not one of NumPy's numbers."
+        raise TypeError(f"{label}: {reason}") from None

@@ -1,0 +1,242 @@
+"""One Zarr array that never reads a lost chunk as zeros, and names a broken one."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.storage import LocalStore
+
+from bigpca.data.checks import check_dtype, is_decode_error
+from bigpca.data.zarr_chunks import Cell, ChunkFiles, local_root
+from bigpca.data.zarr_index import Index, plan_index
+from bigpca.data.zarr_metadata import array_document, check_document, is_uncompressed, layout_digest
+from bigpca.errors import CorruptedChunkError, MissingChunksError
+
+MissingChunks = Literal["raise", "fill"]
+DOCUMENTS = {"zarr.json": 3, ".zarray": 2}
+
+
+class _Opened(NamedTuple):
+    stamp: tuple[int, int, int] | None
+    files: ChunkFiles
+    digest: str
+
+
+_OPENED: dict[tuple[str, str], _Opened] = {}  # one handle per array and process; replaced when its metadata changes
+_LOCK = threading.Lock()
+
+
+class ZarrReader:
+    """A Zarr array (v2 or v3, sharded or not, any dimensions) that checks that chunks exist before it decodes them.
+
+    It pickles to a path and a few numbers; the handle is opened once per process. Inside a shard that is there,
+    Zarr does not tell a chunk never written from one of fill values, so neither does this.
+
+    Parameters
+    ----------
+    store : str, path or zarr.Array
+        Local directory, or a URL that Zarr understands. An array in a store that is not a local directory is held.
+    path_in_group : str
+        Path of the array inside a group; empty for a store that is one array.
+    missing_chunks : {"raise", "fill"}
+        What to do where the store holds no chunk: an error, or Zarr's fill value.
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is no array at that path.
+    TypeError, ValueError
+        For dtypes and codecs that are refused (:func:`bigpca.data.zarr_metadata.check_document`), before any chunk.
+    """
+
+    def __init__(
+        self, store: str | os.PathLike[str] | zarr.Array[Any], path_in_group: str = "", missing_chunks: str = "raise"
+    ) -> None:
+        if missing_chunks not in ("raise", "fill"):
+            raise ValueError(f'missing_chunks is {missing_chunks!r}; "raise" or "fill" was expected.')
+        self.missing_chunks = missing_chunks
+        self._held: ChunkFiles | None = None
+        if isinstance(store, zarr.Array):
+            path_in_group = store.path
+            root = local_root(store.store)
+            if root is not None:
+                self.store = root
+            else:
+                self.store = str(store.store)
+                self._held = ChunkFiles.of(store)
+        else:
+            self.store = os.fspath(store) if "://" in os.fspath(store) else os.path.abspath(store)
+        self.path_in_group = path_in_group.strip("/")
+        self._digest = ""
+        if self._held is not None:
+            check_document(array_document(self._held.array), self.label)
+        elif "://" in self.store:
+            _OPENED.pop((self.store, self.path_in_group), None)
+        files = self.files()
+        self._digest = layout_digest(files.array)
+        self.shape: tuple[int, ...] = files.array.shape
+        self.chunks: tuple[int, ...] = files.array.chunks
+        self.cell_shape: tuple[int, ...] = files.cell_shape
+        self.dtype = check_dtype(files.array.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def label(self) -> str:
+        """Where the array is, for messages."""
+        return os.path.join(self.store, self.path_in_group) if self.path_in_group else self.store
+
+    @property
+    def digest(self) -> str:
+        """Sha256 of the metadata that decides how chunks decode."""
+        return self._digest
+
+    def __repr__(self) -> str:
+        return f"<ZarrReader {self.label} shape={self.shape} dtype={self.dtype} missing_chunks={self.missing_chunks!r}>"
+
+    def __dask_tokenize__(self) -> object:
+        stamp = None if self._held or "://" in self.store else _stamp(self._document()[0])
+        return "bigpca.ZarrReader", self.label, self._digest, self.missing_chunks, stamp, id(self._held)
+
+    def files(self) -> ChunkFiles:
+        """Give the open array of this process and its stored objects."""
+        if self._held is not None:
+            return self._held
+        key = (self.store, self.path_in_group)
+        document, version = self._document()
+        stamp = _stamp(document) if document else None
+        with _LOCK:
+            opened = _OPENED.get(key)
+            if opened is None or opened.stamp != stamp:
+                files = self._open(document, version)
+                opened = _OPENED[key] = _Opened(stamp, files, layout_digest(files.array))
+        if self._digest and opened.digest != self._digest:
+            raise ValueError(
+                f"{self.label} is not the array that was opened: its shape, dtype, chunks or codecs changed "
+                f"(shape {self.shape} then, {opened.files.array.shape} now). Open it again."
+            )
+        return opened.files
+
+    def _document(self) -> tuple[str, int]:
+        """Path and Zarr version of the metadata file; an empty path for URLs."""
+        if "://" in self.store:
+            return "", 0
+        for name, version in DOCUMENTS.items():
+            path = os.path.join(self.label, name)
+            if os.path.exists(path):
+                return path, version
+        raise FileNotFoundError(
+            f"{self.label} holds no Zarr array: neither zarr.json nor .zarray is there. "
+            "Check the path, and the member for an array inside a group."
+        )
+
+    def _open(self, document: str, version: int) -> ChunkFiles:
+        if not document:
+            array = zarr.open_array(store=self.store, path=self.path_in_group, mode="r")
+            check_document(array_document(array), self.label)
+            return ChunkFiles.of(array)
+        # What is checked must be what is opened, so the version is not left to Zarr's own search.
+        with open(document, "rb") as file:
+            metadata = json.load(file)
+        if metadata.get("node_type", "array") != "array":
+            raise ValueError(f"{self.label} is a Zarr group, not an array. Name the array with member=.")
+        check_document(metadata, self.label)
+        root = LocalStore(self.store, read_only=True)
+        return ChunkFiles.of(
+            zarr.open_array(store=root, path=self.path_in_group, mode="r", zarr_format=3 if version == 3 else 2)
+        )
+
+    def __getitem__(self, index: Index) -> NDArray[Any]:
+        """Read a selection into new memory: integers, slices of any step, and one list of rows or columns per axis.
+
+        Raises
+        ------
+        MissingChunksError
+            When the store holds no object for a chunk that the selection touches (``missing_chunks="raise"``).
+        CorruptedChunkError
+            When one cannot be decoded. An OSError of the file system passes through unchanged.
+        """
+        plan = plan_index(index, self.shape)
+        files = self.files()
+        block = self._direct(files, plan.bounds)
+        if block is None:
+            if self.missing_chunks == "raise":
+                self._check_present(files, plan.bounds)
+            block = np.asarray(self._decode(files, plan.bounds))
+        block = np.asarray(plan.finish(block), dtype=self.dtype, order="C")
+        return block if block.flags.writeable else block.copy()
+
+    def _direct(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> NDArray[Any] | None:
+        """Decode whole rows straight into the result, where the layout allows it and every file is in order."""
+        whole_rows = all((lo, hi) == (0, size) for (lo, hi), size in zip(bounds[1:], self.shape[1:], strict=True))
+        return files.direct.read(files.key, *bounds[0]) if whole_rows and files.direct is not None else None
+
+    def _check_present(self, files: ChunkFiles, bounds: Sequence[tuple[int, int]]) -> None:
+        cells = list(files.cells(bounds))
+        missing = files.missing(cells)
+        if missing:
+            shown = ", ".join(missing[:10]) + (", ..." if len(missing) > 10 else "")
+            raise MissingChunksError(
+                f"{self.label}: {len(missing)} of the {len(cells)} chunks needed here are not in the store: {shown}. "
+                "Either their files were lost (a writer that was killed, a full disk, an incomplete copy), or the "
+                "writer dropped chunks that hold only the fill value (write_empty_chunks=False, Zarr's default). "
+                'Restore them, or, if you know that they held the fill value, pass missing_chunks="fill".'
+            )
+
+    def _decode(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> Any:
+        cut = [(cell, ValueError("its Blosc header says more")) for cell in files.cut_short(files.cells(bounds))]
+        if cut:
+            raise CorruptedChunkError(self._describe(files, cut))
+        index = tuple(slice(lo, hi) for lo, hi in bounds)
+        try:
+            return files.array[index]
+        except Exception as error:
+            if not is_decode_error(error):
+                raise
+            broken = [one for one in (_broken(files, cell) for cell in files.cells(bounds)) if one]
+            if broken:
+                raise CorruptedChunkError(self._describe(files, broken)) from error
+            # Each chunk alone decodes, so the failure was a passing one (a short read): once more.
+            return files.array[index]
+
+    def _describe(self, files: ChunkFiles, broken: Sequence[tuple[Cell, Exception]]) -> str:
+        cell, error = broken[0]
+        key, size, _ = files.stamp(cell)
+        others = f" So are {', '.join(files.key(c) for c, _ in broken[1:10])}." if len(broken) > 1 else ""
+        shape, nbytes = files.cell_shape, int(np.prod(files.cell_shape)) * self.dtype.itemsize
+        expected = "exactly" if is_uncompressed(array_document(files.array)) else "compressed data that decode to"
+        return (
+            f"{self.label}: chunk {key} cannot be decoded: its file has {size:,} bytes, {expected} {nbytes:,} bytes "
+            f"for the shape {shape} were expected ({type(error).__name__}: {error}).{others} "
+            "Restore the file from a copy, or write the store anew; `bigpca verify` lists all broken chunks."
+        )
+
+
+def _broken(files: ChunkFiles, cell: Cell) -> tuple[Cell, Exception] | None:
+    try:
+        files.decode(cell)
+    except Exception as error:
+        if not is_decode_error(error):
+            raise
+        return cell, error
+    return None
+
+
+def _stamp(path: str) -> tuple[int, int, int]:
+    found = os.stat(path)
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def wrap_zarr(array: zarr.Array[Any], missing_chunks: str = "raise") -> ZarrReader:
+    """Wrap a Zarr array met in a Dask graph, so that its missing chunks are caught where they are read."""
+    return ZarrReader(array, missing_chunks=missing_chunks)

@@ -1,0 +1,214 @@
+"""The demonstration: all 16 x 16 x 3 patches of scikit-learn's two photographs, fitted in less memory than they take.
+
+515,000 x 768 float32 patches are 1.5 GiB. They are written as a folder of ``.npy`` shards, as feature extractors leave
+them, then ingested, fitted, transformed and pictured, with the memory of all processes measured from start to end.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from bigpca.errors import OutputExistsError
+from bigpca.passes.events import Event, PassEvent
+from bigpca.passes.progress import Progress
+from bigpca.quality.memory import MemoryMeter
+
+PATCH = (16, 16, 3)
+BAND = 16
+CHUNK_ROWS = 5000  # 14.6 MiB: small chunks keep the reads small, and with them the peak
+THREADS = 2  # the plan counts every thread, so more of them would not fit the budget
+BUDGET = 512 * 2**20  # over the idle process
+N_COMPONENTS = 64
+OWN_NAMES = {"shards", "patches.zarr", "model.zarr", "scores.zarr", "components.png"}
+
+
+@dataclass(frozen=True)
+class DemoReport:
+    """What the demonstration did and what it took.
+
+    Attributes
+    ----------
+    n_samples, n_features, n_components, passes : int
+    data_bytes : int; size of the patches as float32.
+    budget_bytes : int; what the run may take over the idle process.
+    peak_bytes, baseline_bytes : int; measured over all processes, the peak over the baseline.
+    variance_captured : float in [0, 1]
+    seconds : dict of step -> seconds
+    solver : str
+    store, model, scores : Path
+    picture : Path or None; None where matplotlib is not installed.
+    """
+
+    n_samples: int
+    n_features: int
+    n_components: int
+    passes: int
+    data_bytes: int
+    budget_bytes: int
+    peak_bytes: int
+    baseline_bytes: int
+    variance_captured: float
+    seconds: dict[str, float]
+    solver: str
+    store: Path
+    model: Path
+    scores: Path
+    picture: Path | None
+
+    @property
+    def within_budget(self) -> bool:
+        """Whether the measured peak kept to the budget."""
+        return self.peak_bytes <= self.budget_bytes
+
+
+def patch_bands(photographs: list[NDArray[np.uint8]], step: int = 1) -> Iterator[NDArray[np.float32]]:
+    """Yield all patches of the photographs, a band of patch rows at a time, as float32 of shape (rows, 768).
+
+    >>> bands = list(patch_bands([np.zeros((34, 20, 3), np.uint8)]))
+    >>> [band.shape for band in bands]
+    [(80, 768), (15, 768)]
+    """
+    for photograph in photographs:
+        windows = np.lib.stride_tricks.sliding_window_view(photograph, PATCH)[::step, :, 0]
+        for top in range(0, len(windows), BAND):
+            yield windows[top : top + BAND].reshape(-1, int(np.prod(PATCH))).astype(np.float32)
+
+
+def write_shards(directory: Path, *, small: bool) -> int:
+    """Write the patches as numbered ``.npy`` shards of at most 30 MiB and return how many rows they hold."""
+    from sklearn.datasets import load_sample_images
+
+    directory.mkdir(parents=True)
+    rows = 0
+    for number, band in enumerate(patch_bands(load_sample_images().images, step=16 if small else 1)):
+        np.save(directory / f"patches_{number}.npy", band)
+        rows += len(band)
+    return rows
+
+
+def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, ...] = ()) -> DemoReport:
+    """Ingest, fit, transform and picture the patches in 512 MiB over the idle process, on two threads.
+
+    Parameters
+    ----------
+    directory : Path
+        New, empty, or left by an earlier demonstration, whose files are replaced.
+    small : bool
+        Every sixteenth row of patches only: 32,500 instead of 515,000.
+    progress : tuple of callables that take events
+
+    Raises
+    ------
+    OutputExistsError
+        If ``directory`` holds anything that the demonstration did not write.
+    MemoryBudgetError
+        If the plan does not fit the budget, before the fit reads anything.
+    """
+    import dask.config
+
+    import bigpca
+    from bigpca.planning import SAFE_SHARE
+
+    _clear(directory)
+    clock = _Clock()
+    limit = int((psutil.Process().memory_info().rss + BUDGET) / SAFE_SHARE)  # the plan keeps to this share of it
+    with dask.config.set(num_workers=THREADS), MemoryMeter() as meter:
+        data = _write_store(directory, small, progress, clock)
+        pca = bigpca.PCA(n_components=N_COMPONENTS, memory_limit=limit)
+        solver, passes = _fit_and_score(directory, pca, data, progress, clock)
+    picture = _draw(pca, directory / "components.png", len(data))
+    clock.stop("picture")
+    return DemoReport(
+        n_samples=data.shape[0],
+        n_features=data.shape[1],
+        n_components=int(pca.n_components_),
+        passes=passes,
+        data_bytes=data.nbytes,
+        budget_bytes=BUDGET,
+        peak_bytes=meter.peak_bytes,
+        baseline_bytes=meter.baseline_bytes,
+        variance_captured=float(pca.explained_variance_ratio_.sum()),
+        seconds=clock.seconds,
+        solver=solver,
+        store=directory / "patches.zarr",
+        model=directory / "model.zarr",
+        scores=directory / "scores.zarr",
+        picture=picture,
+    )
+
+
+def _write_store(directory: Path, small: bool, progress: tuple[Progress, ...], clock: _Clock) -> Any:
+    """Write the shards, ingest them and delete them; returns the opened store."""
+    import bigpca
+
+    write_shards(directory / "shards", small=small)
+    clock.stop("patches")
+    store = str(directory / "patches.zarr")
+    bigpca.ingest(str(directory / "shards"), store, chunk_rows=CHUNK_ROWS, progress=progress)
+    shutil.rmtree(directory / "shards")
+    clock.stop("ingest")
+    return bigpca.open(store)
+
+
+def _fit_and_score(
+    directory: Path, pca: Any, data: Any, progress: tuple[Progress, ...], clock: _Clock
+) -> tuple[str, int]:
+    """Fit, save the model and write the scores; returns the solver and the passes of the fit."""
+    passes: list[PassEvent] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, PassEvent):
+            passes.append(event)
+
+    solver = pca.plan(data).solver
+    pca.fit(data, progress=(*progress, listen))
+    pca.save(str(directory / "model.zarr"))
+    clock.stop("fit")
+    pca.transform(data, out=str(directory / "scores.zarr"), progress=progress)
+    clock.stop("scores")
+    return solver, len(passes)
+
+
+class _Clock:
+    """Seconds since the step before, under the step's name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.last = time.monotonic()
+
+    def stop(self, name: str) -> None:
+        now = time.monotonic()
+        self.seconds[name], self.last = now - self.last, now
+
+
+def _clear(directory: Path) -> None:
+    foreign = sorted({path.name for path in directory.iterdir()} - OWN_NAMES) if directory.is_dir() else []
+    if foreign:
+        raise OutputExistsError(
+            f"{directory} holds {len(foreign)} other entries (such as {foreign[0]}), but a new or empty directory was "
+            "expected. Choose another with --dir."
+        )
+    for name in OWN_NAMES & ({path.name for path in directory.iterdir()} if directory.is_dir() else set()):
+        path = directory / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    directory.mkdir(parents=True, exist_ok=True)
+
+
+def _draw(pca: Any, path: Path, rows: int) -> Path | None:
+    from bigpca.quality.plots import picture_of_components, save_picture
+
+    title = f"PCA of {rows:,} patches of 16 x 16 x 3 from two photographs"
+    try:
+        figure = picture_of_components(pca.components_, pca.explained_variance_ratio_, PATCH, title=title)
+    except ImportError:
+        return None
+    return save_picture(figure, path)

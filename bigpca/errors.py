@@ -1,0 +1,49 @@
+"""The errors that callers may want to catch by name; everything else is a ValueError or a TypeError.
+
+Every message says what is wrong with the numbers, what was expected, and what to do.
+"""
+
+
+class MemoryBudgetError(MemoryError):
+    """The planned peak (memory or disk) does not fit the limit. Raised before any row is read."""
+
+
+class MissingChunksError(ValueError):
+    """Chunks of the input that the store does not hold; Zarr itself would read them as the fill value."""
+
+
+class NonFiniteError(ValueError):
+    """NaN or infinite values in the input, found in the same read that was to use them."""
+
+
+class CorruptedChunkError(ValueError):
+    """A stored chunk cannot be decoded: truncated, emptied, or failing its checksum."""
+
+
+class ModelFormatError(ValueError):
+    """A model (or state) store is truncated, altered, of a newer format, or not a bigpca model at all."""
+
+
+class OutputExistsError(FileExistsError):
+    """The output is there already and overwriting was not asked for."""
+
+
+class OutputLockedError(RuntimeError):
+    """Another live run holds the output or the checkpoint."""
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be used: it belongs to another input or another computation, or cannot be written."""
+
+
+def format_bytes(count: float) -> str:
+    """Write a number of bytes in binary units, as every message does.
+
+    >>> format_bytes(1.5 * 2**30), format_bytes(700)
+    ('1.5 GiB', '700 B')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

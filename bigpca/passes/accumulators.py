@@ -1,0 +1,372 @@
+"""What one read of X adds up: small states that fold blocks, merge, and travel as named arrays.
+
+An accumulator is a template until :meth:`Accumulator.fresh` makes an empty copy for the rows of one group. The task that
+owns a copy may update it in place; ``merge`` never changes what it merges, because Dask may need its inputs again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.blas import symmetric_rank_update
+from bigpca.passes.blocks import Block
+
+Arrays = dict[str, NDArray[Any]]
+STRIP = 256  # rows of a triangle updated at a time: no temporary of d x d
+
+
+class Accumulator(ABC):
+    """One state folded over row blocks and merged by a fixed tree."""
+
+    @abstractmethod
+    def fresh(self, start: int, stop: int) -> Self:
+        """Return an empty state for rows ``start:stop``."""
+
+    @abstractmethod
+    def update(self, block: Block) -> None:
+        """Add the rows of one block, in place. All blocks of one group have the same shift."""
+
+    def close(self) -> None:  # noqa: B027  (most states need no closing)
+        """Correct the state once at the end of a group, in place."""
+
+    def for_rows(self, start: int, stop: int) -> Self:
+        """Return a template that carries only what rows ``start:stop`` need."""
+        return self
+
+    def bare(self) -> Self:
+        """Return a template without the parameters that only folding needs."""
+        return self
+
+    @abstractmethod
+    def merge(self, other: Self) -> Self:
+        """Return the state of both row ranges; associative to rounding."""
+
+    @property
+    @abstractmethod
+    def state_bytes(self) -> int:
+        """Bytes of the closed state."""
+
+    @property
+    def product_bytes(self) -> int:
+        """Bytes of the scratch space that ``update`` keeps while a group is folded."""
+        return 0
+
+    @property
+    @abstractmethod
+    def flops_per_row(self) -> int:
+        """Floating-point operations that one row costs."""
+
+    @abstractmethod
+    def to_arrays(self) -> Arrays:
+        """Return the closed state as named arrays."""
+
+    @abstractmethod
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """Return a closed state made of ``arrays``, as :meth:`to_arrays` gave them."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return what identifies the computation, for fingerprints."""
+        return {"accumulator": type(self).__name__}
+
+
+def add_upper(total: NDArray[np.float64], term: NDArray[Any]) -> None:
+    """Add the upper triangle of ``term`` to ``total`` (both (d, d)), in place and strip by strip."""
+    for i in range(0, len(total), STRIP):
+        total[i : i + STRIP, i:] += term[i : i + STRIP, i:]
+
+
+def add_outer_upper(total: NDArray[np.float64], factor: float, vector: NDArray[np.float64]) -> None:
+    """Add the upper triangle of ``factor * vector vector'`` to ``total``, in place and strip by strip."""
+    for i in range(0, len(total), STRIP):
+        total[i : i + STRIP, i:] += np.multiply.outer(factor * vector[i : i + STRIP], vector[i:])
+
+
+def pack_upper(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the upper triangle of (d, d), strip by strip, as one vector: half the bytes to send and store."""
+    return np.concatenate([matrix[i : i + STRIP, i:].ravel() for i in range(0, len(matrix), STRIP)] or [np.zeros(0)])
+
+
+def packed_size(d: int) -> int:
+    """Length of what :func:`pack_upper` returns for a (d, d) matrix."""
+    return sum(min(STRIP, d - i) * (d - i) for i in range(0, d, STRIP))
+
+
+def unpack_upper(packed: NDArray[np.float64], d: int) -> NDArray[np.float64]:
+    """Return the (d, d) matrix whose upper triangle :func:`pack_upper` took; zeros below the strips' squares."""
+    matrix, start = np.zeros((d, d)), 0
+    for i in range(0, d, STRIP):
+        strip = matrix[i : i + STRIP, i:]
+        strip[...] = packed[start : start + strip.size].reshape(strip.shape)
+        start += strip.size
+    return matrix
+
+
+def add_outer_packed(packed: NDArray[np.float64], factor: float, vector: NDArray[np.float64]) -> None:
+    """Add ``factor * vector vector'`` to a packed upper triangle, in place and strip by strip."""
+    start, d = 0, len(vector)
+    for i in range(0, d, STRIP):
+        strip = packed[start : start + min(STRIP, d - i) * (d - i)].reshape(-1, d - i)
+        strip += np.multiply.outer(factor * vector[i : i + STRIP], vector[i:])
+        start += strip.size
+
+
+def column_squares(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the sum of squares of every column in float64, a few rows at a time: no second slab in float64."""
+    total = np.zeros(values.shape[1])
+    step = max(1, min(128, (4 << 20) // (8 * max(1, values.shape[1]))))
+    for i in range(0, len(values), step):
+        rows = values[i : i + step].astype(np.float64, copy=False)
+        total += np.einsum("ij,ij->j", rows, rows)
+    return total
+
+
+def product_scratch(d: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return a (d, d) array of zeros for :func:`symmetric_product` to write to, again and again."""
+    return np.zeros((d, d), dtype)
+
+
+def symmetric_product(rows: NDArray[Any], out: NDArray[Any]) -> NDArray[Any]:
+    """Return the upper triangle of ``rows' rows`` (d, d), in ``out`` where its precision holds it, else in float64.
+
+    Squares of float32 overflow beyond 1e19 and vanish below 1e-19; such blocks are multiplied again in float64. Below the
+    diagonal, ``out`` keeps what it had: zeros, when it was made by :func:`product_scratch`.
+    """
+    symmetric_rank_update(rows, out)
+    if rows.dtype == np.float64:
+        return out
+    squares = np.diagonal(out)
+    small = np.flatnonzero(squares < 1e-28)
+    exact = np.isfinite(squares).all() and (not len(small) or not rows[:, small].any())
+    if exact:
+        return out
+    wide = rows.astype(np.float64)
+    product: NDArray[Any] = np.matmul(wide.T, wide)
+    return product
+
+
+@dataclass
+class Moments(Accumulator):
+    """Count, mean and centred scatter of the rows seen so far.
+
+    ``scatter = sum_t (x_t - mean)(x_t - mean)'``. Inside a group the sums are about the group's shift, and the mean is
+    corrected once when the group closes; groups merge with the mean-difference term, so an offset of the data costs no
+    digits (Chan, Golub & LeVeque 1983, eq. 2.1). A closed state holds the upper triangle only, packed.
+
+    Attributes
+    ----------
+    n_features : int
+    count : int
+    mean : ndarray of shape (d,), float64
+    packed : ndarray of shape (packed_size(d),), float64
+        The scatter's upper triangle as :func:`pack_upper` lays it out; empty while the group is open.
+    """
+
+    n_features: int
+    count: int = 0
+    mean: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    packed: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    _open: NDArray[np.float64] | None = field(default=None, repr=False)
+    _sums: NDArray[np.float64] | None = field(default=None, repr=False)
+    _shift: NDArray[np.float64] | None = field(default=None, repr=False)
+    _product: NDArray[Any] | None = field(default=None, repr=False)
+
+    @property
+    def scatter(self) -> NDArray[np.float64]:
+        """The scatter's upper triangle as a new (d, d) matrix."""
+        return unpack_upper(self.packed, self.n_features)
+
+    def fresh(self, start: int, stop: int) -> Moments:
+        return Moments(self.n_features, 0, np.zeros(self.n_features))
+
+    def update(self, block: Block) -> None:
+        if self._open is None or self._sums is None:
+            self._open = np.zeros((self.n_features, self.n_features))
+            self._sums, self._shift = np.zeros(self.n_features), block.shift
+        if self._product is None or self._product.dtype != block.values.dtype:
+            self._product = product_scratch(self.n_features, block.values.dtype)
+        self.count += len(block.values)
+        self._sums += block.sums
+        add_upper(self._open, symmetric_product(block.values, self._product))
+
+    def close(self) -> None:
+        self._product = None
+        if self._open is None or self._sums is None or self._shift is None:
+            self.packed = np.zeros(packed_size(self.n_features))
+            return
+        offset = self._sums / self.count
+        self.mean = self._shift + offset
+        self.packed = pack_upper(self._open)
+        self._open = self._sums = self._shift = None
+        add_outer_packed(self.packed, -float(self.count), offset)
+
+    def merge(self, other: Moments) -> Moments:
+        if not other.count or not self.count:
+            return self if self.count else other
+        count = self.count + other.count
+        difference = other.mean - self.mean
+        mean = self.mean + difference * (other.count / count)
+        packed = self.packed + other.packed
+        add_outer_packed(packed, self.count * (other.count / count), difference)
+        return Moments(self.n_features, count, mean, packed)
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * (packed_size(self.n_features) + self.n_features)
+
+    @property
+    def product_bytes(self) -> int:
+        return 16 * self.n_features * (self.n_features + STRIP)  # the open square and one product, float64 at most
+
+    @property
+    def flops_per_row(self) -> int:
+        return self.n_features * (self.n_features + 1)
+
+    def to_arrays(self) -> Arrays:
+        return {"count": np.array(self.count), "mean": self.mean, "scatter": self.packed}
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> Moments:
+        return Moments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["scatter"])
+
+
+@dataclass
+class ColumnMoments(Accumulator):
+    """Count, mean and sum of squared deviations of every column: :class:`Moments` without the cross products.
+
+    Attributes
+    ----------
+    n_features : int
+    count : int
+    mean, squares : ndarray of shape (d,), float64; ``squares = sum_t (x_t - mean)^2``
+    """
+
+    n_features: int
+    count: int = 0
+    mean: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    _sums: NDArray[np.float64] | None = field(default=None, repr=False)
+    _shift: NDArray[np.float64] | None = field(default=None, repr=False)
+
+    def fresh(self, start: int, stop: int) -> ColumnMoments:
+        return ColumnMoments(self.n_features, 0, np.zeros(self.n_features), np.zeros(self.n_features))
+
+    def update(self, block: Block) -> None:
+        if self._sums is None:
+            self._sums, self._shift = np.zeros(self.n_features), block.shift
+        self.count += len(block.values)
+        self._sums += block.sums
+        self.squares += column_squares(block.values)
+
+    def close(self) -> None:
+        if self._sums is None or self._shift is None or not self.count:
+            return
+        offset = self._sums / self.count
+        self.mean = self._shift + offset
+        self.squares -= self.count * offset**2
+        self._sums = self._shift = None
+
+    def merge(self, other: ColumnMoments) -> ColumnMoments:
+        if not other.count or not self.count:
+            return self if self.count else other
+        count = self.count + other.count
+        difference = other.mean - self.mean
+        mean = self.mean + difference * (other.count / count)
+        squares = self.squares + other.squares + difference**2 * (self.count * (other.count / count))
+        return ColumnMoments(self.n_features, count, mean, squares)
+
+    @property
+    def state_bytes(self) -> int:
+        return 16 * self.n_features
+
+    @property
+    def flops_per_row(self) -> int:
+        return 2 * self.n_features
+
+    def to_arrays(self) -> Arrays:
+        return {"count": np.array(self.count), "mean": self.mean, "squares": self.squares}
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> ColumnMoments:
+        return ColumnMoments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["squares"])
+
+
+@dataclass
+class LeftProduct(Accumulator):
+    """``V' X`` for a thin V (n, k), about a shift: ``product = sum_t v_t (x_t - shift)'``.
+
+    States about different shifts merge exactly because the column sums of V travel with them.
+
+    Attributes
+    ----------
+    V : ndarray of shape (rows, k), float64; the rows ``first_row : first_row + rows`` of the whole V
+    product : ndarray of shape (k, d), float64
+    weight : ndarray of shape (k,), float64; ``sum_t v_t``
+    shift : ndarray of shape (d,), float64
+    """
+
+    n_features: int
+    V: NDArray[np.float64]
+    first_row: int = 0
+    product: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    weight: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    shift: NDArray[np.float64] | None = None
+
+    def fresh(self, start: int, stop: int) -> LeftProduct:
+        own, k = self.for_rows(start, stop), self.V.shape[1]
+        return replace(own, product=np.zeros((k, self.n_features)), weight=np.zeros(k))
+
+    def update(self, block: Block) -> None:
+        V = self.V[block.rows - self.first_row]  # (rows of the block, k)
+        self.shift = block.shift
+        self.product += V.T.astype(block.values.dtype) @ block.values
+        self.weight += V.sum(axis=0)
+
+    def close(self) -> None:
+        self.V = self.V[:0]
+
+    def about(self, shift: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return ``sum_t v_t (x_t - shift)'`` (k, d) for another shift."""
+        if self.shift is None:
+            return self.product
+        return self.product + np.multiply.outer(self.weight, self.shift - shift)
+
+    def merge(self, other: LeftProduct) -> LeftProduct:
+        if other.shift is None or self.shift is None:
+            return self if other.shift is None else other
+        merged = replace(self, V=self.V[:0], product=self.product + other.about(self.shift))
+        merged.weight = self.weight + other.weight
+        return merged
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * int(self.V.shape[1]) * self.n_features
+
+    @property
+    def product_bytes(self) -> int:
+        return self.state_bytes  # half of it where blocks are float32
+
+    @property
+    def flops_per_row(self) -> int:
+        return 2 * int(self.V.shape[1]) * self.n_features
+
+    def to_arrays(self) -> Arrays:
+        shift = np.zeros(0) if self.shift is None else self.shift
+        return {"product": self.product, "weight": self.weight, "shift": shift}
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> LeftProduct:
+        shift = arrays["shift"] if arrays["shift"].size else None
+        return replace(self, V=self.V[:0], product=arrays["product"], weight=arrays["weight"], shift=shift)
+
+    def for_rows(self, start: int, stop: int) -> LeftProduct:
+        return replace(self, V=self.V[start - self.first_row : stop - self.first_row], first_row=start)
+
+    def bare(self) -> LeftProduct:
+        return replace(self, V=self.V[:0])
+
+    def describe(self) -> dict[str, Any]:
+        return {"accumulator": "LeftProduct", "V": hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()}

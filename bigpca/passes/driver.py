@@ -1,0 +1,62 @@
+"""Drive one pass: take up what a checkpoint holds, run the rest here or on a cluster, report."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from bigpca.passes.cancel import cancel_run
+from bigpca.passes.checkpoint import Checkpoint, WriteFailed, check_stamps, warn_unwritten
+from bigpca.passes.cluster import run_on_cluster
+from bigpca.passes.events import DoneEvent, PassEvent
+from bigpca.passes.jobs import Left, Pass, RunOptions
+from bigpca.passes.local import current_client, run_locally
+
+
+def run_pass(job: Pass, number: int, options: RunOptions) -> Any:
+    """Run one pass and return what ``job.finish`` makes of its state.
+
+    Parameters
+    ----------
+    number : int
+        Which pass of the fit this is, from 1; names its checkpoint directory.
+
+    Raises
+    ------
+    CheckpointError
+        Where finished groups read input that has changed since.
+    TimeoutError, ConnectionError
+        On a cluster: no worker for ``workers_timeout``; the scheduler lost.
+    """
+    began = time.perf_counter()
+    left = Left()
+    if options.checkpoint is not None:
+        left = _take_up(job, number, options.checkpoint)
+    resumed = sum(len(s) for i, s in enumerate(job.layout.segments) if i < left.covered or i in left.segments)
+    total_bytes = job.layout.n_rows * job.layout.row_bytes
+    options.emit(PassEvent(job.name, job.layout.n_rows, total_bytes, len(job.layout.groups), resumed))
+    client = None if options.scheduler == "local" else current_client()
+    try:
+        if client is None:
+            result = run_locally(job, options, left)
+        else:
+            result = run_on_cluster(client, job, options, left)
+    finally:
+        cancel_run(job.run_id)
+    options.emit(DoneEvent(job.name, time.perf_counter() - began))
+    return result
+
+
+def _take_up(job: Pass, number: int, checkpoint: Checkpoint) -> Left:
+    """Return what an earlier run finished of this pass, after a look whether its input is still the same."""
+    try:
+        files = checkpoint.files(number, job.templates, job.layout)
+    except OSError as error:
+        warn_unwritten(WriteFailed(f"{type(error).__name__}: {error}"), checkpoint.path)
+        return Left()
+    found = checkpoint.finished(files, job.layout.segments)
+    stored = dict(found.prefix.stamps) if found.prefix is not None else {}
+    for index in found.segments:
+        stored |= files.read("segment", index).stamps
+    check_stamps(stored, {g: job.stamp(g) for g in stored}, job.layout.rows_of, checkpoint.path)
+    return Left(files, found.prefix, found.covered, found.segments)

@@ -1,0 +1,169 @@
+"""What a run reports while it works, as frozen records, and the counting that every display shares.
+
+The engine emits these; ``passes/progress.py`` shows them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bigpca.errors import format_bytes
+
+
+@dataclass(frozen=True)
+class PlanEvent:
+    """What is about to run: the solver, why it was chosen, and what it costs (bytes per worker thread for the peak)."""
+
+    solver: str
+    reason: str
+    passes: int
+    bytes_read: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class PassEvent:
+    """A read of the data begins. Totals are those of the whole pass; resumed groups are not read again."""
+
+    name: str
+    rows_total: int
+    bytes_total: int
+    groups_total: int
+    groups_resumed: int = 0
+
+
+@dataclass(frozen=True)
+class GroupEvent:
+    """One group of rows has been read and reduced (or written)."""
+
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class RetryEvent:
+    """Work was lost and is being done again; ``count`` says how often so far."""
+
+    reason: str
+    count: int
+
+
+@dataclass(frozen=True)
+class CheckpointEvent:
+    """Segment number ``segment`` is safe on disk under ``path``."""
+
+    path: str
+    segment: int
+
+
+@dataclass(frozen=True)
+class DoneEvent:
+    """The pass (or step) called ``name`` is complete after ``seconds``."""
+
+    name: str
+    seconds: float
+
+
+Event = PlanEvent | PassEvent | GroupEvent | RetryEvent | CheckpointEvent | DoneEvent
+Progress = Callable[[Event], None]
+
+
+class PassTally:
+    """Rows, bytes and rates of the pass that is running, counted from its events.
+
+    >>> tally = PassTally()
+    >>> tally.add(PassEvent("covariance", 100, 800, 4, groups_resumed=1))
+    >>> tally.add(GroupEvent(25, 200))
+    >>> tally.fraction, tally.groups
+    (0.5, 2)
+    """
+
+    def __init__(self) -> None:
+        self.start(PassEvent("", 0, 0, 0))
+
+    def start(self, event: PassEvent) -> None:
+        """Begin counting a new pass."""
+        self.event = event
+        self.rows = 0
+        self.bytes = 0
+        self.groups = event.groups_resumed
+        self.started = time.monotonic()
+
+    def add(self, event: Event) -> None:
+        """Count one event; those that carry no rows change nothing."""
+        if isinstance(event, PassEvent):
+            self.start(event)
+        elif isinstance(event, GroupEvent):
+            self.rows += event.rows
+            self.bytes += event.bytes
+            self.groups += 1
+
+    @property
+    def resumed_fraction(self) -> float:
+        """Share of the pass that an earlier run had finished, in [0, 1]."""
+        return min(1.0, self.event.groups_resumed / self.event.groups_total) if self.event.groups_total else 0.0
+
+    @property
+    def fraction(self) -> float:
+        """Share of the pass that is done, in [0, 1]."""
+        read = self.rows / self.event.rows_total if self.event.rows_total else 0.0
+        return min(1.0, self.resumed_fraction + read)
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """Rows and bytes per second since the pass began; resumed groups do not count."""
+        seconds = max(time.monotonic() - self.started, 1e-9)
+        return self.rows / seconds, self.bytes / seconds
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time left at the rate so far, or None before the first group."""
+        read = self.rows / self.event.rows_total if self.event.rows_total else 0.0
+        if read <= 0:
+            return None
+        return max(0.0, 1.0 - self.fraction) / read * (time.monotonic() - self.started)
+
+    def line(self) -> str:
+        """One line for people: rows per second, bytes per second and the time left."""
+        rows, size = self.rates
+        left = self.seconds_left
+        ending = "" if left is None else f", {format_seconds(left)} left"
+        return f"{rows:,.0f} rows/s, {format_bytes(size)}/s{ending}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Write a duration for people.
+
+    >>> format_seconds(2.25), format_seconds(125), format_seconds(7260)
+    ('2.2 s', '2 min 05 s', '2 h 01 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def sentence(event: Event) -> str:
+    """Say what happened in one line for people.
+
+    >>> sentence(DoneEvent("covariance", 2.0))
+    'covariance: done in 2.0 s'
+    """
+    match event:
+        case PlanEvent():
+            passes = "1 pass" if event.passes == 1 else f"{event.passes} passes"
+            return f'solver="{event.solver}" ({event.reason}): {passes}, {format_bytes(event.bytes_read)} to read'
+        case PassEvent():
+            size = format_bytes(event.bytes_total)
+            resumed = f", {event.groups_resumed} of {event.groups_total} groups resumed" if event.groups_resumed else ""
+            return f"{event.name}: {event.rows_total:,} rows, {size}{resumed}"
+        case GroupEvent():
+            return f"{event.rows:,} rows, {format_bytes(event.bytes)}"
+        case RetryEvent():
+            return f"retry {event.count}: {event.reason}"
+        case CheckpointEvent():
+            return f"segment {event.segment} is safe in {event.path}"
+        case DoneEvent():
+            return f"{event.name}: done in {format_seconds(event.seconds)}"

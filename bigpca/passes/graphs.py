@@ -1,0 +1,256 @@
+"""General Dask arrays: cut the graph of one group of row chunks, lazily, and carry it inside a reader.
+
+An array is *direct* when its chunks come straight from a source (:func:`bigpca.data.sources.source_of`). Anything else,
+sliced, rechunked or computed, is *general*: its group is culled layer by layer when its turn comes, so a graph of
+100,000 chunks is never materialised, and every Zarr array met on the way is wrapped so that missing chunks are caught.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import dask.array as da
+import numpy as np
+import zarr
+from dask._task_spec import convert_legacy_graph
+from dask.base import get_scheduler
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.task_spec import Alias, DataNode, GraphNode, Task
+from dask.typing import Key
+
+from bigpca.data.sources import RowSource, row_source
+from bigpca.data.storages import ZarrRows
+from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
+from bigpca.errors import MemoryBudgetError
+from bigpca.passes.readers import GraphReader
+
+SHARED_BYTES = 256 << 20  # most bytes of nodes that all groups share and every task is sent
+
+
+@dataclass(frozen=True)
+class GraphCut:
+    """One group's reader, and the futures (persisted chunks) that its task must be given."""
+
+    reader: GraphReader
+    futures: Mapping[Key, Any]
+
+
+class GraphSource:
+    """Cuts a general (n, d) Dask array, with known row chunks, into readers of consecutive row chunks.
+
+    Parameters
+    ----------
+    X : dask.array.Array of shape (n, d)
+    missing_chunks : {"raise", "fill"}
+        For the Zarr arrays in its graph.
+    """
+
+    def __init__(self, X: da.Array, missing_chunks: str = "raise") -> None:
+        self.X = X
+        self.missing_chunks = missing_chunks
+        self.offsets = np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(np.int64)
+        self.graph = _as_layers(X)
+        self.shared: dict[Key, Any] = {}
+        self._leaves = _count_leaves(self.graph)
+        if len(X.chunks[0]) > 1:
+            self._compute_shared()
+
+    def row_keys(self, first: int, last: int) -> list[list[Key]]:
+        """Keys of the column chunks of row chunks ``first:last``."""
+        columns = range(len(self.X.chunks[1]))
+        return [[(self.X.name, i, j) for j in columns] for i in range(first, last)]
+
+    def cut(self, start: int, stop: int) -> GraphCut:
+        """Return the reader of rows ``start:stop``.
+
+        Raises
+        ------
+        ValueError
+            Where those rows need more than twice their share of the graph's input chunks.
+        """
+        first = int(np.searchsorted(self.offsets, start, side="right")) - 1
+        last = int(np.searchsorted(self.offsets, stop, side="left"))
+        keys = self.row_keys(first, last)
+        nodes, futures = self._nodes([k for row in keys for k in row])
+        self._check_share(nodes, stop - start)
+        label = f"the Dask array {self.X.name}"
+        reader = GraphReader(self.offsets[first : last + 1], keys, cloudpickle.dumps(nodes), label)
+        return GraphCut(reader, futures)
+
+    def sources(self) -> list[RowSource | ZarrReader]:
+        """All sources in the graph, for fingerprints."""
+        found = []
+        for layer in self.graph.layers.values():
+            if isinstance(layer, MaterializedLayer):
+                for node in layer.mapping.values():
+                    value = node.value if isinstance(node, DataNode) else node
+                    value = guarded(value, self.missing_chunks)
+                    if isinstance(value, RowSource | ZarrReader):
+                        found.append(value)
+        return found
+
+    def _nodes(self, keys: list[Key]) -> tuple[dict[Key, GraphNode], dict[Key, Any]]:
+        raw = dict(self.graph.cull(keys))
+        futures = {k: v for k, v in raw.items() if _is_future(v)}
+        plain = {k: v for k, v in raw.items() if k not in futures}
+        nodes = convert_legacy_graph(plain, all_keys=set(raw))
+        return {k: self._wrapped(k, node) for k, node in nodes.items()}, futures
+
+    def _wrapped(self, key: Key, node: GraphNode) -> GraphNode:
+        if isinstance(node, DataNode):
+            value = self._wrap(node.value)
+            return node if value is node.value else DataNode(key, value)
+        if type(node) is Task and any(isinstance(a, zarr.Array | RowSource) for a in node.args):
+            return Task(
+                key, node.func, *map(self._wrap, node.args), **{k: self._wrap(v) for k, v in node.kwargs.items()}
+            )
+        return node
+
+    def _wrap(self, value: Any) -> Any:
+        return guarded(value, self.missing_chunks)
+
+    def _compute_shared(self) -> None:
+        """Compute once what every group would compute again, such as the column means of ``X - X.mean(0)``."""
+        first, _ = self._nodes(self.row_keys(0, 1)[0])
+        last_row = len(self.X.chunks[0]) - 1
+        last, _ = self._nodes(self.row_keys(last_row, last_row + 1)[0])
+        shared = {k for k in first if k in last and _is_computed(first[k], first)}
+
+        def used(graph: Mapping[Key, GraphNode]) -> set[Key]:
+            return {k for key, node in graph.items() if key not in shared for k in node.dependencies}
+
+        # Used by the own nodes of both: a chunk that one group reads itself and the other only through the shared part
+        # (its share of a mean) is not computed in advance.
+        frontier = shared & used(first) & used(last)
+        if frontier:
+            one_of_each = list({_layer_of(k): k for k in sorted(frontier, key=str)}.values())
+            self._compute(one_of_each)  # tells what all of them weigh, before they are all in memory
+            counts = Counter(map(_layer_of, frontier))
+            self._check_shared_bytes(sum(counts[_layer_of(k)] * _nbytes(v) for k, v in self.shared.items()))
+            self._compute(sorted(frontier - self.shared.keys(), key=str))
+            self._check_shared_bytes(sum(map(_nbytes, self.shared.values())))
+            self._replace_shared()
+
+    def _compute(self, keys: list[Key]) -> None:
+        if keys:
+            every, held = self._nodes(keys)
+            get = get_scheduler() or da.Array.__dask_scheduler__
+            self.shared |= dict(zip(keys, get({**every, **held}, keys), strict=True))
+
+    def _check_shared_bytes(self, size: int) -> None:
+        if size > SHARED_BYTES:
+            raise MemoryBudgetError(
+                f"all groups of the Dask array {self.X.name} share computed nodes of {size / 2**20:.0f} MiB, which every "
+                f"task would be sent; at most {SHARED_BYTES >> 20} MiB were expected. Write the array first with bp.ingest."
+            )
+
+    def _replace_shared(self) -> None:
+        by_layer: dict[Any, dict[Key, Any]] = {}
+        for key, value in self.shared.items():
+            by_layer.setdefault(_layer_of(key), {})[key] = DataNode(key, value)
+        layers, dependencies = dict(self.graph.layers), dict(self.graph.dependencies)
+        for name, mapping in by_layer.items():
+            if name in layers and mapping.keys() >= set(layers[name].get_output_keys()):
+                layers[name], dependencies[name] = MaterializedLayer(mapping), set()
+            elif name in layers:  # some of its keys are not shared
+                layers[name] = MaterializedLayer({**layers[name], **mapping})
+        self.graph = HighLevelGraph(layers, dependencies)
+
+    def _check_share(self, nodes: Mapping[Key, GraphNode], rows: int) -> None:
+        """Refuse a cut that reads more than twice its share of the chunks that the graph starts from."""
+        leaves = sum(1 for key in nodes if key not in self.shared and _is_leaf(key, nodes, self.shared))
+        share = self._leaves * rows / max(1, int(self.offsets[-1]))
+        if leaves > 2 * share + 16:
+            raise ValueError(
+                f"{rows} rows of the Dask array {self.X.name} need {leaves} input chunks, their share is {share:.0f}: every "
+                f"group would read most of the input again. Write the array once with bp.ingest(X, out) and open that."
+            )
+
+
+def _layer_of(key: Key) -> Any:
+    return key[0] if isinstance(key, tuple) else key
+
+
+def _nbytes(value: Any) -> int:
+    return int(getattr(value, "nbytes", 0))
+
+
+def _is_computed(node: GraphNode, nodes: Mapping[Key, GraphNode]) -> bool:
+    """Whether a node is the result of work, and not a stored object or another name of one."""
+    while isinstance(node, Alias) and node.target in nodes:
+        node = nodes[node.target]
+    return not isinstance(node, DataNode | Alias)
+
+
+def _is_leaf(key: Key, nodes: Mapping[Key, GraphNode], shared: Mapping[Key, Any]) -> bool:
+    """Whether a node reads: a chunk in memory, or made of whole stored objects (whose keys have no chunk) or of nothing."""
+    node = nodes[key]
+    if isinstance(node, DataNode):
+        return isinstance(node.value, np.ndarray)
+    return all(isinstance(nodes.get(k), DataNode) and k not in shared and isinstance(k, str) for k in node.dependencies)
+
+
+def _count_leaves(graph: HighLevelGraph) -> int:
+    """Count the chunks that the graph starts from: output keys of layers that depend on single objects only."""
+    count = 0
+    for name, layer in graph.layers.items():
+        inputs = [graph.layers[k] for k in graph.dependencies[name]]
+        if isinstance(layer, MaterializedLayer):
+            if inputs:
+                continue
+            values = [v.value if isinstance(v, DataNode) else v for v in layer.mapping.values()]
+            arrays = sum(isinstance(v, np.ndarray) or _is_future(v) for v in values)
+            tasks = sum(isinstance(v, Task | tuple) for v in layer.mapping.values())
+            count += arrays + tasks
+        elif all(isinstance(i, MaterializedLayer) and len(i.mapping) == 1 for i in inputs):
+            count += len(layer.get_output_keys())
+    return count
+
+
+def _is_future(value: object) -> bool:
+    return type(value).__module__ == "distributed.client" and type(value).__name__ == "Future"
+
+
+def _as_layers(X: da.Array) -> HighLevelGraph:
+    graph = X.__dask_graph__()
+    if isinstance(graph, HighLevelGraph):
+        return graph
+    return HighLevelGraph.from_collections(X.name, dict(graph), dependencies=[])
+
+
+def filling(source: RowSource) -> RowSource:
+    """Return the source with missing Zarr chunks read as the fill value."""
+    if not isinstance(source.storage, ZarrRows):
+        return source
+    reader = copy(source.storage.reader)
+    reader.missing_chunks = "fill"
+    return row_source(reader)
+
+
+def guarded(value: Any, missing_chunks: str) -> Any:
+    """Return a Zarr array or a source of a graph with the policy for missing chunks; anything else as it is."""
+    if isinstance(value, zarr.Array):
+        return wrap_zarr(value, missing_chunks)
+    return filling(value) if isinstance(value, RowSource) and missing_chunks == "fill" else value
+
+
+def wrap_sources(X: da.Array, missing_chunks: str) -> da.Array:
+    """Return X with every Zarr array in its graph wrapped, so that a lazy result catches missing chunks too."""
+    graph = _as_layers(X)
+    layers: dict[str, Any] = {}
+    for name, layer in graph.layers.items():
+        if isinstance(layer, MaterializedLayer):
+            mapping: dict[Hashable, Any] = {}
+            for key, node in layer.mapping.items():
+                value = node.value if isinstance(node, DataNode) else node
+                wrapped = guarded(value, missing_chunks)
+                mapping[key] = node if wrapped is value else wrapped
+            layers[name] = MaterializedLayer(mapping)
+        else:
+            layers[name] = layer
+    return da.Array(HighLevelGraph(layers, graph.dependencies), X.name, X.chunks, meta=X._meta)

@@ -1,0 +1,146 @@
+"""One pass as a job, and the functions that its tasks run: the same ones wherever they run.
+
+Groups become states, a fixed tree merges the states of a segment, a left fold goes over the segments; so the bits do not
+depend on the scheduler.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+from dask.task_spec import Task, TaskRef
+
+from bigpca.passes.accumulators import Accumulator
+from bigpca.passes.blocks import Layout
+from bigpca.passes.checkpoint import Checkpoint, SegmentFiles
+from bigpca.passes.events import Event, Progress
+from bigpca.passes.pass_state import PassState
+
+Finish = Callable[[PassState], Any]
+
+
+class GroupTask(Protocol):
+    """What one task reads and folds into one state; picklable."""
+
+    def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
+        """Fold the group. ``inputs`` are the values of persisted chunks that Dask passes in."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One read of X, ready to run.
+
+    Attributes
+    ----------
+    name : str
+    layout : Layout
+    templates : dict of str to Accumulator
+    cut : callable
+        Group number -> (GroupTask, futures it needs); called when the group's turn comes.
+    stamp : callable
+        Group number -> digest of the files it reads.
+    finish : callable
+        Picklable; the complete state -> what the caller wants. Runs where the state lies.
+    run_id : str
+        Names this run's tasks and files; a new one for every run.
+    """
+
+    name: str
+    layout: Layout
+    templates: dict[str, Accumulator]
+    cut: Callable[[int], tuple[GroupTask, Mapping[Any, Any]]]
+    stamp: Callable[[int], str]
+    finish: Finish
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one state."""
+        return sum(a.state_bytes for a in self.templates.values())
+
+    @cached_property
+    def prefix(self) -> str:
+        """How the keys of this pass's tasks begin."""
+        return f"bigpca-{self.name}-{self.run_id}"
+
+    def bytes_of(self, group: int) -> int:
+        """Bytes of a group's rows in the working dtype."""
+        start, stop = self.layout.rows_of(group)
+        return (stop - start) * self.layout.row_bytes
+
+
+@dataclass
+class RunOptions:
+    """How to run, not what: none of it changes a bit of the result.
+
+    Attributes
+    ----------
+    checkpoint : Checkpoint or None
+    progress : callable taking events
+    workers_timeout : float
+        Seconds without any worker after which a run on a cluster gives up.
+    scheduler : "local" to stay in this process whatever client there is (NumPy input), or None.
+    """
+
+    checkpoint: Checkpoint | None = None
+    progress: Progress = lambda event: None
+    workers_timeout: float = 60.0
+    scheduler: str | None = None
+    _lock: Any = field(default_factory=threading.Lock, repr=False)
+
+    def emit(self, event: Event) -> None:
+        """Report an event; threads take turns."""
+        with self._lock:
+            self.progress(event)
+
+
+@dataclass(frozen=True)
+class Left:
+    """What an earlier run of this pass left, or nothing: where this run begins.
+
+    Attributes
+    ----------
+    files : SegmentFiles or None
+    prefix : PassState or None
+        The fold of segments ``0:covered``.
+    covered : int
+    segments : frozenset of int
+        Later segments whose states are on disk.
+    writing : bool
+        False once the checkpoint cannot be written: it is then only read.
+    """
+
+    files: SegmentFiles | None = None
+    prefix: PassState | None = None
+    covered: int = 0
+    segments: frozenset[int] = frozenset()
+    writing: bool = True
+
+
+def fold_group(task: GroupTask, run_id: str, keys: tuple[Any, ...], *values: Any) -> PassState:
+    """Fold one group; ``keys`` and ``values`` are the persisted chunks it needs."""
+    return task.run(run_id, dict(zip(keys, values, strict=True)))
+
+
+def merge_states(left: PassState, right: PassState) -> PassState:
+    """Merge two adjacent states."""
+    return left.merge(right)
+
+
+def tree(graph: dict[Any, Any], leaves: list[Any], key: str) -> Any:
+    """Add a fixed binary tree of merges over ``leaves`` to ``graph`` and return the key of its root."""
+    level = 0
+    while len(leaves) > 1:
+        merged = []
+        for i in range(0, len(leaves) - 1, 2):
+            name = f"{key}-merge-{level}-{i}"
+            graph[name] = Task(name, merge_states, TaskRef(leaves[i]), TaskRef(leaves[i + 1]))
+            merged.append(name)
+        leaves = merged + leaves[len(leaves) // 2 * 2 :]
+        level += 1
+    return leaves[0]

@@ -1,0 +1,249 @@
+"""Map row blocks: lazily to a Dask array with the same row chunks, or to a new Zarr array, chunk by whole chunk.
+
+Writing is a pass like any other, whose groups are runs of output chunks and whose state is empty; the output is
+invisible until it is complete, and a killed run resumes with the chunks that were not yet written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import dask
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.blas import one_blas_thread
+from bigpca.data.sources import RowSource
+from bigpca.data.sources import open as open_array
+from bigpca.errors import OutputExistsError
+from bigpca.passes.blocks import MIB, Layout, working_dtype
+from bigpca.passes.cancel import check_cancelled
+from bigpca.passes.driver import run_pass
+from bigpca.passes.graphs import wrap_sources
+from bigpca.passes.jobs import GroupTask, Pass, RunOptions
+from bigpca.passes.pass_state import PassState, digest
+from bigpca.passes.readers import GraphReader, Reader, read_ahead
+from bigpca.passes.resources import find_resources
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Plan, Resources, peak_bytes
+from bigpca.storage import ChunkWriter, Output, create_output
+
+OUTPUT_CHUNK_BYTES = 16 * MIB
+OUTPUT_CHUNKS = 64  # at least so many where the input's chunks allow, so that all workers have work
+
+
+class RowMap(Protocol):
+    """A picklable function of rows."""
+
+    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+        """Map rows (b, d) to rows (b, k)."""
+
+    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Dtype of the result for input of ``dtype``."""
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies the map, for the fingerprint of a partial output."""
+
+
+def project_lazily(X: da.Array, f: RowMap, width: int, *, missing_chunks: str = "raise") -> da.Array:
+    """Return ``f`` of the rows of X as a Dask array (n, width) with the same row chunks; nothing is computed."""
+    X = wrap_sources(X, missing_chunks)
+    if len(X.chunks[1]) > 1:
+        X = X.rechunk({1: -1})
+    shared, dtype = dask.delayed(f, pure=False), f.output_dtype(X.dtype)
+    meta = np.empty((0, 0), dtype)
+    return da.map_blocks(_apply_block, X, shared, dtype=dtype, chunks=(X.chunks[0], (width,)), meta=meta)
+
+
+def _apply_block(rows: NDArray[Any], f: RowMap) -> NDArray[Any]:
+    with one_blas_thread():
+        return f.apply(np.asarray(rows), "a block of the input")
+
+
+def project_in_memory(rows: RowInput, f: RowMap, width: int) -> NDArray[Any]:
+    """Return ``f`` of the rows of an array in memory, 8,192 rows at a time."""
+    out = np.empty((rows.n_rows, width), f.output_dtype(rows.dtype))
+    for start in range(0, rows.n_rows, 8192):
+        stop = min(start + 8192, rows.n_rows)
+        reader, _ = rows.reader(start, stop)
+        out[start:stop] = f.apply(reader.read(start, stop), reader.where(start, stop))
+    return out
+
+
+@dataclass(frozen=True)
+class WriteGroup:
+    """Reads the rows of some output chunks, maps them and writes those chunks whole."""
+
+    index: int
+    reader: Reader
+    chunks: tuple[int, ...]
+    slab_rows: int
+    f: RowMap
+    writer: ChunkWriter
+
+    def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
+        """Write the chunks; memory: two slabs of input, one mapped slab and one output chunk."""
+        if isinstance(self.reader, GraphReader):
+            self.reader.inputs = inputs
+        rows_done = 0
+        with one_blas_thread():
+            for chunk in self.chunks:
+                rows_done += self._write(chunk, run_id)
+        return PassState({}, rows_done, 0, {})
+
+    def _write(self, chunk: int, run_id: str) -> int:
+        start, stop = self.writer.row_range(chunk)
+        reads = [(i, min(i + self.slab_rows, stop)) for i in range(start, stop, self.slab_rows)]
+        out: NDArray[Any] | None = None
+        for first, rows in read_ahead(self.reader, reads):
+            check_cancelled(run_id)
+            mapped = self.f.apply(rows, self.reader.where(first, first + len(rows)))
+            if out is None:
+                out = mapped if len(rows) == stop - start else np.empty((stop - start, mapped.shape[1]), mapped.dtype)
+            if out is not mapped:
+                out[first - start : first - start + len(mapped)] = mapped
+            del rows, mapped
+        if out is not None:
+            self.writer.write(chunk, out)
+        return stop - start
+
+
+def output_chunk_rows(rows: RowInput, row_bytes: int, most_bytes: int = OUTPUT_CHUNK_BYTES) -> int:
+    """Choose rows per output chunk: whole input chunks, about 16 MiB of output, and at least 64 chunks where possible."""
+    native = max(rows.row_chunks, default=1) or 1
+    fitting = max(1, most_bytes // max(1, row_bytes * native))
+    spread = max(1, rows.n_rows // (OUTPUT_CHUNKS * native))
+    whole = native * min(fitting, spread)
+    if whole * row_bytes > 4 * most_bytes:  # one huge input chunk: cut it
+        return int(max(1, most_bytes // row_bytes))
+    return int(max(1, min(whole, rows.n_rows)))
+
+
+def project_to(
+    rows: RowInput,
+    f: RowMap,
+    width: int,
+    out: str | os.PathLike[str],
+    *,
+    name: str,
+    options: RunOptions,
+    overwrite: bool = False,
+    chunk_rows: int | None = None,
+    memory_limit: int | str | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> da.Array:
+    """Write ``f`` of the rows of X to a new Zarr array and return the Dask array over it.  # one pass over X
+
+    Parameters
+    ----------
+    rows : RowInput
+    f : RowMap
+    width : int
+        Columns of the result.
+    out : path-like
+        Invisible until complete; a killed run of the same work continues there.
+
+    Raises
+    ------
+    OutputExistsError, OutputLockedError
+    MemoryBudgetError
+        Before any read, where a process has no room for the blocks, or the disk less free than the output needs.
+    OSError
+        With ``errno.ENOSPC`` where the disk fills up meanwhile; finished chunks are kept.
+    """
+    _refuse_own_source(rows, out)
+    dtype = f.output_dtype(rows.dtype)
+    size = chunk_rows or output_chunk_rows(rows, width * dtype.itemsize)
+    identity = digest(
+        {"input": rows.describe(), "stamp": rows.stamp(0, rows.n_rows), "map": f.describe(), "chunk": size}
+    )
+    shape = (rows.n_rows, width)
+    plan_writing(rows, f, width, size, name, find_resources(memory_limit, in_process=rows.in_memory)).check()
+    with create_output(
+        out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, attributes=attributes, overwrite=overwrite
+    ) as output:
+        _write_pending(rows, f, output, name, options)
+        output.finish()
+    return open_array(out)
+
+
+def _refuse_own_source(rows: RowInput, out: str | os.PathLike[str]) -> None:
+    """Refuse to write over what is being read, or around it."""
+    target = os.path.realpath(out)
+    sources = [rows.source] if rows.source is not None else rows.graph.sources()
+    for source in sources:
+        path = source.path if isinstance(source, RowSource) else source.store
+        read = os.path.realpath(path) if path and "://" not in path else ""
+        if read and (read == target or read.startswith(target + os.sep)):
+            raise OutputExistsError(
+                f"the output {target} is, or holds, the input that is being read ({read}). Choose another path for the output."
+            )
+
+
+def plan_writing(rows: RowInput, f: RowMap, width: int, chunk_rows: int, name: str, resources: Resources) -> Plan:
+    """Cost of one read whose mapped rows are written: reads, one mapped slab and an output chunk, raw and encoded."""
+    base = rows.layout(0)
+    dtype = f.output_dtype(rows.dtype)
+    read_rows = min(max(base.slab_rows, base.read_rows), max(base.read_rows, chunk_rows))
+    read, row = read_rows * rows.n_columns * rows.dtype.itemsize, width * dtype.itemsize
+    copied = read_rows * rows.n_columns * working_dtype(rows.dtype).itemsize
+    output = rows.n_rows * row
+    return Plan(
+        solver=name,
+        reason="one read",
+        passes=1,
+        bytes_read=rows.n_rows * rows.n_columns * rows.dtype.itemsize,
+        flops=2.0 * rows.n_rows * rows.n_columns * width,
+        tasks=-(-rows.n_rows // chunk_rows),
+        state_bytes=0,
+        block_rows=read_rows,
+        peak_bytes=peak_bytes(read, copied, read_rows * row + 2 * min(chunk_rows, rows.n_rows) * row, 0),
+        output_bytes=output,
+        resources=resources,
+    )
+
+
+def _write_pending(rows: RowInput, f: RowMap, output: Output, name: str, options: RunOptions) -> None:
+    pending = output.pending()
+    if not pending:
+        return
+    ranges = tuple(output.row_range(i) for i in pending)
+    base = rows.layout(0)
+    slab_rows = max(base.slab_rows, base.read_rows)
+    groups = tuple(range(i, i + 1) for i in range(len(pending)))
+    per_segment = -(-len(groups) // 256)
+    segments = tuple(range(i, min(i + per_segment, len(groups))) for i in range(0, len(groups), per_segment))
+    n_rows = sum(b - a for a, b in ranges)
+    row_bytes = max(1, rows.n_columns * working_dtype(rows.dtype).itemsize)
+    layout = Layout(n_rows, rows.n_columns, row_bytes, slab_rows, ranges, groups, segments)
+
+    def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
+        reader, futures = rows.reader(*ranges[group])
+        return WriteGroup(group, reader, (pending[group],), slab_rows, f, output.writer), futures
+
+    run = RunOptions(None, options.progress, options.workers_timeout, options.scheduler)
+    run_pass(Pass(name, layout, {}, cut, lambda group: "", _rows_written), 1, run)
+
+
+def _rows_written(state: PassState) -> int:
+    return state.rows
+
+
+@dataclass(frozen=True)
+class Copy:
+    """The identity, with an optional cast: what ``ingest`` maps rows by."""
+
+    dtype: str | None = None
+
+    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+        return rows if self.dtype is None else rows.astype(self.dtype, copy=False)
+
+    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        return np.dtype(self.dtype) if self.dtype is not None else dtype.newbyteorder("=")
+
+    def describe(self) -> dict[str, Any]:
+        return {"map": "copy", "dtype": self.dtype}

@@ -1,0 +1,239 @@
+"""``fold``: one read of X folded into accumulators, the mechanism under every estimator.
+
+One task reads several consecutive chunks, slab by slab with one read ahead, and reduces them to ONE state; a raw chunk is
+never a task's result, because queuing and spilling do not bound memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.blas import one_blas_thread
+from bigpca.data.sources import RowSource, source_of
+from bigpca.data.zarr_reader import ZarrReader
+from bigpca.passes.accumulators import Accumulator
+from bigpca.passes.blocks import Block, Layout, group_shift, plan_layout, prepare_block, product_dtype
+from bigpca.passes.cancel import check_cancelled
+from bigpca.passes.driver import run_pass
+from bigpca.passes.graphs import GraphSource, filling
+from bigpca.passes.jobs import Finish, GroupTask, Pass, RunOptions
+from bigpca.passes.pass_state import PassState, digest
+from bigpca.passes.readers import DirectReader, GraphReader, Reader, read_ahead
+
+
+class RowInput:
+    """X as the engine sees it: direct (a :class:`RowSource`) or general (a graph to cut), with known row chunks.
+
+    Parameters
+    ----------
+    X : dask.array.Array of shape (n, d)
+        Unknown row chunks are counted first: one more read.
+    missing_chunks : {"raise", "fill"}
+    nan_policy : {"raise", "omit"}
+    """
+
+    def __init__(self, X: da.Array, *, missing_chunks: str = "raise", nan_policy: str = "raise") -> None:
+        self.counted = bool(np.isnan(X.shape[0]))
+        self.X = count_rows(X) if self.counted else X
+        self.missing_chunks, self.nan_policy = missing_chunks, nan_policy
+        self.source: RowSource | None = source_of(self.X)
+        if self.source is not None and missing_chunks == "fill":
+            self.source = filling(self.source)
+        self._graph: GraphSource | None = None
+        self._lock = threading.Lock()
+        self._source_digest: str | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.X.shape[0])
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns."""
+        return int(self.X.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Stored dtype."""
+        dtype: np.dtype[Any] = np.dtype(self.X.dtype)
+        return dtype
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether X is a NumPy array of this process, which never travels to workers."""
+        return self.source is not None and self.source.format == "numpy"
+
+    @property
+    def row_chunks(self) -> tuple[int, ...]:
+        """Native row chunks: the store's for direct arrays, Dask's for general ones."""
+        return self.source.row_chunks() if self.source is not None else tuple(int(c) for c in self.X.chunks[0])
+
+    def copied_row_bytes(self, dtype: np.dtype[Any]) -> int:
+        """Bytes of one row's copy in ``dtype``; 0 where rows are read in it and may be overwritten."""
+        return 0 if self.source is not None and dtype == self.dtype else self.n_columns * dtype.itemsize
+
+    @property
+    def graph(self) -> GraphSource:
+        """The graph to cut; shared small nodes are computed when first asked for."""
+        with self._lock:  # the first groups ask from several threads
+            if self._graph is None:
+                self._graph = GraphSource(self.X, self.missing_chunks)
+        return self._graph
+
+    def layout(self, state_bytes: int) -> Layout:
+        """Cut the rows for a state of that size."""
+        return plan_layout(self.row_chunks, self.n_columns, self.dtype, state_bytes)
+
+    def reader(self, start: int, stop: int) -> tuple[Reader, Mapping[Any, Any]]:
+        """Return a reader of rows ``start:stop``, and the futures its task must be given."""
+        if self.source is not None:
+            return DirectReader(self.source), {}
+        cut = self.graph.cut(start, stop)
+        return cut.reader, cut.futures
+
+    def describe(self) -> dict[str, Any]:
+        """JSON-able description for fingerprints."""
+        if self.source is not None:
+            source: Any = self.source.describe()
+        else:
+            source = {"format": "dask", "name": self.X.name, "sources": [_describe(s) for s in self.graph.sources()]}
+        return {
+            "source": source,
+            "shape": [self.n_rows, self.n_columns],
+            "dtype": self.dtype.str,
+            "row_chunks": digest(self.row_chunks),
+            "missing_chunks": self.missing_chunks,
+            "nan_policy": self.nan_policy,
+        }
+
+    def stamp(self, start: int, stop: int) -> str:
+        """Digest of (key, size, mtime) of the files that hold those rows; of the content for arrays in memory."""
+        if self.source is not None:
+            return digest(self.source.stamps(start, stop))
+        if self._source_digest is None:
+            self._source_digest = digest([_stamps(s) for s in self.graph.sources()])
+        return self._source_digest
+
+
+def _describe(source: RowSource | ZarrReader) -> Any:
+    return source.describe() if isinstance(source, RowSource) else [source.label, source.digest, list(source.shape)]
+
+
+def _stamps(source: RowSource | ZarrReader) -> Any:
+    if isinstance(source, RowSource):
+        return source.stamps(0, source.shape[0])
+    files = source.files()
+    return [files.stamp(cell) for cell in files.cells([(0, size) for size in source.shape])]
+
+
+def count_rows(X: da.Array) -> da.Array:
+    """Return X with known row chunks; a counting pass over X where they are unknown."""  # pass over X
+    lengths = da.map_blocks(
+        lambda block: np.array([[len(block)]]), X, dtype=np.int64, chunks=((1,) * X.numblocks[0], (1,) * X.numblocks[1])
+    )
+    known = tuple(int(c) for c in lengths[:, 0].compute())
+    return da.Array(X.dask, X.name, (known, X.chunks[1]), meta=X._meta)
+
+
+@dataclass(frozen=True)
+class FoldGroup:
+    """Reads and folds the slabs of one group: the body of a fold task."""
+
+    index: int
+    reader: Reader
+    reads: tuple[tuple[int, int], ...]
+    slab_rows: int
+    dtype: np.dtype[Any]
+    nan_policy: str
+    templates: dict[str, Accumulator]
+    stamp: str
+
+    def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
+        """Fold the group; memory: two reads, one slab, the product and one state."""
+        if isinstance(self.reader, GraphReader):
+            self.reader.inputs = inputs
+        start, stop = self.reads[0][0], self.reads[-1][1]
+        parts = {name: a.fresh(start, stop) for name, a in self.templates.items()}
+        omitted = 0
+        shift: NDArray[Any] | None = None
+        # An overflow of float32 squares shows in the product, which is then made again in float64.
+        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+            for first, rows in read_ahead(self.reader, self.reads):
+                for i in range(0, len(rows), self.slab_rows):
+                    check_cancelled(run_id)
+                    slab = rows[i : i + self.slab_rows]
+                    block, shift = self._block(slab, first + i, shift)
+                    omitted += len(slab) - len(block.values)
+                    if len(block.values):
+                        for part in parts.values():
+                            part.update(block)
+                    del block, slab
+                del rows
+            for part in parts.values():
+                part.close()
+        return PassState(parts, stop - start, omitted, {self.index: self.stamp})
+
+    def _block(self, slab: NDArray[Any], row: int, shift: NDArray[Any] | None) -> tuple[Block, NDArray[Any]]:
+        values = slab.astype(self.dtype, copy=False)
+        owned = self.reader.owned or values is not slab
+        if shift is None:
+            shift = group_shift(values)
+        where = self.reader.where(row, row + len(slab))
+        return prepare_block(values, row, shift, owned=owned, nan_policy=self.nan_policy, where=where), shift
+
+
+def row_cutter(
+    rows: RowInput, layout: Layout, templates: dict[str, Accumulator], stamp_of: Callable[[int], str]
+) -> Callable[[int], tuple[GroupTask, Mapping[Any, Any]]]:
+    """Return the function that makes the task of one group."""
+    dtype = product_dtype(rows.dtype, layout.n_rows * sum(a.flops_per_row for a in templates.values()))
+
+    def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
+        start, stop = layout.rows_of(group)
+        reads = tuple(layout.reads[i] for i in layout.groups[group])
+        reader, futures = rows.reader(start, stop)
+        own = {name: a.for_rows(start, stop) for name, a in templates.items()}
+        stamp = stamp_of(group)
+        task = FoldGroup(group, reader, reads, layout.slab_rows, dtype, rows.nan_policy, own, stamp)
+        return task, futures
+
+    return cut
+
+
+def fold(
+    rows: RowInput, accumulators: dict[str, Accumulator], finish: Finish, *, name: str, number: int, options: RunOptions
+) -> Any:
+    """Fold one read of X into accumulators and return ``finish(state)``.
+
+    Parameters
+    ----------
+    rows : RowInput
+    accumulators : dict of str to Accumulator
+        Templates; all share the read.
+    finish : callable
+        Picklable; runs where the merged state lies (a task on a cluster), so that only its result travels.
+    name : str
+        Names the tasks (``bigpca-<name>-...``) and the progress.
+    number : int
+        Which pass of the fit this is, from 1.
+
+    Raises
+    ------
+    NonFiniteError, MissingChunksError, CorruptedChunkError
+        From the read, with rows and block.
+    """
+    layout = rows.layout(sum(a.state_bytes for a in accumulators.values()))
+
+    def stamp_of(group: int) -> str:
+        return rows.stamp(*layout.rows_of(group)) if options.checkpoint else ""
+
+    job = Pass(name, layout, accumulators, row_cutter(rows, layout, accumulators, stamp_of), stamp_of, finish)
+    return run_pass(job, number, options)

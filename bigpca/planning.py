@@ -1,0 +1,164 @@
+"""What a run will cost, known before any row is read, and the refusal of what does not fit.
+
+Pure arithmetic on shapes and limits; who asks Dask or the machine for the limits is :mod:`bigpca.passes.resources`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from bigpca.errors import MemoryBudgetError, format_bytes
+
+SAFE_SHARE = 0.75  # of a worker's memory limit: Dask pauses it at 0.80
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one process of the run may use.
+
+    Attributes
+    ----------
+    threads : int
+        Task threads per process.
+    limit_bytes : int
+        Memory limit of one process.
+    baseline_bytes : int
+        What the idle process holds already.
+    where : str
+        Where the limit comes from.
+    """
+
+    threads: int
+    limit_bytes: int
+    baseline_bytes: int
+    where: str
+
+    @property
+    def room_bytes(self) -> int:
+        """Bytes for the run itself: three quarters of the limit, less the baseline."""
+        return int(SAFE_SHARE * self.limit_bytes) - self.baseline_bytes
+
+
+def peak_bytes(read_bytes: int, copy_bytes: int, product_bytes: int, state_bytes: int) -> int:
+    """Peak bytes of one worker thread: 3 reads + 1 slab where it is copied + product + 4 states.
+
+    Two reads are held (one is being used, the next is being read) and one stands for what decoding holds; a slab is a
+    copy where rows are upcast or belong to someone else, and otherwise a part of its read.
+    """
+    return 3 * read_bytes + copy_bytes + product_bytes + 4 * state_bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Cost of a run, before it runs.
+
+    Attributes
+    ----------
+    solver, reason : str
+        What is to run, and why it was chosen.
+    passes : float
+        Reads of the whole input.
+    bytes_read : int
+        Bytes decoded over all passes.
+    flops : float
+        Floating-point operations of passes and solve.
+    tasks : int
+        Dask tasks.
+    state_bytes : int
+        One accumulator state.
+    block_rows : int
+        Most rows multiplied at a time.
+    peak_bytes : int
+        Peak memory of one worker thread above the idle process.
+    output_bytes : int
+        Bytes of the model (and of scores, where they are written).
+    resources : Resources
+    notes : tuple of str
+    """
+
+    solver: str
+    reason: str
+    passes: float
+    bytes_read: int
+    flops: float
+    tasks: int
+    state_bytes: int
+    block_rows: int
+    peak_bytes: int
+    output_bytes: int
+    resources: Resources
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def process_bytes(self) -> int:
+        """Peak of one process above idle: every thread's peak, and three states for merges."""
+        return self.resources.threads * self.peak_bytes + 3 * self.state_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether a process has room for it."""
+        return self.process_bytes <= self.resources.room_bytes
+
+    @property
+    def limit_bytes(self) -> int:
+        """Memory limit of one process."""
+        return self.resources.limit_bytes
+
+    @property
+    def baseline_bytes(self) -> int:
+        """What the idle process holds."""
+        return self.resources.baseline_bytes
+
+    def with_solver(self, solver: str, reason: str) -> Plan:
+        """Return the plan with another account of the choice."""
+        return replace(self, solver=solver, reason=reason)
+
+    def shortage(self) -> str:
+        """Say what does not fit, with the numbers."""
+        room = self.resources
+        return (
+            f"{self.solver} needs {format_bytes(self.process_bytes)} per process ({room.threads} threads x "
+            f"{format_bytes(self.peak_bytes)} + 3 states of {format_bytes(self.state_bytes)}), but {format_bytes(max(0, room.room_bytes))} "
+            f"are left of {room.where} = {format_bytes(room.limit_bytes)} ({SAFE_SHARE:.0%} of it, less "
+            f"{format_bytes(room.baseline_bytes)} that the idle process holds)"
+        )
+
+    def check(self) -> None:
+        """Refuse a plan that does not fit.
+
+        Raises
+        ------
+        MemoryBudgetError
+            With the numbers and the ways out.
+        """
+        if not self.fits:
+            raise MemoryBudgetError(
+                f"{self.shortage()}. Give each process more memory or fewer threads, store the input in smaller chunks "
+                f"(bp.ingest(source, out, chunk_rows=...)), or reduce the columns."
+            )
+
+    def __str__(self) -> str:
+        reads = f"{self.passes:g} read{'' if self.passes == 1 else 's'} of X, {format_bytes(self.bytes_read)}"
+        rows = [
+            ("solver", f"{self.solver}: {self.reason}"),
+            ("passes", reads),
+            (
+                "work",
+                f"{self.flops / 1e9:,.4g} Gflop in {self.tasks:,} tasks, blocks of up to {self.block_rows:,} rows",
+            ),
+            ("state", format_bytes(self.state_bytes)),
+            (
+                "peak memory",
+                f"{format_bytes(self.peak_bytes)} per thread, {format_bytes(self.process_bytes)} per process "
+                f"({self.resources.threads} thread{'s' if self.resources.threads > 1 else ''}) above "
+                f"{format_bytes(self.baseline_bytes)} idle",
+            ),
+            (
+                "limit",
+                f"{format_bytes(self.limit_bytes)}, {self.resources.where}: {'fits' if self.fits else 'DOES NOT FIT'}",
+            ),
+            ("output", format_bytes(self.output_bytes)),
+            *(("note", note) for note in self.notes),
+        ]
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)

@@ -1,0 +1,20 @@
+"""Everything that bigpca leaves on a disk: models, outputs, locks; whole or absent, and checked when read."""
+
+from bigpca.storage.chunks import ChunkRecord, ChunkWriter
+from bigpca.storage.files import atomic_write_bytes, free_bytes
+from bigpca.storage.groups import Group, read_group, write_group
+from bigpca.storage.lock import RunLock
+from bigpca.storage.outputs import Output, create_output
+
+__all__ = [
+    "ChunkRecord",
+    "ChunkWriter",
+    "Group",
+    "Output",
+    "RunLock",
+    "atomic_write_bytes",
+    "create_output",
+    "free_bytes",
+    "read_group",
+    "write_group",
+]

@@ -1,0 +1,222 @@
+"""The worker's side of an output: whole chunks, written by any process, each with a record of what was written."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import uuid
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numcodecs.zstd import Zstd
+from numpy.typing import NDArray
+
+from bigpca.storage.files import free_bytes
+
+FSYNC_BYTES = 2**20  # smaller chunks are not fsynced one by one; a resume checks their bytes instead
+_PROCESS: dict[int, str] = {}  # pid -> name of this process's log; a forked child gets its own
+
+
+@dataclass(frozen=True)
+class ChunkRecord:
+    """What was written for one chunk: CRC-32 and size of its file, its time stamp, and whether it was fsynced."""
+
+    index: int
+    crc32: int
+    size: int
+    modified_ns: int
+    durable: bool
+
+
+@dataclass(frozen=True)
+class ChunkWriter:
+    """Write whole row chunks of one 2-d Zarr v3 array from any process; small, and safe to pickle into tasks.
+
+    Writers share no file: a chunk appears under its name by a rename, its record goes to a log of the process.
+    A chunk written twice gets equal bytes.
+
+    Attributes
+    ----------
+    store : str
+        Directory of the unfinished array.
+    journal : str
+        Directory of the logs, inside the store. Its name tells runs of another identity apart: their late tasks fail.
+    shape : (int, int)
+    dtype : str
+        Little-endian, such as ``"<f4"``.
+    chunk_rows, level : int
+        Rows per chunk; zstd level.
+    """
+
+    store: str
+    journal: str
+    shape: tuple[int, int]
+    dtype: str
+    chunk_rows: int
+    level: int
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of row chunks."""
+        return -(-self.shape[0] // self.chunk_rows)
+
+    def row_range(self, index: int) -> tuple[int, int]:
+        """Give the rows [start, stop) of one chunk."""
+        return index * self.chunk_rows, min((index + 1) * self.chunk_rows, self.shape[0])
+
+    def chunk_path(self, index: int) -> Path:
+        """Give the file of one chunk, in Zarr v3's default naming."""
+        return Path(self.store, "c", str(index), "0")
+
+    def write(self, index: int, rows: NDArray[Any]) -> int:
+        """Write one whole chunk and its record; memory: one chunk and its compressed bytes.
+
+        Parameters
+        ----------
+        index : int
+            Which chunk.
+        rows : ndarray of shape (stop - start, d)
+            All its rows. Another dtype is cast where that loses precision only, never range.
+
+        Returns
+        -------
+        int
+            Bytes of the chunk's file.
+
+        Raises
+        ------
+        ValueError
+            When the shape is not the chunk's, or a value overflows the output's dtype.
+        TypeError
+            When the dtype cannot become the output's (floats into integers, complex, objects).
+        OSError
+            With ``errno.ENOSPC`` when the disk is full: says how many bytes were needed and are free, and where.
+        FileNotFoundError
+            When the unfinished output is gone: finished, or begun again by another run.
+        """
+        block = self._block(index, rows)
+        # A new Zstd per call: the codec keeps no state worth sharing between threads.
+        data = bytes(Zstd(level=self.level, checksum=True).encode(block))
+        try:
+            record = self._write_file(index, data)
+            self._log(record)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                message = (
+                    f"the disk is full: chunk {index} needs {len(data):,} bytes, and {free_bytes(self.store):,} are "
+                    f"free at {self.store}. Free space and rerun: finished chunks are kept"
+                )
+                raise OSError(errno.ENOSPC, message) from error
+            if isinstance(error, FileNotFoundError):
+                message = f"{self.store} is gone or belongs to another run now, so chunk {index} was not written"
+                raise FileNotFoundError(errno.ENOENT, message) from error
+            raise
+        return len(data)
+
+    def _block(self, index: int, rows: NDArray[Any]) -> NDArray[Any]:
+        """Check and cast the rows, and pad the last chunk with the fill value to the full chunk that Zarr stores."""
+        if not 0 <= index < self.n_chunks:
+            raise ValueError(f"chunk {index} was given, but the output has chunks 0 to {self.n_chunks - 1}.")
+        start, stop = self.row_range(index)
+        if rows.shape != (stop - start, self.shape[1]):
+            raise ValueError(
+                f"chunk {index} has shape {rows.shape}, but rows {start} to {stop} of the output are "
+                f"{(stop - start, self.shape[1])}. Write whole chunks."
+            )
+        rows = _cast(index, rows, np.dtype(self.dtype))
+        if stop - start == self.chunk_rows:
+            return rows
+        block = np.full((self.chunk_rows, self.shape[1]), fill_value(rows.dtype), dtype=rows.dtype)
+        block[: stop - start] = rows
+        return block
+
+    def _write_file(self, index: int, data: bytes) -> ChunkRecord:
+        temporary = Path(self.journal, f"{uuid.uuid4().hex}.tmp")
+        durable = len(data) >= FSYNC_BYTES
+        final = self.chunk_path(index)
+        try:
+            with open(temporary, "xb") as file:
+                file.write(data)
+                file.flush()
+                if durable:
+                    os.fsync(file.fileno())
+                modified_ns = os.fstat(file.fileno()).st_mtime_ns
+            final.parent.mkdir(exist_ok=True)
+            os.replace(temporary, final)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        return ChunkRecord(index, zlib.crc32(data), len(data), modified_ns, durable)
+
+    def _log(self, record: ChunkRecord) -> None:
+        # The line break in front ends a line that a full disk may have cut. Opened and closed each time: closing is
+        # what makes it visible to the driver on network file systems.
+        line = json.dumps([record.index, record.crc32, record.size, record.modified_ns, record.durable])
+        descriptor = os.open(Path(self.journal, _process_log()), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, f"\n{line}\n".encode())
+        finally:
+            os.close(descriptor)
+
+    def records(self) -> Iterator[ChunkRecord]:
+        """Iterate over the records of all processes; lines that a crash cut are passed over."""
+        for log in sorted(Path(self.journal).glob("*.log")):
+            for line in log.read_text(errors="replace").splitlines():
+                with suppress(ValueError, TypeError):
+                    record = ChunkRecord(*json.loads(line))
+                    if 0 <= record.index < self.n_chunks:
+                        yield record
+
+    def is_intact(self, record: ChunkRecord, *, check_bytes: bool) -> bool:
+        """Whether the chunk's file is the recorded one: its size, and its bytes unless fsynced and untouched since."""
+        path = self.chunk_path(record.index)
+        try:
+            found = path.stat()
+            if found.st_size != record.size:
+                return False
+            if not check_bytes or (record.durable and found.st_mtime_ns == record.modified_ns):
+                return True
+            return zlib.crc32(path.read_bytes()) == record.crc32
+        except OSError:
+            return False
+
+
+def fill_value(dtype: np.dtype[Any]) -> float | int:
+    """Give what stands for 'never written': NaN for floats, 0 for the rest."""
+    return float("nan") if dtype.kind == "f" else 0
+
+
+def _cast(index: int, rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    if rows.dtype == dtype:
+        return np.ascontiguousarray(rows)
+    if rows.dtype.kind not in "fiub" or not np.can_cast(rows.dtype, dtype, "same_kind"):
+        raise TypeError(
+            f"chunk {index} has dtype {rows.dtype}, which an output of dtype {dtype.name} cannot hold. "
+            "Convert the rows, or choose another output dtype."
+        )
+    with np.errstate(over="ignore"):
+        cast = np.ascontiguousarray(rows, dtype=dtype)
+    changed = np.isinf(cast) & np.isfinite(rows) if dtype.kind == "f" else cast != rows
+    if np.any(changed):
+        largest = np.max(np.abs(rows[np.isfinite(rows)].astype(np.float64)))
+        limit = np.finfo(dtype).max if dtype.kind == "f" else np.iinfo(dtype).max
+        raise ValueError(
+            f"chunk {index} has max |value| = {largest:.6g}, but {dtype.name} holds at most {float(limit):.6g}. "
+            "Choose a wider output dtype."
+        )
+    return cast
+
+
+def _process_log() -> str:
+    pid = os.getpid()
+    if pid not in _PROCESS:
+        _PROCESS[pid] = f"{socket.gethostname()}-{pid}-{uuid.uuid4().hex[:8]}.log"
+    return _PROCESS[pid]

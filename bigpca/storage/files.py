@@ -1,0 +1,194 @@
+"""Files that are whole or absent: durable writes, replacement by two renames, and its repair after a crash."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+MANY_FILES = 2000  # beyond this, one os.sync() is cheaper than an fsync per file
+MUTEX_SECONDS = 10.0
+
+
+def fsync_path(path: Path) -> None:
+    """Force one file, or the entries of one directory, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_tree(directory: Path) -> None:
+    """Force every file and directory under ``directory``, itself included, to the disk."""
+    paths = [directory]
+    for root, directories, files in os.walk(directory):
+        paths += [Path(root, name) for name in (*files, *directories)]
+        if len(paths) > MANY_FILES:
+            os.sync()
+            return
+    for path in reversed(paths):
+        fsync_path(path)
+
+
+def atomic_write_bytes(path: str | os.PathLike[str], data: bytes | bytearray | memoryview) -> None:
+    """Write a file that, after any crash, holds either its old content or all of ``data``.
+
+    A temporary sibling is written, fsynced and renamed over ``path``; then the directory is fsynced.
+
+    Raises
+    ------
+    OSError
+        From the file system (disk full, no permission); ``path`` is then untouched and the temporary file removed.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> target = pathlib.Path(tempfile.mkdtemp()) / "state.json"
+    >>> atomic_write_bytes(target, b"{}")
+    >>> target.read_bytes()
+    b'{}'
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    fsync_path(target.parent)
+
+
+def free_bytes(path: str | os.PathLike[str]) -> int:
+    """Bytes that this user may still write where ``path`` is, or would be: asked of its nearest existing parent."""
+    place = Path(path).absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
+def exists(path: Path) -> bool:
+    """Whether anything, a dangling link included, has this name."""
+    return os.path.lexists(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a whole directory; absent is fine."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def flock(path: Path, *, wait_seconds: float) -> Iterator[bool]:
+    """Hold the kernel's advisory lock on ``path`` (file or directory); yield whether it was obtained.
+
+    The kernel frees it when the process dies. File systems without such locks yield False.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    deadline = time.monotonic() + wait_seconds
+    held = False
+    try:
+        while not held:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held = True
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    break
+                time.sleep(0.01)
+            except OSError:
+                break
+        yield held
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def temporary_sibling(target: Path) -> Iterator[Path]:
+    """Make an empty directory beside ``target``, to be filled and published; removed at the end if it was not.
+
+    Siblings left by killed processes are removed first: a live owner holds the kernel's lock on its own.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    sibling = target.with_name(f".{target.name}.new-{uuid.uuid4().hex}")
+    with flock(target.parent, wait_seconds=MUTEX_SECONDS):
+        for other in _siblings(target, "new"):
+            with suppress(OSError), flock(other, wait_seconds=0) as dead:
+                if dead:
+                    remove(other)
+        sibling.mkdir()
+        held = flock(sibling, wait_seconds=0)
+        held.__enter__()
+    try:
+        yield sibling
+    finally:
+        held.__exit__(None, None, None)
+        remove(sibling)
+
+
+def publish(source: Path, target: Path, *, replace: bool) -> None:
+    """Give the finished ``source`` its final name, keeping the old ``target`` until the new one is in place.
+
+    Replacing is two renames, target -> ``.<name>.old-<id>`` and source -> target, then the old one is removed;
+    :func:`repair` undoes the first if a crash comes before the second.
+
+    Raises
+    ------
+    FileExistsError
+        When ``target`` is there and ``replace`` is False.
+    """
+    with flock(target.parent, wait_seconds=MUTEX_SECONDS):
+        _repair(target)
+        if exists(target):
+            if not replace:
+                raise FileExistsError(str(target))
+            old = target.with_name(f".{target.name}.old-{uuid.uuid4().hex}")
+            os.rename(target, old)
+            try:
+                os.rename(source, target)
+            except BaseException:
+                os.rename(old, target)
+                raise
+            fsync_path(target.parent)
+            remove(old)
+        else:
+            os.rename(source, target)
+        fsync_path(target.parent)
+
+
+def repair(target: Path) -> None:
+    """Finish what a crash interrupted in :func:`publish`: restore the old target, or remove it if replaced."""
+    if _siblings(target, "old"):
+        with flock(target.parent, wait_seconds=MUTEX_SECONDS):
+            _repair(target)
+
+
+def _repair(target: Path) -> None:
+    for old in _siblings(target, "old"):
+        if exists(target):
+            remove(old)
+        else:
+            os.rename(old, target)
+            fsync_path(target.parent)
+
+
+def _siblings(target: Path, what: str) -> list[Path]:
+    prefix = f".{target.name}.{what}-"
+    try:
+        entries = os.listdir(target.parent)
+    except OSError:
+        return []
+    found = [target.parent / entry for entry in entries if entry.startswith(prefix)]
+    return sorted(found, key=lambda path: path.lstat().st_ctime_ns if exists(path) else 0, reverse=True)

@@ -1,0 +1,261 @@
+"""Models on disk: one Zarr v3 group of named arrays and JSON attributes, whole or absent, and checked when read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.codecs import ZstdCodec
+
+from bigpca.errors import ModelFormatError
+from bigpca.storage.files import fsync_tree, publish, repair, temporary_sibling
+from bigpca.storage.json_values import canonical_json, from_json, to_json
+from bigpca.storage.stores import is_storable, refuse_existing
+
+CHUNK_BYTES = 64 * 2**20
+LARGEST_RATIO = 40_000  # zstd cannot shrink by more than 32,768: a declaration beyond it is false
+
+
+@dataclass(frozen=True)
+class Group:
+    """A model as it was stored.
+
+    Attributes
+    ----------
+    kind : str
+        What the arrays are, such as ``"PCA"``.
+    format : (int, int)
+        Major and minor version of the layout.
+    arrays : dict of str to ndarray
+    attributes : dict of str to JSON values
+    """
+
+    kind: str
+    format: tuple[int, int]
+    arrays: dict[str, NDArray[Any]]
+    attributes: dict[str, Any]
+
+
+def write_group(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, NDArray[Any]],
+    attributes: Mapping[str, Any],
+    *,
+    kind: str,
+    format_version: tuple[int, int],
+    overwrite: bool = False,
+) -> None:
+    """Write one Zarr v3 group of named arrays and JSON attributes, invisible until all of it is there.
+
+    The arrays (bool, integer or floating; any shape) are chunked to at most 64 MiB and compressed by zstd with its
+    checksum; their SHA-256 and that of everything else goes into the attributes. Costs one pass over the arrays and
+    an fsync of every file.
+
+    Parameters
+    ----------
+    path : where the group is to be.
+    arrays : names are Python identifiers.
+    attributes : None, bool, int, str, float (NaN and infinities too), NumPy scalars, and lists, tuples (read back as
+        lists) and str-keyed dicts of those.
+    kind, format_version : what it is, and the version of its layout.
+    overwrite : replace a store that is there; the old one stays until the new one is complete.
+
+    Raises
+    ------
+    OutputExistsError
+        When ``path`` is there and ``overwrite`` is False, or is something other than a Zarr store.
+    TypeError, ValueError
+        When an array or an attribute cannot be stored.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "model.zarr"
+    >>> write_group(path, {"mean": np.arange(3.0)}, {"tol": 1e-6}, kind="PCA", format_version=(1, 0))
+    >>> read_group(path, kind="PCA", newest=(1, 0)).arrays["mean"]
+    array([0., 1., 2.])
+    """
+    target = Path(os.path.realpath(path))
+    ready = {name: _storable(name, array) for name, array in arrays.items()}
+    body = {
+        "kind": kind,
+        "format": list(format_version),
+        "arrays": {name: _declaration(array) for name, array in ready.items()},
+    }
+    values = to_json(dict(attributes), "attributes")
+    digest = _attributes_digest(body, values)
+    repair(target)
+    refuse_existing(target, overwrite)
+    with temporary_sibling(target) as sibling:
+        zarr.create_group(
+            str(sibling), attributes={"bigpca": {**body, "attributes_sha256": digest}, "attributes": values}
+        )
+        for name, array in ready.items():
+            _write_array(sibling / name, array)
+        fsync_tree(sibling)
+        try:
+            publish(sibling, target, replace=overwrite)
+        except FileExistsError:
+            refuse_existing(target, overwrite)
+            raise
+
+
+def read_group(path: str | os.PathLike[str], *, kind: str | Collection[str] | None, newest: tuple[int, int]) -> Group:
+    """Read a group that :func:`write_group` wrote, believing nothing that is not checked.
+
+    Parameters
+    ----------
+    path : the group's directory.
+    kind : the kind, or kinds, that the caller can use; None for any.
+    newest : the newest format the caller knows. A newer minor version is read, a newer major one refused.
+
+    Returns
+    -------
+    Group
+
+    Raises
+    ------
+    ModelFormatError
+        When it is absent, not a bigpca store, incomplete, altered, of another kind or of a newer major format.
+        No code from the store runs, and no array is allocated whose size the files cannot back.
+    """
+    target = Path(os.path.realpath(path))
+    with suppress(OSError):  # a read-only place cannot be repaired
+        repair(target)
+    body, values = _read_header(target, newest)
+    if kind is not None and body["kind"] not in ({kind} if isinstance(kind, str) else set(kind)):
+        known = kind if isinstance(kind, str) else ", ".join(sorted(kind))
+        raise ModelFormatError(
+            f"{target} holds a {body['kind']!r}, but {known} was expected here. Load it with the function for its kind."
+        )
+    arrays = {name: _read_array(target, name, declared) for name, declared in body["arrays"].items()}
+    major, minor = body["format"]
+    return Group(body["kind"], (major, minor), arrays, values)
+
+
+def _storable(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    if not name.isidentifier():
+        raise ValueError(f"array name {name!r} is not a Python identifier. Rename it.")
+    array = np.asarray(array)
+    if not is_storable(array.dtype):
+        raise TypeError(
+            f"array {name!r} has dtype {array.dtype}, but only bool, integer and floating arrays (up to 64 bits) are "
+            "stored. Convert it first."
+        )
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+
+
+def _declaration(array: NDArray[Any]) -> dict[str, Any]:
+    return {"shape": list(array.shape), "dtype": array.dtype.name, "sha256": _digest(array)}
+
+
+def _digest(array: NDArray[Any]) -> str:
+    return hashlib.sha256(array.reshape(-1).view(np.uint8).data if array.size else b"").hexdigest()
+
+
+def _attributes_digest(body: Mapping[str, Any], values: Any) -> str:
+    return hashlib.sha256(canonical_json([body["kind"], body["format"], body["arrays"], values])).hexdigest()
+
+
+def _write_array(path: Path, array: NDArray[Any]) -> None:
+    chunks = [max(1, length) for length in array.shape]
+    for axis in range(array.ndim):
+        # Halving the leading axes first keeps a chunk's rows together in memory.
+        below = int(np.prod(chunks[axis + 1 :], dtype=np.int64)) * array.dtype.itemsize
+        chunks[axis] = max(1, min(chunks[axis], CHUNK_BYTES // max(below, 1)))
+    stored = zarr.create_array(
+        str(path),
+        shape=array.shape,
+        dtype=array.dtype,
+        chunks=tuple(chunks),
+        compressors=[ZstdCodec(level=3, checksum=True)],
+        filters=None,
+        fill_value=0,
+        config={"write_empty_chunks": True},
+    )
+    stored[...] = array
+
+
+def _fail(target: Path, cause: str) -> ModelFormatError:
+    return ModelFormatError(
+        f"{target} cannot be read as a bigpca store: {cause}. Restore it from a copy, or fit again."
+    )
+
+
+def _read_header(target: Path, newest: tuple[int, int]) -> tuple[dict[str, Any], Any]:
+    """Read and check everything but the arrays: the group's zarr.json."""
+    try:
+        attributes = json.loads((target / "zarr.json").read_bytes())["attributes"]
+        body, values = attributes["bigpca"], attributes["attributes"]
+        declared_format, digest = body["format"], body["attributes_sha256"]
+        major, minor = (int(number) for number in declared_format)
+        own = {"kind": body["kind"], "format": declared_format, "arrays": body["arrays"]}
+    except FileNotFoundError as error:
+        cause = "it has no zarr.json" if target.exists() else "there is nothing at this path"
+        raise _fail(target, cause) from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _fail(target, f"its zarr.json is not one of bigpca's ({type(error).__name__}: {error})") from error
+    if major > newest[0]:
+        raise ModelFormatError(
+            f"{target} has format {major}.{minor}, newer than {newest[0]}.{newest[1]}, the newest that this bigpca "
+            "reads. Upgrade bigpca."
+        )
+    try:
+        intact = isinstance(own["kind"], str) and all(name.isidentifier() for name in own["arrays"])
+        intact = intact and isinstance(values, dict) and _attributes_digest(own, values) == digest
+        values = from_json(values)
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        intact = False
+    if not intact:
+        raise _fail(target, "its attributes were altered (their SHA-256 is not the recorded one)")
+    return own, values
+
+
+def _read_array(target: Path, name: str, declared: Any) -> NDArray[Any]:
+    """Read one array, comparing the declaration, the array's own metadata, the files and the content."""
+    try:
+        shape = tuple(int(length) for length in declared["shape"])
+        dtype = np.dtype(str(declared["dtype"]))
+        if not is_storable(dtype) or min(shape, default=0) < 0:
+            raise ValueError(f"dtype {dtype} and shape {shape} are not storable")
+        declared_bytes = dtype.itemsize * int(np.prod(shape, dtype=object))
+        files = [path for path in (target / name / "c").rglob("*") if path.is_file()]
+        if not shape:
+            files = [target / name / "c"]
+        stored_bytes = sum(path.stat().st_size for path in files)
+        if declared_bytes > LARGEST_RATIO * stored_bytes:
+            raise ValueError(f"it declares {declared_bytes:,} bytes, but its files hold {stored_bytes:,}")
+        _check_metadata(json.loads((target / name / "zarr.json").read_bytes()), shape, dtype)
+        array = np.asarray(zarr.open_array(str(target / name), mode="r", zarr_format=3)[...])
+        if array.shape != shape or array.dtype != dtype:
+            raise ValueError(f"it is {array.shape} {array.dtype}, declared as {shape} {dtype}")
+        # A scalar selection of a 0-d array, or a read-only buffer, must not reach the caller.
+        array = np.array(array, dtype=dtype, order="C", copy=not array.flags.writeable)
+        if _digest(array.astype(dtype.newbyteorder("<"), copy=False)) != declared["sha256"]:
+            raise ValueError("its content was altered (its SHA-256 is not the recorded one)")
+    except Exception as error:
+        raise _fail(target, f"array {name!r} is missing, truncated or altered ({error})") from error
+    return array
+
+
+def _check_metadata(metadata: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Refuse what :func:`write_group` never writes: other shapes, huge chunks, other codecs."""
+    chunks = [int(length) for length in metadata["chunk_grid"]["configuration"]["chunk_shape"]]
+    names = [codec["name"] for codec in metadata["codecs"]]
+    if tuple(metadata["shape"]) != shape or metadata["data_type"] != dtype.name:
+        raise ValueError(f"its metadata says {metadata['shape']} {metadata['data_type']}, declared {shape} {dtype}")
+    if names != ["bytes", "zstd"]:
+        raise ValueError(f"it uses the codecs {names}, but bigpca writes bytes, zstd")
+    if len(chunks) != len(shape) or any(not 1 <= c <= max(n, 1) for c, n in zip(chunks, shape, strict=True)):
+        raise ValueError(f"its chunks are {chunks}, impossible for the shape {shape}")
+    if metadata.get("storage_transformers"):
+        raise ValueError("it names storage transformers, which bigpca never writes")

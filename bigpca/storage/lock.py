@@ -1,0 +1,186 @@
+"""One run at a time: a lock file that says who holds it, and can tell that its holder is dead."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from bigpca.errors import OutputLockedError
+from bigpca.storage.files import flock
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lock.
+
+    Attributes
+    ----------
+    host, namespace : str
+        The machine, and the process-number namespace on it (containers have their own).
+    pid : int
+    started : str
+        A mark of the process's start, so that a reused pid is not taken for the holder.
+    run_id : str
+    since : str
+        When the lock was taken, ISO 8601, UTC.
+    """
+
+    host: str
+    namespace: str
+    pid: int
+    started: str
+    run_id: str
+    since: str
+
+
+class RunLock:
+    """Mutual exclusion of runs by a small JSON file, created only by the one who gets it.
+
+    A holder on this machine that is dead (no such process, or another one under its number) is taken over; a holder
+    on another machine cannot be checked and counts as live.
+
+    Parameters
+    ----------
+    path : path of the lock file itself, such as ``scores.zarr.lock``; its directory must exist.
+    what : what it guards, for the message: ``"the output scores.zarr"``.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "run.lock"
+    >>> with RunLock(path, "the checkpoint run.ckpt"):
+    ...     path.exists()
+    True
+    >>> path.exists()
+    False
+    """
+
+    def __init__(self, path: str | os.PathLike[str], what: str) -> None:
+        self.path = Path(path)
+        self.what = what
+        self.run_id = uuid.uuid4().hex[:12]
+        self._held = False
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._held
+
+    def acquire(self) -> None:
+        """Take the lock, or raise at once.
+
+        Raises
+        ------
+        OutputLockedError
+            When a live run holds it: names host, pid, start time and what to do.
+        """
+        while not self._held:
+            try:
+                descriptor, created = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644), True
+            except FileExistsError:
+                try:
+                    descriptor, created = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW), False
+                except FileNotFoundError:
+                    continue
+            try:
+                self._take(descriptor, created)
+            finally:
+                os.close(descriptor)
+
+    def _take(self, descriptor: int, created: bool) -> None:
+        """Decide under the kernel's lock on the file, so that two runs cannot both take over a dead one's."""
+        with suppress(FileNotFoundError), flock(self.path, wait_seconds=10.0) as alone:
+            if not os.path.samestat(os.fstat(descriptor), os.stat(self.path)):
+                return
+            content = os.pread(descriptor, 1 << 16, 0)
+            holder = _parse(content)
+            # A file without a record is one whose creator died (or lost this race) before it wrote: free when we
+            # are alone with it. Without kernel locks only the creator may go on.
+            free = (created or alone) if holder is None else _is_dead(holder)
+            if not free:
+                raise OutputLockedError(self._message(holder))
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(asdict(_this_process(self.run_id))).encode(), 0)
+            os.fsync(descriptor)
+            self._held = True
+
+    def _message(self, holder: Holder | None) -> str:
+        who = (
+            "a run that is just starting"
+            if holder is None
+            else (f"run {holder.run_id}, pid {holder.pid} on {holder.host}, since {holder.since}")
+        )
+        return (
+            f"{self.what} is held by {who}; only one run at a time may write it. Wait for that run to end or stop it; "
+            f"if it is certainly dead (on another machine this cannot be checked from here), delete {self.path}."
+        )
+
+    def release(self) -> None:
+        """Give the lock back; a no-op when it is not held, or when someone deleted and took it meanwhile."""
+        if not self._held:
+            return
+        self._held = False
+        with suppress(FileNotFoundError), flock(self.path, wait_seconds=10.0):
+            holder = _parse(self.path.read_bytes())
+            if holder is not None and holder.run_id == self.run_id:
+                self.path.unlink()
+
+    def __enter__(self) -> RunLock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def _this_process(run_id: str) -> Holder:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return Holder(socket.gethostname(), _namespace(), os.getpid(), _start_mark(os.getpid()), run_id, now)
+
+
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _start_mark(pid: int) -> str:
+    """Name one process for ever: boot id and start tick on Linux (clock changes leave them), else the start second."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # The second field is the command in parentheses, which may hold anything; the start time is field 22.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return f"{boot}:{fields[19]}"
+    except FileNotFoundError:
+        return f"{psutil.Process(pid).create_time():.0f}"
+
+
+def _is_dead(holder: Holder) -> bool:
+    if (holder.host, holder.namespace) != (socket.gethostname(), _namespace()):
+        return False
+    if not psutil.pid_exists(holder.pid):
+        return True
+    try:
+        return _start_mark(holder.pid) != holder.started or psutil.Process(holder.pid).status() == psutil.STATUS_ZOMBIE
+    except (psutil.Error, OSError):
+        return False  # it exists but may not be looked at: it counts as live
+
+
+def _parse(content: bytes) -> Holder | None:
+    try:
+        record = Holder(**json.loads(content))
+    except (ValueError, TypeError):
+        return None
+    return record if isinstance(record.pid, int) else None

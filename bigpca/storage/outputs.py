@@ -1,0 +1,199 @@
+"""The driver's side of an output: one 2-d Zarr array, locked, resumable, and invisible until complete."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from bigpca.storage.chunks import ChunkRecord, ChunkWriter
+from bigpca.storage.files import (
+    atomic_write_bytes,
+    fsync_tree,
+    publish,
+    remove,
+    repair,
+)
+from bigpca.storage.json_values import to_json
+from bigpca.storage.lock import RunLock
+from bigpca.storage.partial import check_layout, open_partial
+from bigpca.storage.stores import refuse_existing
+
+
+class Output:
+    """An output being written: hand :attr:`writer` to the tasks, then :meth:`finish`; made by :func:`create_output`.
+
+    As a context manager it is aborted, and so resumable, unless it was finished.
+
+    Attributes
+    ----------
+    path : Path
+        Where the finished array will be.
+    writer : ChunkWriter
+        Small and picklable; ``writer.write(index, rows)`` in any process.
+    shape : (int, int)
+    dtype : dtype
+    n_chunks : int
+    """
+
+    def __init__(
+        self, path: Path, writer: ChunkWriter, lock: RunLock, attributes: Mapping[str, Any], replace: bool
+    ) -> None:
+        self.path = path
+        self.writer = writer
+        self.shape = writer.shape
+        self.dtype = np.dtype(writer.dtype)
+        self.n_chunks = writer.n_chunks
+        self._lock = lock
+        self._attributes = attributes
+        self._replace = replace
+        # What earlier runs left is believed only after a look at its bytes; what this run writes, on its size.
+        self._earlier = {r.index: r for r in writer.records() if writer.is_intact(r, check_bytes=True)}
+        self._distrusted = {r for r in writer.records() if self._earlier.get(r.index) != r}
+
+    def _finished(self) -> dict[int, ChunkRecord]:
+        found = dict(self._earlier)
+        for record in self.writer.records():
+            if record not in self._distrusted and self.writer.is_intact(record, check_bytes=False):
+                found[record.index] = record
+        return found
+
+    def row_range(self, index: int) -> tuple[int, int]:
+        """Give the rows [start, stop) of one chunk."""
+        return self.writer.row_range(index)
+
+    def pending(self) -> list[int]:
+        """List the chunks still to be written, in order; costs one log per process and one stat per chunk."""
+        finished = self._finished()
+        return [index for index in range(self.n_chunks) if index not in finished]
+
+    def finish(self) -> None:
+        """Make the output visible: check that it is complete, add its manifest, force it to the disk, rename it.
+
+        The array's attributes get ``bigpca_manifest`` (CRC-32 of every chunk's file) and ``bigpca`` (kind, format,
+        identity, attributes). The lock is released.
+
+        Raises
+        ------
+        RuntimeError
+            When chunks are missing: names how many and the first ones. The output stays open.
+        OutputExistsError
+            When something appeared at ``path`` meanwhile and overwriting was not asked for.
+        """
+        self._check_open()
+        finished = self._finished()
+        missing = [index for index in range(self.n_chunks) if index not in finished]
+        if missing:
+            raise RuntimeError(
+                f"{len(missing)} of {self.n_chunks} chunks of {self.path} are not written (first: {missing[:10]}). "
+                "Write them, or abort and rerun: finished chunks are kept."
+            )
+        store = Path(self.writer.store)
+        metadata = json.loads((store / "zarr.json").read_bytes())
+        chunks = {f"c/{index}/0": finished[index].crc32 for index in range(self.n_chunks)}
+        metadata["attributes"]["bigpca_manifest"] = {"algorithm": "crc32", "chunks": chunks}
+        metadata["attributes"]["bigpca"] |= {"kind": "array", "attributes": self._attributes}
+        atomic_write_bytes(store / "zarr.json", json.dumps(metadata).encode())
+        fsync_tree(store)
+        if not self._replace:
+            refuse_existing(self.path, False)
+        publish(store, self.path, replace=self._replace)
+        remove(self.path / Path(self.writer.journal).name)
+        self._lock.release()
+
+    def abort(self) -> None:
+        """Release the lock and keep what is finished for the next run; with nothing finished, remove the rest.
+
+        A no-op after :meth:`finish`.
+        """
+        if not self._lock.held:
+            return
+        if not self._finished():
+            remove(Path(self.writer.store))
+        self._lock.release()
+
+    def _check_open(self) -> None:
+        if not self._lock.held:
+            raise RuntimeError(f"the output {self.path} is finished or aborted already. Create it again to resume.")
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
+
+
+def create_output(
+    path: str | os.PathLike[str],
+    *,
+    shape: tuple[int, int],
+    dtype: DTypeLike,
+    chunk_rows: int,
+    identity: str,
+    attributes: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    resume: bool = True,
+) -> Output:
+    """Begin, or continue, one 2-d Zarr v3 array that becomes visible at ``path`` only when it is complete.
+
+    The work happens in ``<path>.partial`` under the lock ``<path>.lock``. Chunks are (chunk_rows, d), zstd with its
+    checksum; the fill value is NaN for floats. What a killed run with the same ``identity`` finished is kept.
+
+    Parameters
+    ----------
+    path : where the array is to be; missing parent folders are made.
+    shape : (n, d), d >= 1.
+    dtype : bool, integer or floating; float16 stays float16.
+    chunk_rows : rows per chunk (at most n are used).
+    identity : fingerprint of what is written; a partial output of another one is removed.
+    attributes : JSON values for the finished array's ``bigpca`` attribute.
+    overwrite : replace the Zarr store that is there, which stays until the new one is complete.
+    resume : False begins again.
+
+    Raises
+    ------
+    OutputExistsError
+        When ``path`` is there (and overwriting was not asked for, or it is no Zarr store).
+    OutputLockedError
+        When a live run holds it.
+    MemoryBudgetError
+        When the disk has less free than the remaining rows, uncompressed, plus 1 %.
+    ValueError, TypeError
+        When shape, dtype or chunk_rows cannot be stored.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, zarr
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "scores.zarr"
+    >>> with create_output(path, shape=(5, 2), dtype="float32", chunk_rows=3, identity="a1") as output:
+    ...     for index in output.pending():
+    ...         start, stop = output.row_range(index)
+    ...         size = output.writer.write(index, np.ones((stop - start, 2), np.float32))
+    ...     output.finish()
+    >>> float(zarr.open_array(path, mode="r")[...].sum())
+    10.0
+    """
+    layout = check_layout(shape, dtype, chunk_rows, identity)
+    values = to_json(dict(attributes or {}), "attributes")
+    target = Path(os.path.realpath(path))
+    repair(target)
+    refuse_existing(target, overwrite)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    lock = RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
+    lock.acquire()
+    try:
+        repair(target)
+        refuse_existing(target, overwrite)
+        writer = open_partial(target, layout, resume)
+        return Output(target, writer, lock, values, overwrite)
+    except BaseException:
+        lock.release()
+        raise

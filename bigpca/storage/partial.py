@@ -1,0 +1,122 @@
+"""The unfinished output: its layout, whether an earlier run's can be continued, and whether the disk can hold it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import DTypeLike
+from zarr.codecs import ZstdCodec
+
+from bigpca.errors import MemoryBudgetError, OutputExistsError
+from bigpca.storage.chunks import ChunkWriter, fill_value
+from bigpca.storage.files import exists, free_bytes, publish, remove, temporary_sibling
+from bigpca.storage.stores import is_storable
+
+FORMAT = (1, 0)
+LEVEL = 1  # zstd: scores and features hardly compress further
+LARGEST_CHUNK = 2**31 - 1  # numcodecs' limit on one buffer
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What must agree for a partial output to be continued."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    chunk_rows: int
+    identity: str
+
+    def matches(self, metadata: Mapping[str, Any]) -> bool:
+        """Whether the Zarr metadata of a partial output are these."""
+        return bool(
+            tuple(metadata["shape"]) == self.shape
+            and metadata["data_type"] == self.dtype.name
+            and metadata["chunk_grid"]["configuration"]["chunk_shape"] == [self.chunk_rows, self.shape[1]]
+            and metadata["attributes"]["bigpca"]["identity"] == self.identity
+            and metadata["attributes"]["bigpca"]["format"] == list(FORMAT)
+        )
+
+
+def check_layout(shape: tuple[int, int], dtype: DTypeLike, chunk_rows: int, identity: str) -> Layout:
+    """Check what was asked for, and give it in the form that is stored."""
+    kind = np.dtype(dtype)
+    if not is_storable(kind):
+        raise TypeError(
+            f"an output of dtype {kind} was asked for, but only bool, integers and floats (up to 64 bits) are written. "
+            "Choose float32 or float64."
+        )
+    if len(shape) != 2 or shape[0] < 0 or shape[1] < 1:
+        raise ValueError(f"an output of shape {tuple(shape)} was asked for, but it must be (n, d) with d >= 1.")
+    if chunk_rows < 1:
+        raise ValueError(f"chunk_rows is {chunk_rows}, but it must be at least 1.")
+    n, d = int(shape[0]), int(shape[1])
+    rows = min(int(chunk_rows), max(n, 1))
+    if rows * d * kind.itemsize > LARGEST_CHUNK:
+        largest = LARGEST_CHUNK // (d * kind.itemsize)
+        raise ValueError(
+            f"chunk_rows = {rows} makes chunks of {rows * d * kind.itemsize:,} bytes, but one chunk holds at most "
+            f"{LARGEST_CHUNK:,}. Use chunk_rows <= {largest}."
+        )
+    return Layout((n, d), kind.newbyteorder("<"), rows, str(identity))
+
+
+def open_partial(target: Path, layout: Layout, resume: bool) -> ChunkWriter:
+    """Continue the partial output when it is this run's own, else begin it; refuse when the disk cannot hold it."""
+    store = target.with_name(target.name + ".partial")
+    # Tasks of a run with another identity look for another journal, and fail instead of mixing two outputs.
+    journal = ".bigpca-" + hashlib.sha256(layout.identity.encode()).hexdigest()[:16]
+    writer = ChunkWriter(str(store), str(store / journal), layout.shape, layout.dtype.str, layout.chunk_rows, LEVEL)
+    ours = _read_partial(store)
+    if ours is not None and resume and layout.matches(ours) and Path(writer.journal).is_dir():
+        done = {record.index for record in writer.records() if writer.is_intact(record, check_bytes=False)}
+        _check_disk(target, layout, sum(stop - start for start, stop in map(writer.row_range, done)))
+        return writer
+    if exists(store):
+        remove(store)
+    _check_disk(target, layout, 0)
+    with temporary_sibling(store) as sibling:
+        zarr.create_array(
+            str(sibling),
+            shape=layout.shape,
+            dtype=layout.dtype,
+            chunks=(layout.chunk_rows, layout.shape[1]),
+            compressors=[ZstdCodec(level=LEVEL, checksum=True)],
+            filters=None,
+            fill_value=fill_value(layout.dtype),
+            attributes={"bigpca": {"kind": "partial array", "format": list(FORMAT), "identity": layout.identity}},
+        )
+        (sibling / journal).mkdir()
+        (sibling / "c").mkdir()
+        publish(sibling, store, replace=False)
+    return writer
+
+
+def _read_partial(store: Path) -> dict[str, Any] | None:
+    """Read a partial output's metadata; None when there is none, an error when somebody else's files have its name."""
+    if not exists(store):
+        return None
+    try:
+        metadata = json.loads((store / "zarr.json").read_bytes())
+        metadata["attributes"]["bigpca"]["identity"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise OutputExistsError(
+            f"{store} is in the way: the unfinished output is written there, but bigpca did not make it. Move it away."
+        ) from error
+    return dict(metadata)
+
+
+def _check_disk(target: Path, layout: Layout, rows_done: int) -> None:
+    needed = (layout.shape[0] - rows_done) * layout.shape[1] * layout.dtype.itemsize * 101 // 100
+    free = free_bytes(target)
+    if needed > free:
+        raise MemoryBudgetError(
+            f"{target} needs {needed:,} bytes of disk ({layout.shape[0] - rows_done:,} rows of {layout.shape[1]} "
+            f"{layout.dtype.name}, and 1 %), but {free:,} are free. Free space, or write to another disk."
+        )

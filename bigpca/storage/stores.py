@@ -1,0 +1,56 @@
+"""What is at a path and may be replaced, and what may be stored at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigpca.errors import OutputExistsError
+
+MARKERS = ("zarr.json", ".zarray", ".zgroup")
+
+
+def is_storable(dtype: np.dtype[Any]) -> bool:
+    """Whether every Zarr reader knows the dtype: bool, integers, floats of up to 64 bits; nothing that needs pickle."""
+    return dtype.kind in "fiub" and dtype.itemsize <= 8
+
+
+def describe(path: Path) -> str:
+    """Say in a few words what is there: ``a Zarr array (1000, 64) float32``, ``a folder of 3 entries``."""
+    if path.is_symlink():
+        return "a dangling link"
+    if path.is_file():
+        return f"a file of {path.stat().st_size:,} bytes"
+    try:
+        metadata = json.loads((path / "zarr.json").read_bytes())
+        if metadata["node_type"] == "group":
+            kind = metadata.get("attributes", {}).get("bigpca", {}).get("kind")
+            return "a Zarr group" if kind is None else f"a bigpca {kind} model"
+        return f"a Zarr array {tuple(metadata['shape'])} {metadata['data_type']}"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return "a Zarr v2 store" if is_replaceable(path) else f"a folder of {len(list(path.iterdir()))} entries"
+
+
+def is_replaceable(path: Path) -> bool:
+    """Whether overwriting may take this away: a Zarr store, or an empty folder; never other people's files."""
+    return path.is_dir() and (any((path / marker).is_file() for marker in MARKERS) or not any(path.iterdir()))
+
+
+def refuse_existing(target: Path, overwrite: bool) -> None:
+    """Raise OutputExistsError unless ``target`` is free, or a Zarr store that may be overwritten."""
+    if not os.path.lexists(target):
+        return
+    if not overwrite:
+        raise OutputExistsError(
+            f"{target} exists already ({describe(target)}). Choose another path, or replace it with overwrite=True "
+            "(--overwrite on the command line)."
+        )
+    if not is_replaceable(target):
+        raise OutputExistsError(
+            f"{target} is {describe(target)}, and overwriting replaces only Zarr stores. Choose another path, or "
+            "remove it yourself."
+        )

@@ -1,0 +1,67 @@
+"""Fashion-MNIST, batch by batch: partial_fit on 60,000 pictures of clothes, judged on 10,000 that were held out.
+
+Needs the data files of one Debian package: apt-get install dataset-fashion-mnist
+"""
+
+import gzip
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import bigpca as bp
+
+KEPT = (4, 16, 64)
+
+
+def find_data() -> Path | None:
+    folder = Path("/usr/share/datasets/fashion-mnist")
+    return folder if folder.is_dir() else None
+
+
+def read_images(file: Path) -> np.ndarray:
+    """Rows of 784 grey levels; 16 bytes of an IDX file come before them."""
+    return np.frombuffer(gzip.decompress(file.read_bytes()), np.uint8, offset=16).reshape(-1, 784)
+
+
+def main() -> None:
+    folder = find_data()
+    if folder is None:
+        print("skipped: Fashion-MNIST is not installed (apt-get install dataset-fashion-mnist)")
+        return
+    train, test = read_images(folder / "train-images-idx3-ubyte.gz"), read_images(folder / "t10k-images-idx3-ubyte.gz")
+
+    pca = bp.PCA(n_components=max(KEPT))
+    for batch in np.array_split(train, 4):
+        pca.partial_fit(batch)
+        print(f"{pca.n_samples_:6,} rows seen, lambda_1 = {pca.explained_variance_[0]:,.1f}")
+    whole = bp.PCA(n_components=max(KEPT)).fit(train)
+    off = np.abs(pca.explained_variance_ - whole.explained_variance_).max() / whole.explained_variance_[0]
+    print(f"four batches against one fit: eigenvalues differ by {off:.1g} lambda_1")
+
+    # Components are orthonormal, so what k of them miss is what the squares of the other scores would add.
+    scores = pca.transform(test)
+    spread = ((test - pca.mean_) ** 2).sum()
+    for k in KEPT:
+        seen, held_out = pca.explained_variance_ratio_[:k].sum(), (scores[:, :k].astype(np.float64) ** 2).sum() / spread
+        print(
+            f"{k:4} components hold {seen:.1%} of the variance they were fitted to, {held_out:.1%} of the held-out pictures"
+        )
+
+    try:
+        from matplotlib.image import imsave
+    except ImportError:
+        return
+    shown = np.arange(12)
+    rows = [test[shown]]
+    for k in reversed(KEPT):
+        leading = np.where(np.arange(max(KEPT)) < k, scores[shown], 0)
+        rows.append(pca.inverse_transform(leading).clip(0, 255))
+    tiles = np.stack(rows).reshape(len(rows), len(shown), 28, 28).transpose(0, 2, 1, 3).reshape(28 * len(rows), -1)
+    picture = Path(tempfile.mkdtemp(prefix="bigpca-fashion-")) / "reconstructions.png"
+    imsave(picture, tiles.repeat(3, axis=0).repeat(3, axis=1), cmap="gray_r")
+    print(f"held-out pictures, and from {', '.join(map(str, reversed(KEPT)))} components: {picture}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""A fit that is stopped half-way goes on from its checkpoint and gives the same bits as one that never stopped."""
+
+import tempfile
+from pathlib import Path
+
+import dask
+import numpy as np
+
+import bigpca as bp
+from bigpca.passes.progress import CheckpointEvent, Event, PassEvent
+
+
+class StopAfter:
+    """Acts as Ctrl-C would: interrupts the run when a number of segments are safe."""
+
+    def __init__(self, segments: int) -> None:
+        self.segments = segments
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, CheckpointEvent):
+            self.segments -= 1
+            if self.segments == 0:
+                raise KeyboardInterrupt
+
+
+def say_what_is_resumed(event: Event) -> None:
+    if isinstance(event, PassEvent):
+        print(f"{event.groups_resumed} of {event.groups_total} groups come from the checkpoint")
+
+
+def main() -> None:
+    folder = Path(tempfile.mkdtemp(prefix="bigpca-resume-"))
+    rows = np.random.default_rng(0).standard_normal((200_000, 128)).astype("float32")
+    X = bp.ingest(rows, folder / "rows.zarr", chunk_rows=8_192)
+
+    undisturbed = bp.PCA(n_components=8).fit(X)
+    with dask.config.set(num_workers=1):
+        try:
+            bp.PCA(n_components=8).fit(X, checkpoint=folder / "run.ckpt", progress=StopAfter(3))
+        except KeyboardInterrupt:
+            print("stopped")
+    resumed = bp.PCA(n_components=8).fit(X, checkpoint=folder / "run.ckpt", progress=say_what_is_resumed)
+    print("same bits:", np.array_equal(resumed.components_, undisturbed.components_))
+
+
+if __name__ == "__main__":
+    main()

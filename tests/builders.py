@@ -1,0 +1,99 @@
+"""Matrices with known answers, shared by all tests: prescribed spectra, prescribed means and scales."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+def flat(d: int) -> Vector:
+    """All eigenvalues equal."""
+    return np.ones(d)
+
+
+def power_law(d: int, p: float = 1.0) -> Vector:
+    """lambda_i = i^-p."""
+    return np.arange(1, d + 1, dtype=np.float64) ** -p
+
+
+def gap(d: int, k: int, size: float = 100.0) -> Vector:
+    """k eigenvalues near ``size`` (a little apart), the rest below 1."""
+    spectrum = np.linspace(1.0, 0.5, d)
+    spectrum[:k] = size * np.linspace(2.0, 1.0, k)
+    return spectrum
+
+
+def clustered(d: int, clusters: int = 3, spread: float = 1e-12) -> Vector:
+    """Groups of eigenvalues that agree to ``spread``."""
+    centres = 10.0 ** -np.sort(np.arange(d) % clusters)
+    return np.sort(centres * (1 + spread * np.arange(d)))[::-1].copy()
+
+
+def rank_deficient(d: int, rank: int) -> Vector:
+    """``rank`` eigenvalues from 2 down to 1, then exact zeros."""
+    spectrum = np.zeros(d)
+    spectrum[:rank] = np.linspace(2.0, 1.0, rank)
+    return spectrum
+
+
+def spectra(d: int) -> dict[str, Vector]:
+    """One of each kind, descending, for table-driven tests."""
+    return {
+        "flat": flat(d),
+        "power law 0.5": power_law(d, 0.5),
+        "power law 2": power_law(d, 2.0),
+        "gap": gap(d, max(1, d // 5)),
+        "clustered": clustered(d),
+        "rank deficient": rank_deficient(d, max(1, d // 3)),
+        "zero": np.zeros(d),
+    }
+
+
+def orthonormal_rows(k: int, d: int, seed: int = 0) -> Matrix:
+    """k random orthonormal rows of length d (Haar: the signs of R are taken out)."""
+    Q, R = np.linalg.qr(np.random.default_rng(seed).standard_normal((d, k)))
+    return np.ascontiguousarray((Q * np.sign(np.diag(R))).T)
+
+
+def symmetric(spectrum: Vector, seed: int = 0) -> tuple[Matrix, Matrix]:
+    """A symmetric matrix with this spectrum, and its eigenvectors as rows."""
+    V = orthonormal_rows(len(spectrum), len(spectrum), seed)
+    S = (V.T * spectrum) @ V
+    return (S + S.T) / 2, V
+
+
+def only_triangle(S: Matrix, *, lower: bool, rubbish: float = 7.0) -> Matrix:
+    """S with the other triangle overwritten by ``rubbish``."""
+    kept = np.tril(S) if lower else np.triu(S)
+    other = np.triu(np.full_like(S, rubbish), 1) if lower else np.tril(np.full_like(S, rubbish), -1)
+    return np.ascontiguousarray(kept + other)
+
+
+def data_with_spectrum(
+    n: int, spectrum: Vector, *, mean: float = 0.0, seed: int = 0, dtype: DTypeLike = np.float64
+) -> tuple[NDArray[np.float64], Matrix]:
+    """Rows whose sample covariance (divided by n - 1) has exactly this spectrum, up to rounding, and its axes.
+
+    Needs n - 1 >= the number of non-zero eigenvalues. ``mean`` is added to every feature, so mean/std is
+    ``mean / sqrt(spectrum.mean())``; the cast to ``dtype`` comes last.
+    """
+    d = len(spectrum)
+    rank = int(np.count_nonzero(spectrum))
+    if rank > n - 1:
+        raise ValueError(f"{n} centred rows have rank {n - 1}, below the {rank} eigenvalues wanted")
+    V = orthonormal_rows(d, d, seed)
+    noise = np.random.default_rng(seed + 1).standard_normal((n, rank))
+    U = np.linalg.qr(noise - noise.mean(0))[0]
+    X = (U * np.sqrt(spectrum[:rank] * (n - 1))) @ V[:rank]
+    return (X + mean).astype(dtype), V
+
+
+def offset_data(
+    n: int, d: int, *, mean: float, std: float = 1.0, seed: int = 0, dtype: DTypeLike = np.float32
+) -> NDArray[np.float64]:
+    """Independent normal features whose standard deviations fall from ``std`` to ``std / 10``, all with this mean."""
+    scales = std * np.geomspace(1.0, 0.1, d)
+    return (mean + scales * np.random.default_rng(seed).standard_normal((n, d))).astype(dtype)

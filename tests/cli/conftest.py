@@ -1,0 +1,29 @@
+"""The stores that the tests of the command line read; each test works in its own directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bigpca as bp
+from tests.cli.running import COLUMNS, ROWS
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    scales = np.linspace(5.0, 1.0, COLUMNS)
+    rows = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)) * scales + 3.0
+    bp.ingest(rows.astype("float32"), tmp_path / "rows.zarr", chunk_rows=500)
+    return tmp_path / "rows.zarr"
+
+
+@pytest.fixture
+def tall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """64 MiB in 64 chunks: 16 groups."""
+    monkeypatch.chdir(tmp_path)
+    rows = np.random.default_rng(1).standard_normal((2**17, 128), dtype=np.float32)
+    bp.ingest(rows, tmp_path / "tall.zarr", chunk_rows=2**11)
+    return tmp_path / "tall.zarr"

@@ -1,0 +1,52 @@
+"""Run the command line in this process, or in a child that can be interrupted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+from typer.testing import CliRunner
+
+from bigpca.cli import app
+
+ROWS, COLUMNS = 3000, 12
+
+# The command line with reads slow enough to be interrupted in mid-pass, on one thread.
+SLOW = """
+import time
+import dask
+from bigpca.cli import main
+from bigpca.data.row_source import RowSource
+read = RowSource.read
+def slow(*arguments, **options):
+    time.sleep(0.1)
+    return read(*arguments, **options)
+RowSource.read = slow
+dask.config.set(num_workers=1)
+main()
+"""
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def run_json(*arguments: object) -> Any:
+    result = run(*arguments, "--json")
+    assert len(result.stdout.splitlines()) == 1, result.stdout
+    return json.loads(result.stdout) | {"exit_code": result.exit_code}
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", SLOW, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def wait_for(found: Any, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)

@@ -1,0 +1,126 @@
+"""What each command does, says and writes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import bigpca as bp
+from bigpca.cli.exits import MEANINGS
+from tests.cli.running import COLUMNS, ROWS, run, run_json
+
+
+def test_fit_saves_what_the_library_computes_and_prints_plan_and_summary(store: Path) -> None:
+    result = run("fit", "rows.zarr", "-k", 4, "--model", "m.zarr", "--scores", "s.zarr", "--checkpoint", "c")
+    assert result.exit_code == 0, result.output
+    X = bp.open(store)
+    expected = bp.PCA(n_components=4).fit(X)
+    np.testing.assert_array_equal(bp.load("m.zarr").components_, expected.components_)
+    np.testing.assert_allclose(bp.open("s.zarr").compute(), expected.transform(X).compute(), rtol=1e-5, atol=1e-5)
+    for text in ("solver", "peak memory", "variance captured", "passes over the data  1", "m.zarr", "s.zarr"):
+        assert text in result.stdout
+
+
+def test_fit_as_json_is_one_object_with_the_plan_and_the_cost(store: Path) -> None:
+    record = run_json("fit", store, "-k", "0.9", "--scale", "--model", "m.zarr")
+    assert record["exit_code"] == 0
+    assert record["plan"]["passes"] == record["passes"] == 1
+    assert record["variance_captured"] > 0.9
+    assert record["peak_bytes"] >= 0
+    assert record["seconds"]["total"] >= record["seconds"]["fit"] > 0
+    assert (record["model"], record["scores"]) == ("m.zarr", None)
+    assert bp.load("m.zarr").scale
+
+
+def test_options_reach_the_estimator(store: Path) -> None:
+    options = ("--no-center", "--whiten", "--solver", "covariance", "--nan-policy", "omit", "--solve-threads", 1)
+    assert run("fit", store, "--model", "m.zarr", "-k", "all", *options).exit_code == 0
+    parameters = bp.load("m.zarr").get_params()
+    expected = {"center": False, "whiten": True, "solver": "covariance", "nan_policy": "omit", "solve_threads": 1}
+    assert {name: parameters[name] for name in expected} == expected
+    assert bp.load("m.zarr").n_components_ == COLUMNS
+
+
+def test_plan_reads_nothing_and_agrees_with_the_library(store: Path) -> None:
+    shutil.rmtree(store / "c")
+    record = run_json("plan", store, "-k", 4)
+    assert record["exit_code"] == 0
+    assert record["plan"]["bytes_read"] == bp.PCA(n_components=4).plan(bp.open(store)).bytes_read
+
+
+def test_transform_writes_scores_of_a_saved_model(store: Path) -> None:
+    run("fit", store, "-k", 3)
+    record = run_json("transform", store, "--model", "model.zarr", "--scores", "s.zarr")
+    assert (record["exit_code"], record["shape"]) == (0, [ROWS, 3])
+    assert bp.open("s.zarr").shape == (ROWS, 3)
+
+
+def test_ingest_copies_and_converts(store: Path) -> None:
+    for number in range(2):
+        np.save(f"part_{number}.npy", np.full((10, 4), number, "float32"))
+    record = run_json("ingest", "part_*.npy", "parts.zarr", "--dtype", "float16", "--chunk-rows", 7)
+    assert (record["exit_code"], record["rows"], record["dtype"]) == (0, 20, "float16")
+    np.testing.assert_array_equal(bp.open("parts.zarr")[:, 0].compute(), [0] * 10 + [1] * 10)
+
+
+def test_info_tells_a_model_from_data(store: Path) -> None:
+    run("fit", store, "-k", 3)
+    assert run_json("info", "model.zarr")["n_components"] == 3
+    data = run_json("info", store)
+    assert (data["rows"], data["columns"], data["dtype"]) == (ROWS, COLUMNS, "float32")
+    assert "3,000" in run("info", store).stdout
+
+
+def test_verify_is_quiet_about_a_sound_store_and_exits_3_on_damage(store: Path) -> None:
+    assert run("verify", store).exit_code == 0
+    chunk = store / "c" / "2" / "0"
+    chunk.write_bytes(chunk.read_bytes()[:-9])
+    result = run("verify", store)
+    assert result.exit_code == 3
+    assert "c/2/0" in result.stdout
+    assert run_json("verify", store)["ok"] is False
+
+
+def test_doctor_shows_versions_and_passes_its_self_test() -> None:
+    record = run_json("doctor")
+    assert (record["exit_code"], record["problems"], record["self_test"]["passed"]) == (0, [], True)
+    assert record["versions"]["numpy"] == np.__version__
+    assert record["memory_bytes"] > 0
+    assert record["cores"] >= 1
+
+
+def test_the_small_demo_keeps_to_its_budget_and_draws_a_picture(tmp_path: Path) -> None:
+    record = run_json("demo", "--small", "--dir", tmp_path / "demo")
+    assert (record["exit_code"], record["within_budget"], record["passes"]) == (0, True, 1)
+    assert 0 < record["peak_bytes"] < 512 * 2**20
+    assert Path(record["picture"]).read_bytes().startswith(b"\x89PNG")
+    assert bp.open(record["scores"]).shape == (32_500, 64)
+    assert sorted(os.listdir(tmp_path / "demo")) == ["components.png", "model.zarr", "patches.zarr", "scores.zarr"]
+
+
+def test_the_demo_replaces_its_own_files_and_nobody_elses(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("mine")
+    result = run("demo", "--small", "--dir", tmp_path)
+    assert result.exit_code == 5
+    assert "other entries (such as thesis.tex)" in result.stderr
+    assert (tmp_path / "thesis.tex").read_text() == "mine"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys, bigpca.cli; print([m for m in ('numpy', 'dask', 'sklearn', 'zarr') if m in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
+def test_help_and_version_answer() -> None:
+    shown = run("--help").output
+    for command in ("plan", "fit", "transform", "info", "ingest", "verify", "demo", "doctor"):
+        assert command in shown
+    for code in MEANINGS:
+        assert f" {int(code)}  " in shown
+    assert run("--version").output.startswith("bigpca ")

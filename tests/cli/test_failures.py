@@ -1,0 +1,229 @@
+"""What goes wrong has one clear paragraph and its documented exit code."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bigpca as bp
+from bigpca.cli.diagnosis import version_differences
+from bigpca.cli.exits import ExitCode, describe, exit_code_for
+from bigpca.cli.options import parse_n_components, parse_size
+from tests.cli.running import run, run_json
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ValueError("x"), 3),
+        (TypeError("x"), 3),
+        (FileNotFoundError(errno.ENOENT, "none", "x"), 3),
+        (PermissionError(errno.EACCES, "denied", "x"), 3),
+        (ImportError("needs h5py"), 3),
+        (bp.NonFiniteError("x"), 3),
+        (bp.MissingChunksError("x"), 3),
+        (bp.CorruptedChunkError("x"), 3),
+        (bp.MemoryBudgetError("x"), 4),
+        (MemoryError(), 4),
+        (OSError(errno.ENOSPC, "full"), 4),
+        (bp.OutputExistsError("x"), 5),
+        (bp.OutputLockedError("x"), 5),
+        (bp.CheckpointError("x"), 6),
+        (bp.ModelFormatError("x"), 6),
+        (TimeoutError("no workers"), 7),
+        (ConnectionError("scheduler lost"), 7),
+        (KeyboardInterrupt(), 130),
+        (ZeroDivisionError("bug"), 1),
+        (RuntimeError("bug"), 1),
+    ],
+)
+def test_every_error_has_its_exit_code(error: BaseException, code: int) -> None:
+    assert exit_code_for(error) == code
+
+
+def test_errors_of_distributed_and_their_rewording_are_cluster_errors() -> None:
+    from distributed import KilledWorker
+
+    reworded = RuntimeError("workers died")
+    reworded.__cause__ = KilledWorker("task", None, 3)
+    assert exit_code_for(reworded) == exit_code_for(reworded.__cause__) == ExitCode.CLUSTER
+
+
+def test_errors_are_described_without_errno_noise_and_bugs_with_their_type() -> None:
+    assert describe(OSError(errno.ENOSPC, "writing s.zarr needs 5 MiB")) == "writing s.zarr needs 5 MiB"
+    assert describe(ZeroDivisionError("division by zero")) == "ZeroDivisionError: division by zero"
+    assert describe(MemoryError()) == "MemoryError"
+
+
+def test_an_error_is_one_paragraph_on_stderr_and_a_traceback_only_with_debug(store: Path) -> None:
+    result = run("fit", "absent.zarr")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr.startswith("bigpca: ")
+    assert "absent.zarr" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert isinstance(run("fit", "absent.zarr", "--debug").exception, FileNotFoundError)
+    record = run_json("fit", "absent.zarr")
+    assert (record["error"]["type"], record["error"]["exit_code"]) == ("FileNotFoundError", 3)
+
+
+def test_existing_outputs_are_refused_before_any_read(store: Path) -> None:
+    assert run("fit", store, "-k", 2, "--model", "m.zarr", "--scores", "s.zarr").exit_code == 0
+    shutil.rmtree(store)  # so that any read would fail with exit code 3
+    model = run("fit", store, "-k", 2, "--model", "m.zarr")
+    assert model.exit_code == 5
+    assert "the model m.zarr exists already, but a new path was expected" in model.stderr
+    assert "--overwrite" in model.stderr
+    assert run("fit", store, "--model", "new.zarr", "--scores", "s.zarr").exit_code == 5
+    assert run("transform", store, "--model", "m.zarr", "--scores", "s.zarr").exit_code == 5
+    assert run("ingest", store, "s.zarr").exit_code == 5
+
+
+def test_a_model_without_its_scores_names_the_command_that_writes_them(store: Path) -> None:
+    run("fit", store, "-k", 2, "--model", "m.zarr")
+    result = run("fit", store, "-k", 2, "--model", "m.zarr", "--scores", "my scores.zarr")
+    assert f"bigpca transform {store} --model m.zarr --scores 'my scores.zarr'" in result.stderr
+    result = run("fit", store, "--member", "fc7", "--missing-chunks", "fill", "--model", "m.zarr", "--scores", "s.zarr")
+    assert "--scores s.zarr --member fc7 --missing-chunks fill" in result.stderr
+
+
+def test_overwrite_replaces_model_and_scores(store: Path) -> None:
+    command = ("fit", store, "--model", "m.zarr", "--scores", "s.zarr", "--overwrite")
+    assert run(*command, "-k", 2).exit_code == run(*command, "-k", 3).exit_code == 0
+    assert bp.load("m.zarr").n_components_ == bp.open("s.zarr").shape[1] == 3
+
+
+def test_a_plan_that_does_not_fit_exits_4_with_the_numbers(store: Path) -> None:
+    result = run("fit", store, "--memory-limit", "1MiB")
+    assert result.exit_code == 4
+    assert "1.0 MiB" in result.stderr
+
+
+def test_a_model_that_is_none_exits_6(store: Path) -> None:
+    (store.parent / "bad.zarr").mkdir()
+    assert run("transform", store, "--model", "bad.zarr").exit_code == 6
+
+
+def test_missing_chunks_exit_3_and_can_be_filled(store: Path) -> None:
+    (store / "c" / "1" / "0").unlink()
+    assert run("fit", store, "-k", 2).exit_code == 3
+    filled = ("--missing-chunks", "fill", "--nan-policy", "omit")
+    assert run("fit", store, "-k", 2, *filled).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--n-components", "many"), "is not a number of components"),
+        (("--memory-limit", "big"), "is not a size"),
+        (("--workers", "1", "--scheduler", "tcp://127.0.0.1:1"), "one or the other"),
+        (("--solver", "magic"), "magic"),
+        (("--workers", "0"), "--workers"),
+    ],
+)
+def test_wrong_usage_exits_2(store: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = run("fit", store, *arguments)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "-1GiB", "1XB", "1e999", "0", "1.2.3"])
+def test_sizes_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(Exception, match="is not a size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(("text", "value"), [("1", 1), ("512MiB", 2**29), ("1.5 kB", 1500), ("2G", 2 * 10**9)])
+def test_sizes_are_read_with_their_units(text: str, value: int) -> None:
+    assert parse_size(text) == value
+
+
+@pytest.mark.parametrize(("text", "value"), [("7", 7), ("0.9", 0.9), ("1.0", 1.0), ("mle", "mle"), ("all", None)])
+def test_numbers_of_components_keep_their_kind(text: str, value: object) -> None:
+    assert parse_n_components(text) == value
+    assert type(parse_n_components(text)) is type(value)
+
+
+def test_no_scheduler_at_the_address_exits_7(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigpca.cli.runtime.CONNECT_SECONDS", 0.5)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        result = run("fit", store, "--scheduler", f"tcp://127.0.0.1:{unused.getsockname()[1]}")
+    assert result.exit_code == 7
+    assert "no Dask scheduler answered" in result.stderr
+
+
+def test_versions_that_differ_on_a_worker_are_named() -> None:
+    worker = {"address": "tcp://a", "versions": {"python": "3.11.1", "numpy": "2.0.0"}}
+    assert version_differences({"python": "3.11.1", "numpy": "2.4.0"}, [worker]) == [
+        "tcp://a has numpy 2.0.0, but 2.4.0 runs here. Install the same version on both."
+    ]
+
+
+def test_an_output_that_would_destroy_the_source_or_another_output_is_refused_even_with_overwrite(store: Path) -> None:
+    before = sorted(p.name for p in store.rglob("*"))
+    Path("link.zarr").symlink_to(store)
+    for model in (store, "link.zarr", store.parent):
+        result = run("fit", store, "-k", 2, "--model", model, "--overwrite")
+        assert result.exit_code == 5
+        assert "are one path or lie in each other, but writing one would destroy the other" in result.stderr
+    for outputs in (
+        ("--model", "a", "--scores", "a"), ("--model", "a", "--checkpoint", "a"), ("--model", "a", "--scores", "a/scores")
+    ):  # fmt: skip
+        result = run("fit", store, "-k", 2, *outputs, "--overwrite")
+        assert result.exit_code == 5
+        assert "Choose another path" in result.stderr
+    assert not Path("a").exists()
+    assert run("fit", store, "-k", 2, "--model", "m.zarr").exit_code == 0
+    assert run("transform", store, "--model", "m.zarr", "--scores", store, "--overwrite").exit_code == 5
+    assert run("transform", store, "--model", "m.zarr", "--scores", "m.zarr", "--overwrite").exit_code == 5
+    assert sorted(p.name for p in store.rglob("*")) == before
+
+
+def test_outputs_may_lie_in_the_folder_of_shards_that_is_read(tmp_path: Path) -> None:
+    np.save(tmp_path / "0.npy", np.random.default_rng(0).standard_normal((50, 4)))
+    model, scores = tmp_path / "m.zarr", tmp_path / "s.zarr"
+    assert run("fit", tmp_path, "-k", 2, "--model", model, "--scores", scores).exit_code == 0
+    assert bp.open(scores).shape == (50, 2)
+
+
+def test_a_place_where_no_output_can_be_written_is_refused_before_any_read(store: Path) -> None:
+    shutil.rmtree(store / "c")  # so that any read would fail
+    Path("file").write_text("mine")
+    Path("folder").mkdir()
+    Path("folder", "mine").write_text("mine")
+    result = run("fit", store, "-k", 2, "--model", "file/m.zarr")
+    assert result.exit_code == 3
+    assert "the model file/m.zarr cannot be made" in result.stderr
+    assert "is no folder. Choose another path" in result.stderr
+    result = run("fit", store, "-k", 2, "--scores", "file/s.zarr")
+    assert "the scores store file/s.zarr cannot be made" in result.stderr
+    for taken in ("file", "folder"):
+        result = run("fit", store, "-k", 2, "--model", taken, "--overwrite")
+        assert result.exit_code == 5
+        assert "overwriting replaces only Zarr stores" in result.stderr
+
+
+def test_a_folder_that_may_not_be_written_is_refused_before_any_read(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(store / "c")
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert "may not be written. Choose another path" in run("fit", store, "-k", 2).stderr
+
+
+@pytest.mark.parametrize("output", ["model", "scores"])
+def test_a_disk_too_full_for_model_or_scores_is_refused_before_any_read(
+    store: Path, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    shutil.rmtree(store / "c")
+    monkeypatch.setattr("bigpca.storage.free_bytes", lambda place: 100 if output == "model" else 20_000)
+    result = run("fit", store, "-k", 2, "--scores", "s.zarr")
+    assert result.exit_code == 4
+    assert f"the {output}" in result.stderr
+    assert "of disk, but" in result.stderr
+    assert "Free space, or write to another disk" in result.stderr

@@ -1,0 +1,105 @@
+"""Interrupts, local workers and running clusters: real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bigpca as bp
+from tests.cli.running import run, run_json, start, wait_for
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_fit_says_how_to_resume_and_resumes_to_the_same_bits(tall: Path, number: int) -> None:
+    arguments = ("fit", tall, "-k", "3", "--model", "m.zarr", "--checkpoint", "my ckpt")
+    child = start(*arguments)
+    wait_for(lambda: any(Path("my ckpt").rglob("*.npz")))
+    os.killpg(child.pid, number)
+    _, errors = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert "interrupted." in errors
+    assert f"bigpca fit {tall} -k 3 --model m.zarr --checkpoint 'my ckpt'" in errors
+    assert "Traceback" not in errors
+    assert not Path("m.zarr").exists()
+    record = run_json(*arguments)
+    assert record["exit_code"] == 0
+    assert 1 <= record["groups_resumed"] < 16
+    undisturbed = bp.PCA(n_components=3).fit(bp.open(tall))
+    np.testing.assert_array_equal(bp.load("m.zarr").components_, undisturbed.components_)
+
+
+def test_an_interrupt_without_a_checkpoint_says_that_progress_was_not_kept(tall: Path) -> None:
+    child = start("fit", tall, "-k", "3", "--json")
+    assert child.stderr is not None
+    for line in child.stderr:
+        if "131,072 rows" in line:  # the pass has begun
+            break
+    os.killpg(child.pid, signal.SIGINT)
+    out, errors = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert "Progress was not kept. Give --checkpoint PATH" in errors
+    assert json.loads(out)["error"]["exit_code"] == 130
+
+
+@pytest.mark.cluster
+def test_local_workers_listen_on_loopback_only_and_give_the_same_bits(tall: Path) -> None:
+    import psutil
+
+    child = start("fit", tall, "-k", "3", "--model", "w.zarr", "--workers", 2, "--threads", 1, "--memory", "1GiB")
+    addresses: set[str] = set()
+    processes = 0
+    while child.poll() is None:
+        try:
+            family = [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]
+            processes = max(processes, len(family))
+            sockets = [link for process in family for link in process.net_connections("inet")]
+            addresses |= {link.laddr.ip for link in sockets if link.status == psutil.CONN_LISTEN}
+        except psutil.Error:
+            pass
+        time.sleep(0.1)
+    out, errors = child.communicate(timeout=30)
+    assert child.returncode == 0, errors
+    assert addresses == {"127.0.0.1"}
+    assert processes >= 3
+    assert "the workers' memory limit" in out
+    expected = bp.PCA(n_components=3).fit(bp.open(tall))
+    np.testing.assert_array_equal(bp.load("w.zarr").components_, expected.components_)
+
+
+@pytest.mark.cluster
+def test_doctor_and_fit_join_a_running_scheduler(store: Path) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        protocol="tcp",
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+    ) as cluster:
+        address = cluster.scheduler_address
+        record = run_json("doctor", "--scheduler", address)
+        fitted = run_json("fit", store, "-k", 2, "--scheduler", address)
+    assert (record["exit_code"], record["problems"], len(record["workers"])) == (0, [], 1)
+    assert record["workers"][0]["memory_per_thread"] > 0
+    assert fitted["exit_code"] == 0
+    assert fitted["baseline_bytes"] > 100 * 2**20
+
+
+@pytest.mark.cluster
+def test_a_scheduler_without_workers_exits_7(store: Path) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=0, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        result = run("fit", store, "--scheduler", cluster.scheduler_address)
+    assert result.exit_code == 7
+    assert "0 workers, but at least 1 is needed" in result.stderr

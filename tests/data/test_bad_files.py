@@ -1,0 +1,241 @@
+"""A file that is broken, ambiguous or of another kind is named, with what was expected."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import bigpca.data.sources as sources
+from bigpca.data.flat_files import FlatFile
+from bigpca.errors import CorruptedChunkError
+from tests.data.savers import (
+    D,
+    N,
+    matrix,
+    save_hdf5,
+    save_hdf5_chunked,
+    save_npy,
+    save_npz_compressed,
+    save_parquet,
+    save_shards,
+)
+
+
+def test_a_shard_of_another_width_or_dtype_is_named_with_what_was_expected(tmp_path: Path) -> None:
+    save_shards(tmp_path, matrix("f4"))
+    np.save(tmp_path / "img_7.npy", np.zeros((3, D + 1), "f4"))
+    with pytest.raises(
+        ValueError, match=r"img_7.npy has rows of shape \(13,\), but \(12,\) was expected, as in .*img_0"
+    ):
+        sources.open(tmp_path)
+    np.save(tmp_path / "img_7.npy", np.zeros((3, D), "f8"))
+    with pytest.raises(TypeError, match=r"img_7.npy has dtype float64, but float32 was expected"):
+        sources.open(tmp_path)
+
+
+def test_shards_that_changed_since_they_were_opened_are_noticed(tmp_path: Path) -> None:
+    from bigpca.data import shards
+
+    source = sources.row_source(save_shards(tmp_path, matrix("f4")))
+    np.save(tmp_path / "img_99.npy", np.zeros((2, D), "f4"))
+    shards._listed.cache_clear()  # another process lists the folder anew
+    with pytest.raises(ValueError, match="not the set of shards that was opened"):
+        source.read(0, 3)
+
+
+def test_empty_folders_and_missing_paths_say_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"holds nothing: a Zarr store, .npy shards or .parquet files"):
+        sources.open(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"nowhere does not exist: a Zarr store, a .npy"):
+        sources.open(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"no .npy files were found for .*/none_\*.npy"):
+        sources.open(tmp_path / "none_*.npy")
+    (tmp_path / "a.txt").write_text("hello")
+    with pytest.raises(ValueError, match=r"a.txt is of no known format"):
+        sources.open(tmp_path / "a.txt")
+    with pytest.raises(ValueError, match=r"matches .*a.txt; a pattern may match"):
+        sources.open(tmp_path / "a.*")
+    with pytest.raises(TypeError, match=r"a builtins.dict cannot be opened"):
+        sources.open({})
+
+
+def test_truncated_flat_files_are_named_with_both_sizes(tmp_path: Path) -> None:
+    path = Path(save_npy(tmp_path, matrix("f4")))
+    source = sources.row_source(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    for attempt in (lambda: source.read(0, 2), lambda: sources.open(path)):
+        with pytest.raises(CorruptedChunkError, match=r"x.npy has 1,804 bytes, but .* needs 1,904: the file is trunc"):
+            attempt()
+    path.write_bytes(b"\x93NUMPY")
+    with pytest.raises(CorruptedChunkError, match=r"not a complete .npy file"):
+        sources.open(path)
+
+
+def test_object_arrays_are_refused_without_unpickling(tmp_path: Path) -> None:
+    np.save(tmp_path / "o.npy", np.array([[{}]], object), allow_pickle=True)
+    with pytest.raises(TypeError, match=r"o.npy: dtype object cannot be used.* Nothing was read"):
+        sources.open(tmp_path / "o.npy")
+
+
+def test_a_member_must_be_named_where_several_could_be_meant(tmp_path: Path) -> None:
+    x = matrix("f4")
+    np.savez(tmp_path / "x.npz", a=x, b=x + 1)
+    with pytest.raises(ValueError, match=r"2 arrays with two dimensions or more.*a \(37, 12\), b \(37, 12\)"):
+        sources.open(tmp_path / "x.npz")
+    assert np.array_equal(sources.row_source(tmp_path / "x.npz", member="b").read(0, N), x + 1)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["a"], file["g/b"] = x, x + 1
+    with pytest.raises(ValueError, match=r"2 arrays .*a \(37, 12\), g/b \(37, 12\)"):
+        sources.open(tmp_path / "x.h5")
+    with pytest.raises(KeyError, match=r"has no array 'c'; it holds a \(37, 12\), g/b"):
+        sources.open(tmp_path / "x.h5", member="c")
+    assert np.array_equal(sources.row_source(tmp_path / "x.h5", member="/g/b").read(0, N), x + 1)
+    with pytest.raises(KeyError, match="is one array, so it has no member 'a'"):
+        sources.open(save_npy(tmp_path, x), member="a")
+
+
+def test_compressed_members_can_be_read_backwards_and_when_broken_are_named(tmp_path: Path) -> None:
+    x = matrix("f4", (4000, D))
+    path = Path(save_npz_compressed(tmp_path, x))
+    source = sources.row_source(path)
+    for start in (3000, 1000, 1500, 0):
+        assert np.array_equal(source.read(start, start + 500), x[start : start + 500])
+    broken = bytearray(path.read_bytes())
+    broken[len(broken) // 2] ^= 1
+    path.write_bytes(broken)
+    with pytest.raises(CorruptedChunkError, match=r"x.npy cannot be decoded"):
+        source.read(0, 4000)
+    path.write_bytes(broken[:1000])
+    with pytest.raises(CorruptedChunkError, match=r"not a complete .npz file"):
+        sources.open(path)
+
+
+def test_hdf5_data_in_other_files_are_refused(tmp_path: Path) -> None:
+    save_hdf5(tmp_path, matrix("f4"))
+    with h5py.File(tmp_path / "links.h5", "w") as file:
+        file["away"] = h5py.ExternalLink("x.h5", "/group/features")
+        file["hidden"] = h5py.SoftLink("/away")
+        file.create_dataset("stored", (4, 4), "f4", external=[(str(tmp_path / "raw.bin"), 0, 64)])
+        layout = h5py.VirtualLayout((N, D), "f4")
+        layout[:] = h5py.VirtualSource(str(tmp_path / "x.h5"), "group/features", (N, D))
+        file.create_virtual_dataset("virtual", layout)
+    for name in ("away", "hidden", "stored", "virtual"):
+        with pytest.raises(ValueError, match=f"links.h5: {name} lies in another file"):
+            sources.open(tmp_path / "links.h5", member=name)
+
+
+def test_broken_hdf5_is_named(tmp_path: Path) -> None:
+    path = Path(save_hdf5(tmp_path, matrix("f4")))
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(CorruptedChunkError, match=r"x.h5 is not a complete HDF5 file"):
+        sources.open(path)
+
+
+def test_broken_hdf5_chunks_and_changed_shapes_are_named(tmp_path: Path) -> None:
+    path = Path(save_hdf5_chunked(tmp_path, matrix("f4")))
+    source = sources.row_source(path)
+    with h5py.File(path, "r") as file:
+        where = file["features"].id.get_chunk_info(1)
+    data = bytearray(path.read_bytes())
+    data[where.byte_offset : where.byte_offset + 40] = bytes(40)
+    path.write_bytes(data)
+    assert source.read(0, 8).shape == (8, D)
+    with pytest.raises(CorruptedChunkError, match="rows 8:16 of features cannot be decoded"):
+        source.read(8, 16)
+    save_hdf5_chunked(tmp_path, matrix("f4", (9, D)))
+    with pytest.raises(ValueError, match=r"features has shape \(9, 12\) now, \(37, 12\) when it was opened"):
+        source.read(0, 3)
+
+
+def test_parquet_columns_that_are_not_rows_of_numbers_are_named(tmp_path: Path) -> None:
+    def write(**columns: Any) -> Path:
+        pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+        return tmp_path / "x.parquet"
+
+    with pytest.raises(ValueError, match=r"0 columns hold lists; .* Its columns: a \(int64\)"):
+        sources.open(write(a=[1, 2]))
+    with pytest.raises(ValueError, match="column 'a' is not a column of lists"):
+        sources.open(write(a=[1], b=[[1.0, 2.0]]), member="a")
+    with pytest.raises(ValueError, match="2 columns hold lists"):
+        sources.open(write(a=[[1.0]], b=[[1.0, 2.0]]))
+    with pytest.raises(ValueError, match="has 3 values in 2 rows: lists of one length were expected"):
+        sources.open(write(a=[[1.0], [1.0, 2.0]]))
+    source = sources.row_source(write(a=[[1.0], [1.0, 2.0, 3.0]]))
+    with pytest.raises(ValueError, match="the list of row 0 has 1 values; 2 were expected"):
+        source.read(0, 2)
+    source = sources.row_source(write(a=[[1.0, None], [2.0, 3.0]]))
+    with pytest.raises(ValueError, match="has nulls"):
+        source.read(0, 2)
+    with pytest.raises(TypeError, match=r"column 'a' holds list<.*string"):
+        sources.open(write(a=[["x", "y"]]))
+
+
+def test_broken_parquet_is_named(tmp_path: Path) -> None:
+    path = Path(save_parquet(tmp_path, matrix("f4")))
+    source = sources.row_source(path)
+    data = bytearray(path.read_bytes())
+    at = pq.read_metadata(path).row_group(1).column(1).data_page_offset
+    data[at : at + 60] = bytes([255]) * 60
+    path.write_bytes(data)
+    with pytest.raises(CorruptedChunkError, match="row group 1, column 'embedding' cannot be decoded"):
+        source.read(12, 15)
+    path.write_bytes(data[:100])
+    with pytest.raises(CorruptedChunkError, match=r"x.parquet is not a complete Parquet file"):
+        sources.open(path)
+
+
+@pytest.mark.parametrize(("save", "package"), [(save_hdf5, "h5py"), (save_parquet, "pyarrow.parquet")])
+def test_a_missing_reader_says_what_to_install(
+    save: Any, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path, matrix("f4"))
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=r"is not installed. Run: pip install 'bigpca\[formats\]'"):
+        sources.open(path)
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(save_npy(tmp_path, matrix("f4")))
+    source = sources.row_source(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    monkeypatch.setattr(FlatFile, "check_size", lambda self: None)  # it was whole when the read began
+    with pytest.raises(CorruptedChunkError, match=r"x.npy ended 100 bytes early while it was read"):
+        source.read(0, N)
+
+
+def test_parquet_files_that_disagree_are_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [[1.0, 2.0]]}), tmp_path / "p1.parquet")
+    pq.write_table(pa.table({"a": [[1.0, 2.0, 3.0]]}), tmp_path / "p2.parquet")
+    with pytest.raises(ValueError, match=r"p2.parquet: 'a' has lists of 3; 2 were expected, as in .*p1"):
+        sources.open(tmp_path)
+    pq.write_table(pa.table({"a": [[1, 2]]}), tmp_path / "p2.parquet")
+    with pytest.raises(TypeError, match=r"p2.parquet: 'a' has dtype <i8; <f8 was expected"):
+        sources.open(tmp_path / "p*.parquet")
+    pq.write_table(pa.table({"a": [[1.0, 2.0]] * 3}), tmp_path / "p2.parquet")
+    source = sources.row_source(tmp_path)
+    pq.write_table(pa.table({"a": [[1.0, 2.0]] * 9}), tmp_path / "p2.parquet")
+    with pytest.raises(ValueError, match="has 10 rows now, 4 when it was opened"):
+        source.read(0, 2)
+
+
+def test_broken_safetensors_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(struct.pack("<Q", 10**9) + b"{}")
+    with pytest.raises(CorruptedChunkError, match="has 10 bytes and is not a complete safetensors file"):
+        sources.open(path)
+    path.write_bytes(struct.pack("<Q", 4) + b"nope")
+    with pytest.raises(CorruptedChunkError, match="its header is not JSON"):
+        sources.open(path)
+    header = json.dumps({"w": {"dtype": "BF16", "shape": [1, 2], "data_offsets": [0, 4]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
+    with pytest.raises(TypeError, match="tensor 'w' has dtype BF16, which NumPy does not have"):
+        sources.open(path)

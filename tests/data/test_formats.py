@@ -1,0 +1,124 @@
+"""Every format gives the rows that NumPy has."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+
+import bigpca.data.sources as sources
+from bigpca.data.shards import shard_paths
+from tests.data.savers import (
+    FLATTENING,
+    SAVERS,
+    D,
+    N,
+    matrix,
+    open_zarr_in_memory,
+    save_hdf5,
+    save_memmap,
+    save_npy,
+    save_numpy,
+    save_shards,
+    save_zarr,
+    save_zarr_columns,
+)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "u1", "i8", "?"])
+@pytest.mark.parametrize("save", SAVERS, ids=lambda save: save.__name__)
+def test_every_format_gives_the_rows_that_were_stored(save: Any, dtype: str, tmp_path: Path) -> None:
+    x = matrix(dtype)
+    X = sources.open(save(tmp_path, x))
+    source = sources.source_of(X)
+    assert source is not None
+    assert (X.shape, X.dtype, X.numblocks[1]) == (x.shape, x.dtype, 1)
+    assert np.array_equal(X.compute(scheduler="sync"), x)
+    assert np.array_equal(X[3:9, ::-2].compute(scheduler="sync"), x[3:9, ::-2])
+    assert sum(source.row_chunks()) == N
+    copy = pickle.loads(pickle.dumps(source))
+    for start, stop in [(0, N), (0, 1), (4, 23), (36, 37), (7, 7)]:
+        for columns in [slice(None), slice(2, 7), slice(1, None, 3), slice(4, 4)]:
+            rows = copy.read(start, stop, columns)
+            assert np.array_equal(rows, x[start:stop, columns])
+            assert rows.dtype == x.dtype
+            assert rows.dtype.isnative
+            assert rows.flags.c_contiguous
+            rows[...] = 0  # the caller owns it: the next reads must not see this
+    assert np.array_equal(source.read(0, N), x)
+
+
+@pytest.mark.parametrize("save", FLATTENING, ids=lambda save: save.__name__)
+def test_feature_maps_are_flattened_row_by_row(save: Any, tmp_path: Path) -> None:
+    x = matrix("f4", (N, 3, 2, 5))
+    source = sources.row_source(save(tmp_path, x))
+    assert source.shape == (N, 30)
+    assert source.array_shape == x.shape
+    assert source.column_chunk == 30
+    assert np.array_equal(source.read(5, 30, slice(4, 20)), x.reshape(N, -1)[5:30, 4:20])
+
+
+@pytest.mark.parametrize("save", SAVERS, ids=lambda save: save.__name__)
+def test_a_source_pickles_to_under_two_kilobytes_and_describes_itself_in_json(save: Any, tmp_path: Path) -> None:
+    given = save(tmp_path, matrix("f4"))
+    source = sources.row_source(given)
+    if save not in (save_numpy, open_zarr_in_memory):
+        assert len(pickle.dumps(source)) < 2048
+    assert json.loads(json.dumps(source.describe())) == sources.row_source(given).describe()
+    stamps = source.stamps(3, 9)
+    assert stamps
+    assert all(isinstance(key, str) and size > 0 and isinstance(changed, int) for key, size, changed in stamps)
+
+
+def test_shards_are_joined_in_natural_order_and_chunks_never_cross_them(tmp_path: Path) -> None:
+    x = matrix("f4")
+    save_shards(tmp_path, x)
+    assert [Path(p).name for p in shard_paths(str(tmp_path))][:3] == ["img_0.npy", "img_1.npy", "img_2.npy"]
+    assert Path(shard_paths(str(tmp_path))[-1]).name == "img_11.npy"
+    source = sources.row_source(tmp_path)
+    assert source.row_chunks() == tuple(len(rows) for rows in np.array_split(x, 12))
+    assert [Path(key).name for key, _, _ in source.stamps(3, 5)] == ["img_0.npy", "img_1.npy"]
+
+
+def test_dask_chunks_are_whole_native_chunks_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "DASK_CHUNK_BYTES", 11 * D * 4)
+    assert sources.open(save_zarr(tmp_path, matrix("f4"))).chunks == ((10, 10, 10, 7), (D,))
+
+
+def test_the_width_of_column_chunks_is_known(tmp_path: Path) -> None:
+    assert sources.row_source(save_zarr_columns(tmp_path, matrix("f4"))).column_chunk == 4
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file.create_dataset("x", data=matrix("f4"), chunks=(8, 3))
+        assert sources.row_source(file["x"]).column_chunk == 3
+
+
+def test_no_rows_are_allowed(tmp_path: Path) -> None:
+    for given in (np.zeros((0, 5), "f4"), save_npy(tmp_path, np.zeros((0, 5), "f4"))):
+        X = sources.open(given)
+        assert X.shape == (0, 5)
+        assert X.compute(scheduler="sync").shape == (0, 5)
+
+
+def test_xarray_keeps_its_rows_and_h5py_datasets_are_opened_from_their_file(tmp_path: Path) -> None:
+    x = matrix("f4", (N, 3, 4))
+    labelled = sources.open(xr.DataArray(x, dims=("time", "y", "x")))
+    assert np.array_equal(labelled.compute(scheduler="sync"), x.reshape(N, -1))
+    with h5py.File(save_hdf5(tmp_path, x), "r") as file:
+        source = sources.row_source(file["group/features"])
+    assert (source.format, source.member) == ("hdf5", "group/features")
+    assert np.array_equal(source.read(0, N), x.reshape(N, -1))
+
+
+def test_a_view_of_a_memory_map_is_taken_as_it_lies(tmp_path: Path) -> None:
+    x = matrix("f4")
+    mapped = save_memmap(tmp_path, x)
+    assert sources.row_source(mapped).format == "raw"
+    for view, expected in [(mapped[3:9], x[3:9]), (mapped.T, x.T), (mapped[:, ::2], x[:, ::2])]:
+        source = sources.row_source(view)
+        assert np.array_equal(source.read(0, len(expected)), expected)

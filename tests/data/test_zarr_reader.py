@@ -1,0 +1,334 @@
+"""A Zarr array through ZarrReader: equal to NumPy, never zeros for lost chunks, broken chunks named."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from numcodecs import GZip
+from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
+
+import bigpca.data.sources as sources
+from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
+from bigpca.errors import CorruptedChunkError, MissingChunksError
+
+X = np.random.default_rng(5).normal(size=(23, 11)).astype("f4")
+
+
+def store(folder: Path, x: np.ndarray = X, name: str = "x.zarr", **options: Any) -> str:
+    z = zarr.create_array(folder / name, shape=x.shape, dtype=x.dtype, **{"chunks": (4, 6), **options})
+    z[...] = x
+    return str(folder / name)
+
+
+LAYOUTS: list[dict[str, Any]] = [
+    {},
+    {"zarr_format": 2},
+    {"zarr_format": 2, "order": "F"},
+    {"zarr_format": 2, "compressors": GZip()},
+    {"shards": (8, 12)},
+    {"compressors": None},
+    {"compressors": BloscCodec()},
+    {"compressors": [ZstdCodec(checksum=True), Crc32cCodec()]},
+    {"chunk_key_encoding": {"name": "v2", "separator": "."}},
+]
+INDICES: list[Any] = [
+    slice(None),
+    5,
+    -1,
+    (slice(3, 9), slice(2, 5)),
+    (slice(None, None, 3), slice(None, None, -2)),
+    (Ellipsis, 4),
+    (2, 3),
+    (slice(20, 2, -4),),
+    (slice(9, 3),),
+    ([1, 7, 2], slice(1, 4)),
+    (np.arange(23) % 2 == 0,),
+]
+
+
+@pytest.mark.parametrize("options", LAYOUTS, ids=str)
+def test_every_layout_reads_as_numpy_does(options: dict[str, Any], tmp_path: Path) -> None:
+    reader = ZarrReader(store(tmp_path, **options))
+    assert (reader.shape, reader.dtype, reader.ndim, reader.chunks) == ((23, 11), X.dtype, 2, (4, 6))
+    for index in INDICES:
+        block = reader[index]
+        assert np.array_equal(block, X[index])
+        assert isinstance(block, np.ndarray)
+        assert block.flags.writeable
+        assert block.flags.c_contiguous
+
+
+def test_big_endian_arrays_come_in_native_byte_order(tmp_path: Path) -> None:
+    reader = ZarrReader(store(tmp_path, X.astype(">f4"), zarr_format=2))
+    assert reader.dtype == np.dtype("f4")
+    assert reader[:].dtype.isnative
+    assert np.array_equal(reader[:], X)
+
+
+def test_any_number_of_dimensions_is_read(tmp_path: Path) -> None:
+    x = X.reshape(23, 11, 1)[:, :, [0, 0, 0]]
+    reader = ZarrReader(store(tmp_path, x, chunks=(5, 3, 2)))
+    assert np.array_equal(reader[2:9, 3, ::2], x[2:9, 3, ::2])
+    assert np.array_equal(ZarrReader(store(tmp_path, X[:, 0], "v.zarr", chunks=(4,)))[3:7], X[3:7, 0])
+
+
+@pytest.mark.parametrize("index", [23, (0, 0, 0), (slice(None), -12), None, [[1]], [23], np.ones(3, bool), "a"])
+def test_wrong_indices_are_index_errors(index: Any, tmp_path: Path) -> None:
+    with pytest.raises(IndexError):
+        ZarrReader(store(tmp_path))[index]
+
+
+def test_a_reader_pickles_to_under_a_kilobyte_and_is_opened_once_per_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = ZarrReader(store(tmp_path), missing_chunks="fill")
+    blob = pickle.dumps(reader)
+    assert len(blob) < 1024
+    monkeypatch.setattr(zarr, "open_array", None)  # a second opening would fail
+    copy = pickle.loads(blob)
+    assert copy.missing_chunks == "fill"
+    assert np.array_equal(copy[:], X)
+    assert copy.files() is reader.files()
+
+
+def test_a_store_written_anew_is_opened_anew_or_refused(tmp_path: Path) -> None:
+    reader = ZarrReader(store(tmp_path))
+    store(tmp_path, X + 1, overwrite=True)
+    assert np.array_equal(reader[:], X + 1)
+    store(tmp_path, X[:9], overwrite=True)
+    with pytest.raises(ValueError, match=r"is not the array that was opened: .*shape \(23, 11\) then, \(9, 11\) now"):
+        reader[:3]
+
+
+def test_arrays_in_memory_are_held(tmp_path: Path) -> None:
+    z = zarr.create_array(zarr.storage.MemoryStore(), shape=X.shape, chunks=(4, 6), dtype="f4")
+    z[...] = X
+    reader = wrap_zarr(z)
+    assert np.array_equal(reader[2:20], X[2:20])
+    del z.store._store_dict["c/3/1"]  # type: ignore[attr-defined]
+    with pytest.raises(MissingChunksError, match=r"1 of the 12 chunks needed here are not in the store: c/3/1"):
+        reader[:]
+    assert np.array_equal(reader[:12], X[:12])
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "touched"),
+    [({}, "c/2/1", 12), ({"zarr_format": 2}, "2.1", 12), ({"shards": (8, 12)}, "c/1/0", 3)],
+    ids=["v3", "v2", "shards"],
+)
+def test_a_missing_chunk_is_an_error_with_both_causes_and_the_remedy(
+    options: dict[str, Any], key: str, touched: int, tmp_path: Path
+) -> None:
+    path = store(tmp_path, **options)
+    os.unlink(f"{path}/{key}")
+    reader = ZarrReader(path)
+    with pytest.raises(MissingChunksError) as caught:
+        reader[:]
+    message = str(caught.value)
+    assert f"{path}: 1 of the {touched} chunks needed here are not in the store: {key}." in message
+    assert "files were lost" in message
+    assert "write_empty_chunks=False" in message
+    assert 'pass missing_chunks="fill"' in message
+    assert np.array_equal(reader[:8], X[:8])  # rows that do not need it are read
+    filled = ZarrReader(path, missing_chunks="fill")[:]
+    assert np.array_equal(filled == 0, filled != X)
+
+
+def test_only_the_first_ten_missing_keys_are_listed(tmp_path: Path) -> None:
+    path = store(tmp_path, np.zeros((40, 6), "f4"))  # Zarr's default writes no chunk of zeros at all
+    with pytest.raises(MissingChunksError, match=r"10 of the 10 chunks .*c/9/0\. Either"):
+        ZarrReader(path)[:]
+    path = store(tmp_path, np.zeros((48, 6), "f4"), overwrite=True)
+    with pytest.raises(MissingChunksError, match=r"12 of the 12 chunks .*c/9/0, \.\.\. Either|12 of the 12"):
+        ZarrReader(path)[:]
+
+
+def test_chunks_lost_after_opening_are_noticed(tmp_path: Path) -> None:
+    reader = ZarrReader(store(tmp_path))
+    assert np.array_equal(reader[:], X)
+    os.unlink(f"{reader.label}/c/0/0")
+    with pytest.raises(MissingChunksError):
+        reader[:]
+
+
+DAMAGES = {
+    "truncated": lambda data: data[:-7],
+    "halved": lambda data: data[: len(data) // 2],
+    "emptied": lambda data: b"",
+    "flipped": lambda data: data[:30] + bytes([data[30] ^ 4]) + data[31:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    ("compressors", "checksummed"),
+    [
+        (None, False),
+        (ZstdCodec(checksum=True), True),
+        (BloscCodec(), False),
+        (GzipCodec(), True),
+        ([ZstdCodec(), Crc32cCodec()], True),
+    ],
+    ids=["none", "zstd", "blosc", "gzip", "crc32c"],
+)
+def test_a_broken_chunk_is_named_with_its_size(
+    compressors: Any, checksummed: bool, damage: str, tmp_path: Path
+) -> None:
+    path = store(tmp_path, compressors=compressors)
+    chunk = Path(path, "c/1/1")
+    chunk.write_bytes(DAMAGES[damage](chunk.read_bytes()))
+    if damage == "flipped" and not checksummed:
+        return  # nothing in such a store can tell; `verify` says so
+    size = chunk.stat().st_size
+    reader = ZarrReader(path)
+    with pytest.raises(
+        CorruptedChunkError, match=rf"chunk c/1/1 cannot be decoded: its file has {size} bytes, .* 96 b"
+    ):
+        reader[:]
+    assert np.array_equal(reader[8:], X[8:])
+
+
+def test_all_broken_chunks_of_a_read_are_listed(tmp_path: Path) -> None:
+    path = store(tmp_path, shards=(8, 12))
+    for key in ("c/0/0", "c/2/0"):
+        Path(path, key).write_bytes(b"abc")
+    with pytest.raises(CorruptedChunkError, match=r"chunk c/0/0 cannot be decoded.* So are c/2/0\."):
+        ZarrReader(path)[:]
+
+
+def test_errors_of_the_file_system_pass_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = ZarrReader(store(tmp_path))
+
+    def fail(self: Any, index: Any) -> Any:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(zarr.Array, "__getitem__", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        reader[:]
+
+
+def test_a_failure_that_does_not_repeat_is_read_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, read, calls = ZarrReader(store(tmp_path)), zarr.Array.__getitem__, []
+
+    def fail_once(self: Any, index: Any) -> Any:
+        calls.append(index)
+        if len(calls) == 1:
+            raise RuntimeError("error during blosc decompression: -1")
+        return read(self, index)
+
+    monkeypatch.setattr(zarr.Array, "__getitem__", fail_once)
+    assert np.array_equal(reader[:], X)
+
+
+def edit(path: str, **changes: Any) -> None:
+    document = Path(path, ".zarray") if Path(path, ".zarray").exists() else Path(path, "zarr.json")
+    document.write_text(json.dumps(json.loads(document.read_text()) | changes))
+
+
+def test_a_pickle_filter_is_refused_before_any_chunk(tmp_path: Path) -> None:
+    path = store(tmp_path, zarr_format=2)
+    Path(path, "0.0").write_bytes(pickle.dumps(Explosive()))
+    edit(path, filters=[{"id": "pickle", "protocol": 5}])
+    with pytest.raises(ValueError, match="uses the codec or filter 'pickle', which is not one of the number decoders"):
+        sources.open(path)
+    edit(path, dtype="|O")
+    with pytest.raises(TypeError, match=r"dtype object cannot be used"):
+        sources.open(path)
+    assert not Explosive.went_off
+
+
+class Explosive:
+    went_off = False
+
+    def __reduce__(self) -> Any:
+        return setattr, (Explosive, "went_off", True)
+
+
+def test_unknown_codecs_inside_shards_are_refused(tmp_path: Path) -> None:
+    path = store(tmp_path, shards=(8, 12))
+    document = json.loads(Path(path, "zarr.json").read_text())
+    document["codecs"][0]["configuration"]["codecs"].append({"name": "numcodecs.pickle", "configuration": {}})
+    edit(path, **document)
+    with pytest.raises(ValueError, match=r"codec or filter 'numcodecs.pickle'"):
+        ZarrReader(path)
+
+
+@pytest.mark.parametrize("stored", ["<c8", "|S5", "<U3", "<M8[s]", [["a", "<f4"]], "nonsense"])
+def test_v2_dtypes_that_are_not_real_numbers_are_refused(stored: Any, tmp_path: Path) -> None:
+    path = store(tmp_path, zarr_format=2)
+    edit(path, dtype=stored)
+    with pytest.raises(TypeError, match=r"x.zarr: dtype"):
+        sources.open(path)
+
+
+@pytest.mark.parametrize("stored", ["complex64", "string", "bfloat16", {"name": "struct", "configuration": {}}])
+def test_v3_dtypes_that_are_not_real_numbers_are_refused(stored: Any, tmp_path: Path) -> None:
+    path = store(tmp_path)
+    edit(path, data_type=stored)
+    with pytest.raises(TypeError, match=r"x.zarr: dtype"):
+        sources.open(path)
+
+
+def test_what_is_not_an_array_is_refused_in_words(tmp_path: Path) -> None:
+    zarr.create_group(tmp_path / "g.zarr")
+    with pytest.raises(ValueError, match=r"is a Zarr group, not an array. Name the array"):
+        ZarrReader(tmp_path / "g.zarr")
+    with pytest.raises(FileNotFoundError, match=r"holds no Zarr array: neither zarr.json nor .zarray"):
+        ZarrReader(tmp_path / "none.zarr")
+    with pytest.raises(ValueError, match=r'missing_chunks is \'zero\'; "raise" or "fill" was expected'):
+        ZarrReader(store(tmp_path), missing_chunks="zero")
+    with pytest.raises(ValueError, match=r'missing_chunks is \'zero\'; "raise" or "fill" was expected'):
+        sources.open(X, missing_chunks="zero")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_members_of_groups_are_found_or_listed(version: Any, tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "g.zarr", zarr_format=version)
+    group.create_array("deep/features", data=X)
+    group.create_array("labels", data=np.arange(23))
+    for source in (tmp_path / "g.zarr", group):
+        assert np.array_equal(sources.open(source).compute(scheduler="sync"), X)
+        found = sources.row_source(source, member="deep/features")
+        assert (found.member, found.path) == ("deep/features", str(tmp_path / "g.zarr"))
+        with pytest.raises(KeyError, match=r"no array 'nothing'; it holds .*deep/features \(23, 11\)"):
+            sources.open(source, member="nothing")
+        with pytest.raises(ValueError, match=r"labels has shape \(23,\); rows of features"):
+            sources.open(source, member="labels")
+    assert np.array_equal(sources.row_source(tmp_path / "g.zarr/deep/features").read(0, 23), X)
+    assert np.array_equal(sources.row_source(group["deep"]).read(0, 23), X)
+    group.create_array("more", data=X)
+    with pytest.raises(ValueError, match="holds 2 arrays with two dimensions or more"):
+        sources.open(tmp_path / "g.zarr")
+    with pytest.raises(KeyError, match="is one Zarr array, so it has no member 'a'"):
+        sources.open(store(tmp_path), member="a")
+
+
+def test_urls_are_left_to_zarr(tmp_path: Path) -> None:
+    url = "file://" + store(tmp_path)
+    source = sources.row_source(url)
+    assert (source.format, source.path) == ("zarr", url)
+    assert np.array_equal(pickle.loads(pickle.dumps(source)).read(3, 20), X[3:20])
+
+
+def test_row_chunks_follow_shards_until_these_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = sources.row_source(store(tmp_path, shards=(8, 12)))
+    assert source.row_chunks() == (8, 8, 7)
+    assert [key for key, _, _ in source.stamps(7, 9)] == ["c/0/0", "c/1/0"]
+    monkeypatch.setattr("bigpca.data.storages.WHOLE_SHARD_BYTES", 100)
+    assert source.row_chunks() == (4, 4, 4, 4, 4, 3)
+
+
+def test_missing_chunks_are_caught_through_dask_and_filled_on_request(tmp_path: Path) -> None:
+    path = store(tmp_path)
+    os.unlink(f"{path}/c/0/0")
+    assert sources.row_source(path).stamps(0, 4)[0] == ("c/0/0", -1, 0)
+    with pytest.raises(MissingChunksError):
+        sources.open(path).compute(scheduler="sync")
+    assert (sources.open(path, missing_chunks="fill")[:4, :6].compute(scheduler="sync") == 0).all()

@@ -1,0 +1,52 @@
+"""What the tests of estimators are given: stores, arrays that must not be read, and NumPy's answers."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import zarr
+from numpy.typing import DTypeLike, NDArray
+
+import bigpca as bp
+
+Array = NDArray[Any]
+_numbers = itertools.count()
+
+
+def stored(folder: Path, X: Array, chunks: tuple[int, int]) -> da.Array:
+    """X in a new Zarr store, opened."""
+    path = folder / f"store-{next(_numbers)}.zarr"
+    zarr.create_array(path, shape=X.shape, dtype=X.dtype, chunks=chunks, config={"write_empty_chunks": True})[:] = X
+    return bp.open(path)
+
+
+def _refuse(block_info: Any = None) -> Array:
+    raise AssertionError("a row was read")
+
+
+def unreadable(n: int, d: int, chunk: int = 10, dtype: DTypeLike = np.float64) -> da.Array:
+    """A lazy array of that shape that fails the test when any of it is read."""
+    rows = tuple(min(chunk, n - i) for i in range(0, n, chunk)) or (0,)
+    return da.map_blocks(_refuse, chunks=(rows, (d,)), dtype=dtype, meta=np.empty((0, 0), dtype))
+
+
+def exact(
+    X: Array, k: int, *, center: bool = True, scale: bool = False
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Leading eigenvalues, axes and total variance of X, by NumPy's SVD of the whole matrix in float64."""
+    Y = X.astype(np.float64)
+    deviations = Y.std(axis=0) if scale else 1.0
+    Y = (Y - Y.mean(axis=0) if center else Y) / deviations
+    _, singular, V = np.linalg.svd(Y, full_matrices=False)
+    eigenvalues = singular**2 / (len(X) - 1)
+    return eigenvalues[:k], V[:k], float(eigenvalues.sum())
+
+
+def largest_angle(A: Array, B: Array) -> float:
+    """The largest principal angle, in radians, between the row spaces of two matrices with orthonormal rows."""
+    residual = A - (A @ B.T) @ B
+    return float(np.arcsin(min(1.0, np.linalg.norm(residual, 2))))

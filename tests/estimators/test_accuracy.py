@@ -1,0 +1,177 @@
+"""Eigenvalues and axes agree with NumPy's SVD of the whole matrix in float64, whatever the mean, dtype, chunks and solver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA as InMemoryPCA
+from sklearn.preprocessing import StandardScaler
+
+from bigpca import PCA
+from tests.builders import data_with_spectrum, gap, power_law
+from tests.estimators.stores import exact, largest_angle, stored
+
+N, D, K = 400, 64, 20
+ROUTES = {
+    "covariance, row chunks": ("covariance", (90, D)),
+    "covariance, column chunks": ("covariance", (90, 25)),
+    "dot, row panels": ("dot", (90, D)),
+    "dot, column blocks": ("dot", (N, 16)),
+    "dot, column blocks of cut rows": ("dot", (90, 25)),
+}
+routes = pytest.mark.parametrize("route", ROUTES)
+# The steep one has lambda_20 = 1.05e-3 lambda_1, the limit to which the relative bound is promised.
+SPECTRA = {"gap": gap(D, 30), "power law": power_law(D, 0.5), "steep": power_law(D, -np.log(1.05e-3) / np.log(K))}
+
+
+def offset(spectrum: NDArray[np.float64], ratio: float, seed: int = 0) -> NDArray[np.float32]:
+    mean = ratio * float(np.sqrt(spectrum.mean()))
+    return np.asarray(data_with_spectrum(N, spectrum, mean=mean, seed=seed, dtype=np.float32)[0], np.float32)
+
+
+@routes
+@pytest.mark.parametrize("ratio", [0, 1, 10, 100, 1e4])
+@pytest.mark.parametrize("spectrum", SPECTRA)
+def test_float32_eigenvalues_are_right_at_any_mean(route: str, ratio: float, spectrum: str, tmp_path: Path) -> None:
+    solver, chunks = ROUTES[route]
+    X = offset(SPECTRA[spectrum], ratio)
+    expected, axes, total = exact(X, K)
+    assert expected[-1] >= 1e-3 * expected[0]
+    pca = PCA(K, solver=solver).fit(stored(tmp_path, X, chunks))
+    np.testing.assert_allclose(pca.explained_variance_, expected, rtol=0, atol=1e-6 * expected[0])
+    np.testing.assert_allclose(pca.explained_variance_, expected, rtol=1e-6)
+    np.testing.assert_allclose(pca.total_variance_, total, rtol=1e-6)
+    np.testing.assert_allclose(pca.mean_, X.mean(axis=0, dtype=np.float64), atol=1e-6 * np.sqrt(expected[0]))
+    gram = pca.components_ @ pca.components_.T
+    np.testing.assert_allclose(gram, np.eye(K), atol=1e-12)
+    if spectrum == "power law":
+        separation = 1 - (K / (K + 1)) ** 0.5  # relative to lambda_20: what Davis and Kahan divide by
+        assert largest_angle(pca.components_, axes) < 1e-6 * expected[0] / (separation * expected[-1])
+
+
+@routes
+def test_scores_of_float32_rows_keep_their_digits_at_mean_1e4(route: str, tmp_path: Path) -> None:
+    solver, chunks = ROUTES[route]
+    X = offset(SPECTRA["gap"], 1e4)
+    pca = PCA(5, solver=solver).fit(stored(tmp_path, X, chunks))
+    expected = (X.astype(np.float64) - pca.mean_) @ pca.components_.T
+    np.testing.assert_allclose(pca.transform(X), expected, atol=2e-6 * np.abs(expected).max())
+
+
+@routes
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.int16, np.bool_])
+def test_narrow_dtypes_equal_their_upcast_to_the_bit(route: str, dtype: type, tmp_path: Path) -> None:
+    solver, chunks = ROUTES[route]
+    X = (np.random.default_rng(1).gamma(2.0, 20.0, (N, D)).clip(0, 255) * (10 if dtype is np.int16 else 1)).astype(
+        dtype
+    )
+    narrow = PCA(K, solver=solver).fit(stored(tmp_path, X, chunks))
+    upcast = PCA(K, solver=solver).fit(stored(tmp_path, X.astype(np.float32), chunks))
+    assert np.array_equal(narrow.components_, upcast.components_)
+    assert np.array_equal(narrow.explained_variance_, upcast.explained_variance_)
+    assert np.array_equal(narrow.transform(X), upcast.transform(X.astype(np.float32)))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64, np.float64])
+def test_wide_dtypes_are_computed_in_float64(dtype: type, tmp_path: Path) -> None:
+    X = (1e9 + 1e3 * np.random.default_rng(2).standard_normal((N, D))).astype(dtype)
+    expected, _, _ = exact(X.astype(np.float64), K)
+    for solver, chunks in ROUTES.values():
+        pca = PCA(K, solver=solver).fit(stored(tmp_path, X, chunks))
+        np.testing.assert_allclose(pca.explained_variance_, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("solver", ["covariance", "dot"])
+def test_the_chunking_does_not_matter(solver: str, tmp_path: Path) -> None:
+    X = offset(SPECTRA["gap"], 100)
+    fits = [PCA(K, solver=solver).fit(stored(tmp_path, X, c)) for c in ((N, D), (7, D), (90, 25), (N, 1), (399, 63))]
+    for other in fits[1:]:
+        largest = fits[0].explained_variance_[0]
+        np.testing.assert_allclose(other.explained_variance_, fits[0].explained_variance_, rtol=0, atol=1e-6 * largest)
+
+
+@pytest.mark.parametrize("chunks", [(11, 3000), (40, 500)])
+@pytest.mark.parametrize("ratio", [0, 1e4])
+def test_wide_data_by_dot_equals_the_svd(chunks: tuple[int, int], ratio: float, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    low_rank = rng.standard_normal((40, 10)) @ rng.standard_normal((10, 3000))
+    X = (ratio + low_rank + 0.3 * rng.standard_normal((40, 3000))).astype(np.float32)
+    expected, axes, total = exact(X, 10)
+    pca = PCA(10, solver="dot").fit(stored(tmp_path, X, chunks))
+    np.testing.assert_allclose(pca.explained_variance_, expected, rtol=1e-6)
+    np.testing.assert_allclose(pca.total_variance_, total, rtol=1e-6)
+    assert largest_angle(pca.components_, axes) < 1e-6
+    np.testing.assert_allclose(np.abs(np.einsum("ij,ij->i", pca.components_, axes)), 1, atol=1e-6)
+
+
+@routes
+@pytest.mark.parametrize("ratio", [0, 10, 1e4])
+def test_center_false_is_the_svd_of_the_raw_matrix(route: str, ratio: float, tmp_path: Path) -> None:
+    solver, chunks = ROUTES[route]
+    X = offset(SPECTRA["gap"], ratio)
+    pca = PCA(K, solver=solver, center=False).fit(stored(tmp_path, X, chunks))
+    singular = np.linalg.svd(X.astype(np.float64), compute_uv=False)[:K]
+    expected = singular**2 / (N - 1)
+    np.testing.assert_allclose(pca.explained_variance_, expected, rtol=0, atol=1e-6 * expected[0])
+    np.testing.assert_allclose(pca.singular_values_[0], singular[0], rtol=1e-6)
+    assert not pca.mean_.any()
+
+
+@routes
+@pytest.mark.parametrize("ratio", [0, 10, 1e4])
+def test_scale_is_the_standard_scaler_before_pca(route: str, ratio: float, tmp_path: Path) -> None:
+    solver, chunks = ROUTES[route]
+    X = offset(SPECTRA["gap"], ratio)
+    X *= np.geomspace(1, 64, D).astype(np.float32)
+    scaler = StandardScaler().fit(X.astype(np.float64))
+    reference = InMemoryPCA(K, svd_solver="full").fit(scaler.transform(X.astype(np.float64)))
+    pca = PCA(K, solver=solver, scale=True).fit(stored(tmp_path, X, chunks))
+    np.testing.assert_allclose(pca.scale_, scaler.scale_, rtol=1e-6)
+    np.testing.assert_allclose(pca.explained_variance_, reference.explained_variance_, rtol=1e-6)
+    np.testing.assert_allclose(pca.total_variance_, D * N / (N - 1), rtol=1e-6)
+
+
+@routes
+@pytest.mark.parametrize("ratio", [0, 10, 1e4])
+def test_scale_without_centring_divides_by_deviations_about_the_mean(route: str, ratio: float, tmp_path: Path) -> None:
+    solver, chunks = ROUTES[route]
+    X = offset(SPECTRA["gap"], ratio)
+    expected, _, _ = exact(X, 1, center=False, scale=True)
+    pca = PCA(K, solver=solver, center=False, scale=True).fit(stored(tmp_path, X, chunks))
+    np.testing.assert_allclose(pca.scale_, X.std(axis=0, dtype=np.float64), rtol=1e-6)
+    np.testing.assert_allclose(pca.explained_variance_[0], expected[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("solver", ["covariance", "dot"])
+def test_whitened_scores_have_unit_covariance(solver: str) -> None:
+    X = data_with_spectrum(N, SPECTRA["gap"], mean=100.0)[0]
+    pca = PCA(K, solver=solver, whiten=True).fit(X)
+    scores = pca.transform(X)
+    np.testing.assert_allclose(np.cov(scores.T), np.eye(K), atol=1e-9)
+    plain = PCA(K, solver=solver).fit(X)
+    np.testing.assert_allclose(pca.inverse_transform(scores), plain.inverse_transform(plain.transform(X)), atol=1e-9)
+
+
+@pytest.mark.parametrize("options", [{}, {"center": False}, {"scale": True}, {"whiten": True}])
+@pytest.mark.parametrize("shape", [(80, 30), (30, 80), (50, 50)])
+def test_covariance_and_dot_agree(options: dict[str, bool], shape: tuple[int, int]) -> None:
+    X = np.random.default_rng(5).standard_normal(shape) * np.geomspace(3, 1, shape[1]) + 5
+    a, b = (PCA(10, solver=solver, **options).fit(X) for solver in ("covariance", "dot"))  # type: ignore[arg-type]
+    np.testing.assert_allclose(a.explained_variance_, b.explained_variance_, rtol=1e-9)
+    np.testing.assert_allclose(a.explained_variance_ratio_, b.explained_variance_ratio_, rtol=1e-9)
+    np.testing.assert_allclose(a.components_, b.components_, atol=1e-8)
+    np.testing.assert_allclose(a.noise_variance_, b.noise_variance_, rtol=1e-9)
+    np.testing.assert_allclose(a.transform(X), b.transform(X), atol=1e-7)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e-12, 1e12, 1e25])
+@pytest.mark.parametrize("route", ["covariance, row chunks", "dot, row panels", "dot, column blocks"])
+def test_squares_beyond_float32_are_not_lost(route: str, scale: float, tmp_path: Path) -> None:
+    solver, chunks = ROUTES[route]
+    X = (data_with_spectrum(N, SPECTRA["gap"], dtype=np.float32)[0] * np.float32(scale)).astype(np.float32)
+    expected, _, _ = exact(X, K)
+    pca = PCA(K, solver=solver).fit(stored(tmp_path, X, chunks))
+    np.testing.assert_allclose(pca.explained_variance_, expected, rtol=1e-6)

@@ -1,0 +1,185 @@
+"""Fitted attributes and methods are those of scikit-learn's PCA(svd_solver="full"), for arrays in memory and lazy ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA as InMemoryPCA
+
+import bigpca as bp
+from bigpca import PCA, RelativeThreshold
+from tests.builders import data_with_spectrum, power_law
+from tests.estimators.stores import stored, unreadable
+
+N, D = 120, 12
+SPECTRUM = power_law(D, 1.5)
+X = data_with_spectrum(N, SPECTRUM, mean=3.0)[0]
+WIDE = data_with_spectrum(N, SPECTRUM, mean=3.0)[0].T.copy()
+CHOICES = [None, 1, 5, D, np.int64(4), 0.5, 0.9, 0.999, "mle"]
+solvers = pytest.mark.parametrize("solver", ["covariance", "dot"])
+
+
+def same_sign(reference: NDArray[Any]) -> NDArray[Any]:
+    """Our sign rule: the entry of largest magnitude of each row is positive."""
+    leading = reference[np.arange(len(reference)), np.argmax(np.abs(reference), axis=1)]
+    return np.asarray(reference * np.sign(leading)[:, None])
+
+
+@solvers
+@pytest.mark.parametrize("n_components", CHOICES, ids=str)
+def test_n_components_keeps_as_many_as_scikit_learn(solver: str, n_components: Any) -> None:
+    reference = InMemoryPCA(n_components, svd_solver="full").fit(X)
+    assert PCA(n_components, solver=solver).fit(X).n_components_ == reference.n_components_
+
+
+@solvers
+@pytest.mark.parametrize("eps", [1.0, 0.5, 0.1, 1e-3, 1e-12])
+def test_relative_threshold_keeps_eigenvalues_down_to_eps_of_the_largest(solver: str, eps: float) -> None:
+    pca = PCA(RelativeThreshold(eps), solver=solver).fit(X)
+    assert pca.n_components_ == np.count_nonzero(eps * SPECTRUM[0] <= SPECTRUM)
+    lazy = PCA(RelativeThreshold(eps), solver=solver).fit(da.from_array(X, chunks=(50, 6)))
+    assert lazy.n_components_ == pca.n_components_
+
+
+@solvers
+@pytest.mark.parametrize("lazy", [False, True], ids=["memory", "lazy"])
+@pytest.mark.parametrize("data", [X, WIDE], ids=["tall", "wide"])
+@pytest.mark.parametrize("k", [1, 4, 11])
+@pytest.mark.parametrize("whiten", [False, True])
+def test_attributes_are_those_of_scikit_learn(
+    solver: str, lazy: bool, data: NDArray[Any], k: int, whiten: bool
+) -> None:
+    reference = InMemoryPCA(k, svd_solver="full", whiten=whiten).fit(data)
+    given = da.from_array(data, chunks=(7, 50)) if lazy else data
+    pca = PCA(k, solver=solver, whiten=whiten).fit(given)
+    for name in ("explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
+        np.testing.assert_allclose(getattr(pca, name), getattr(reference, name), rtol=1e-8, err_msg=name)
+    np.testing.assert_allclose(pca.noise_variance_, reference.noise_variance_, rtol=1e-6, atol=1e-15)
+    for name in ("n_components_", "n_features_in_", "n_samples_"):
+        assert getattr(pca, name) == getattr(reference, name)
+    assert pca.solver_ == solver
+    np.testing.assert_allclose(pca.components_, same_sign(reference.components_), atol=1e-6)
+    signs = np.sign(np.einsum("ij,ij->i", pca.components_, reference.components_))
+    scores = np.asarray(pca.transform(given))
+    np.testing.assert_allclose(scores, reference.transform(data) * signs, atol=1e-6)
+    np.testing.assert_allclose(
+        np.asarray(pca.inverse_transform(scores)), reference.inverse_transform(reference.transform(data)), atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("lazy", [False, True], ids=["memory", "lazy"])
+@pytest.mark.parametrize("k", [1, 5, D])
+@pytest.mark.parametrize("whiten", [False, True])
+def test_likelihood_and_covariance_are_those_of_scikit_learn(lazy: bool, k: int, whiten: bool) -> None:
+    # NOTE: scikit-learn's covariance of a whitened model multiplies by the variances twice, so its plain model is the judge.
+    reference = InMemoryPCA(k, svd_solver="full").fit(X)
+    pca = PCA(k, whiten=whiten).fit(X)
+    new = X[:40] + 0.1
+    given = da.from_array(new, chunks=(7, 5)) if lazy else new
+    samples = pca.score_samples(given)
+    assert isinstance(samples, da.Array) is lazy
+    np.testing.assert_allclose(np.asarray(samples), reference.score_samples(new), rtol=1e-9)
+    np.testing.assert_allclose(pca.score(given), reference.score(new), rtol=1e-9)
+    np.testing.assert_allclose(pca.get_covariance(), reference.get_covariance(), atol=1e-12)
+    np.testing.assert_allclose(pca.get_precision(), reference.get_precision(), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(pca.get_precision() @ pca.get_covariance(), np.eye(D), atol=1e-9)
+
+
+def test_all_components_give_the_sample_covariance() -> None:
+    np.testing.assert_allclose(PCA().fit(X).get_covariance(), np.cov(X.T), atol=1e-13)
+
+
+def test_the_precision_of_a_singular_model_is_the_pseudo_inverse() -> None:
+    pca = PCA().fit(WIDE)  # 12 samples of 120 features: no noise, rank 11
+    covariance, precision = pca.get_covariance(), pca.get_precision()
+    np.testing.assert_allclose(covariance @ precision @ covariance, covariance, atol=1e-9)
+
+
+def test_ratios_are_over_the_true_total_variance() -> None:
+    pca = PCA(3).fit(X)
+    np.testing.assert_allclose(pca.explained_variance_ratio_, SPECTRUM[:3] / SPECTRUM.sum(), rtol=1e-10)
+    np.testing.assert_allclose(pca.total_variance_, SPECTRUM.sum(), rtol=1e-10)
+
+
+@solvers
+def test_the_entry_of_largest_magnitude_is_positive(solver: str) -> None:
+    components = PCA(solver=solver).fit(X).components_
+    assert (components[np.arange(D), np.argmax(np.abs(components), axis=1)] > 0).all()
+
+
+def test_fit_transform_equals_fit_and_transform() -> None:
+    lazy = da.from_array(X, chunks=(50, 6))
+    assert np.array_equal(PCA(3).fit_transform(X), PCA(3).fit(X).transform(X))
+    assert np.array_equal(PCA(3).fit_transform(lazy).compute(), PCA(3).fit(lazy).transform(lazy).compute())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int32])
+def test_scores_have_the_working_dtype(dtype: type) -> None:
+    data = (10 * X + 100).astype(dtype)
+    expected = np.float64 if dtype in (np.float64, np.int32) else np.float32
+    pca = PCA(3).fit(data)
+    lazy = pca.transform(da.from_array(data, chunks=(50, 6)))
+    assert pca.transform(data).dtype == lazy.dtype == lazy.compute().dtype == expected
+
+
+@pytest.mark.parametrize("method", ["transform", "inverse_transform", "score_samples"])
+def test_lazy_in_lazy_out_reads_nothing_and_keeps_the_row_chunks(method: str) -> None:
+    pca = PCA(4).fit(X)
+    lazy = unreadable(35, 4 if method == "inverse_transform" else D)
+    result = getattr(pca, method)(lazy)
+    assert isinstance(result, da.Array)
+    assert result.chunks[0] == lazy.chunks[0] == (10, 10, 10, 5)
+    assert result.shape[1:] == {"transform": (4,), "inverse_transform": (D,), "score_samples": ()}[method]
+    with pytest.raises(AssertionError, match="a row was read"):
+        result.compute()
+
+
+def test_a_path_is_lazy_too(tmp_path: Path) -> None:
+    stored(tmp_path, X, (50, 6))
+    (path,) = tmp_path.iterdir()
+    pca = PCA(3).fit(path)
+    scores = pca.transform(str(path))
+    assert isinstance(scores, da.Array)
+    assert scores.chunks[0] == bp.open(path).chunks[0]
+    np.testing.assert_allclose(scores.compute(), PCA(3).fit(X).transform(X), atol=1e-9)
+
+
+@solvers
+def test_unknown_chunk_sizes_are_counted(solver: str, tmp_path: Path) -> None:
+    lazy = da.from_array(X, chunks=(50, D))
+    chosen, expected = lazy[lazy[:, 0] > 3], X[X[:, 0] > 3]
+    assert np.isnan(chosen.shape[0])
+    pca = PCA(3, solver=solver).fit(chosen)
+    np.testing.assert_allclose(pca.explained_variance_, PCA(3).fit(expected).explained_variance_, rtol=1e-9)
+    assert pca.n_samples_ == len(expected)
+    known = PCA(3, solver=solver).plan(da.from_array(expected, chunks=(50, D)))
+    assert pca.plan_.passes == known.passes + 1
+    np.testing.assert_allclose(pca.transform(chosen).compute(), pca.transform(expected), atol=1e-12)
+    written = pca.transform(chosen, out=tmp_path / "scores.zarr")
+    np.testing.assert_allclose(written.compute(), pca.transform(expected), atol=1e-12)
+
+
+@pytest.mark.parametrize("lazy", [False, True], ids=["memory", "lazy"])
+def test_transform_out_writes_the_scores(lazy: bool, tmp_path: Path) -> None:
+    pca = PCA(4).fit(X)
+    given = da.from_array(X, chunks=(50, 6)) if lazy else X
+    written = pca.transform(given, out=tmp_path / "scores.zarr")
+    assert isinstance(written, da.Array)
+    np.testing.assert_allclose(written.compute(), pca.transform(X), atol=1e-12)
+    with pytest.raises(bp.OutputExistsError, match="overwrite"):
+        pca.transform(given, out=tmp_path / "scores.zarr")
+    again = PCA(2).fit(X).transform(given, out=tmp_path / "scores.zarr", overwrite=True)
+    assert again.shape == (N, 2)
+    back = pca.inverse_transform(pca.transform(given), out=tmp_path / "rows.zarr")
+    np.testing.assert_allclose(back.compute(), pca.inverse_transform(pca.transform(X)), atol=1e-12)
+
+
+def test_more_features_than_a_dense_covariance_holds_are_refused() -> None:
+    pca = PCA(1, solver="dot").fit(np.eye(3, 60_000))
+    with pytest.raises(bp.MemoryBudgetError, match=r"60000 x 60000 matrix takes 26.8 GiB.*Use components_"):
+        pca.get_covariance()

@@ -1,0 +1,326 @@
+"""Bad input gets an error that says what is wrong, before any read where it can be known; degenerate data gets zeros."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import bigpca as bp
+from bigpca import PCA, RelativeThreshold
+from tests.builders import data_with_spectrum, rank_deficient
+from tests.estimators.stores import exact, stored, unreadable
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((50, 6))
+solvers = pytest.mark.parametrize("solver", ["covariance", "dot"])
+containers = pytest.mark.parametrize("lazy", [False, True], ids=["memory", "lazy"])
+
+
+def as_given(data: NDArray[Any], lazy: bool) -> Any:
+    return da.from_array(data, chunks=(20, data.shape[1])) if lazy else data
+
+
+@containers
+@pytest.mark.parametrize("n", [0, 1])
+@pytest.mark.parametrize("solver", ["auto", "covariance", "dot"])
+def test_fewer_than_two_rows_have_no_variance(n: int, lazy: bool, solver: str) -> None:
+    data = as_given(np.ones((n, 3)), lazy) if n else (da.zeros((0, 3)) if lazy else np.ones((0, 3)))
+    for call in ("fit", "plan"):
+        with pytest.raises(ValueError, match=rf"Found array with {n} sample.* minimum of 2 is required"):
+            getattr(PCA(1, solver=solver), call)(data)
+
+
+@pytest.mark.parametrize("solver", ["auto", "covariance", "dot"])
+def test_fewer_than_two_rows_are_noticed_when_rows_must_be_counted(solver: str) -> None:
+    lazy = da.from_array(X, chunks=(20, 6))
+    with pytest.raises(
+        ValueError, match=r"Found array with 0 samples.* minimum of 2 is required: a variance needs two rows"
+    ):
+        PCA(solver=solver).fit(lazy[lazy[:, 0] > 1e9])
+    with pytest.raises(ValueError, match=r"Found array with 0 samples.* minimum of 1 is required"):
+        PCA(solver=solver).partial_fit(lazy[lazy[:, 0] > 1e9])
+
+
+def test_no_columns_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"Found array with 0 feature\(s\) .*a minimum of 1 is required"):
+        PCA().fit(da.zeros((5, 0)))
+    with pytest.raises(ValueError, match=r"0 feature\(s\)"):
+        PCA().fit(np.zeros((5, 0)))
+
+
+@containers
+def test_one_dimension_is_refused(lazy: bool) -> None:
+    match = "the Dask array has shape .* Reshape it" if lazy else "Expected 2D array, got 1D array"
+    with pytest.raises(ValueError, match=match):
+        PCA().fit(da.zeros(9) if lazy else np.zeros(9))
+
+
+@pytest.mark.parametrize("n_components", [0, -1, 7, 51, np.int64(7)])
+def test_an_impossible_number_of_components_is_refused_unread(n_components: int) -> None:
+    for call in ("fit", "plan", "select_solver"):
+        with pytest.raises(
+            ValueError, match=rf"n_components = {n_components} is out of range: 50 samples of 6 features"
+        ):
+            getattr(PCA(n_components), call)(unreadable(50, 6))
+    with pytest.raises(ValueError, match="n_components = 6 is out of range: 4 samples of 6 features have 1 to 4"):
+        PCA(6).fit(unreadable(4, 6))
+
+
+@pytest.mark.parametrize("n_components", [True, False, np.True_, [2], 2j])
+def test_booleans_and_other_types_are_no_number_of_components(n_components: Any) -> None:
+    with pytest.raises(TypeError, match=r"n_components = .* but it must be an int, a float in \(0, 1\)"):
+        PCA(n_components).fit(unreadable(50, 6))
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, 1.5, -0.5, np.nan])
+def test_a_share_outside_0_and_1_is_refused(share: float) -> None:
+    with pytest.raises(ValueError, match=r"is a float outside \(0, 1\), where it means a share of the variance"):
+        PCA(share).fit(unreadable(50, 6))
+
+
+def test_unknown_rules_and_mle_of_wide_data_are_refused() -> None:
+    with pytest.raises(ValueError, match="n_components = 'auto' is not known: the only rule with a name is \"mle\""):
+        PCA("auto").fit(unreadable(50, 6))
+    with pytest.raises(ValueError, match='n_components = "mle" needs at least as many samples as features'):
+        PCA("mle").fit(unreadable(5, 6))
+
+
+UNKNOWN: list[tuple[dict[str, Any], str]] = [
+    ({"solver": "full"}, "solver = 'full' is unknown; one of 'auto', 'covariance', 'dot' was expected"),
+    ({"nan_policy": "drop"}, 'nan_policy = \'drop\' is unknown; "raise" or "omit" was expected'),
+    ({"missing_chunks": "zero"}, 'missing_chunks = \'zero\' is unknown; "raise" or "fill" was expected'),
+    ({"memory_limit": "lots"}, "memory_limit = 'lots' is not a size; a number of bytes or \"2 GiB\" was expected"),
+    ({"memory_limit": -1}, "memory_limit = -1 is not positive"),
+    ({"memory_limit": "0 GiB"}, "memory_limit = '0 GiB' is not positive"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "message"), UNKNOWN, ids=str)
+def test_unknown_parameter_values_are_named_unread(parameters: dict[str, Any], message: str) -> None:
+    for call in ("fit", "plan", "partial_fit"):
+        with pytest.raises(ValueError, match=message):
+            getattr(PCA(2, **parameters), call)(unreadable(50, 6))
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "object", "S3", "U3", "M8[s]", "m8[s]", "f4,f4"])
+def test_dtypes_without_principal_components_are_refused_unread(dtype: str) -> None:
+    lazy = unreadable(50, 6, dtype=dtype)
+    pca = PCA(2).fit(X)
+    for call in (PCA(2).fit, PCA(2).plan, PCA(2).partial_fit, pca.transform):
+        with pytest.raises(TypeError, match=r"dtype .* cannot be used: PCA needs real numbers .* Nothing was read"):
+            call(lazy)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "message"),
+    [
+        ("complex64", "Complex data not supported: X is complex64. Take real and imaginary parts as columns"),
+        ("S3", "arrays of bytes/strings"),
+        ("U3", "arrays of bytes/strings"),
+        ("M8[s]", "dtype datetime64.* cannot be used"),
+        ("f4,f4", "Choose one field"),
+    ],
+)
+def test_dtypes_without_principal_components_are_refused_in_memory(dtype: str, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        PCA(2).fit(np.zeros((50, 6), dtype))
+
+
+def test_sparse_matrices_and_numbers_in_strings_are_refused() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    with pytest.raises(TypeError, match="dense data is required"):
+        PCA(2).fit(sparse.csr_matrix(X))
+    with pytest.raises(ValueError, match="could not convert string to float"):
+        PCA(2).fit(np.array([["a", "b"], ["c", "d"]], dtype=object))
+
+
+@pytest.mark.parametrize("method", ["transform", "score_samples", "score"])
+@containers
+def test_another_number_of_features_is_refused_unread(method: str, lazy: bool) -> None:
+    pca = PCA(2).fit(X)
+    with pytest.raises(ValueError, match="X has 5 features, but PCA is expecting 6 features as input"):
+        getattr(pca, method)(unreadable(10, 5) if lazy else X[:, :5])
+
+
+@containers
+def test_scores_of_another_width_have_no_inverse(lazy: bool) -> None:
+    pca = PCA(2).fit(X)
+    with pytest.raises(ValueError, match=r"scores have 5 columns; 2 \(n_components_\) were expected"):
+        pca.inverse_transform(unreadable(10, 5) if lazy else X[:, :5])
+
+
+@solvers
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@containers
+def test_non_finite_values_are_named_by_row_and_column(solver: str, value: float, lazy: bool) -> None:
+    bad = X.copy()
+    bad[33, 4] = bad[48, 0] = value
+    with pytest.raises(bp.NonFiniteError, match=r"NaN or infinite values in [12] rows of .*row 33, column 4.*\"omit\""):
+        PCA(2, solver=solver).fit(as_given(bad, lazy))
+
+
+@containers
+def test_omitted_rows_leave_the_fit_and_get_nan_scores(lazy: bool, tmp_path: Path) -> None:
+    bad = X.copy()
+    bad[33, 4], bad[48, 0], bad[:2] = np.nan, np.inf, -np.inf
+    good = np.isfinite(bad).all(axis=1)
+    pca = PCA(2, nan_policy="omit").fit(as_given(bad, lazy))
+    expected = PCA(2).fit(X[good])
+    assert (pca.n_omitted_, pca.n_samples_) == (4, 46)
+    np.testing.assert_allclose(pca.explained_variance_, expected.explained_variance_, rtol=1e-12)
+    for scores in (pca.transform(as_given(bad, lazy)), pca.transform(as_given(bad, lazy), out=tmp_path / "s.zarr")):
+        found = np.asarray(scores)
+        assert np.isnan(found[~good]).all()
+        np.testing.assert_allclose(found[good], expected.transform(X[good]), atol=1e-12)
+    np.testing.assert_allclose(pca.score(as_given(bad, lazy)), expected.score(X[good]), rtol=1e-10)
+
+
+def test_rows_that_are_all_omitted_leave_too_few() -> None:
+    with pytest.raises(ValueError, match="0 samples after 9 rows with NaN or infinite values were left out"):
+        PCA(2, nan_policy="omit").fit(np.full((9, 3), np.nan))
+
+
+def test_the_dot_matrix_cannot_omit_rows() -> None:
+    with pytest.raises(ValueError, match=r'nan_policy="omit" was asked of solver="dot".*Use solver="covariance"'):
+        PCA(2, solver="dot", nan_policy="omit").fit(unreadable(50, 6))
+
+
+@containers
+def test_transform_refuses_non_finite_rows(lazy: bool) -> None:
+    bad = X.copy()
+    bad[33, 4] = np.nan
+    with pytest.raises(bp.NonFiniteError, match=r"1 NaN or infinite values in 1 rows of .* column 4. Finite values"):
+        np.asarray(PCA(2).fit(X).transform(as_given(bad, lazy)))
+
+
+def test_scores_that_overflow_float32_are_refused() -> None:
+    pca = PCA(2).fit(X.astype(np.float32))
+    huge = (3e38 * np.sign(pca.components_[:1])).astype(np.float32)
+    with pytest.raises(ValueError, match=r"overflow float32: the values are too large. Pass float64 input"):
+        pca.transform(huge)
+    assert pca.transform(huge.astype(np.float64))[0, 0] > 3.5e38
+
+
+@solvers
+@containers
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1e4 + 0.1, -1e30])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_constant_data_have_zeros_and_never_nan(solver: str, lazy: bool, constant: float, dtype: type) -> None:
+    data = as_given(np.full((300, 7), constant, dtype), lazy)
+    choices: list[Any] = [None, 0.9, "mle", RelativeThreshold(0.1)]
+    fits = [PCA(choice, solver=solver) for choice in choices]
+    fits += [PCA(3, solver=solver, whiten=True), PCA(3, solver=solver, scale=True, whiten=True)]
+    for pca in fits:
+        pca.fit(data)
+        assert not pca.explained_variance_.any()
+        assert not pca.explained_variance_ratio_.any()
+        assert not pca.singular_values_.any()
+        assert pca.noise_variance_ == pca.total_variance_ == 0
+        np.testing.assert_allclose(pca.components_ @ pca.components_.T, np.eye(pca.n_components_), atol=1e-12)
+        scores = np.asarray(pca.transform(data))
+        assert not scores.any()
+        np.testing.assert_allclose(np.asarray(pca.inverse_transform(scores)), constant, rtol=1e-6)
+
+
+@solvers
+def test_a_constant_feature_is_scaled_by_one(solver: str, tmp_path: Path) -> None:
+    data = X.copy()
+    data[:, 2] = 1e4 + 0.1
+    for given in (data, stored(tmp_path, data, (50, 2)), stored(tmp_path, data, (7, 6))):
+        pca = PCA(6, solver=solver, scale=True).fit(given)
+        assert pca.scale_ is not None
+        assert pca.scale_[2] == 1
+        np.testing.assert_allclose(pca.components_[:5, 2], 0, atol=1e-12)
+        assert pca.explained_variance_[5] == 0
+        np.testing.assert_allclose(pca.total_variance_, 5 * 50 / 49, rtol=1e-12)
+
+
+@solvers
+@pytest.mark.parametrize("mean", [0.0, 1e4])
+def test_beyond_the_rank_variances_vanish_and_axes_stay_orthonormal(solver: str, mean: float, tmp_path: Path) -> None:
+    data = data_with_spectrum(40, rank_deficient(12, 4))[0] + mean
+    for given in (data, stored(tmp_path, data, (40, 5)), stored(tmp_path, data, (9, 12))):
+        pca = PCA(10, solver=solver).fit(given)
+        np.testing.assert_allclose(pca.explained_variance_[:4], exact(data, 4)[0], rtol=1e-9)
+        assert (pca.explained_variance_ >= 0).all()
+        np.testing.assert_allclose(pca.explained_variance_[4:], 0, atol=1e-14 * (1 + mean))
+        np.testing.assert_allclose(pca.components_ @ pca.components_.T, np.eye(10), atol=1e-10)
+        assert np.isfinite(PCA(10, solver=solver, whiten=True).fit(given).transform(data)).all()
+
+
+@solvers
+def test_duplicated_rows_are_no_problem(solver: str) -> None:
+    data = np.tile(X[:3], (20, 1))
+    pca = PCA(solver=solver).fit(data)
+    np.testing.assert_allclose(pca.explained_variance_, exact(data, 6)[0], atol=1e-13)
+    assert not pca.explained_variance_[2:].any()
+    with pytest.raises(ValueError, match="the model has no density: 6 components of 6 features"):
+        pca.score(data)
+
+
+def test_a_wide_fit_without_noise_has_no_density() -> None:
+    with pytest.raises(ValueError, match=r"no density: 4 components of 6 features with noise variance 0 .*Keep fewer"):
+        PCA().fit(X[:4]).score_samples(X)
+
+
+@solvers
+def test_missing_truncated_and_flipped_chunks_stop_the_fit(solver: str, tmp_path: Path) -> None:
+    lazy = stored(tmp_path, X, (10, 6))
+    chunks = sorted(path for path in tmp_path.rglob("c/*/*") if path.is_file())
+    assert len(chunks) == 5
+    content = chunks[2].read_bytes()
+    chunks[2].write_bytes(content[: len(content) // 2])
+    with pytest.raises(bp.CorruptedChunkError, match="c/2/0"):
+        PCA(2, solver=solver).fit(lazy)
+    chunks[2].write_bytes(b"")
+    with pytest.raises(bp.CorruptedChunkError, match="c/2/0"):
+        PCA(2, solver=solver).fit(lazy)
+    chunks[2].unlink()
+    with pytest.raises(bp.MissingChunksError, match="c/2/0"):
+        PCA(2, solver=solver).fit(lazy)
+    filled = np.where((np.arange(50) // 10 == 2)[:, None], 0, X)
+    pca = PCA(2, solver=solver, missing_chunks="fill").fit(lazy)
+    np.testing.assert_allclose(pca.explained_variance_, exact(filled, 2)[0], rtol=1e-9)
+    np.testing.assert_allclose(
+        pca.transform(lazy, out=tmp_path / "s.zarr").compute(), pca.transform(filled), atol=1e-12
+    )
+    with pytest.raises(bp.MissingChunksError, match="c/2/0"):
+        PCA(2).fit(X).transform(lazy).compute()
+
+
+@pytest.mark.parametrize("general", [False, True])
+def test_lazy_results_fill_missing_chunks_too(general: bool, tmp_path: Path) -> None:
+    lazy = stored(tmp_path, X, (10, 6))
+    next(path for path in tmp_path.rglob("c/2/*")).unlink()
+    filled = np.where((np.arange(50) // 10 == 2)[:, None], 0, X)
+    pca = PCA(2, missing_chunks="fill").fit(lazy + 1 if general else lazy)
+    np.testing.assert_allclose(pca.transform(lazy).compute(), pca.transform(filled), atol=1e-12)
+
+
+@solvers
+def test_a_flipped_bit_in_a_checksummed_store_stops_the_fit(solver: str, tmp_path: Path) -> None:
+    lazy = bp.ingest(X, tmp_path / "rows.zarr", chunk_rows=10)
+    chunk = next(path for path in (tmp_path / "rows.zarr" / "c").rglob("*") if path.is_file())
+    content = bytearray(chunk.read_bytes())
+    content[len(content) // 2] ^= 4
+    chunk.write_bytes(content)
+    with pytest.raises(bp.CorruptedChunkError, match=r"rows\.zarr"):
+        PCA(2, solver=solver).fit(lazy)
+
+
+def test_masked_values_are_not_taken_at_face_value() -> None:
+    X = np.ma.masked_greater(np.arange(40.0).reshape(10, 4), 38)
+    with pytest.raises(TypeError, match=r"masked array with 1 masked values.*X\.filled"):
+        PCA(2).fit(X)
+
+
+@pytest.mark.parametrize("solver", ["covariance"])
+def test_squares_that_overflow_float64_are_named(solver: str) -> None:
+    X = np.random.default_rng(0).normal(size=(10, 4)) * 1e200
+    with pytest.raises(ValueError, match="overflow float64"):
+        PCA(2, solver=solver).fit(X)

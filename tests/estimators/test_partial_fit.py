@@ -1,0 +1,169 @@
+"""Rows added later, in any batches and in any order of merging, give the model of a fit on all rows."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import NotFittedError
+
+import bigpca as bp
+from bigpca import PCA, merge
+from tests.builders import data_with_spectrum, power_law
+from tests.estimators.stores import stored, unreadable
+
+N, D = 60, 8
+X = data_with_spectrum(N, power_law(D), mean=50.0)[0]
+VARIANTS: list[dict[str, Any]] = [{}, {"center": False}, {"scale": True}, {"whiten": True}]
+
+
+def assert_same_model(one: PCA, other: PCA) -> None:
+    assert one.n_samples_ == other.n_samples_
+    assert one.n_components_ == other.n_components_
+    np.testing.assert_allclose(one.mean_, other.mean_, rtol=1e-12)
+    np.testing.assert_allclose(one.total_variance_, other.total_variance_, rtol=1e-10)
+    np.testing.assert_allclose(one.explained_variance_, other.explained_variance_, rtol=1e-9)
+    np.testing.assert_allclose(one.components_, other.components_, atol=1e-8)
+    np.testing.assert_allclose(one.noise_variance_, other.noise_variance_, rtol=1e-8, atol=1e-14)
+    np.testing.assert_allclose(one.transform(X), other.transform(X), atol=1e-8)
+
+
+@settings(max_examples=25, deadline=None)
+@given(cuts=st.lists(st.integers(1, N - 1), max_size=12), variant=st.sampled_from(VARIANTS))
+def test_any_split_into_batches_equals_one_fit(cuts: list[int], variant: dict[str, Any]) -> None:
+    pca = PCA(3, **variant)
+    edges = [0, *sorted(set(cuts)), N]
+    for start, stop in pairwise(edges):
+        pca.partial_fit(X[start:stop])
+    assert_same_model(pca, PCA(3, solver="covariance", **variant).fit(X))
+
+
+@pytest.mark.parametrize("n_components", [3, D, 0.9, None, "mle", bp.RelativeThreshold(0.2)], ids=str)
+def test_single_rows_are_enough_for_every_n_components(n_components: Any) -> None:
+    pca = PCA(n_components)
+    for row in X:
+        pca.partial_fit(row[None])
+    assert_same_model(pca, PCA(n_components, solver="covariance").fit(X))
+
+
+def test_with_fewer_rows_than_components_there_is_one_component_per_row() -> None:
+    pca = PCA(5).partial_fit(X[:1])
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        pca.transform(X)
+    assert [pca.partial_fit(X[i : i + 1]).n_components_ for i in range(1, 8)] == [2, 3, 4, 5, 5, 5, 5]
+
+
+def test_batches_may_be_lazy_stored_or_frames(tmp_path: Path) -> None:
+    pca = PCA(3).partial_fit(da.from_array(X[:20], chunks=(7, 3))).partial_fit(stored(tmp_path, X[20:45], (10, D)))
+    assert_same_model(pca.partial_fit(pd.DataFrame(X[45:])), PCA(3, solver="covariance").fit(X))
+
+
+def test_a_fit_can_be_continued_and_a_new_fit_forgets() -> None:
+    pca = PCA(3, solver="covariance").fit(X[:40]).partial_fit(X[40:])
+    assert_same_model(pca, PCA(3, solver="covariance").fit(X))
+    assert pca.fit(X[:30]).n_samples_ == 30
+
+
+def test_omitted_rows_are_counted_over_all_batches() -> None:
+    bad = X.copy()
+    bad[[3, 50, 51]] = np.nan
+    pca = PCA(3, nan_policy="omit").partial_fit(bad[:3]).partial_fit(bad[3:4]).partial_fit(bad[4:])
+    assert (pca.n_omitted_, pca.n_samples_) == (3, N - 3)
+    good = np.delete(X, [3, 50, 51], axis=0)
+    np.testing.assert_allclose(pca.explained_variance_, PCA(3).fit(good).explained_variance_, rtol=1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(cuts=st.sets(st.integers(2, N - 2), min_size=1, max_size=5), data=st.data())
+def test_any_merge_tree_equals_one_fit(cuts: set[int], data: st.DataObject) -> None:
+    edges = [0, *sorted(cuts), N]
+    pieces = [(a, b) for a, b in pairwise(edges) if b - a >= 2]
+    models = [PCA(2, solver="covariance").fit(X[a:b]) for a, b in pieces]
+    while len(models) > 1:
+        first = models.pop(data.draw(st.integers(0, len(models) - 1)))
+        second = models.pop(data.draw(st.integers(0, len(models) - 1)))
+        models.append(merge(first, second))
+    rows = np.concatenate([X[a:b] for a, b in pieces])
+    assert_same_model(models[0], PCA(2, solver="covariance").fit(rows))
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_merge_holds_for_every_variant_and_changes_neither(variant: dict[str, Any]) -> None:
+    a, b = (PCA(3, solver="covariance", **variant).fit(part) for part in (X[:25], X[25:]))
+    before = a.explained_variance_.copy(), b.explained_variance_.copy()
+    both = merge(a, b)
+    assert_same_model(both, PCA(3, solver="covariance", **variant).fit(X))
+    assert np.array_equal(a.explained_variance_, before[0])
+    assert np.array_equal(b.explained_variance_, before[1])
+    assert both.partial_fit(X).n_samples_ == 2 * N
+    assert (a.n_samples_, b.n_samples_) == (25, 35)
+
+
+def test_merged_models_keep_feature_names() -> None:
+    frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(D)])
+    both = merge(PCA(2).fit(frame[:30]), PCA(2).fit(X[30:]))
+    assert list(both.feature_names_in_) == list(frame.columns)
+
+
+def test_models_that_do_not_match_are_not_merged() -> None:
+    pca = PCA(2).fit(X)
+    with pytest.raises(ValueError, match="models of 8 and 5 features: equal ones were expected"):
+        merge(pca, PCA(2).fit(X[:, :5]))
+    with pytest.raises(ValueError, match="scale=False and True: equal ones were expected"):
+        merge(pca, PCA(2, scale=True).fit(X))
+    one, other = (PCA(2).fit(pd.DataFrame(X, columns=list(names))) for names in ("abcdefgh", "abdcefgh"))
+    with pytest.raises(ValueError, match=r"the models name feature 2 'c' and 'd'.*Fit both on the same columns"):
+        merge(one, other)
+
+
+def test_a_dropped_state_is_said() -> None:
+    pca = PCA(2, keep_state_bytes=500).fit(X)
+    message = r"needs the moments of all rows, 576 B, which are not kept because keep_state_bytes = 500 B. Fit again"
+    with pytest.raises(ValueError, match=f"partial_fit {message}"):
+        pca.partial_fit(X)
+    with pytest.raises(ValueError, match=f"merge {message}"):
+        merge(pca, PCA(2).fit(X))
+    with pytest.raises(ValueError, match=f"partial_fit {message}"):
+        PCA(2, keep_state_bytes=500).partial_fit(unreadable(N, D))
+
+
+def test_a_dot_fit_cannot_go_on_and_says_so() -> None:
+    pca = PCA(2, solver="dot").fit(X)
+    with pytest.raises(ValueError, match=r'partial_fit needs .* fitted by solver="dot", which keeps none. Fit with'):
+        pca.partial_fit(X)
+    with pytest.raises(ValueError, match=r'merge needs .* fitted by solver="dot", which keeps none. Fit with'):
+        merge(PCA(2).fit(X), pca)
+
+
+def test_a_failed_batch_leaves_the_model_as_it_was() -> None:
+    bad = np.where(np.arange(D) == 2, np.inf, X[:4])
+    pca = PCA(2)
+    with pytest.raises(bp.NonFiniteError, match="4 NaN or infinite values in 4 rows"):
+        pca.partial_fit(bad)
+    pca.partial_fit(X[:30])
+    with pytest.raises(bp.NonFiniteError, match="4 NaN or infinite values in 4 rows"):
+        pca.partial_fit(bad)
+    assert_same_model(pca.partial_fit(X[30:]), PCA(2).fit(X))
+
+
+def test_batches_of_another_width_are_refused_unread() -> None:
+    pca = PCA(2).partial_fit(X)
+    with pytest.raises(ValueError, match="X has 5 features, but PCA is expecting 8 features as input"):
+        pca.partial_fit(unreadable(10, 5))
+    assert_same_model(pca, PCA(2).fit(X))
+
+
+def test_what_partial_fit_cannot_do_is_refused_before_any_read() -> None:
+    with pytest.raises(ValueError, match="n_components = 9 is out of range: data of 8 features have 1 to 8"):
+        PCA(9).partial_fit(unreadable(N, D))
+    with pytest.raises(ValueError, match="solver = 'full' is unknown"):
+        PCA(2, solver="full").partial_fit(unreadable(N, D))
+    with pytest.raises(bp.MemoryBudgetError, match=r"covariance needs .* per process"):
+        PCA(2, memory_limit="1 MiB").partial_fit(unreadable(N, D))

@@ -1,0 +1,135 @@
+"""PCA is a scikit-learn transformer: its checks, pipelines, searches, names and containers."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import bigpca as bp
+from bigpca import PCA
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((60, 5)) @ RNG.standard_normal((5, 5))
+
+
+def expected_failures(estimator: PCA) -> dict[str, str]:
+    if estimator.solver == "dot":
+        return {
+            "check_fit_score_takes_y": "it calls partial_fit after fit, and a fit by the dot matrix keeps no moments "
+            "to go on from: that is a worded ValueError"
+        }
+    return {}
+
+
+@parametrize_with_checks(
+    [PCA(), PCA(solver="dot"), PCA(whiten=True), PCA(scale=True)], expected_failed_checks=expected_failures
+)
+def test_scikit_learn_check(estimator: PCA, check: Any) -> None:
+    check(estimator)
+
+
+def test_clone_keeps_parameters_and_forgets_the_fit() -> None:
+    fitted = PCA(bp.RelativeThreshold(0.1), whiten=True, memory_limit="2 GiB").fit(X)
+    copied = clone(fitted)
+    assert str(copied.get_params()) == str(fitted.get_params())
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        copied.transform(X)
+
+
+@pytest.mark.parametrize("solver", ["covariance", "dot"])
+def test_pickle_gives_the_same_scores(solver: str) -> None:
+    pca = PCA(2, solver=solver).fit(X)
+    assert np.array_equal(pickle.loads(pickle.dumps(pca)).transform(X), pca.transform(X))
+
+
+def test_pickled_model_goes_on_by_partial_fit() -> None:
+    pca = pickle.loads(pickle.dumps(PCA(2).fit(X[:30]))).partial_fit(X[30:])
+    np.testing.assert_allclose(pca.explained_variance_, PCA(2).fit(X).explained_variance_, rtol=1e-12)
+
+
+def test_set_output_pandas_names_the_columns_of_numpy_scores() -> None:
+    frame = PCA(2).set_output(transform="pandas").fit_transform(pd.DataFrame(X, index=range(100, 160)))
+    assert list(frame.columns) == ["pca0", "pca1"]
+    assert frame.index[0] == 100
+
+
+def test_set_output_pandas_refuses_to_load_lazy_scores(tmp_path: Path) -> None:
+    pca = PCA(2).set_output(transform="pandas").fit(X)
+    lazy = da.from_array(X, chunks=(20, 5))
+    message = r'would load all lazy scores.*Call set_output\(transform="default"\)'
+    for call in (pca.transform, pca.fit_transform):
+        with pytest.raises(TypeError, match=message):
+            call(lazy)
+    with pytest.raises(TypeError, match=message):
+        pca.transform(X, out=tmp_path / "scores.zarr")
+    assert not (tmp_path / "scores.zarr").exists()
+
+
+def test_feature_names_come_from_data_frames_and_are_checked() -> None:
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    pca = PCA(2).fit(frame)
+    assert list(pca.feature_names_in_) == list("abcde")
+    assert list(pca.get_feature_names_out()) == ["pca0", "pca1"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        pca.transform(frame[list("bacde")])
+
+
+def test_a_refit_on_unnamed_features_forgets_the_names() -> None:
+    pca = PCA(2).fit(pd.DataFrame(X, columns=list("abcde")))
+    assert not hasattr(pca.fit(X), "feature_names_in_")
+
+
+def test_feature_names_out_need_a_fit() -> None:
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        PCA(2).get_feature_names_out()
+
+
+def test_pipeline_with_the_scaler_equals_scale() -> None:
+    scores = make_pipeline(StandardScaler(), PCA(3)).fit_transform(X)
+    np.testing.assert_allclose(scores, PCA(3, scale=True).fit_transform(X), atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_pipeline_with_the_scaler_of_dask_ml_stays_lazy() -> None:
+    preprocessing = pytest.importorskip("dask_ml.preprocessing")
+    lazy = da.from_array(X, chunks=(20, 5))
+    scores = make_pipeline(preprocessing.StandardScaler(), PCA(3)).fit_transform(lazy)
+    assert isinstance(scores, da.Array)
+    np.testing.assert_allclose(scores.compute(), PCA(3, scale=True).fit_transform(X), atol=1e-12)
+
+
+def test_grid_search_finds_the_number_of_components_by_likelihood() -> None:
+    rng = np.random.default_rng(1)
+    low_rank = rng.standard_normal((300, 3)) @ (5 * rng.standard_normal((3, 10)))
+    search = GridSearchCV(PCA(), {"n_components": [1, 2, 3, 5, 8]}, cv=3)
+    search.fit(low_rank + rng.standard_normal(low_rank.shape))
+    assert search.best_params_ == {"n_components": 3}
+
+
+def test_a_failed_fit_changes_nothing() -> None:
+    pca = PCA(2).fit(X)
+    before = pca.transform(X)
+    with pytest.raises(bp.NonFiniteError, match="60 NaN or infinite values"):
+        pca.fit(np.where(np.arange(3) == 1, np.nan, X[:, :3]))
+    assert np.array_equal(pca.transform(X), before)
+    assert pca.n_features_in_ == 5
+
+
+def test_plan_leaves_the_estimator_unfitted() -> None:
+    pca = PCA(2)
+    before = dict(vars(pca))
+    pca.plan(X)
+    pca.select_solver(X)
+    assert vars(pca) == before

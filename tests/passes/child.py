@@ -1,0 +1,38 @@
+"""A fit in a process of its own, to be killed: ``python -m tests.passes.child STORE CHECKPOINT [SCHEDULER]``.
+
+Prints a line for every event, and the digest of the bits at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+
+import dask
+from distributed import Client
+
+from bigpca.passes import blocks
+from bigpca.passes.events import Event
+from tests.passes.engine import bits, logged, moments_of
+
+
+def show(event: Event) -> None:
+    print(type(event).__name__, flush=True)
+
+
+def main(store: str, checkpoint: str, scheduler: str = "") -> None:
+    """Fit with the groups of the ``small_groups`` fixture and slow reads."""
+    blocks.GROUP_LEAST, blocks.LEAST_GROUPS = 256, 80
+    X = logged(Path(store), Path(store).with_name("log"), delay=0.02)
+    if scheduler:
+        with Client(scheduler):
+            found = moments_of(X, checkpoint=Path(checkpoint), progress=show)
+    else:
+        with dask.config.set(scheduler="threads", num_workers=2):
+            found = moments_of(X, checkpoint=Path(checkpoint), progress=show)
+    print(hashlib.sha256(repr(bits(found)).encode()).hexdigest(), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,76 @@
+"""One two-worker cluster for the tests that leave it whole, small groups, and BLAS threads that come back."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster
+
+from bigpca.passes import blocks
+
+
+def start_cluster(workers: int, threads: int = 1, **options: Any) -> LocalCluster:
+    """Start nanny processes on the loopback interface."""
+    return LocalCluster(
+        n_workers=workers, threads_per_worker=threads, processes=True, memory_limit="1GiB",
+        dashboard_address="127.0.0.1:0", silence_logs=50, **options,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def two_workers() -> Iterator[Client]:
+    """A client, not the default one, of two workers of one thread; for tests that kill nothing."""
+    with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+@pytest.fixture
+def client(two_workers: Client) -> Iterator[Client]:
+    """The shared client as the one that Dask uses in this test."""
+    with two_workers.as_current():
+        yield two_workers
+
+
+@pytest.fixture
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut small data as if it were large: 80 groups in 64 segments where the chunks allow."""
+    monkeypatch.setattr(blocks, "GROUP_LEAST", 256)
+    monkeypatch.setattr(blocks, "LEAST_GROUPS", 80)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 2 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], check=False).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill_disk(place: Path, leave: int) -> Path:
+    """Write a file that leaves about ``leave`` bytes free."""
+    filler = place / "filler"
+    descriptor = os.open(filler, os.O_WRONLY | os.O_CREAT)
+    try:
+        while True:
+            os.write(descriptor, bytes(4096))
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+    finally:
+        os.close(descriptor)
+    if leave:
+        os.truncate(filler, max(0, filler.stat().st_size - leave))
+    return filler

@@ -1,0 +1,257 @@
+"""Every accumulator equals plain NumPy for any split and any merge tree, and none changes what it merges."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from bigpca.passes.accumulators import Accumulator, ColumnMoments, LeftProduct, Moments
+from bigpca.passes.blocks import Block, group_shift, prepare_block
+from bigpca.passes.dot_states import ColumnProducts, DotPanels, DotSum
+from tests.passes.engine import full, normal, scatter_of
+
+Array = NDArray[Any]
+N, D, K = 23, 9, 3
+V = np.linalg.qr(np.random.default_rng(5).standard_normal((N, K)))[0]
+
+
+def row_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
+    """Fold rows ``start:stop`` in slabs that end at ``cuts``, as a group does."""
+    state = template.for_rows(start, stop).fresh(start, stop)
+    edges = [start, *cuts, stop]
+    shift: Array | None = None
+    for a, b in pairwise(edges):
+        if b > a:
+            shift = group_shift(X[a:b]) if shift is None else shift
+            state.update(prepare_block(X[a:b], a, shift, owned=False, nan_policy="raise", where="rows"))
+    state.close()
+    return state
+
+
+def column_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
+    """Fold columns ``start:stop``, all rows, in blocks that end at ``cuts``."""
+    state = template.fresh(0, 0)
+    edges = [start, *cuts, stop]
+    for a, b in pairwise(edges):
+        if b > a:
+            values = np.ascontiguousarray(X[:, a:b])
+            shift = group_shift(values) if getattr(template, "center", True) else np.zeros(b - a, X.dtype)
+            block = prepare_block(values, 0, shift, owned=False, nan_policy="raise", where="columns")
+            state.update(Block(block.values, np.arange(a, b), block.shift, block.sums))
+    state.close()
+    return state
+
+
+def panel_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
+    """Fill the panel of rows ``start:stop`` from pairs of slabs."""
+    state: Any = template.fresh(start, stop)
+    ends = sorted({*cuts, stop, len(X)} - {start})
+    slabs = [(a, b) for a, b in zip([start, *ends], ends, strict=False) if b > a]
+    for a, b in slabs:
+        if a < stop:
+            for first, last in slabs:
+                if first >= a:
+                    state.add_pair(a, X[a:b], first, X[first:last])
+    state.close()
+    return state  # type: ignore[no-any-return]
+
+
+def scaled(X: Array, center: bool, scale: bool) -> Array:
+    wide = X.astype(np.float64)
+    centred = wide - wide.mean(axis=0) if center else wide
+    return centred / wide.std(axis=0) if scale else centred
+
+
+@dataclass(frozen=True)
+class Case:
+    """One accumulator: how to fold it, what it knows, and what plain NumPy says."""
+
+    name: str
+    template: Callable[[], Accumulator]
+    fold: Callable[[Accumulator, Array, int, int, list[int]], Accumulator]
+    size: int
+    answer: Callable[[Any], list[Array]]
+    truth: Callable[[Array], list[Array]]
+
+
+def _dot(center: bool, scale: bool) -> Case:
+    return Case(
+        f"DotSum center={center} scale={scale}",
+        lambda: DotSum(N, center, scale),
+        column_state,
+        D,
+        lambda s: [s.matrix(), s.columns("means"), s.columns("squares")],
+        lambda X: [scaled(X, center, scale) @ scaled(X, center, scale).T, X.mean(0, "f8"), np.diag(scatter_of(X))],
+    )
+
+
+def _products(center: bool, scale: bool) -> Case:
+    return Case(
+        f"ColumnProducts center={center} scale={scale}",
+        lambda: ColumnProducts(D, V, center, scale),
+        column_state,
+        D,
+        lambda s: [s.product()],
+        lambda X: [V.T @ scaled(X, center, scale)],
+    )
+
+
+CASES = [
+    Case(
+        "Moments",
+        lambda: Moments(D),
+        row_state,
+        N,
+        lambda s: [np.array(s.count), s.mean, full(s.scatter)],
+        lambda X: [np.array(len(X)), X.mean(0, "f8"), scatter_of(X)],
+    ),
+    Case(
+        "ColumnMoments",
+        lambda: ColumnMoments(D),
+        row_state,
+        N,
+        lambda s: [np.array(s.count), s.mean, s.squares],
+        lambda X: [np.array(len(X)), X.mean(0, "f8"), np.diag(scatter_of(X))],
+    ),
+    Case(
+        "LeftProduct",
+        lambda: LeftProduct(D, V),
+        row_state,
+        N,
+        lambda s: [s.about(np.zeros(D)), s.weight],
+        lambda X: [V.T @ X.astype("f8"), V.sum(0)],
+    ),
+    *(_dot(center, scale) for center in (True, False) for scale in (True, False)),
+    *(_products(center, scale) for center in (True, False) for scale in (True, False)),
+    Case(
+        "DotPanels",
+        lambda: DotPanels(N, D, N),
+        panel_state,
+        N,
+        lambda s: [s.matrix()],
+        lambda X: [X.astype("f8") @ X.astype("f8").T],
+    ),
+]
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def assert_answers(case: Case, state: Accumulator, X: Array, tolerance: float) -> None:
+    for found, truth in zip(case.answer(state), case.truth(X), strict=True):
+        np.testing.assert_allclose(found, truth, rtol=0, atol=tolerance * max(np.abs(truth).max(), 1e-300))
+
+
+def snapshot(state: Accumulator) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in state.to_arrays().items()}
+
+
+def merge_anyhow(states: list[Accumulator], draw: Callable[[int], int]) -> Accumulator:
+    """Merge adjacent states in a drawn order, checking that no merge changes its inputs."""
+    while len(states) > 1:
+        i = draw(len(states) - 1)
+        left, right = states[i : i + 2]
+        before = snapshot(left), snapshot(right)
+        merged = left.merge(right)
+        assert (snapshot(left), snapshot(right)) == before
+        states[i : i + 2] = [merged]
+    return states[0]
+
+
+@every_case
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_any_split_and_any_merge_tree_equal_plain_numpy_and_merging_changes_no_input(case: Case, data: Any) -> None:
+    X = normal(N, D, mean=2.0, seed=data.draw(st.integers(0, 3)), dtype="f8")
+    cuts = sorted(data.draw(st.sets(st.integers(1, case.size - 1), max_size=case.size - 1)))
+    groups = sorted(data.draw(st.sets(st.sampled_from(cuts))) if cuts else set())
+    edges = [0, *groups, case.size]
+    states = [case.fold(case.template(), X, a, b, [c for c in cuts if a < c < b]) for a, b in pairwise(edges)]
+    whole = merge_anyhow(states, lambda most: data.draw(st.integers(0, most - 1)))
+    assert_answers(case, whole, X, 1e-12)
+
+
+@every_case
+def test_a_state_travels_as_named_arrays_without_pickle(case: Case) -> None:
+    state = case.fold(case.template(), normal(N, D), 0, case.size, [4])
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **state.to_arrays())
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as archive:
+        back = case.template().bare().with_arrays(dict(archive))
+    assert snapshot(back) == snapshot(state)
+    for found, kept in zip(case.answer(back), case.answer(state), strict=True):
+        np.testing.assert_array_equal(found, kept)
+
+
+@every_case
+def test_a_state_of_no_rows_changes_nothing_it_is_merged_with(case: Case) -> None:
+    if case.name == "DotPanels":
+        pytest.skip("a panel holds the rows that its pairs will bring: there is no panel of no rows")
+    X = normal(N, D, dtype="f8")
+    state = case.fold(case.template(), X, 0, case.size, [])
+    nothing = case.fold(case.template(), X, 0, 0, [])
+    for merged in (state.merge(nothing), nothing.merge(state)):
+        assert_answers(case, merged, X, 1e-13)
+
+
+@every_case
+def test_state_bytes_is_what_the_state_holds_but_for_a_few_vectors(case: Case) -> None:
+    state = case.fold(case.template(), normal(N, D), 0, case.size, [])
+    held = sum(array.nbytes for array in state.to_arrays().values())
+    vectors = 8 * (2 * D + K + 1)
+    assert held <= case.template().state_bytes + vectors
+    assert case.template().state_bytes <= held + vectors
+
+
+@every_case
+@pytest.mark.parametrize("mean", [0.0, 1.0, 100.0, 1e4])
+def test_an_offset_of_float32_data_costs_no_digits(case: Case, mean: float) -> None:
+    """Tolerance: 4 eps of float32, relative to the answer for shifted accumulators."""
+    if case.name == "DotPanels":
+        pytest.skip("panels are given rows that were shifted already: tested through fold_panels")
+    X = normal(N, D, mean=mean)
+    half = case.size // 2
+    parts = [case.fold(case.template(), X, a, b, []) for a, b in ((0, half), (half, case.size))]
+    state = parts[0].merge(parts[1])
+    assert_answers(case, state, X, 4 * float(np.finfo(np.float32).eps))
+
+
+@every_case
+@pytest.mark.parametrize("size", [1e19, 3e19, 1e-20, 1e-25])
+def test_float32_values_whose_squares_overflow_or_vanish_are_added_all_the_same(case: Case, size: float) -> None:
+    if case.name == "DotPanels":
+        pytest.skip("panels are given rows that were widened already: tested through fold_panels")
+    X = (normal(N, D, mean=0.5, dtype="f8") * size).astype("f4")
+    with np.errstate(over="ignore", invalid="ignore"):  # as in a fold task
+        state = case.fold(case.template(), X, 0, case.size, [])
+    assert_answers(case, state, X, 1e-6)
+
+
+def test_a_panel_refuses_single_blocks() -> None:
+    block = prepare_block(normal(2, D), 0, np.zeros(D, "f4"), owned=False, nan_policy="raise", where="rows")
+    with pytest.raises(NotImplementedError, match="made of pairs of blocks: use add_pair"):
+        DotPanels(2, D, 2).update(block)
+
+
+@pytest.mark.parametrize("one_value", [0.0, 7.25, -1e4])
+def test_constant_columns_have_a_scatter_of_exactly_zero(one_value: float) -> None:
+    X = np.full((N, D), one_value, "f4")
+    state: Any = row_state(Moments(D), X, 0, 10, []).merge(row_state(Moments(D), X, 10, N, []))
+    assert not state.scatter.any()
+    np.testing.assert_array_equal(state.mean, np.full(D, one_value))
+
+
+def test_left_products_describe_the_v_they_were_made_with() -> None:
+    other = V.copy()
+    other[0, 0] += 1e-9
+    for make in (lambda v: LeftProduct(D, v), lambda v: ColumnProducts(D, v)):
+        assert make(V).describe() == make(V.copy()).describe()
+        assert make(V).describe() != make(other).describe()

@@ -1,0 +1,238 @@
+"""However an array was made, direct from a store or by any Dask graph, folding it equals NumPy on the whole matrix."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from distributed import Client
+from numpy.typing import NDArray
+
+import bigpca as bp
+from bigpca.errors import MemoryBudgetError, MissingChunksError, NonFiniteError
+from bigpca.passes import graphs
+from tests.passes.engine import assert_moments, logged, moments_of, normal, reads_in, write_store
+
+Array = NDArray[Any]
+N, D = 600, 12
+A = normal(N, D)
+ORDER = np.random.default_rng(1).permutation(N)
+pytestmark = pytest.mark.usefixtures("small_groups")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    return write_store(tmp_path / "x.zarr", A, (50, D))
+
+
+GRAPHS: dict[str, tuple[Callable[[da.Array], da.Array], Callable[[Array], Array]]] = {
+    "as it is": (lambda X: X, lambda A: A),
+    "sliced": (lambda X: X[7:-3:2, 1:], lambda A: A[7:-3:2, 1:]),
+    "reversed": (lambda X: X[::-1], lambda A: A[::-1]),
+    "rechunked to odd sizes": (lambda X: X.rechunk(((77,) * 7 + (61,), (5, 4, 3))), lambda A: A),
+    "in memory, rechunked to pieces": (lambda X: da.from_array(A, chunks=(10, D)).rechunk((13, 3)), lambda A: A),
+    "one chunk": (lambda X: X.rechunk(-1), lambda A: A),
+    "one row a chunk": (lambda X: X[:90].rechunk((1, D)), lambda A: A[:90]),
+    "scaled": (lambda X: 2 * X + 1, lambda A: 2 * A + 1),
+    "centred": (lambda X: X - X.mean(0), lambda A: A - A.mean(0)),
+    "standardised": (lambda X: (X - X.mean(0)) / X.std(0), lambda A: (A - A.mean(0)) / A.std(0)),
+    "centred in column chunks": (lambda X: X.rechunk((40, 5)) - X.rechunk((40, 5)).mean(0), lambda A: A - A.mean(0)),
+    "empty chunks between": (lambda X: da.concatenate([X[:0], X[:100], X[100:100], X[100:]]), lambda A: A),
+    "concatenated": (lambda X: da.concatenate([X, X + 1]), lambda A: np.concatenate([A, A + 1])),
+    "sampled in order": (lambda X: X[np.sort(ORDER[:300])], lambda A: A[np.sort(ORDER[:300])]),
+    "few chunks shuffled": (lambda X: X.rechunk((100, D))[ORDER], lambda A: A[ORDER]),
+    "ends and middle share chunks": (
+        lambda X: X[np.r_[40:50, 0:N, 40:50]],
+        lambda A: A[np.r_[40:50, 0:N, 40:50]],
+    ),
+    "unknown chunk sizes": (lambda X: X[X[:, 0] > 3], lambda A: A[A[:, 0] > 3]),
+    "optimised by Dask": (lambda X: dask.optimize(2 * X[3:])[0], lambda A: 2 * A[3:]),
+    "persisted": (lambda X: (X + 1).persist(), lambda A: A + 1),
+    "persisted and sliced": (lambda X: (X + 1).persist()[5:], lambda A: A[5:] + 1),
+    "from delayed": (
+        lambda X: da.concatenate([da.from_delayed(dask.delayed(np.ones)((50, D), "f4"), (50, D), "f4"), X]),
+        lambda A: np.concatenate([np.ones((50, D), "f4"), A]),
+    ),
+    "float64": (lambda X: X.astype("f8"), lambda A: A.astype("f8")),
+    "multiplied": (lambda X: X @ da.from_array(np.eye(D, 5, dtype="f4")), lambda A: A[:, :5]),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_general_array_folds_to_what_numpy_says(name: str, store: Any) -> None:
+    make, answer = GRAPHS[name]
+    assert_moments(moments_of(make(da.from_zarr(store))), answer(A), 3e-6)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    "name",
+    ["as it is", "rechunked to odd sizes", "centred", "persisted", "persisted and sliced", "unknown chunk sizes"],
+)
+def test_a_general_array_folds_to_the_same_on_a_cluster(name: str, store: Any, client: Client) -> None:
+    make, answer = GRAPHS[name]
+    assert_moments(moments_of(make(da.from_zarr(store))), answer(A), 3e-6)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda z: bp.open(z),
+        lambda z: da.from_zarr(z),
+        lambda z: da.from_array(z),
+        lambda z: da.from_array(z, inline_array=True),
+        lambda z: da.from_array(z[...], chunks=(77, D)),
+        lambda z: da.from_array(z[...], chunks=(77, 5)),
+        lambda z: bp.open(str(z.store.root)),
+    ],
+    ids=["open", "from_zarr", "from_array", "inline", "numpy", "numpy in column chunks", "path"],
+)
+def test_every_way_to_open_the_same_rows_folds_to_the_same_moments(make: Callable[[Any], da.Array], store: Any) -> None:
+    assert_moments(moments_of(make(store)), A)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "options"),
+    [((50, 5), {}), ((1, D), {}), ((599, D), {}), ((600, 1), {}), ((10, D), {"shards": (100, D)}), ((7, 7), {})],
+)
+def test_stores_in_chunks_of_any_shape_fold_to_the_same_moments(
+    chunks: tuple[int, int], options: dict[str, Any], tmp_path: Path
+) -> None:
+    assert_moments(moments_of(da.from_zarr(write_store(tmp_path / "y.zarr", A, chunks, **options))), A)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "?", "f2", "i4", "i8", "f8", ">f4"])
+def test_stored_dtypes_are_added_exactly_as_their_upcast(dtype: str, tmp_path: Path) -> None:
+    B = (A * 9 if dtype != "?" else A > 3).astype(dtype)
+    found = moments_of(bp.open(write_store(tmp_path / "y.zarr", B, (50, D))))
+    assert_moments(found, B.astype("f8"))
+
+
+def test_a_stored_chunk_that_rechunk_cut_is_read_once_a_group_and_not_once_a_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bigpca.passes.blocks.LEAST_GROUPS", 3)
+    write_store(tmp_path / "y.zarr", A, (100, D))
+    X = logged(tmp_path / "y.zarr", tmp_path / "log", chunk_rows=100).rechunk((10, D))
+    assert_moments(moments_of(X), A)
+    assert reads_in(tmp_path / "log") == [(i, i + 100) for i in range(0, N, 100)]
+
+
+def test_shared_means_are_computed_once_and_not_by_every_group(tmp_path: Path) -> None:
+    write_store(tmp_path / "y.zarr", A, (50, D))
+    X = logged(tmp_path / "y.zarr", tmp_path / "log", chunk_rows=50)
+    moments_of((X - X.mean(0)) / X.std(0))
+    assert len(reads_in(tmp_path / "log")) == 2 * 12  # once for mean and deviation, once for the fold
+
+
+def test_a_chunk_that_is_read_for_itself_and_for_the_mean_is_not_sent_to_every_group(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graphs, "SHARED_BYTES", 8 * D)  # the mean, and no chunk
+    X = da.from_zarr(store)[:100]  # whole chunks: Dask gives them another name
+    assert_moments(moments_of(X - X.mean(0)), A[:100] - A[:100].mean(0))
+
+
+def test_a_graph_of_which_every_group_reads_everything_is_refused_and_ingest_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bigpca.passes.blocks.LEAST_GROUPS", 4)
+    X = da.from_zarr(write_store(tmp_path / "y.zarr", A, (5, D)))
+    X = da.concatenate([X[:5], X[ORDER], X[-5:]])
+    with pytest.raises(ValueError, match=r"\d+ rows of the Dask array .* need \d+ input chunks, their share is \d+: every "
+                       r"group would read most of the input again\. Write the array once with bp\.ingest\(X, out\)"):  # fmt: skip
+        moments_of(X)
+
+
+@pytest.mark.parametrize("turn", [lambda X: X.rechunk((-1, 10)).T, lambda X: X[:40] @ X.T])
+def test_input_that_all_groups_need_whole_is_refused_before_it_is_all_in_memory(
+    turn: Callable[[da.Array], da.Array], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graphs, "SHARED_BYTES", 8 * 4 * 640)  # 8 of the 64 chunks
+    write_store(tmp_path / "w.zarr", normal(64, 640), (1, 640))
+    X = turn(logged(tmp_path / "w.zarr", tmp_path / "log", chunk_rows=1).rechunk((8, 640)))
+    with pytest.raises(
+        MemoryBudgetError, match=r"share computed nodes of .* MiB, .* Write the array first with bp.ingest"
+    ):
+        moments_of(X)
+    assert len(reads_in(tmp_path / "log")) <= 2 * 64  # a few nodes were computed, not all
+
+
+def test_a_store_seen_by_columns_is_folded_where_it_is_small_enough_to_be_sent_to_every_group(tmp_path: Path) -> None:
+    wide = normal(64, 640)
+    X = da.from_zarr(write_store(tmp_path / "w.zarr", wide, (1, 640)))
+    assert_moments(moments_of(X.rechunk((-1, 10)).T), wide.T)
+
+
+def test_a_chunk_with_other_rows_than_promised_is_an_error_that_says_which(store: Any) -> None:
+    X = da.from_zarr(store).map_blocks(lambda block: block[:-1], dtype="f4", chunks=((50,) * 12, (D,)))
+    with pytest.raises(
+        ValueError, match=r"a chunk of the Dask array .* has 49 rows; its Dask chunks promised 50 .*compute_chunk_sizes"
+    ):
+        moments_of(X)
+
+
+@pytest.mark.parametrize("name", ["as it is", "rechunked to odd sizes", "scaled", "optimised by Dask", "centred"])
+def test_a_missing_chunk_is_an_error_in_direct_and_general_arrays(name: str, store: Any, tmp_path: Path) -> None:
+    os.remove(tmp_path / "x.zarr" / "c" / "5" / "0")
+    with pytest.raises(MissingChunksError, match=r"1 of the \d+ chunks needed here are not in the store: c/5/0"):
+        moments_of(GRAPHS[name][0](da.from_zarr(store)))
+
+
+@pytest.mark.parametrize("name", ["as it is", "scaled"])
+def test_missing_chunks_are_filled_where_that_was_asked_for(name: str, store: Any, tmp_path: Path) -> None:
+    os.remove(tmp_path / "x.zarr" / "c" / "5" / "0")
+    B = A.copy()
+    B[250:300] = 0
+    make, answer = GRAPHS[name]
+    assert_moments(moments_of(make(da.from_zarr(store)), missing_chunks="fill"), answer(B), 3e-6)
+
+
+@pytest.mark.parametrize("name", ["as it is", "rechunked to odd sizes"])
+def test_a_nan_is_reported_with_its_rows_column_and_block(name: str, tmp_path: Path) -> None:
+    B = A.copy()
+    B[[333, 334], [4, 4]] = np.nan, np.inf
+    X = GRAPHS[name][0](da.from_zarr(write_store(tmp_path / "n.zarr", B, (50, D))))
+    with pytest.raises(NonFiniteError, match=r"2 NaN or infinite values in 2 rows of rows \d+:\d+ of .*: rows 333, 334; "
+                       r"the first is in row 333, column 4"):  # fmt: skip
+        moments_of(X)
+
+
+@pytest.mark.parametrize("name", ["as it is", "rechunked to odd sizes", "scaled"])
+def test_omitting_rows_with_nan_equals_folding_the_others(name: str, tmp_path: Path) -> None:
+    B = A.copy()
+    B[[0, 49, 50, 333, 599], [0, 1, 2, 3, 4]] = np.nan
+    B[100:150] = np.inf
+    kept = np.isfinite(B).all(axis=1)
+    make, answer = GRAPHS[name]
+    X = make(da.from_zarr(write_store(tmp_path / "n.zarr", B, (50, D))))
+    assert_moments(moments_of(X, nan_policy="omit"), answer(B)[kept], 3e-6)
+
+
+@pytest.mark.parametrize("mean", [0.0, 1.0, 100.0, 1e4])
+def test_an_offset_costs_no_digits_over_many_groups(mean: float, tmp_path: Path) -> None:
+    B = normal(2000, D, mean=mean)
+    assert_moments(moments_of(bp.open(write_store(tmp_path / "m.zarr", B, (50, D)))), B, 1e-6)
+
+
+@pytest.mark.parametrize("size", [3e19, 1e-25])
+def test_squares_beyond_float32_fold_without_a_warning(size: float, tmp_path: Path) -> None:
+    B = (A * size).astype("f4")
+    found = moments_of(bp.open(write_store(tmp_path / "m.zarr", B, (50, D))))
+    assert_moments(found, B)
+    assert found.scatter.any()
+
+
+def test_a_zarr_array_that_was_deleted_is_an_error_and_not_zeros(store: Any, tmp_path: Path) -> None:
+    X = da.from_zarr(store)
+    zarr.open_group(tmp_path, mode="a")
+    os.rename(tmp_path / "x.zarr", tmp_path / "elsewhere.zarr")
+    with pytest.raises(FileNotFoundError, match="holds no Zarr array"):
+        moments_of(X)

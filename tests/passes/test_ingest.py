@@ -1,0 +1,90 @@
+"""Ingest: one Zarr array of the same values whatever the source, with every chunk written; a full disk loses nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+import zarr
+
+import bigpca as bp
+from bigpca.passes.events import Event
+from tests.passes.conftest import fill_disk
+from tests.passes.engine import normal, rows_read, write_store
+
+
+def test_a_folder_of_float16_shards_becomes_one_array_of_the_same_values_and_dtype(tmp_path: Path) -> None:
+    X = normal(70, 6).astype("f2")
+    (tmp_path / "shards").mkdir()
+    for i, start in enumerate(range(0, 70, 7)):
+        np.save(tmp_path / "shards" / f"part_{i}.npy", X[start : start + 7])
+    found = bp.ingest(tmp_path / "shards", tmp_path / "all.zarr", chunk_rows=16)
+    assert found.dtype == np.float16
+    np.testing.assert_array_equal(found.compute(), X)
+    z = zarr.open_array(tmp_path / "all.zarr", mode="r")
+    assert (z.chunks, np.isnan(z.fill_value)) == ((16, 6), True)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "u1", "i8"])
+def test_chunks_of_zeros_are_written_so_that_a_lost_one_is_seen(dtype: str, tmp_path: Path) -> None:
+    X = np.zeros((100, 4), dtype)
+    bp.ingest(X, tmp_path / "z.zarr", chunk_rows=10)
+    assert len(list((tmp_path / "z.zarr" / "c").glob("*/0"))) == 10
+    os.remove(tmp_path / "z.zarr" / "c" / "3" / "0")
+    with pytest.raises(bp.MissingChunksError, match="c/3/0"):
+        bp.open(tmp_path / "z.zarr").compute(scheduler="sync")
+
+
+def test_ingested_dtype_can_be_chosen(tmp_path: Path) -> None:
+    X = normal(30, 4)
+    assert bp.ingest(X, tmp_path / "a.zarr", dtype="f2").dtype == np.float16
+    with pytest.raises(TypeError, match="dtype complex64 cannot be used"):
+        bp.ingest(X, tmp_path / "b.zarr", dtype="c8")
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0)])
+def test_nothing_to_ingest_is_refused(shape: tuple[int, int], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"the source has shape .*: at least one row and one column were expected"):
+        bp.ingest(np.zeros(shape), tmp_path / "a.zarr")
+
+
+def test_nan_in_the_source_is_copied_as_it_is(tmp_path: Path) -> None:
+    X = normal(30, 4)
+    X[3, 2] = np.nan
+    np.testing.assert_array_equal(bp.ingest(X, tmp_path / "a.zarr").compute(), X)
+
+
+def test_a_disk_without_room_is_refused_before_any_read(tmp_path: Path, small_disk: Path) -> None:
+    write_store(tmp_path / "big.zarr", normal(300_000, 4), (100_000, 4))
+    with pytest.raises(bp.MemoryBudgetError, match=r"out\.zarr needs [\d,]+ bytes of disk .* but [\d,]+ are free"):
+        bp.ingest(tmp_path / "big.zarr", small_disk / "out.zarr")
+
+
+def test_a_disk_that_fills_up_is_an_error_with_numbers_and_finished_chunks_are_kept(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    X = np.random.default_rng(0).random((40_000, 8), dtype="f4")  # 1.2 MiB, hardly compressible
+    np.save(tmp_path / "x.npy", X)
+    seen: list[Event] = []
+
+    def fill(event: Event) -> None:
+        seen.append(event)
+        if rows_read(seen) == 12_000 and not (small_disk / "filler").exists():
+            fill_disk(small_disk, leave=0)
+
+    with dask.config.set(scheduler="sync"):
+        with pytest.raises(
+            OSError, match=r"the disk is full: chunk \d+ needs [\d,]+ bytes, and [\d,]+ are free at"
+        ) as caught:
+            bp.ingest(tmp_path / "x.npy", small_disk / "out.zarr", chunk_rows=4000, progress=fill)
+        assert caught.value.errno == errno.ENOSPC
+        assert not (small_disk / "out.zarr").exists()
+        (small_disk / "filler").unlink()
+        seen.clear()
+        found = bp.ingest(tmp_path / "x.npy", small_disk / "out.zarr", chunk_rows=4000, progress=seen.append)
+    assert rows_read(seen) == 28_000
+    np.testing.assert_array_equal(found.compute(), X)

@@ -1,0 +1,152 @@
+"""The dot matrix over pairs of row panels, or over column blocks, equals NumPy and does not depend on how it was cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import bigpca as bp
+from bigpca.passes.checkpoint import Checkpoint
+from bigpca.passes.dot_states import ColumnProducts, DotSum, double_centre, fill_lower
+from bigpca.passes.events import CheckpointEvent, Event
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.pairs import column_layout, first_shift, fold_columns, fold_panels, panel_layout
+from bigpca.passes.rows import RowInput
+from tests.passes.engine import logged, normal, reads_in, rows_read, write_store
+
+N, D = 120, 300
+pytestmark = pytest.mark.usefixtures("small_groups")
+
+
+def take_matrix(state: Any) -> NDArray[np.float64]:
+    matrix: NDArray[np.float64] = state.parts["dot"].matrix()
+    return matrix
+
+
+def take_product(state: Any) -> NDArray[np.float64]:
+    product: NDArray[np.float64] = state.parts["dot"].product()
+    return product
+
+
+def dot_of(X: da.Array, panels: int, *, centre: bool = True, **options: Any) -> NDArray[np.float64]:
+    rows = RowInput(X)
+    layout = panel_layout(rows.layout(0), panels)
+    shift = first_shift(rows, layout) if centre else np.zeros(rows.n_columns)
+    G: NDArray[np.float64] = fold_panels(
+        rows, take_matrix, layout=layout, shift=shift, inverse_scale=None, number=1, options=RunOptions(**options)
+    )
+    return double_centre(G) if centre else G
+
+
+def truth_of(A: NDArray[Any]) -> NDArray[np.float64]:
+    centred = A.astype("f8") - A.astype("f8").mean(axis=0)
+    product: NDArray[np.float64] = centred @ centred.T
+    return product
+
+
+@pytest.mark.parametrize("mean", [0.0, 1.0, 100.0, 1e4])
+@pytest.mark.parametrize("panels", [1, 3, 100])
+def test_panels_give_the_centred_dot_matrix_whatever_the_offset(mean: float, panels: int, tmp_path: Path) -> None:
+    A = normal(N, D, mean=mean)
+    found = dot_of(bp.open(write_store(tmp_path / "x.zarr", A, (7, D))), panels)
+    truth = truth_of(A)
+    np.testing.assert_allclose(found, truth, rtol=0, atol=1e-6 * np.abs(truth).max())
+
+
+def test_the_number_of_panels_changes_no_bit_and_reads_are_counted(tmp_path: Path) -> None:
+    write_store(tmp_path / "x.zarr", normal(N, D), (10, D))
+    results = []
+    for panels in (1, 2, 4, 12):
+        log = tmp_path / f"log-{panels}"
+        with dask.config.set(scheduler="sync"):
+            results.append(dot_of(logged(tmp_path / "x.zarr", log), panels, centre=False).tobytes())
+        assert len(reads_in(log)) == 12 * (panels + 1) // 2
+    assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("size", [3e19, 1e-25])
+def test_panels_of_values_whose_squares_leave_float32_are_multiplied_in_float64(size: float, tmp_path: Path) -> None:
+    A = (normal(N, D, dtype="f8") * size).astype("f4")
+    found = dot_of(bp.open(write_store(tmp_path / "x.zarr", A, (10, D))), 3)
+    truth = truth_of(A)
+    np.testing.assert_allclose(found, truth, rtol=0, atol=1e-6 * np.abs(truth).max())
+
+
+def test_general_arrays_and_checkpoints_give_the_same_dot_matrix(tmp_path: Path) -> None:
+    A = normal(N, D)
+    X = da.from_zarr(write_store(tmp_path / "x.zarr", A, (10, D)))
+    truth = truth_of(A * 2)
+    events: list[Event] = []
+
+    def stop(event: Event) -> None:
+        if isinstance(event, CheckpointEvent) and event.segment == 1:
+            raise KeyboardInterrupt
+
+    with dask.config.set(scheduler="sync"):
+        found = dot_of(X * 2, 4)
+        for progress in (stop, events.append):
+            held = Checkpoint(tmp_path / "c", {"computes": "dot"})
+            try:
+                resumed = dot_of(X * 2, 4, checkpoint=held, progress=progress)
+            except KeyboardInterrupt:
+                continue
+            finally:
+                held.release()
+    np.testing.assert_allclose(found, truth, rtol=0, atol=1e-6 * np.abs(truth).max())
+    assert resumed.tobytes() == found.tobytes()
+    assert rows_read(events) < N
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("scale", [True, False])
+def test_column_blocks_give_the_dot_matrix_and_the_components_product(
+    center: bool, scale: bool, tmp_path: Path
+) -> None:
+    A = normal(40, 500, mean=50.0)
+    rows = RowInput(bp.open(write_store(tmp_path / "x.zarr", A, (20, 30))))
+    layout = column_layout(rows)
+    if layout is None:
+        raise ValueError("the store is chunked in columns")
+    wide = A.astype("f8")
+    Y = (wide - wide.mean(0) if center else wide) / (wide.std(0) if scale else 1.0)
+    G = fold_columns(rows, DotSum(40, center, scale), take_matrix, layout=layout, number=1, options=RunOptions())
+    np.testing.assert_allclose(G, Y @ Y.T, rtol=0, atol=1e-6 * np.abs(Y @ Y.T).max())
+    V = np.linalg.qr(np.random.default_rng(0).normal(size=(40, 3)))[0]
+    products = ColumnProducts(500, V, center, scale)
+    found = fold_columns(rows, products, take_product, layout=layout, number=2, options=RunOptions())
+    np.testing.assert_allclose(found, V.T @ Y, rtol=0, atol=1e-5 * np.abs(V.T @ Y).max())
+
+
+def test_a_store_of_whole_rows_has_no_column_layout(tmp_path: Path) -> None:
+    assert column_layout(RowInput(bp.open(write_store(tmp_path / "x.zarr", normal(9, 8), (3, 8))))) is None
+    general = RowInput(bp.open(write_store(tmp_path / "y.zarr", normal(9, 8), (3, 2))) * 2)
+    with pytest.raises(ValueError, match="a fold over column blocks needs a direct source"):
+        fold_columns(general, DotSum(9), take_matrix, layout=general.layout(0), number=1, options=RunOptions())
+
+
+def test_nan_in_a_panel_or_a_column_block_is_reported(tmp_path: Path) -> None:
+    A = normal(N, D)
+    A[33, 44] = np.nan
+    with pytest.raises(bp.NonFiniteError, match=r"the first is in row 33, column 44"):
+        dot_of(bp.open(write_store(tmp_path / "x.zarr", A, (10, D))), 3, centre=False)
+    rows = RowInput(bp.open(write_store(tmp_path / "y.zarr", A, (60, 50))))
+    layout = column_layout(rows)
+    if layout is None:
+        raise ValueError("the store is chunked in columns")
+    with pytest.raises(
+        bp.NonFiniteError, match=r"1 NaN or infinite values in 1 rows of columns 0:50 of .*: rows 33; .*column 44"
+    ):
+        fold_columns(rows, DotSum(N), take_matrix, layout=layout, number=1, options=RunOptions())
+
+
+@pytest.mark.parametrize("n", [1, 2, 511, 512, 513, 1100])
+def test_filling_the_lower_triangle_makes_the_matrix_symmetric(n: int) -> None:
+    full = np.random.default_rng(n).normal(size=(n, n))
+    full += full.T
+    np.testing.assert_array_equal(fill_lower(np.triu(full)), full)

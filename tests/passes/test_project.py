@@ -1,0 +1,249 @@
+"""Mapping rows, lazily or to a new Zarr array: equal values, whole chunks, resumed after a kill, never half visible."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from distributed import Client
+from numpy.typing import NDArray
+
+import bigpca as bp
+from bigpca.passes.events import Event, GroupEvent
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.project import output_chunk_rows, project_in_memory, project_lazily, project_to
+from bigpca.passes.rows import RowInput
+from tests.passes.engine import logged, normal, reads_in, rows_read, write_store
+
+N, D, K = 1000, 12, 3
+A = normal(N, D)
+W = np.random.default_rng(3).normal(size=(D, K)).astype("f4")
+
+
+@dataclass(frozen=True)
+class Multiply:
+    """A linear map, float32 for narrow input."""
+
+    weight: float = 1.0
+
+    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+        dtype = self.output_dtype(rows.dtype)
+        mapped: NDArray[Any] = rows.astype(dtype) @ (W * self.weight).astype(dtype)
+        return mapped
+
+    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        return np.dtype("f4") if dtype.itemsize <= 4 and dtype.kind == "f" else np.dtype("f8")
+
+    def describe(self) -> dict[str, Any]:
+        return {"map": "multiply", "weight": self.weight}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    write_store(tmp_path / "x.zarr", A, (50, D))
+    return tmp_path / "x.zarr"
+
+
+def written(X: da.Array, out: Path, f: Multiply = Multiply(), **options: Any) -> da.Array:
+    progress = options.pop("progress", lambda event: None)
+    rows = RowInput(X, **{k: options.pop(k) for k in ("missing_chunks",) if k in options})
+    return project_to(rows, f, K, out, name="scores", options=RunOptions(progress=progress), chunk_rows=100, **options)
+
+
+def interrupt_after(groups: int) -> Any:
+    left = [groups]
+
+    def stop(event: Event) -> None:
+        if isinstance(event, GroupEvent):
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+
+    return stop
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "f8", "i4"])
+def test_a_lazy_result_has_the_input_s_row_chunks_and_the_map_s_dtype_and_reads_nothing(
+    dtype: str, tmp_path: Path
+) -> None:
+    write_store(tmp_path / "y.zarr", A.astype(dtype), (50, D))
+    X = logged(tmp_path / "y.zarr", tmp_path / "log", chunk_rows=150)
+    lazy = project_lazily(X, Multiply(), K)
+    assert lazy.shape == (N, K)
+    assert lazy.chunks[0] == X.chunks[0]
+    assert lazy.dtype == Multiply().output_dtype(np.dtype(dtype))
+    assert not reads_in(tmp_path / "log")
+    computed = lazy.compute()
+    assert computed.dtype == lazy.dtype
+    np.testing.assert_allclose(computed, A.astype(dtype).astype("f8") @ W, rtol=1e-4, atol=1e-3)
+
+
+def test_a_lazy_result_of_column_chunks_is_whole_rows(store: Path) -> None:
+    lazy = project_lazily(da.from_zarr(str(store)).rechunk((100, 5)), Multiply(), K)
+    np.testing.assert_allclose(lazy.compute(), A @ W, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("general", [False, True])
+def test_a_missing_chunk_of_the_input_raises_lazily_too(general: bool, store: Path, tmp_path: Path) -> None:
+    os.remove(store / "c" / "7" / "0")
+    X = da.from_zarr(str(store)) * (2 if general else 1)
+    with pytest.raises(bp.MissingChunksError, match="c/7/0"):
+        project_lazily(X, Multiply(), K).compute(scheduler="sync")
+    with pytest.raises(bp.MissingChunksError, match="c/7/0"):
+        written(X, tmp_path / "out.zarr")
+    assert not (tmp_path / "out.zarr").exists()
+    project_lazily(X, Multiply(), K, missing_chunks="fill").compute(scheduler="sync")
+
+
+def test_an_array_in_memory_is_mapped_piece_by_piece_to_the_same_values() -> None:
+    X = normal(20_000, D)
+    np.testing.assert_allclose(project_in_memory(RowInput(bp.open(X)), Multiply(), K), X @ W, rtol=1e-4, atol=1e-4)
+    assert project_in_memory(RowInput(bp.open(X[:0])), Multiply(), K).shape == (0, K)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda X: X, lambda X: X.rechunk((77, 5)), lambda X: X[X[:, 0] > -99], lambda X: X.persist()]
+)
+def test_what_is_written_equals_the_map_of_the_rows_in_whole_chunks(make: Any, store: Path, tmp_path: Path) -> None:
+    found = written(make(da.from_zarr(str(store))), tmp_path / "out.zarr")
+    np.testing.assert_allclose(found.compute(), A @ W, rtol=1e-4, atol=1e-4)
+    z = zarr.open_array(tmp_path / "out.zarr", mode="r")
+    assert (z.chunks, z.dtype, np.isnan(z.fill_value)) == ((100, K), np.dtype("f4"), True)
+    assert not (tmp_path / "out.zarr.partial").exists()
+    assert not (tmp_path / "out.zarr.lock").exists()
+
+
+@pytest.mark.cluster
+def test_what_a_cluster_writes_has_the_same_bytes(store: Path, tmp_path: Path, client: Client) -> None:
+    events: list[Event] = []
+    written(bp.open(store), tmp_path / "a.zarr", progress=events.append)
+    assert rows_read(events) == N
+    with dask.config.set(scheduler="sync"):
+        written(bp.open(store), tmp_path / "b.zarr")
+    for i in range(10):
+        assert (tmp_path / "a.zarr" / "c" / str(i) / "0").read_bytes() == (
+            tmp_path / "b.zarr" / "c" / str(i) / "0"
+        ).read_bytes()
+
+
+def test_an_interrupted_output_is_invisible_and_resumes_with_what_is_missing(store: Path, tmp_path: Path) -> None:
+    out, X = tmp_path / "out.zarr", logged(store, tmp_path / "log")
+    with dask.config.set(scheduler="sync"):
+        with pytest.raises(KeyboardInterrupt):
+            written(X, out, progress=interrupt_after(4))
+        assert not out.exists()
+        assert len(reads_in(tmp_path / "log")) == 4
+        found = written(X, out)
+    assert len(reads_in(tmp_path / "log")) == 10
+    np.testing.assert_allclose(found.compute(), A @ W, rtol=1e-4, atol=1e-4)
+
+
+def test_another_map_or_a_changed_input_does_not_continue_an_unfinished_output(store: Path, tmp_path: Path) -> None:
+    out, X = tmp_path / "out.zarr", logged(store, tmp_path / "log")
+    with dask.config.set(scheduler="sync"):
+        for f, touch in ((Multiply(), False), (Multiply(2.0), False), (Multiply(2.0), True)):
+            if touch:
+                os.utime(store / "c" / "0" / "0", ns=(0, 0))
+            with pytest.raises(KeyboardInterrupt):
+                written(X, out, f, progress=interrupt_after(4))
+        assert len(reads_in(tmp_path / "log")) == 12
+        np.testing.assert_allclose(written(X, out, Multiply(2.0)).compute(), 2 * A @ W, rtol=1e-4, atol=1e-4)
+    assert len(reads_in(tmp_path / "log")) == 18
+
+
+CHILD = """
+import sys
+from pathlib import Path
+import dask
+from tests.passes.engine import logged
+from tests.passes.test_project import written
+folder = Path(sys.argv[1])
+dask.config.set(scheduler="threads", num_workers=2)
+X = logged(folder / "x.zarr", folder / "log", delay=0.05)
+written(X, folder / "out.zarr", progress=lambda event: print(type(event).__name__, flush=True))
+"""
+
+
+def test_an_output_whose_writer_was_killed_resumes_with_what_is_missing(store: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    command = [sys.executable, "-c", CHILD, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        if child.stdout is None:
+            raise ValueError("the child's output is not captured")
+        lines = 0
+        for line in child.stdout:
+            lines += line.strip() == "GroupEvent"
+            if lines == 4:
+                os.kill(child.pid, signal.SIGKILL)
+                break
+    assert not (tmp_path / "out.zarr").exists()
+    before = len(reads_in(tmp_path / "log"))
+    found = written(logged(store, tmp_path / "log"), tmp_path / "out.zarr")
+    assert len(reads_in(tmp_path / "log")) - before <= 6
+    np.testing.assert_allclose(found.compute(), A @ W, rtol=1e-4, atol=1e-4)
+
+
+def test_an_existing_output_is_refused_before_any_read_and_replaced_where_that_was_asked_for(
+    store: Path, tmp_path: Path
+) -> None:
+    out, X = tmp_path / "out.zarr", logged(store, tmp_path / "log")
+    written(X, out)
+    before = reads_in(tmp_path / "log")
+    with pytest.raises(bp.OutputExistsError):
+        written(X, out)
+    assert reads_in(tmp_path / "log") == before
+    found = written(X, out, Multiply(3.0), overwrite=True)
+    np.testing.assert_allclose(found.compute(), 3 * A @ W, rtol=1e-4, atol=1e-4)
+
+
+def test_two_writers_of_one_output_are_refused(store: Path, tmp_path: Path) -> None:
+    out, X = tmp_path / "out.zarr", bp.open(store)
+
+    def second(event: Event) -> None:
+        if isinstance(event, GroupEvent):
+            with pytest.raises(bp.OutputLockedError, match=r"the output .*out\.zarr"):
+                written(X, out)
+            raise KeyboardInterrupt
+
+    with dask.config.set(scheduler="sync"), pytest.raises(KeyboardInterrupt):
+        written(X, out, progress=second)
+
+
+def test_output_chunks_are_whole_input_chunks_of_about_16_mib(tmp_path: Path) -> None:
+    rows = RowInput(bp.open(write_store(tmp_path / "x.zarr", normal(10_000, 2), (10, 2))))
+    assert output_chunk_rows(rows, 400) % 10 == 0
+    assert output_chunk_rows(rows, 1 << 20) % 10 == 0
+    huge = RowInput(bp.open(write_store(tmp_path / "y.zarr", normal(10_000, 2), (10_000, 2))))
+    assert output_chunk_rows(huge, 1 << 20) == 16
+
+
+def test_an_output_whose_blocks_do_not_fit_the_memory_limit_is_refused_before_any_read(tmp_path: Path) -> None:
+    X = da.ones((200_000, 500), chunks=(100_000, 500), dtype="f4")  # 190 MiB a chunk
+    rows = RowInput(X.map_blocks(_must_not_run, dtype="f4"))
+    with pytest.raises(bp.MemoryBudgetError, match=r"scores needs .* per process"):
+        project_to(
+            rows, Multiply(), K, tmp_path / "out.zarr", name="scores", options=RunOptions(), memory_limit="600 MiB"
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def _must_not_run(block: np.ndarray) -> np.ndarray:
+    raise AssertionError("a block was read")
+
+
+def test_an_output_never_replaces_the_input_that_it_is_made_of(store: Path) -> None:
+    rows = RowInput(bp.open(store))
+    for out in (store, store.parent):
+        with pytest.raises(bp.OutputExistsError, match="is, or holds, the input"):
+            project_to(rows, Multiply(), K, out, name="scores", options=RunOptions(), overwrite=True)
+    assert bp.open(store).shape == rows.X.shape

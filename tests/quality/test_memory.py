@@ -1,0 +1,50 @@
+"""The memory meter sees what processes allocate, and not the pages of mapped files."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bigpca.quality.memory import MemoryMeter
+
+MIB = 2**20
+
+
+def hold(ready: object, release: object) -> None:
+    block = np.ones(64 * MIB, np.uint8)
+    ready.set()  # type: ignore[attr-defined]
+    release.wait(30)  # type: ignore[attr-defined]
+    del block
+
+
+def test_the_peak_is_what_was_allocated_even_if_freed_since() -> None:
+    with MemoryMeter(interval=0.005) as meter:
+        block = np.ones(100 * MIB, np.uint8)
+        meter._sample()
+        del block
+    assert 95 * MIB < meter.peak_bytes < 160 * MIB
+
+
+def test_child_processes_count() -> None:
+    context = multiprocessing.get_context("spawn")
+    ready, release = context.Event(), context.Event()
+    child = context.Process(target=hold, args=(ready, release))
+    with MemoryMeter(interval=0.01) as meter:
+        child.start()
+        assert ready.wait(60)
+        meter._sample()
+        release.set()
+        child.join(60)
+    assert meter.peak_bytes > 60 * MIB
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells mapped pages apart")
+def test_pages_of_mapped_files_do_not_count(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.ones(64 * MIB, np.uint8))
+    with MemoryMeter(interval=0.005) as meter:
+        assert int(np.load(tmp_path / "rows.npy", mmap_mode="r").sum(dtype=np.int64)) == 64 * MIB
+    assert meter.peak_bytes < 32 * MIB

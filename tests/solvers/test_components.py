@@ -1,0 +1,172 @@
+"""How many components: the same numbers as scikit-learn, and clear refusals."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
+from sklearn.decomposition import PCA
+
+from bigpca.solvers.components import (
+    RelativeThreshold,
+    check_n_components,
+    minka_rank,
+    needs_full_spectrum,
+    resolve_components,
+)
+from tests import builders
+
+
+def spectrum_of(X):
+    return np.linalg.svd(X - X.mean(0), compute_uv=False) ** 2 / (len(X) - 1)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999999])
+@pytest.mark.parametrize("name", ["flat", "power law 0.5", "power law 2", "gap", "rank deficient"])
+def test_a_share_gives_scikit_learns_number(share, name):
+    X, _ = builders.data_with_spectrum(60, builders.spectra(20)[name])
+    expected = PCA(n_components=share, svd_solver="full").fit(X)
+    values = spectrum_of(X)
+    assert resolve_components(share, values, values.sum(), *X.shape) == expected.n_components_
+
+
+def test_a_share_that_is_met_exactly_takes_one_more():
+    # scikit-learn's side="right": the share must be exceeded.
+    assert resolve_components(0.5, np.array([0.5, 0.25, 0.25]), 1.0, 10, 3) == 2
+    assert resolve_components(0.4999, np.array([0.5, 0.25, 0.25]), 1.0, 10, 3) == 1
+
+
+def test_a_share_beyond_the_rounded_sum_takes_all():
+    assert resolve_components(0.9999999, np.array([0.6, 0.3]), 1.0, 10, 2) == 2
+
+
+def test_shares_are_of_the_true_total_and_leading_eigenvalues_may_do():
+    assert resolve_components(0.5, np.array([4.0, 2.0]), 10.0, 10, 5) == 2
+    with pytest.raises(ValueError, match=r"0\.9 is not reached within the 2 eigenvalues that are given, of 5"):
+        resolve_components(0.9, np.array([4.0, 2.0]), 10.0, 10, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "axes"), [("diabetes", (7, 8, 8)), ("breast cancer", (7, 10, 17)), ("iris", (2, 2, 3))]
+)
+def test_the_tutorials_table_2_comes_out(name, axes):
+    X = {"diabetes": load_diabetes, "breast cancer": load_breast_cancer, "iris": load_iris}[name]().data
+    values = spectrum_of((X - X.mean(0)) / X.std(0))
+    assert tuple(resolve_components(p, values, values.sum(), *X.shape) for p in (0.90, 0.95, 0.99)) == axes
+
+
+def reference_mle(X):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn divides by zero on its way
+        return PCA(n_components="mle", svd_solver="full").fit(X).n_components_
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", ["power law 0.5", "power law 2", "gap"])
+@pytest.mark.parametrize("n", [30, 500])
+def test_mle_gives_scikit_learns_number(seed, name, n):
+    X, _ = builders.data_with_spectrum(n, builders.spectra(20)[name], seed=seed)
+    X = X + 0.1 * np.random.default_rng(seed).standard_normal(X.shape)
+    assert minka_rank(spectrum_of(X), n) == reference_mle(X)
+
+
+@pytest.mark.parametrize("load", [load_iris, load_diabetes, load_breast_cancer])
+def test_mle_gives_scikit_learns_number_on_real_data(load):
+    X = load().data
+    assert minka_rank(spectrum_of(X), len(X)) == reference_mle(X)
+
+
+def test_mle_finds_the_prescribed_dimension():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2000, 4)) @ rng.standard_normal((4, 30)) * 3 + rng.standard_normal((2000, 30))
+    values = spectrum_of(X)
+    assert resolve_components("mle", values, values.sum(), *X.shape) == 4
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e12])
+def test_mle_does_not_depend_on_the_units(unit):
+    values = builders.gap(20, 4)
+    assert minka_rank(values * unit, 200) == minka_rank(values, 200) == 4
+
+
+def test_mle_survives_equal_zero_and_constant_eigenvalues():
+    assert 1 <= minka_rank(builders.flat(10), 50) <= 9
+    assert minka_rank(builders.rank_deficient(10, 3), 50) == 3
+    assert minka_rank(np.zeros(10), 50) == 1
+    assert minka_rank(np.ones(1), 50) == 1
+    assert 1 <= minka_rank(spectrum_of(load_digits().data), 1797) <= 63  # constant pixels
+
+
+@pytest.mark.parametrize(("eps", "k"), [(1.0, 1), (0.5, 2), (0.49, 2), (0.01, 4), (1e-9, 4)])
+def test_a_relative_threshold_keeps_eigenvalues_at_or_above_it(eps, k):
+    values = np.array([10.0, 5.0, 1.0, 0.1])
+    assert resolve_components(RelativeThreshold(eps), values, values.sum(), 100, 4) == k
+
+
+def test_a_relative_threshold_below_the_given_eigenvalues_is_undecided():
+    values = np.array([10.0, 5.0])
+    assert resolve_components(RelativeThreshold(0.6), values, 20.0, 100, 4) == 1
+    with pytest.raises(ValueError, match=r"RelativeThreshold\(eps=0.1\) is not reached within the 2 eigenvalues"):
+        resolve_components(RelativeThreshold(0.1), values, 20.0, 100, 4)
+
+
+@pytest.mark.parametrize("rule", [0.9, "mle", RelativeThreshold(0.1)])
+def test_data_without_variance_keeps_one_component(rule):
+    assert resolve_components(rule, np.zeros(3), 0.0, 10, 3) == 1
+
+
+def test_numbers_and_none_need_no_spectrum():
+    assert resolve_components(None, np.zeros(0), 0.0, 4, 9) == 4
+    assert resolve_components(np.int32(3), np.zeros(0), 0.0, 4, 9) == 3
+    assert not needs_full_spectrum(np.int64(3))
+    assert all(needs_full_spectrum(rule) for rule in (None, 0.9, "mle", RelativeThreshold(0.1)))
+
+
+def test_mle_needs_every_eigenvalue():
+    with pytest.raises(ValueError, match='"mle" needs all 9 eigenvalues, but 4 are given'):
+        resolve_components("mle", np.ones(4), 9.0, 100, 9)
+
+
+@pytest.mark.parametrize("good", [None, 1, 9, np.int8(9), 0.5, np.float32(0.5), 1e-9, "mle", RelativeThreshold(1)])
+def test_valid_choices_pass(good):
+    check_n_components(good, 20, 9)
+    check_n_components(good, None, 9)
+
+
+@pytest.mark.parametrize(
+    ("bad", "n", "error", "message"),
+    [
+        (0, 20, ValueError, "n_components = 0 is out of range: 20 samples of 9 features have 1 to 9 components"),
+        (10, 20, ValueError, "Use at most 9"),
+        (5, 4, ValueError, "4 samples of 9 features have 1 to 4 components. Use at most 4"),
+        (10, None, ValueError, "data of 9 features have 1 to 9 components"),
+        (-1, 20, ValueError, "n_components = -1 is out of range"),
+        (1.0, 20, ValueError, r"1\.0 is a float outside \(0, 1\), where it means a share"),
+        (0.0, 20, ValueError, r"0\.0 is a float outside"),
+        (2.5, 20, ValueError, r"2\.5 is a float outside"),
+        (float("nan"), 20, ValueError, "nan is a float outside"),
+        ("auto", 20, ValueError, "n_components = 'auto' is not known"),
+        ("mle", 8, ValueError, "at least as many samples as features, but there are 8 samples of 9 features"),
+        (True, 20, TypeError, "n_components = True is a bool"),
+        (np.True_, 20, TypeError, "is a bool"),
+        ([3], 20, TypeError, r"n_components = \[3\] is a list"),
+        (1 + 0j, 20, TypeError, "is a complex"),
+    ],
+)
+def test_impossible_choices_are_refused_with_the_numbers(bad, n, error, message):
+    with pytest.raises(error, match=message):
+        check_n_components(bad, n, 9)
+
+
+@pytest.mark.parametrize("eps", [0, -0.1, 1.5, float("nan")])
+def test_a_threshold_outside_its_range_is_refused(eps):
+    with pytest.raises(ValueError, match=r"eps is .*, but RelativeThreshold needs it in \(0, 1\]"):
+        RelativeThreshold(eps)
+
+
+@pytest.mark.parametrize("eps", [True, "0.1", None])
+def test_a_threshold_that_is_no_number_is_refused(eps):
+    with pytest.raises(TypeError, match=r"eps is .*, but RelativeThreshold needs a number"):
+        RelativeThreshold(eps)

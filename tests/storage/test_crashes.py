@@ -1,0 +1,141 @@
+"""SIGKILL at every step of every write: the old content or the new one, and the next run goes on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from bigpca.errors import ModelFormatError
+from bigpca.storage import create_output, read_group, write_group
+
+# Forks one child per step; child i dies by SIGKILL at its i-th call of a function that changes the disk.
+KILLER = """
+import os, shutil, signal, sys
+from pathlib import Path
+import numpy as np
+import bigpca.storage as storage
+
+def model(path, value, **options):
+    storage.write_group(path, {"axes": np.eye(4) * value}, {"value": value}, kind="PCA",
+                        format_version=(1, 0), **options)
+
+def output(path, value, **options):
+    with storage.create_output(path, shape=(8, 2), dtype="f4", chunk_rows=2, identity=str(value), **options) as o:
+        for index in o.pending():
+            o.writer.write(index, np.full((2, 2), value, "f4"))
+        o.finish()
+
+act, replace, folder = {"model": model, "output": output}[sys.argv[1]], sys.argv[2] == "replace", Path(sys.argv[3])
+step = 0
+while True:
+    place = folder / f"step-{step:03d}"
+    place.mkdir()
+    child = os.fork()
+    if child == 0:
+        if replace:
+            act(place / "x.zarr", 1.0)
+        count = 0
+        def killing(function):
+            def call(*args, **kwargs):
+                global count
+                if count == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                count += 1
+                return function(*args, **kwargs)
+            return call
+        for module, name in [(os, "rename"), (os, "replace"), (os, "unlink"), (os, "write"),
+                             (os, "mkdir"), (shutil, "rmtree")]:
+            setattr(module, name, killing(getattr(module, name)))
+        act(place / "x.zarr", 2.0, **({"overwrite": True} if replace else {}))
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if status == 0:
+        break
+    assert os.WIFSIGNALED(status), status
+    step += 1
+"""
+
+
+@pytest.fixture(scope="module", params=["model new", "model replace", "output new", "output replace"])
+def killed(request, tmp_path_factory):
+    what, how = request.param.split()
+    folder = tmp_path_factory.mktemp("killed")
+    subprocess.run([sys.executable, "-c", KILLER, what, how, str(folder)], check=True, timeout=60)
+    places = sorted(folder.iterdir())
+    assert len(places) >= 5
+    return what, how, places
+
+
+def content(what: str, path: Path) -> float | None:
+    """The value everywhere in what is at ``path``; None when nothing is visible."""
+    if what == "model":
+        try:
+            group = read_group(path, kind="PCA", newest=(1, 0))
+        except ModelFormatError:
+            with pytest.raises(ModelFormatError, match="nothing at this path"):
+                read_group(path, kind="PCA", newest=(1, 0))
+            return None
+        assert np.array_equal(group.arrays["axes"], np.eye(4) * group.attributes["value"])
+        return float(group.attributes["value"])
+    if not path.exists():
+        return None
+    stored = zarr.open_array(path, mode="r")
+    assert len(stored.attrs["bigpca_manifest"]["chunks"]) == 4
+    values = np.unique(stored[...])
+    assert len(values) == 1
+    return float(values[0])
+
+
+def again(what: str, path: Path) -> None:
+    if what == "model":
+        write_group(path, {"axes": np.eye(4) * 2}, {"value": 2.0}, kind="PCA", format_version=(1, 0), overwrite=True)
+        return
+    with create_output(path, shape=(8, 2), dtype="f4", chunk_rows=2, identity="2.0", overwrite=True) as output:
+        for index in output.pending():
+            output.writer.write(index, np.full((2, 2), 2.0, "f4"))
+        output.finish()
+
+
+def test_a_kill_at_any_step_leaves_old_or_new_and_the_rerun_leaves_no_litter(killed):
+    what, how, places = killed
+    seen = []
+    for place in places:
+        path = place / "x.zarr"
+        if what == "output" and how == "replace" and not path.exists():
+            # Between the two renames: the next start repairs it.
+            with pytest.raises(FileExistsError):
+                create_output(path, shape=(8, 2), dtype="f4", chunk_rows=2, identity="2.0")
+        seen.append(content(what, path))
+        again(what, path)
+        assert content(what, path) == 2.0
+        assert os.listdir(place) == ["x.zarr"]
+    assert set(seen) == {1.0 if how == "replace" else None, 2.0}
+    assert seen == sorted(seen, key=lambda value: value or 0), "the new content appears once and stays"
+
+
+def test_chunks_finished_before_a_kill_are_kept(tmp_path):
+    child = """
+import os, signal, sys
+import numpy as np
+from bigpca.storage import create_output
+output = create_output(sys.argv[1], shape=(10, 2), dtype="f4", chunk_rows=2, identity="a")
+for index in (4, 0, 2):
+    output.writer.write(index, np.full((2, 2), index, "f4"))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    path = tmp_path / "x.zarr"
+    assert subprocess.run([sys.executable, "-c", child, str(path)], check=False).returncode == -9
+    assert not path.exists()
+    with create_output(path, shape=(10, 2), dtype="f4", chunk_rows=2, identity="a") as output:
+        assert output.pending() == [1, 3]
+        for index in output.pending():
+            output.writer.write(index, np.full((2, 2), index, "f4"))
+        output.finish()
+    assert zarr.open_array(path, mode="r")[:, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert os.listdir(tmp_path) == ["x.zarr"]

@@ -1,0 +1,157 @@
+"""Outputs: what is refused, with which numbers, and what a full disk leaves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import numpy as np
+import pytest
+
+from bigpca.errors import MemoryBudgetError
+from bigpca.storage import partial
+from tests.storage.writing import DIMENSION, N, begin, fill, read, rows_of
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "scores.zarr"
+
+
+def test_too_little_disk_is_refused_before_anything_is_made(path, monkeypatch):
+    needed = N * DIMENSION * 4 * 101 // 100
+    monkeypatch.setattr(partial, "free_bytes", lambda place: needed - 1)
+    with pytest.raises(MemoryBudgetError, match=rf"scores.zarr needs {needed} bytes .*but {needed - 1} are free"):
+        begin(path)
+    assert os.listdir(path.parent) == []
+    monkeypatch.setattr(partial, "free_bytes", lambda place: needed)
+    with begin(path) as output:
+        fill(output, [0, 1, 2])
+    # Only what remains is needed for a resume.
+    monkeypatch.setattr(partial, "free_bytes", lambda place: 8 * DIMENSION * 4 * 101 // 100)
+    begin(path).abort()
+    monkeypatch.setattr(partial, "free_bytes", lambda place: 8 * DIMENSION * 4 * 101 // 100 - 1)
+    with pytest.raises(MemoryBudgetError, match="8 rows of 3 float32, and 1 %"):
+        begin(path)
+    assert os.listdir(path.parent) == ["scores.zarr.partial"]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a tmpfs needs root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_says_what_to_do_and_the_rerun_continues(small_disk):
+    path = small_disk / "scores.zarr"
+    noise = np.random.default_rng(0).standard_normal((100, 1000)).astype(np.float32)
+    options = {"shape": (200, 1000), "chunk_rows": 10}
+    with begin(path, **options) as output:
+        for index in range(3):
+            output.writer.write(index, noise[:10])
+        (small_disk / "other").write_bytes(b"x" * 880 * 1024)
+        with pytest.raises(OSError, match=r"the disk is full: chunk 3 needs .* are free.*and rerun") as caught:
+            output.writer.write(3, noise[:10])
+        assert caught.value.errno == 28
+    with pytest.raises(MemoryBudgetError):
+        begin(path, **options)
+    (small_disk / "other").unlink()
+    with begin(path, **options) as output:
+        assert output.pending() == list(range(3, 20))
+        for index in output.pending():
+            output.writer.write(index, noise[:10])
+        output.finish()
+    assert np.array_equal(read(path), np.tile(noise[:10], (20, 1)))
+
+
+def test_other_errors_of_the_file_system_pass_through(path, monkeypatch):
+    def fails(*args):
+        raise OSError(5, "Input/output error")
+
+    with begin(path) as output:
+        monkeypatch.setattr("bigpca.storage.chunks.os.replace", fails)
+        with pytest.raises(OSError, match="Input/output error"):
+            output.writer.write(0, rows_of(output, 0))
+        monkeypatch.undo()
+        assert output.pending() == [0, 1, 2, 3, 4]
+        assert not list(path.parent.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    ("index", "rows", "error", "message"),
+    [
+        (5, np.zeros((5, 3), "f4"), ValueError, "chunk 5 was given, but the output has chunks 0 to 4"),
+        (-1, np.zeros((5, 3), "f4"), ValueError, "chunk -1 was given"),
+        (
+            0,
+            np.zeros((4, 3), "f4"),
+            ValueError,
+            r"shape \(4, 3\), but rows 0 to 5 of the output are \(5, 3\)",
+        ),
+        (4, np.zeros((5, 3), "f4"), ValueError, r"rows 20 to 23 of the output are \(3, 3\). Write whole chunks"),
+        (0, np.zeros((5, 2), "f4"), ValueError, r"has shape \(5, 2\)"),
+        (0, np.zeros((5, 3), complex), TypeError, "has dtype complex128, which an output of dtype float32 cannot hold"),
+        (0, np.zeros((5, 3), object), TypeError, "has dtype object"),
+        (1, np.full((5, 3), 1e39), ValueError, r"chunk 1 has max \|value\| = 1e\+39, but float32 holds at most 3.4"),
+    ],
+)
+def test_wrong_rows_are_refused_with_the_numbers(path, index, rows, error, message):
+    with begin(path) as output:
+        with pytest.raises(error, match=message):
+            output.writer.write(index, rows)
+        assert output.pending() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("value", "given", "stored", "message"),
+    [
+        (70000.0, "float32", "float16", r"max \|value\| = 70000, but float16 holds at most 65504"),
+        (-300, "int64", "int8", r"max \|value\| = 300, but int8 holds at most 127"),
+        (255, "uint8", "int8", r"max \|value\| = 255"),
+    ],
+)
+def test_values_beyond_the_output_dtype_are_refused(path, value, given, stored, message):
+    with begin(path, dtype=stored) as output, pytest.raises(ValueError, match=message):
+        output.writer.write(0, np.full((5, 3), value, given))
+
+
+def test_floats_do_not_become_integers(path):
+    with begin(path, dtype="int32") as output, pytest.raises(TypeError, match=r"dtype float32, which .* int32 cannot"):
+        output.writer.write(0, rows_of(output, 0))
+
+
+def test_narrowing_keeps_nan_and_infinity_that_were_there(path):
+    rows = np.full((5, 3), 1 / 3)
+    rows[0] = np.nan, np.inf, -np.inf
+    with begin(path) as output:
+        output.writer.write(0, rows)
+        fill(output)
+        output.finish()
+    assert np.array_equal(read(path)[:5], rows.astype(np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"shape": (5, 0)}, ValueError, r"shape \(5, 0\) was asked for, but it must be \(n, d\) with d >= 1"),
+        ({"shape": (5,)}, ValueError, r"shape \(5,\)"),
+        ({"chunk_rows": 0}, ValueError, "chunk_rows is 0, but it must be at least 1"),
+        ({"dtype": "complex64"}, TypeError, "an output of dtype complex64 was asked for"),
+        ({"dtype": object}, TypeError, "an output of dtype object was asked for"),
+        (
+            {"shape": (10**6, 10**4), "chunk_rows": 10**6},
+            ValueError,
+            r"40,000,000,000 bytes.*chunk_rows <= 53687",
+        ),
+        ({"attributes": {"x": np.zeros(2)}}, TypeError, r"attributes\['x'\] is a ndarray"),
+    ],
+)
+def test_impossible_outputs_are_refused_before_anything_is_made(path, changes, error, message):
+    with pytest.raises(error, match=message):
+        begin(path, **changes)
+    assert os.listdir(path.parent) == []

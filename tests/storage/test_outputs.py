@@ -1,0 +1,263 @@
+"""Outputs: whole chunks from any process, resumed after anything, invisible until complete."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from bigpca.errors import OutputExistsError, OutputLockedError
+from bigpca.storage import ChunkRecord, chunks
+from tests.storage.writing import DIMENSION, EXPECTED, N, begin, fill, read, rows_of, write
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "scores.zarr"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ">f4", "uint8", "int8", "int64", "bool"])
+@pytest.mark.parametrize("chunk_rows", [1, 5, 23, 1000])
+def test_zarr_reads_what_was_written_for_every_dtype_and_chunking(path, dtype, chunk_rows):
+    with begin(path, dtype=dtype, chunk_rows=chunk_rows) as output:
+        for index in output.pending():
+            output.writer.write(index, (rows_of(output, index) % 2).astype(output.dtype))
+        output.finish()
+    stored = zarr.open_array(path, mode="r")
+    assert stored.dtype == np.dtype(dtype).newbyteorder("=")
+    assert stored.chunks == (min(chunk_rows, N), DIMENSION)
+    assert np.array_equal(stored[...], (EXPECTED % 2).astype(dtype))
+    assert os.listdir(path.parent) == ["scores.zarr"]
+    assert sorted(os.listdir(path)) == ["c", "zarr.json"]
+
+
+def test_an_output_without_rows_is_an_array_without_rows(path):
+    with begin(path, shape=(0, 3)) as output:
+        assert output.pending() == []
+        output.finish()
+    assert read(path).shape == (0, 3)
+
+
+def test_never_written_reads_as_nan_and_codec_has_a_checksum(path):
+    metadata = json.loads((write(path) / "zarr.json").read_bytes())
+    assert metadata["fill_value"] == "NaN"
+    assert metadata["codecs"][-1] == {"name": "zstd", "configuration": {"level": 1, "checksum": True}}
+
+
+def test_the_manifest_holds_the_crc_of_every_chunk_file(path):
+    attributes = zarr.open_array(write(path, attributes={"mean": float("nan"), "k": np.int64(3)}), mode="r").attrs
+    manifest = attributes["bigpca_manifest"]
+    assert manifest["algorithm"] == "crc32"
+    assert list(manifest["chunks"]) == [f"c/{i}/0" for i in range(5)]
+    for key, crc in manifest["chunks"].items():
+        assert zlib.crc32((path / key).read_bytes()) == crc
+    assert attributes["bigpca"] == {
+        "kind": "array",
+        "format": [1, 0],
+        "identity": "one",
+        "attributes": {"mean": {"__non_finite__": "nan"}, "k": 3},
+    }
+
+
+def test_nothing_is_visible_before_finish(path):
+    with begin(path) as output:
+        fill(output)
+        assert not path.exists()
+        output.finish()
+        assert np.array_equal(read(path), EXPECTED)
+
+
+def test_finishing_early_names_the_missing_chunks_and_can_go_on(path):
+    with begin(path) as output:
+        fill(output, [0, 3])
+        with pytest.raises(RuntimeError, match=r"3 of 5 chunks of .* are not written \(first: \[1, 2, 4\]\)"):
+            output.finish()
+        fill(output)
+        output.finish()
+        with pytest.raises(RuntimeError, match="is finished or aborted already"):
+            output.finish()
+
+
+@pytest.mark.parametrize("big", [False, True])
+def test_a_resume_keeps_finished_chunks_and_their_files(path, monkeypatch, big):
+    monkeypatch.setattr(chunks, "FSYNC_BYTES", 1 if big else 10**9)
+    with begin(path) as output:
+        fill(output, [3, 1])
+    before = (path.with_name("scores.zarr.partial") / "c/1/0").stat()
+    with begin(path) as output:
+        assert output.pending() == [0, 2, 4]
+        fill(output)
+        output.finish()
+    after = (path / "c/1/0").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert np.array_equal(read(path), EXPECTED)
+
+
+@pytest.mark.parametrize("changes", [{"identity": "two"}, {"resume": False}, {"dtype": "float64"}, {"chunk_rows": 4}])
+def test_another_computation_begins_again(path, changes):
+    with begin(path) as output:
+        fill(output, [0, 1])
+    with begin(path, **changes) as output:
+        assert output.pending() == list(range(output.n_chunks))
+
+
+@pytest.mark.parametrize("big", [False, True])
+@pytest.mark.parametrize("damage", ["cut", "empty", "flip", "gone", "foreign", "no record", "torn record"])
+def test_damaged_chunks_are_redone(path, monkeypatch, damage, big):
+    monkeypatch.setattr(chunks, "FSYNC_BYTES", 1 if big else 10**9)
+    with begin(path) as output:
+        fill(output, [0, 1])
+        chunk = output.writer.chunk_path(1)
+        (log,) = Path(output.writer.journal).glob("*.log")
+    data = chunk.read_bytes()
+    if damage == "gone":
+        chunk.unlink()
+    elif damage == "foreign":
+        chunk.write_bytes(output.writer.chunk_path(0).read_bytes())
+    elif "record" in damage:
+        lines = log.read_bytes()
+        log.write_bytes(lines[: lines.rindex(b"[1,") + (4 if damage == "torn record" else 0)])
+    else:
+        chunk.write_bytes({"cut": data[:-1], "empty": b"", "flip": bytes([data[0] ^ 1]) + data[1:]}[damage])
+    with begin(path) as output:
+        assert output.pending() == [1, 2, 3, 4]
+        fill(output)
+        assert output.pending() == []
+        output.finish()
+    assert np.array_equal(read(path), EXPECTED)
+
+
+def test_writing_a_chunk_twice_gives_equal_bytes(path):
+    with begin(path) as output:
+        fill(output)
+        first = [output.writer.chunk_path(i).read_bytes() for i in range(5)]
+        fill(output, range(5))
+        assert first == [output.writer.chunk_path(i).read_bytes() for i in range(5)]
+        output.finish()
+    assert np.array_equal(read(path), EXPECTED)
+
+
+WORKER = """
+import pickle, sys
+import numpy as np
+writer, indices = pickle.loads(bytes.fromhex(sys.argv[1]))
+for index in indices:
+    start, stop = writer.row_range(index)
+    writer.write(index, (np.arange(start * 3, stop * 3) % 251).reshape(-1, 3).astype("f4"))
+"""
+
+
+def test_several_processes_write_at_once(path):
+    with begin(path, shape=(500, 3)) as output:
+        everything = range(output.n_chunks)
+        assert len(pickle.dumps(output.writer)) < 1000
+        shares = [list(everything[:60]), list(everything[40:])]  # twenty chunks are written by both
+        children = [
+            subprocess.Popen([sys.executable, "-c", WORKER, pickle.dumps((output.writer, share)).hex()])
+            for share in shares
+        ]
+        assert [child.wait() for child in children] == [0, 0]
+        assert output.pending() == []
+        output.finish()
+    assert np.array_equal(read(path), (np.arange(1500) % 251).reshape(500, 3))
+
+
+def test_a_late_task_cannot_touch_a_finished_or_a_newer_output(path):
+    with begin(path) as output:
+        fill(output)
+        output.finish()
+        with pytest.raises(FileNotFoundError, match="belongs to another run now, so chunk 2 was not written"):
+            output.writer.write(2, rows_of(output, 2))
+    with begin(path, identity="two", overwrite=True) as newer:
+        with pytest.raises(FileNotFoundError, match="belongs to another run"):
+            output.writer.write(2, rows_of(output, 2) + 1)
+        fill(newer)
+        newer.finish()
+    assert np.array_equal(read(path), EXPECTED)
+
+
+def test_an_existing_output_is_named_and_kept(path):
+    write(path)
+    with pytest.raises(OutputExistsError, match=r"\(a Zarr array \(23, 3\) float32\).*overwrite=True \(--overwrite"):
+        begin(path)
+    assert os.listdir(path.parent) == ["scores.zarr"]
+
+
+def test_overwriting_keeps_the_old_output_until_the_new_one_is_complete(path):
+    write(path)
+    with begin(path, identity="two", overwrite=True) as output:
+        for index in output.pending():
+            output.writer.write(index, -rows_of(output, index))
+            assert np.array_equal(read(path), EXPECTED)
+        output.finish()
+    assert np.array_equal(read(path), -EXPECTED)
+    assert os.listdir(path.parent) == ["scores.zarr"]
+
+
+def test_an_output_that_appeared_meanwhile_is_not_replaced(path):
+    with begin(path) as output:
+        fill(output)
+        path.mkdir()
+        (path / "x").touch()
+        with pytest.raises(OutputExistsError, match="a folder of 1 entries"):
+            output.finish()
+
+
+def test_overwriting_takes_away_nothing_but_zarr_stores(path):
+    path.mkdir()
+    (path / "thesis.tex").touch()
+    with pytest.raises(OutputExistsError, match="overwriting replaces only Zarr stores"):
+        begin(path, overwrite=True)
+
+
+def test_a_foreign_folder_in_the_place_of_the_partial_output_is_not_removed(path):
+    foreign = path.with_name("scores.zarr.partial")
+    foreign.mkdir()
+    with pytest.raises(OutputExistsError, match=r"scores.zarr.partial is in the way.*Move it away"):
+        begin(path)
+    assert os.listdir(path.parent) == ["scores.zarr.partial"]
+
+
+def test_two_runs_on_one_output_exclude_each_other(path):
+    with begin(path) as output:
+        fill(output, [0])
+        with pytest.raises(OutputLockedError, match=f"the output {path} is held by run"):
+            begin(path)
+        assert output.pending() == [1, 2, 3, 4]
+    begin(path).abort()
+
+
+def test_an_abort_keeps_finished_chunks_and_nothing_else(path):
+    begin(path).abort()
+    assert os.listdir(path.parent) == []
+    output = begin(path)
+    fill(output, [0])
+    output.abort()
+    output.abort()
+    assert os.listdir(path.parent) == ["scores.zarr.partial"]
+
+
+def test_parent_folders_are_made_and_links_are_followed(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "scores.zarr")
+    write(tmp_path / "link")
+    assert np.array_equal(read(tmp_path / "a" / "scores.zarr"), EXPECTED)
+
+
+def test_foreign_lines_in_a_log_are_passed_over(path):
+    with begin(path) as output:
+        fill(output, [0])
+        (log,) = os.listdir(output.writer.journal)
+        with open(os.path.join(output.writer.journal, log), "ab") as file:
+            file.write(b'\n[1]\n{"a": 1}\n[99, 0, 0, 0, true]\n["a", 1, 1, 1, 1]\n\xff\xfe\n[3')
+        assert [record.index for record in output.writer.records()] == [0]
+        fill(output, [2])
+        assert isinstance(next(output.writer.records()), ChunkRecord)
+        assert output.pending() == [1, 3, 4]

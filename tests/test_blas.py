@@ -1,0 +1,73 @@
+"""One BLAS thread while rows are folded, more while a matrix is solved, and the number restored; syrk in place."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bigpca.blas import blas_threads, current_threads, numerical_environment, one_blas_thread, symmetric_rank_update
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Any:
+    before = current_threads()
+    yield
+    assert current_threads() == before
+
+
+def test_a_fold_has_one_thread_until_the_last_of_nested_folds_leaves() -> None:
+    with blas_threads(2):
+        pass
+    with one_blas_thread():
+        with one_blas_thread():
+            assert set(current_threads()) <= {1}
+        assert set(current_threads()) <= {1}
+
+
+def test_the_number_is_restored_after_an_error() -> None:
+    with pytest.raises(KeyError), one_blas_thread():
+        raise KeyError
+    with pytest.raises(KeyError), blas_threads(1):
+        raise KeyError
+
+
+def test_no_number_leaves_the_setting_even_inside_a_fold() -> None:
+    with one_blas_thread(), blas_threads(None):
+        assert set(current_threads()) <= {1}
+
+
+def test_a_solve_waits_until_no_fold_runs() -> None:
+    solved = threading.Event()
+
+    def solve() -> None:
+        with blas_threads(1):
+            solved.set()
+
+    thread = threading.Thread(target=solve)
+    with one_blas_thread():
+        thread.start()
+        assert not solved.wait(0.1)
+    assert solved.wait(10)
+    thread.join()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("order", ["C", "F", "strided"])
+def test_the_upper_triangle_is_the_product_and_the_rest_is_left(dtype: str, order: str) -> None:
+    rows = np.random.default_rng(0).standard_normal((30, 14)).astype(dtype)
+    rows = rows[::2, ::2] if order == "strided" else np.asarray(rows, order=order)  # type: ignore[call-overload]
+    d = rows.shape[1]
+    out = np.full((d, d), 7.0, dtype)
+    symmetric_rank_update(rows, out)
+    upper = np.triu_indices(d)
+    exact = rows.astype("f8").T @ rows.astype("f8")
+    np.testing.assert_allclose(out[upper], exact[upper], rtol=0, atol=30 * np.finfo(dtype).eps * np.abs(exact).max())
+    assert (out[np.tril_indices(d, -1)] == 7).all()
+
+
+def test_the_environment_names_what_bits_depend_on() -> None:
+    assert set(numerical_environment()) == {"python", "numpy", "scipy", "blas"}
+    assert all(numerical_environment().values())

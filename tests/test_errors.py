@@ -1,0 +1,49 @@
+"""The errors that callers catch by name are also the built-in kind that they would catch without it."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import bigpca as bp
+from bigpca import errors
+from bigpca.errors import format_bytes
+
+KINDS = {
+    "MemoryBudgetError": MemoryError,
+    "MissingChunksError": ValueError,
+    "NonFiniteError": ValueError,
+    "CorruptedChunkError": ValueError,
+    "ModelFormatError": ValueError,
+    "OutputExistsError": FileExistsError,
+    "OutputLockedError": RuntimeError,
+    "CheckpointError": RuntimeError,
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_an_error_is_public_and_of_its_built_in_kind(name: str) -> None:
+    assert getattr(bp, name) is getattr(errors, name)
+    assert issubclass(getattr(bp, name), KINDS[name])
+
+
+def test_every_error_class_is_in_the_table() -> None:
+    assert {name for name, value in vars(errors).items() if inspect.isclass(value)} == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (2**20, "1.0 MiB"),
+        (-3 * 2**30, "-3.0 GiB"),
+        (2**40, "1.0 TiB"),
+        (5000 * 2**40, "5000.0 TiB"),
+    ],
+)
+def test_bytes_are_written_in_binary_units(count: int, text: str) -> None:
+    assert format_bytes(count) == text

@@ -1,0 +1,149 @@
+"""Imports point down only, and only data/ and passes/ build Dask graphs: read from the source itself."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "bigpca"
+
+# Bottom to top. Longest prefix wins; a tuple is one tier of parts that must not import each other.
+TIERS: list[tuple[str, ...]] = [
+    ("errors", "seeds", "blas"),
+    ("kernels", "sketches", "solvers"),
+    ("planning", "storage"),
+    ("data",),
+    ("passes",),
+    ("data.ingest",),
+    ("operators",),
+    ("landmarks",),
+    ("estimators",),
+    ("",),  # the package itself, whose names are those of the estimators
+    ("quality",),
+    ("demo",),
+    ("cli",),
+]
+PURE = ("errors", "seeds", "blas", "kernels", "sketches", "solvers")
+HARMLESS_DASK = ("dask.config", "dask.system", "dask.utils")
+
+
+def part_of(module: str) -> str:
+    """The part of the house that a module (without the leading "bigpca.") belongs to."""
+    parts = [part for tier in TIERS for part in tier if part]
+    found = [part for part in parts if module == part or module.startswith(part + ".")]
+    return max(found, key=len, default="" if module == "" else module)
+
+
+def tier_of(part: str) -> int:
+    for number, tier in enumerate(TIERS):
+        if part in tier:
+            return number
+    raise AssertionError(f"bigpca.{part} has no tier: add it to TIERS, and to DESIGN and CONTRIBUTING")
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip(".")
+        if name:
+            yield name, ast.parse(path.read_text())
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """All modules that a tree imports, inside functions and for types too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative import: write the absolute name"
+            module = node.module or ""
+            yield from (
+                f"{module}.{alias.name}" if is_module(f"{module}.{alias.name}") else module for alias in node.names
+            )
+
+
+def is_module(name: str) -> bool:
+    if name.partition(".")[0] != "bigpca":
+        return name in HARMLESS_DASK or name == "dask.array"
+    path = PACKAGE.parent.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def problem(importer: str, imported: str) -> str | None:
+    """Why ``importer`` (inside bigpca) must not import ``imported``, or None."""
+    here = part_of(importer)
+    root = imported.partition(".")[0]
+    if root == "bigpca":
+        there = part_of(imported.removeprefix("bigpca").lstrip("."))
+        if here != there and tier_of(there) >= tier_of(here):
+            return f"bigpca.{importer} imports {imported}, which is not below it"
+    if here in PURE and root in ("dask", "distributed", "zarr", "dask_ml"):
+        return f"bigpca.{importer} imports {imported}: {here} is NumPy and SciPy only"
+    graphs = root == "dask" and not imported.startswith(HARMLESS_DASK)
+    if graphs and here.partition(".")[0] not in ("data", "passes", "estimators", "landmarks"):
+        return f"bigpca.{importer} imports {imported}: only data/ and passes/ build Dask graphs"
+    return None
+
+
+def test_no_import_points_up() -> None:
+    found = [problem(name, imported) for name, tree in modules() for imported in imports(tree)]
+    assert [text for text in found if text] == []
+
+
+def test_estimators_only_recognise_dask_arrays_and_never_build_graphs() -> None:
+    used = {
+        (name, node.attr)
+        for name, tree in modules()
+        if part_of(name) == "estimators"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "da"
+    }
+    assert {item for item in used if item[1] != "Array"} == set()
+
+
+def test_dask_ml_is_never_imported_at_the_top_of_a_module() -> None:
+    top = [
+        name
+        for name, tree in modules()
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for imported in imports(node)
+        if imported.partition(".")[0] == "dask_ml"
+    ]
+    assert top == []
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
+        ("solvers.eigh", "bigpca.kernels.rbf"),
+        ("solvers.eigh", "dask.array"),
+        ("storage.groups", "bigpca.planning"),
+        ("data.sources", "bigpca.passes.rows"),
+        ("data.sources", "bigpca.data.ingest"),
+        ("passes.rows", "bigpca.data.ingest"),
+        ("passes.rows", "bigpca"),
+        ("estimators.pca", "bigpca.cli"),
+        ("quality.plots", "bigpca.cli.facts"),
+        ("cli.fitting", "dask.array"),
+    ],
+)
+def test_an_upward_arrow_is_seen(importer: str, imported: str) -> None:
+    assert problem(importer, imported) is not None
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
+        ("data.ingest", "bigpca.passes.project"),
+        ("passes.rows", "bigpca.data.sources"),
+        ("cli.fitting", "bigpca"),
+        ("demo", "bigpca.quality.memory"),
+        ("cli.runtime", "distributed"),
+        ("data.sources", "dask.array"),
+    ],
+)
+def test_a_downward_arrow_is_allowed(importer: str, imported: str) -> None:
+    assert problem(importer, imported) is None
