@@ -12,6 +12,7 @@ import logging
 import queue
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -299,17 +300,37 @@ def _reraise(future: Any, options: RunOptions) -> None:
 def run_on_cluster(client: Any, job: Pass, options: RunOptions, left: Left) -> Any:
     """Run one pass on a client; see :func:`bigpca.passes.driver.run_pass`."""
     watch = Watch(client, options)
-    watch.wait_for_workers()
+    with _scheduler_loss_named(watch):
+        watch.wait_for_workers()
+        try:
+            return _run(watch, job, left)
+        except WriteFailed as error:
+            if left.files is None or options.checkpoint is None:
+                raise
+            warn_unwritten(error, options.checkpoint.path)
+            options.emit(RetryEvent("checkpoint not writable", 1))
+            found = options.checkpoint.finished(left.files, job.layout.segments)
+            left = Left(left.files, found.prefix, found.covered, found.segments, writing=False)
+            return _run(watch, replace(job, run_id=uuid.uuid4().hex[:12]), left)
+
+
+@contextlib.contextmanager
+def _scheduler_loss_named(watch: Watch) -> Iterator[None]:
+    """Turn whatever a call to a scheduler that has just died raises into the error that says so.
+
+    The death may show first in any call: a gather, a submission, a cancelled future.
+    """
+    from distributed.comm import CommClosedError
+
     try:
-        return _run(watch, job, left)
-    except WriteFailed as error:
-        if left.files is None or options.checkpoint is None:
+        yield
+    except CommClosedError as error:
+        raise watch.scheduler_lost() from error
+    except Exception as error:
+        plain = type(error) is Exception or isinstance(error, RuntimeError)  # distributed's own, at a closed client
+        if watch.client.status == "running" or not plain:
             raise
-        warn_unwritten(error, options.checkpoint.path)
-        options.emit(RetryEvent("checkpoint not writable", 1))
-        found = options.checkpoint.finished(left.files, job.layout.segments)
-        left = Left(left.files, found.prefix, found.covered, found.segments, writing=False)
-        return _run(watch, replace(job, run_id=uuid.uuid4().hex[:12]), left)
+        raise watch.scheduler_lost() from error
 
 
 def _run(watch: Watch, job: Pass, left: Left) -> Any:
