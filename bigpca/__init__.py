@@ -7,9 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bigpca import sketches as sketches
     from bigpca.data.ingest import ingest as ingest
     from bigpca.data.sources import open as open
     from bigpca.data.verify import verify as verify
+    from bigpca.errors import ApproximationWarning as ApproximationWarning
     from bigpca.errors import CheckpointError as CheckpointError
     from bigpca.errors import CorruptedChunkError as CorruptedChunkError
     from bigpca.errors import MemoryBudgetError as MemoryBudgetError
@@ -18,10 +20,15 @@ if TYPE_CHECKING:
     from bigpca.errors import NonFiniteError as NonFiniteError
     from bigpca.errors import OutputExistsError as OutputExistsError
     from bigpca.errors import OutputLockedError as OutputLockedError
+    from bigpca.estimators.approximate_pca import ApproximatePCA as ApproximatePCA
     from bigpca.estimators.combining import merge as merge
     from bigpca.estimators.combining import select_solver as select_solver
     from bigpca.estimators.loading import load as load
     from bigpca.estimators.pca import PCA as PCA
+    from bigpca.estimators.sketch_transformer import SketchTransformer as SketchTransformer
+    from bigpca.solvers.components import Elbow as Elbow
+    from bigpca.solvers.components import GavishDonoho as GavishDonoho
+    from bigpca.solvers.components import MarchenkoPastur as MarchenkoPastur
     from bigpca.solvers.components import RelativeThreshold as RelativeThreshold
 
 __version__ = "0.1.0"
@@ -30,6 +37,7 @@ _HOMES = {
     "ingest": "bigpca.data.ingest",
     "open": "bigpca.data.sources",
     "verify": "bigpca.data.verify",
+    "ApproximationWarning": "bigpca.errors",
     "CheckpointError": "bigpca.errors",
     "CorruptedChunkError": "bigpca.errors",
     "MemoryBudgetError": "bigpca.errors",
@@ -40,15 +48,24 @@ _HOMES = {
     "OutputLockedError": "bigpca.errors",
     "load": "bigpca.estimators.loading",
     "PCA": "bigpca.estimators.pca",
+    "ApproximatePCA": "bigpca.estimators.approximate_pca",
+    "SketchTransformer": "bigpca.estimators.sketch_transformer",
     "merge": "bigpca.estimators.combining",
     "select_solver": "bigpca.estimators.combining",
+    "Elbow": "bigpca.solvers.components",
+    "GavishDonoho": "bigpca.solvers.components",
+    "MarchenkoPastur": "bigpca.solvers.components",
     "RelativeThreshold": "bigpca.solvers.components",
 }
 
-__all__ = sorted(_HOMES)
+_MODULES = {"sketches": "bigpca.sketches"}
+
+__all__ = sorted({*_HOMES, *_MODULES})
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     if name not in _HOMES:
         raise AttributeError(f"module 'bigpca' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)
@@ -57,4 +74,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, *_MODULES})

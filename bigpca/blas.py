@@ -125,6 +125,7 @@ def _fortran_routine(name: str, arguments: int) -> Any:
 
 
 _SYRK = {"f": (_fortran_routine("ssyrk", 10), ctypes.c_float), "d": (_fortran_routine("dsyrk", 10), ctypes.c_double)}
+_GEMM = {"f": (_fortran_routine("sgemm", 13), ctypes.c_float), "d": (_fortran_routine("dgemm", 13), ctypes.c_double)}
 
 
 def symmetric_rank_update(rows: NDArray[Any], out: NDArray[Any]) -> None:
@@ -149,4 +150,27 @@ def symmetric_rank_update(rows: NDArray[Any], out: NDArray[Any]) -> None:
     routine(
         b"L", order, ctypes.byref(d), ctypes.byref(count), ctypes.byref(one), rows.ctypes.data, ctypes.byref(leading),
         ctypes.byref(zero), out.ctypes.data, ctypes.byref(d),
+    )  # fmt: skip
+
+
+def add_product(rows: NDArray[Any], factors: NDArray[Any], out: NDArray[Any]) -> None:
+    """Add ``rows' factors`` to ``out`` in its precision: BLAS gemm with beta = 1, so no temporary of the size of ``out``.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d), factors : ndarray of shape (n, l), n > 0, both C-contiguous (else copied)
+    out : ndarray of shape (d, l), C-contiguous; all three of one dtype, float32 or float64
+    """
+    rows, factors = np.ascontiguousarray(rows), np.ascontiguousarray(factors)
+    if not (rows.dtype == factors.dtype == out.dtype and out.flags.c_contiguous):
+        raise TypeError(
+            f"rows are {rows.dtype}, factors {factors.dtype}, out {out.dtype}; one dtype and a C-contiguous out were expected"
+        )
+    routine, real = _GEMM[rows.dtype.char]
+    count, d, columns = (ctypes.c_int(size) for size in (*rows.shape, factors.shape[1]))
+    # Fortran sees all three transposed: out' += factors' rows.
+    routine(
+        b"N", b"T", ctypes.byref(columns), ctypes.byref(d), ctypes.byref(count), ctypes.byref(real(1.0)),
+        factors.ctypes.data, ctypes.byref(columns), rows.ctypes.data, ctypes.byref(d), ctypes.byref(real(1.0)),
+        out.ctypes.data, ctypes.byref(columns),
     )  # fmt: skip

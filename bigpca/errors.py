@@ -24,6 +24,10 @@ class ModelFormatError(ValueError):
     """A model (or state) store is truncated, altered, of a newer format, or not a bigpca model at all."""
 
 
+class ApproximationWarning(UserWarning):
+    """An approximate answer is not to be trusted, or did not converge; the message has the number that says so."""
+
+
 class OutputExistsError(FileExistsError):
     """The output is there already and overwriting was not asked for."""
 

@@ -26,12 +26,15 @@ class Resources:
         What the idle process holds already.
     where : str
         Where the limit comes from.
+    local : bool
+        Whether passes run in the process that plans, which then holds what an iteration keeps between them.
     """
 
     threads: int
     limit_bytes: int
     baseline_bytes: int
     where: str
+    local: bool = True
 
     @property
     def room_bytes(self) -> int:

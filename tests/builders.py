@@ -97,3 +97,46 @@ def offset_data(
     """Independent normal features whose standard deviations fall from ``std`` to ``std / 10``, all with this mean."""
     scales = std * np.geomspace(1.0, 0.1, d)
     return (mean + scales * np.random.default_rng(seed).standard_normal((n, d))).astype(dtype)
+
+
+def tiny_trailing(d: int, rank: int, size: float = 1e-12) -> Vector:
+    """``rank`` eigenvalues from 2 down to 1, the rest at ``size``."""
+    spectrum = np.full(d, size)
+    spectrum[:rank] = np.linspace(2.0, 1.0, rank)
+    return spectrum
+
+
+def repeated(d: int, copies: int) -> Vector:
+    """3, then ``copies`` times 2, then i^-1/2."""
+    return np.concatenate([[3.0], np.full(copies, 2.0), power_law(d - copies - 1, 0.5)])
+
+
+def solver_spectra(d: int) -> dict[str, Vector]:
+    """:func:`spectra`, and what is hard for solvers that see a matrix through few products."""
+    return {
+        **spectra(d),
+        "power law 1": power_law(d, 1.0),
+        "power law 4": power_law(d, 4.0),
+        "tiny trailing": tiny_trailing(d, max(1, d // 10)),
+        "repeated": repeated(d, d // 3),
+    }
+
+
+class CountedProduct:
+    """A symmetric matrix seen only through counted products, computed in ``dtype`` as a pass over data would."""
+
+    def __init__(self, A: Matrix, dtype: DTypeLike = np.float64) -> None:
+        self.rounded = A.astype(dtype)
+        self.A = self.rounded.astype(np.float64)
+        self.precision = float(np.finfo(dtype).eps)
+        self.count = 0
+        self.columns = 0
+
+    def __call__(self, Q: Matrix) -> Matrix:
+        self.count += 1
+        self.columns += Q.shape[1]
+        return (self.rounded @ Q.astype(self.rounded.dtype)).astype(np.float64)
+
+    def eigenvalues(self) -> Vector:
+        """The true ones, descending, of the matrix as rounded."""
+        return np.maximum(np.linalg.eigvalsh(self.A)[::-1], 0.0)

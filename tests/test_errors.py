@@ -19,6 +19,7 @@ KINDS = {
     "OutputExistsError": FileExistsError,
     "OutputLockedError": RuntimeError,
     "CheckpointError": RuntimeError,
+    "ApproximationWarning": UserWarning,
 }
 
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
+
+from sklearn.utils.validation import check_is_fitted
 
 from bigpca.estimators.fitting import SolverChoice
+from bigpca.estimators.linear_model import LinearModel
 from bigpca.estimators.pca import PCA
-from bigpca.estimators.spectrum import no_state
 from bigpca.solvers.components import NComponents
 
+Model = TypeVar("Model", bound=LinearModel[Any])
 
-def merge(a: PCA, b: PCA) -> PCA:
+
+def merge(a: Model, b: Model) -> Model:
     """Return the model of all rows of two models, exact to rounding; neither is changed, nothing is read.
 
     Raises
     ------
+    TypeError
+        Where they are of different classes.
     ValueError
-        Where they differ in features, centring or scaling, or have no sufficient statistics.
+        Where they differ in features, or in parameters that change the statistics (centring, scaling), or have none.
 
     Examples
     --------
@@ -27,11 +33,16 @@ def merge(a: PCA, b: PCA) -> PCA:
     >>> bool(np.allclose(both.explained_variance_, PCA(2).fit(X).explained_variance_))
     True
     """
+    if type(a) is not type(b) or not isinstance(a, LinearModel):
+        raise TypeError(
+            f"a {type(a).__name__} and a {type(b).__name__} were given; two models of one linear class were expected. Fit "
+            f"both by the same class."
+        )
     for model in (a, b):
-        model._check_fitted()
-        if model._moments is None:
-            raise ValueError(no_state("merge", model.solver_, model.n_features_in_, model.keep_state_bytes))
-    differing = [p for p in ("center", "scale") if getattr(a, p) != getattr(b, p)]
+        check_is_fitted(model)
+        if model._state is None:
+            raise ValueError(model._missing_state("merge"))
+    differing = [p for p in a._merged_alike if getattr(a, p) != getattr(b, p)]
     if a.n_features_in_ != b.n_features_in_ or differing:
         raise ValueError(
             f"models of {a.n_features_in_} and {b.n_features_in_} features"
@@ -45,11 +56,11 @@ def merge(a: PCA, b: PCA) -> PCA:
             f"the models name feature {first} {names[0][first]!r} and {names[1][first]!r}: equal names in equal order were "
             f"expected. Fit both on the same columns."
         )
-    both = PCA(**a.get_params())
+    both = type(a)(**a.get_params(deep=False))
     both.n_features_in_ = a.n_features_in_
     if hasattr(a, "feature_names_in_"):
         both.feature_names_in_ = a.feature_names_in_
-    both._absorb(a._moments.merge(b._moments), a.n_omitted_ + b.n_omitted_)  # type: ignore[union-attr, arg-type]
+    both._absorb(a._state.merge(b._state), a.n_omitted_ + b.n_omitted_)  # type: ignore[union-attr]
     return both
 
 

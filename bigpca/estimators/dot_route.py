@@ -67,7 +67,7 @@ def solve_dot_state(state: PassState, *, settings: Settings, n_features: int) ->
     return DotSpectrum(values[:k], np.ascontiguousarray(vectors[:k].T), total, mean, squares)
 
 
-def _take_products(state: PassState) -> tuple[Matrix, Vector | None, Vector | None]:
+def take_products(state: PassState) -> tuple[Matrix, Vector | None, Vector | None]:
     part: Any = state.parts.get("dot")
     if part is not None:
         return part.product(), None, None
@@ -163,15 +163,25 @@ def run_dot(rows: RowInput, settings: Settings, options: RunOptions, resources: 
         With ``nan_policy="omit"``: rows cannot leave a dot matrix that pairs them with all others.
     """
     check_enough_rows(rows.n_rows)
+    refuse_omission(rows)
+    columns = column_layout(rows)
+    if columns is not None:
+        return _run_columns(rows, settings, options, columns)
+    return _run_panels(rows, settings, options, resources)
+
+
+def refuse_omission(rows: RowInput) -> None:
+    """Refuse to leave rows out of a dot matrix.
+
+    Raises
+    ------
+    ValueError
+    """
     if rows.nan_policy == "omit":
         raise ValueError(
             'nan_policy="omit" was asked of solver="dot", whose n x n matrix pairs every row with all others before the bad ones '
             'are known. Use solver="covariance", or drop those rows from the input.'
         )
-    columns = column_layout(rows)
-    if columns is not None:
-        return _run_columns(rows, settings, options, columns)
-    return _run_panels(rows, settings, options, resources)
 
 
 def _run_columns(rows: RowInput, settings: Settings, options: RunOptions, layout: Layout) -> Spectrum:
@@ -180,10 +190,10 @@ def _run_columns(rows: RowInput, settings: Settings, options: RunOptions, layout
     sums = DotSum(n, settings.center, settings.scale)
     dot: DotSpectrum = fold_columns(rows, sums, finish, layout=layout, number=1, options=options)  # pass 1 over X
     products = ColumnProducts(d, dot.V, settings.center, settings.scale)
-    product, _, _ = fold_columns(rows, products, _take_products, layout=layout, number=2, options=options)  # pass 2
+    product, _, _ = fold_columns(rows, products, take_products, layout=layout, number=2, options=options)  # pass 2
     mean = np.asarray(dot.mean)
     scale = column_scale(np.asarray(dot.squares), mean, n) if settings.scale else None
-    return _spectrum(rows, settings, dot, product, mean, scale)
+    return dot_spectrum(rows, settings, dot, product, mean, scale)
 
 
 def _run_panels(rows: RowInput, settings: Settings, options: RunOptions, resources: Resources) -> Spectrum:
@@ -207,16 +217,16 @@ def _run_panels(rows: RowInput, settings: Settings, options: RunOptions, resourc
     )  # (panels + 1) / 2 reads of X  # fmt: skip
     parts = {"product": LeftProduct(d, dot.V), "columns": ColumnMoments(d)}
     product, mean, _ = fold(
-        rows, parts, _take_products, name="components", number=number + 1, options=options
+        rows, parts, take_products, name="components", number=number + 1, options=options
     )  # pass over X
     if not settings.center:
         product = product + np.multiply.outer(dot.V.sum(axis=0), mean)
     if scale is not None:
         product = product / scale
-    return _spectrum(rows, settings, dot, product, mean, scale)
+    return dot_spectrum(rows, settings, dot, product, mean, scale)
 
 
-def _spectrum(
+def dot_spectrum(
     rows: RowInput, settings: Settings, dot: DotSpectrum, product: Matrix, mean: Vector, scale: Vector | None
 ) -> Spectrum:
     """Normalise ``V' Xc`` to orthonormal rows; rows without variance are completed by orthonormal ones."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ import dask.array as da
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.estimators.covariance_route import describe_covariance, plan_covariance, run_covariance
 from bigpca.estimators.dot_route import describe_dot, plan_dot, run_dot
+from bigpca.estimators.krylov_route import Iteration, describe_krylov, plan_krylov, run_krylov
 from bigpca.estimators.spectrum import Settings, Spectrum, check_enough_rows
 from bigpca.passes.checkpoint import Checkpoint
 from bigpca.passes.events import PlanEvent
@@ -20,9 +21,10 @@ from bigpca.passes.jobs import RunOptions
 from bigpca.passes.progress import ProgressArgument, resolve_progress
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
-from bigpca.planning import Plan
+from bigpca.planning import Plan, Resources
+from bigpca.solvers.components import partial_will_do
 
-SOLVERS = ("auto", "covariance", "dot")
+SOLVERS = ("auto", "covariance", "dot", "krylov")
 FLOPS_PER_SECOND = 3e10  # of one core: only ratios of costs matter
 BYTES_PER_SECOND = 1e9
 
@@ -52,22 +54,29 @@ class FitJob:
     rows : RowInput
     settings : Settings
     plan : Plan
+    iteration : Iteration or None
+        Sizes of a block Krylov iteration, where that is planned.
     """
 
     rows: RowInput
     settings: Settings
     plan: Plan
+    iteration: Iteration | None = None
 
     def run(self, options: RunOptions) -> Spectrum:
         """Read X and solve."""
         if self.plan.solver == "covariance":
             return run_covariance(self.rows, self.settings, options)
+        if self.iteration is not None:
+            return run_krylov(self.rows, self.settings, options, self.iteration)
         return run_dot(self.rows, self.settings, options, self.plan.resources)
 
     def describe(self) -> dict[str, Any]:
         """Fingerprint of the passes."""
         if self.plan.solver == "covariance":
             return describe_covariance(self.rows)
+        if self.iteration is not None:
+            return describe_krylov(self.rows, self.settings, self.iteration)
         return describe_dot(self.rows, self.settings)
 
 
@@ -76,29 +85,39 @@ def seconds(plan: Plan) -> float:
     return max(plan.flops / FLOPS_PER_SECOND, plan.bytes_read / BYTES_PER_SECOND)
 
 
-def choose(covariance: Plan, dot: Plan) -> Plan:
-    """Compare the costs of both routes, and take the cheaper one that fits memory.
+def choose(exact: Sequence[Plan], iteration: Plan | None = None) -> Plan:
+    """Compare the costs of the routes, and take the cheapest one that fits memory.
+
+    An iteration knows eigenvalues to a tolerance only, so it is taken where no exact route fits, or where the best of them
+    costs more than a second and more than twice as much.
 
     Raises
     ------
     MemoryBudgetError
-        Where neither fits, with both accounts.
+        Where nothing fits, with every account.
     """
-    fitting = [plan for plan in (covariance, dot) if plan.fits]
+    plans = [*exact, *([iteration] if iteration is not None else [])]
+    fitting = [plan for plan in plans if plan.fits]
     if not fitting:
         raise MemoryBudgetError(
-            f"{covariance.shortage()}; {dot.shortage()}. Give each process more memory or fewer threads, store the input in "
-            f"smaller chunks (bp.ingest(source, out, chunk_rows=...)), or reduce the columns."
+            f"{'; '.join(plan.shortage() for plan in plans)}. Give each process more memory or fewer threads, store the input "
+            f"in smaller chunks (bp.ingest(source, out, chunk_rows=...)), ask for fewer components, or reduce the columns."
         )
-    best = min(fitting, key=seconds)
-    other = dot if best is covariance else covariance
+    best = min(fitting, key=lambda plan: _handicapped(plan, iteration))
+    against = [_compare(other, best) for other in plans if other is not best]
+    return best.with_solver(best.solver, "; ".join([best.reason, *against]))
+
+
+def _handicapped(plan: Plan, iteration: Plan | None) -> float:
+    cost = seconds(plan)
+    return max(1.0, 2 * cost) + 1e-9 if plan is iteration else max(1.0, cost) if iteration is not None else cost
+
+
+def _compare(other: Plan, best: Plan) -> str:
+    if not other.fits:
+        return f"{other.solver} does not fit ({format_bytes(other.process_bytes)} per process)"
     ratio = seconds(other) / max(seconds(best), 1e-9)
-    against = (
-        f"does not fit ({format_bytes(other.process_bytes)} per process)"
-        if not other.fits
-        else f"costs {ratio:,.{0 if ratio >= 100 else 1}f} times as much"
-    )
-    return best.with_solver(best.solver, f"{best.reason}; {other.solver} {against}")
+    return f"{other.solver} costs {ratio:,.{0 if ratio >= 100 else 1}f} times as much"
 
 
 def check_solver(solver: str) -> None:
@@ -134,15 +153,25 @@ def plan_fit(
     rows = RowInput(X, **policies)
     check_enough_rows(rows.n_rows, minimum=minimum)
     resources = find_resources(memory_limit, in_process=rows.in_memory)
+    if solver == "krylov":
+        return FitJob(rows, settings, *plan_krylov(rows, settings, resources))
     if solver == "covariance":
-        plan = plan_covariance(rows, settings, resources)
-    elif solver == "dot":
-        plan = plan_dot(rows, settings, resources)
-    elif rows.nan_policy == "omit":
-        plan = plan_covariance(rows, settings, resources)
-    else:
-        plan = choose(plan_covariance(rows, settings, resources), plan_dot(rows, settings, resources))
-    return FitJob(rows, settings, plan)
+        return FitJob(rows, settings, plan_covariance(rows, settings, resources))
+    if solver == "dot":
+        return FitJob(rows, settings, plan_dot(rows, settings, resources))
+    return _choose_route(rows, settings, resources)
+
+
+def _choose_route(rows: RowInput, settings: Settings, resources: Resources) -> FitJob:
+    """Plan every route that can do what is asked, and take the cheapest that fits."""
+    exact = [plan_covariance(rows, settings, resources)]
+    if rows.nan_policy != "omit":
+        exact.append(plan_dot(rows, settings, resources))
+    if not partial_will_do(settings.n_components, rows.n_rows, rows.n_columns):
+        return FitJob(rows, settings, choose(exact))
+    krylov, iteration = plan_krylov(rows, settings, resources)
+    best = choose(exact, krylov)
+    return FitJob(rows, settings, best, iteration if best.solver == "krylov" else None)
 
 
 @contextmanager

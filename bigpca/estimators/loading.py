@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from bigpca.errors import ModelFormatError
-from bigpca.estimators.model_io import FORMAT, check_model, decode_components, read_moments
+from bigpca.estimators.approximate_pca import ApproximatePCA
+from bigpca.estimators.model_io import FORMAT, StoredModel, decode_parameters
 from bigpca.estimators.pca import PCA
-from bigpca.estimators.spectrum import Spectrum
-from bigpca.storage import Group, read_group
+from bigpca.estimators.row_transformer import RowTransformer
+from bigpca.estimators.sketch_transformer import SketchTransformer
+from bigpca.storage import read_group
+
+CLASSES: dict[str, type[RowTransformer]] = {
+    "ApproximatePCA": ApproximatePCA,
+    "PCA": PCA,
+    "SketchTransformer": SketchTransformer,
+}
 
 
-def load(path: str | os.PathLike[str]) -> PCA:
-    """Read a model that ``save`` wrote.
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read a model that ``save`` wrote: an estimator of the class that was saved.
 
     Parameters
     ----------
@@ -36,30 +43,16 @@ def load(path: str | os.PathLike[str]) -> PCA:
     >>> bool((load(path).components_ == pca.components_).all())
     True
     """
-    group = read_group(path, kind=list(LOADERS), newest=FORMAT)
-    return LOADERS[group.kind](group, path)
-
-
-def _load_pca(group: Group, path: object) -> PCA:
-    check_model(group, path)
-    arrays, attributes = group.arrays, group.attributes
+    group = read_group(path, kind=list(CLASSES), newest=FORMAT)
+    stored = StoredModel(group.kind, group.arrays, group.attributes)
     try:
-        parameters: dict[str, Any] = dict(attributes["parameters"])
-        parameters["n_components"] = decode_components(parameters["n_components"])
-        model = PCA(**parameters)
-        spectrum = Spectrum(
-            int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["mean"], arrays.get("scale"),
-            arrays["explained_variance"], arrays["components"], float(attributes["total_variance"]), read_moments(arrays),
-        )  # fmt: skip
-        solver, names = attributes["solver"], attributes["feature_names"]
+        model = CLASSES[group.kind](**decode_parameters(stored.attributes["parameters"]))
+        model._restore(stored)
+        names = stored.attributes["feature_names"]
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFormatError(
-            f"{path} does not hold what a PCA of format {group.format} has: {error}. Save it again."
+            f"{path} does not hold what a {group.kind} of format {group.format} has: {error}. Save it again."
         ) from error
-    model._take(spectrum, solver)
     if names is not None:
         model.feature_names_in_ = np.array(names, dtype=object)
     return model
-
-
-LOADERS: dict[str, Callable[[Group, object], PCA]] = {"PCA": _load_pca}

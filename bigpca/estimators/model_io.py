@@ -1,8 +1,9 @@
-"""Models on disk: a Zarr group of arrays and JSON, read back through a static table of classes."""
+"""Models on disk: what a fitted estimator is made of, as arrays and JSON values, and back, checked."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,126 +11,192 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.blas import numerical_environment
-from bigpca.errors import ModelFormatError
-from bigpca.passes.accumulators import Moments, packed_size
-from bigpca.solvers.components import RelativeThreshold
-from bigpca.storage import Group, write_group
+from bigpca.estimators.spectrum import Certificate, Spectrum, orthonormality_error
+from bigpca.passes.accumulators import Accumulator
+from bigpca.sketches import Sketch, sketch_from
+from bigpca.solvers.components import decode_components, encode_components
+from bigpca.storage import write_group
 
 FORMAT = (1, 0)
-PARAMETERS = (
-    "solver", "center", "scale", "whiten", "nan_policy", "missing_chunks", "memory_limit", "solve_threads",
-    "workers_timeout", "keep_state_bytes",
-)  # fmt: skip
+REQUIRED = {"components", "explained_variance", "mean"}
+BOUNDS = {"eigenvalue_bounds", "captured_variance_bounds"}
 
 
 @dataclass(frozen=True)
-class PcaModel:
-    """A fitted PCA as arrays and JSON values.
+class StoredModel:
+    """A fitted estimator as arrays and JSON values.
 
     Attributes
     ----------
+    kind : str
+        Name of its class.
     arrays : dict of str to ndarray
     attributes : dict of JSON values
+        Among them ``parameters``, all of the class, and ``feature_names``.
     """
 
+    kind: str
     arrays: dict[str, NDArray[Any]]
     attributes: dict[str, Any]
 
     @classmethod
-    def of(cls, model: Any) -> PcaModel:
-        """Take apart a fitted estimator."""
-        arrays = {
-            "components": model.components_,
-            "explained_variance": model.explained_variance_,
-            "mean": model.mean_,
-        }
-        if model.scale_ is not None:
-            arrays["scale"] = model.scale_
-        moments = getattr(model, "_moments", None)
-        if moments is not None:
-            arrays |= {f"moments_{name}": np.asarray(array) for name, array in moments.to_arrays().items()}
+    def of(cls, model: Any) -> StoredModel:
+        """Take apart a fitted :class:`bigpca.estimators.row_transformer.RowTransformer`."""
+        arrays, attributes = model._fitted_values()
         names = getattr(model, "feature_names_in_", None)
-        attributes = {
-            "parameters": {name: _plain(getattr(model, name)) for name in PARAMETERS}
-            | {"n_components": _encode(model.n_components)},
-            "n_samples": int(model.n_samples_),
-            "n_omitted": int(model.n_omitted_),
-            "solver": model.solver_,
-            "total_variance": float(model.total_variance_),
+        common = {
+            "parameters": {name: _encode(name, value) for name, value in model.get_params(deep=False).items()},
             "environment": numerical_environment(),
             "feature_names": None if names is None else [str(name) for name in names],
         }
-        return cls(arrays, attributes)
+        return cls(type(model).__name__, arrays, common | attributes)
 
 
-def _plain(value: Any) -> Any:
+@dataclass(frozen=True)
+class StateForm:
+    """How the sufficient statistics of a model lie among its arrays.
+
+    Attributes
+    ----------
+    prefix : str
+        Their arrays are ``<prefix>_<name>``.
+    empty : Accumulator
+        What makes a state of them again, by ``with_arrays``.
+    shapes : dict of str to tuple of int
+        Of those whose shapes are known; others are for ``with_arrays`` to check.
+    """
+
+    prefix: str
+    empty: Accumulator
+    shapes: dict[str, tuple[int, ...]]
+
+
+def _encode(name: str, value: Any) -> Any:
+    """Return a parameter as a JSON value."""
+    if name == "n_components":
+        return encode_components(value)
+    if isinstance(value, Sketch):
+        return value.describe()
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _encode(n_components: Any) -> Any:
-    if isinstance(n_components, RelativeThreshold):
-        return {"relative_threshold": n_components.eps}
-    return _plain(n_components)
-
-
-def decode_components(value: Any) -> Any:
-    """Return ``n_components`` as it was given, from its JSON form."""
-    if isinstance(value, dict):
-        return RelativeThreshold(value["relative_threshold"])
-    return value
-
-
-def save_model(path: str | os.PathLike[str], model: PcaModel, *, overwrite: bool) -> None:
-    """Write a model; see :func:`bigpca.storage.write_group`."""
-    write_group(path, model.arrays, model.attributes, kind="PCA", format_version=FORMAT, overwrite=overwrite)
-
-
-def check_model(group: Group, path: object) -> None:
-    """Cross-check shapes and values of a stored model.
+def decode_parameters(values: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters as they were given, from their JSON forms.
 
     Raises
     ------
-    ModelFormatError
-        Where shapes disagree, values are not finite, or the components are not orthonormal.
+    KeyError, TypeError, ValueError
+        For a rule or a sketch that is not known.
     """
-    arrays = group.arrays
-    missing = {"components", "explained_variance", "mean"} - arrays.keys()
+    decoded = dict(values)
+    if "n_components" in decoded:
+        decoded["n_components"] = decode_components(decoded["n_components"])
+    if isinstance(decoded.get("sketch"), dict):
+        decoded["sketch"] = sketch_from(decoded["sketch"])
+    return decoded
+
+
+def save_model(path: str | os.PathLike[str], model: StoredModel, *, overwrite: bool) -> None:
+    """Write a model; see :func:`bigpca.storage.write_group`."""
+    write_group(path, model.arrays, model.attributes, kind=model.kind, format_version=FORMAT, overwrite=overwrite)
+
+
+def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return a solved problem as arrays and JSON values."""
+    arrays = {"components": found.components, "explained_variance": found.variances, "mean": found.mean}
+    if found.scale is not None:
+        arrays["scale"] = found.scale
+    if found.state is not None:
+        arrays |= {f"{form.prefix}_{name}": np.asarray(array) for name, array in found.state.to_arrays().items()}
+    attributes: dict[str, Any] = {
+        "n_samples": int(found.count),
+        "n_omitted": int(found.omitted),
+        "total_variance": float(found.total),
+        "certificate": None,
+    }
+    certificate = found.certificate
+    if certificate is not None:
+        arrays |= {name: getattr(certificate, name) for name in BOUNDS}
+        if certificate.residuals is not None:
+            arrays["residuals"] = certificate.residuals
+        attributes["certificate"] = {
+            "confidence": float(certificate.confidence),
+            "n_passes": None if certificate.n_passes is None else float(certificate.n_passes),
+            "converged": None if certificate.converged is None else bool(certificate.converged),
+        }
+    return arrays, attributes
+
+
+def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *, orthonormal: bool = True) -> Spectrum:
+    """Return the solved problem that :func:`pack_spectrum` took apart.
+
+    Parameters
+    ----------
+    stored : StoredModel
+    form_of : callable
+        Takes the number of features.
+    orthonormal : bool
+        Whether components that are not orthonormal are wrong.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        Where something is missing, shapes disagree, values are not finite, or the components are not orthonormal.
+    """
+    arrays, attributes = stored.arrays, stored.attributes
+    certified = attributes.get("certificate")
+    k, d = _check_components(arrays, REQUIRED | (BOUNDS if certified is not None else set()))
+    form = form_of(d)
+    _check_shapes(arrays, k, d, form)
+    _check_values(arrays, orthonormal)
+    certificate = None
+    if certified is not None:
+        bounds, captured = arrays["eigenvalue_bounds"], arrays["captured_variance_bounds"]
+        certificate = Certificate(bounds, arrays.get("residuals"), captured, **certified)
+    return Spectrum(
+        int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["mean"], arrays.get("scale"),
+        arrays["explained_variance"], arrays["components"], float(attributes["total_variance"]),
+        _read_state(arrays, form), certificate,
+    )  # fmt: skip
+
+
+def _check_components(arrays: dict[str, NDArray[Any]], required: set[str]) -> tuple[int, int]:
+    missing = required - arrays.keys()
     if missing:
-        raise ModelFormatError(
-            f"{path} lacks {', '.join(sorted(missing))}; a saved PCA has them. Save the model again."
-        )
-    components = arrays["components"]
-    if components.ndim != 2:
-        raise ModelFormatError(
-            f"{path} has components of shape {components.shape}; (k, d) was expected. Save the model again."
-        )
-    k, d = components.shape
+        raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    shape = arrays["components"].shape
+    if len(shape) != 2:
+        raise ValueError(f"it has components of shape {shape}; (k, d) was expected")
+    return shape[0], shape[1]
+
+
+def _check_shapes(arrays: dict[str, NDArray[Any]], k: int, d: int, form: StateForm) -> None:
     shapes = {
         "explained_variance": (k,),
         "mean": (d,),
         "scale": (d,),
-        "moments_mean": (d,),
-        "moments_scatter": (packed_size(d),),
-    }
+        "eigenvalue_bounds": (k, 2),
+        "residuals": (k,),
+        "captured_variance_bounds": (2,),
+    } | {f"{form.prefix}_{name}": shape for name, shape in form.shapes.items()}
     for name, shape in shapes.items():
         if name in arrays and arrays[name].shape != shape:
-            raise ModelFormatError(
-                f"{path} has {name} of shape {arrays[name].shape}; {shape} was expected beside components of shape {(k, d)}. "
-                f"Save the model again."
+            raise ValueError(
+                f"it has {name} of shape {arrays[name].shape}; {shape} was expected beside components of shape {(k, d)}"
             )
+
+
+def _check_values(arrays: dict[str, NDArray[Any]], orthonormal: bool) -> None:
     for name, array in arrays.items():
         if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-            raise ModelFormatError(f"{path} has {name} with values that are not finite numbers. Save the model again.")
-    off = float(np.abs(components @ components.T - np.eye(k)).max()) if k else 0.0
-    if off > 1e-4:
-        raise ModelFormatError(
-            f"{path} has components that are not orthonormal (off by {off:.1g}). Save the model again."
-        )
+            raise ValueError(f"it has {name} with values that are not finite numbers")
+    off = orthonormality_error(arrays["components"])
+    if orthonormal and off > 1e-4:
+        raise ValueError(f"it has components that are not orthonormal (off by {off:.1g})")
 
 
-def read_moments(arrays: dict[str, NDArray[Any]]) -> Moments | None:
+def _read_state(arrays: dict[str, NDArray[Any]], form: StateForm) -> Accumulator | None:
     """Return the stored sufficient statistics, if the model kept them."""
-    if "moments_scatter" not in arrays:
-        return None
-    stored = {name.removeprefix("moments_"): array for name, array in arrays.items() if name.startswith("moments_")}
-    return Moments(len(arrays["mean"])).with_arrays(stored)
+    start = f"{form.prefix}_"
+    own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+    return form.empty.with_arrays(own) if own else None

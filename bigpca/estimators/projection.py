@@ -1,4 +1,4 @@
-"""Row maps of a fitted PCA: scores, reconstructions and log-likelihoods, each a picklable function of rows."""
+"""Row maps of fitted models: scores, sketches, reconstructions and log-likelihoods, each a picklable function of rows."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bigpca.errors import NonFiniteError
 from bigpca.passes.blocks import working_dtype
+from bigpca.sketches import Sketch
 
 Vector = NDArray[np.float64]
 
@@ -58,29 +59,97 @@ class Projection:
         with np.errstate(invalid="ignore", over="ignore"):
             scores: NDArray[Any] = (rows.astype(dtype, copy=False) - mean) @ axes.T.astype(dtype)
             scores += ((mean - self.mean) @ axes.T).astype(dtype)
-        if not np.isfinite(scores).all():
-            self._refuse(rows, scores, where)
+        settle_non_finite(rows, scores, where, self.nan_policy, "scores")
         return scores
-
-    def _refuse(self, rows: NDArray[Any], scores: NDArray[Any], where: str) -> None:
-        bad = ~np.isfinite(rows)
-        lines = np.flatnonzero(bad.any(axis=1))
-        if not len(lines):
-            raise ValueError(
-                f"scores of {where} overflow {scores.dtype}: the values are too large. Pass float64 input."
-            )
-        if self.nan_policy == "raise":
-            column = int(np.flatnonzero(bad[lines[0]])[0])
-            raise NonFiniteError(
-                f"{int(bad.sum())} NaN or infinite values in {len(lines)} rows of {where}: the first in its row {lines[0]}, "
-                f'column {column}. Finite values were expected; nan_policy="omit" gives such rows NaN scores.'
-            )
-        scores[lines] = np.nan
 
     def describe(self) -> dict[str, Any]:
         """Digest of the map, for the identity of a partial output."""
         digest = _digest(self.mean, self.scale, self.components, self.deviations)
         return {"map": "projection", "nan_policy": self.nan_policy, "digest": digest}
+
+
+def settle_non_finite(rows: NDArray[Any], mapped: NDArray[Any], where: str, nan_policy: str, name: str) -> None:
+    """Refuse what is not finite in mapped rows, or make all of such a row NaN, in place.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (b, d)
+    mapped : ndarray of shape (b, k)
+        Every value of a row must depend on it: what is finite here is not searched for there.
+    where : str
+        Names the rows in messages, as ``name`` names what they are mapped to.
+    nan_policy : {"raise", "omit"}
+
+    Raises
+    ------
+    NonFiniteError
+        Where rows hold NaN or infinities and the policy is to raise.
+    ValueError
+        Where finite rows overflow.
+    """
+    if np.isfinite(mapped).all():
+        return
+    lines = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if not len(lines):
+        remedy = "Divide the data by a constant first." if mapped.dtype == np.float64 else "Pass float64 input."
+        raise ValueError(f"{name} of {where} overflow {mapped.dtype}: the values are too large. {remedy}")
+    if nan_policy == "raise":
+        refuse_non_finite(rows, where, name)
+    mapped[lines] = np.nan
+
+
+def refuse_non_finite(rows: NDArray[Any], where: str, name: str) -> None:
+    """Refuse rows (b, d) that hold NaN or infinities; ``where`` and ``name`` as for :func:`settle_non_finite`.
+
+    Raises
+    ------
+    NonFiniteError
+        With the number of such values and rows, and the first of them.
+    """
+    bad = ~np.isfinite(rows)
+    lines = np.flatnonzero(bad.any(axis=1))
+    if len(lines):
+        column = int(np.flatnonzero(bad[lines[0]])[0])
+        raise NonFiniteError(
+            f"{int(bad.sum())} NaN or infinite values in {len(lines)} rows of {where}: the first in its row {lines[0]}, "
+            f'column {column}. Finite values were expected; nan_policy="omit" gives such rows NaN {name}.'
+        )
+
+
+@dataclass(frozen=True)
+class Sketching:
+    """Rows made short: ``rows @ W``.
+
+    Attributes
+    ----------
+    sketch : Sketch
+    nan_policy : {"raise", "omit"}
+        "omit" gives rows of NaN for rows that hold one.
+    """
+
+    sketch: Sketch
+    nan_policy: str = "raise"
+
+    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """float32 for float32 and narrower input, else float64."""
+        return working_dtype(dtype)
+
+    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+        """Return sketches (b, q) of rows (b, d).
+
+        Raises
+        ------
+        NonFiniteError
+            Where rows hold NaN or infinities and the policy is to raise.
+        """
+        with np.errstate(invalid="ignore", over="ignore"):
+            sketches = self.sketch.apply(rows.astype(working_dtype(rows.dtype), copy=False))
+        settle_non_finite(rows, sketches, where, self.nan_policy, "sketches")
+        return sketches
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies the map."""
+        return {"map": "sketch", "nan_policy": self.nan_policy, "sketch": self.sketch.describe()}
 
 
 def _digest(*arrays: NDArray[np.float64] | None) -> str:

@@ -10,7 +10,7 @@ from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
 from bigpca.errors import MemoryBudgetError, format_bytes
-from bigpca.passes.accumulators import STRIP, Moments, add_outer_upper
+from bigpca.passes.accumulators import STRIP, Accumulator, Moments, add_outer_upper
 from bigpca.passes.dot_states import column_scale
 from bigpca.passes.pass_state import PassState
 from bigpca.solvers.components import NComponents, needs_full_spectrum, resolve_components
@@ -32,6 +32,12 @@ class Settings:
         BLAS threads of the eigenproblem; None for the cores where it is solved.
     keep_state_bytes : int
         Largest state that is kept with the model.
+    tol : float
+        Relative error of the eigenvalues at which an iteration stops.
+    max_passes : int
+        Most reads of all rows by an iteration.
+    seed : int
+        Of an iteration's sample, random columns and probes.
     """
 
     n_components: NComponents
@@ -39,6 +45,9 @@ class Settings:
     scale: bool = False
     solve_threads: int | None = None
     keep_state_bytes: int = 256 << 20
+    tol: float = 1e-3
+    max_passes: int = 10
+    seed: int = 0
 
     @property
     def threads(self) -> int:
@@ -49,6 +58,34 @@ class Settings:
         """Number of eigenpairs to compute."""
         given: Any = self.n_components
         return min(n, d) if needs_full_spectrum(given) else min(int(given), n, d)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What an approximate answer is known to be worth.
+
+    Attributes
+    ----------
+    eigenvalue_bounds : ndarray of shape (k, 2)
+        Lower and upper bounds of the leading eigenvalues of the covariance, which ``variances`` approximate.
+    residuals : ndarray of shape (k,) or None
+        ``|C v_i - lambda_i v_i|``, in the units of the eigenvalues; None where the reads do not give them.
+    captured_variance_bounds : ndarray of shape (2,)
+        Bounds of the share of ``total`` that lies along the components.
+    confidence : float
+        Probability with which all bounds hold; 1.0 for bounds that always do.
+    n_passes : float or None
+        Reads of X that the answer took; a read of a tenth of the rows counts 0.1.
+    converged : bool or None
+        Whether the tolerance was met; None where none was asked for.
+    """
+
+    eigenvalue_bounds: Matrix
+    residuals: Vector | None
+    captured_variance_bounds: Vector
+    confidence: float
+    n_passes: float | None = None
+    converged: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -65,8 +102,10 @@ class Spectrum:
     components : ndarray of shape (k, d), orthonormal rows, signs fixed
     total : float
         Total variance: the trace of that covariance.
-    moments : Moments or None
+    state : Accumulator or None
         Sufficient statistics, for ``partial_fit`` and ``merge``.
+    certificate : Certificate or None
+        None for exact solvers, whose answer is off by rounding only.
     """
 
     count: int
@@ -76,7 +115,8 @@ class Spectrum:
     variances: Vector
     components: Matrix
     total: float
-    moments: Moments | None = None
+    state: Accumulator | None = None
+    certificate: Certificate | None = None
 
 
 def solve_moments_state(state: PassState, *, settings: Settings) -> Spectrum:
@@ -152,6 +192,12 @@ def no_state(what: str, solver: str, d: int, keep_state_bytes: int) -> str:
         f"{what} needs the moments of all rows, {format_bytes(Moments(d).state_bytes)}, which are not kept because "
         f"keep_state_bytes = {format_bytes(keep_state_bytes)}. Fit again with a larger keep_state_bytes."
     )
+
+
+def orthonormality_error(components: Matrix) -> float:
+    """Return the largest entry of ``|components components' - I|``."""
+    k = len(components)
+    return float(np.abs(components @ components.T - np.eye(k)).max()) if k else 0.0
 
 
 def low_rank_plus_diagonal(components: Matrix, weights: Vector, diagonal: float) -> Matrix:

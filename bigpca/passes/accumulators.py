@@ -44,6 +44,19 @@ class Accumulator(ABC):
         """Return a template without the parameters that only folding needs."""
         return self
 
+    @property
+    def shared(self) -> Any:
+        """What every group needs to fold, too large to travel with each task: the driver hands it over once. Or None."""
+        return None
+
+    def without_shared(self) -> Self:
+        """Return a template that travels without it."""
+        return self
+
+    def with_shared(self, value: Any) -> Self:
+        """Return a template that has it again."""
+        return self
+
     @abstractmethod
     def merge(self, other: Self) -> Self:
         """Return the state of both row ranges; associative to rounding."""

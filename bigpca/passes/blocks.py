@@ -30,6 +30,7 @@ MOST_GROUPS = 4096
 LEAST_GROUPS = 16
 MOST_SEGMENTS = 64
 PRECISE_FLOPS = 1e11
+FLOAT32_LEAST, FLOAT32_MOST = 1e-12, 1e12  # largest entry of a block that is multiplied in float32
 
 
 def working_dtype(dtype: np.dtype[np.generic]) -> np.dtype[np.floating]:
@@ -155,6 +156,14 @@ class Block:
     rows: NDArray[np.int64]
     shift: NDArray[np.float64]
     sums: NDArray[np.float64]
+
+
+def within_range(values: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return a block in float64 where products of its values, or of two with a third, leave float32's range."""
+    if values.dtype == np.float64 or not values.size:
+        return values
+    largest = max(float(values.max()), -float(values.min()))
+    return values if largest == 0 or FLOAT32_LEAST < largest < FLOAT32_MOST else values.astype(np.float64)
 
 
 def column_sums(values: NDArray[np.floating]) -> NDArray[np.float64]:

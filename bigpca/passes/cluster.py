@@ -18,13 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dask
 from dask.task_spec import Task, TaskRef
 
 from bigpca.errors import CheckpointError
 from bigpca.passes.cancel import RunCancelled, cancel_run
 from bigpca.passes.checkpoint import SegmentFiles, WriteFailed, warn_unwritten
 from bigpca.passes.events import CheckpointEvent, GroupEvent, RetryEvent
-from bigpca.passes.jobs import Left, Pass, RunOptions, fold_group, merge_states, tree
+from bigpca.passes.jobs import SHARED, Left, Pass, RunOptions, fold_group, merge_states, tree
 from bigpca.passes.pass_state import PassState
 
 CLIENT_BYTES = 64 << 20  # largest state that is gathered to the client
@@ -135,6 +136,7 @@ class ClusterRun:
     ready: dict[int, Any] = field(default_factory=dict)
     tries: dict[int, int] = field(default_factory=dict)
     folding: str | None = None
+    shared_input: Any = None  # Future of what all groups share
 
     @property
     def gather(self) -> bool:
@@ -150,6 +152,8 @@ class ClusterRun:
         for g in self.job.layout.segments[index]:
             key = f"{self.job.prefix}-{g}" + (f"-try-{attempt}" if attempt else "")
             task, inputs = self.job.cut(g)
+            if self.shared_input is not None:
+                inputs = {**inputs, SHARED: self.shared_input}
             graph[key] = Task(key, fold_group, task, self.job.run_id, tuple(inputs), *inputs.values())
             leaves.append(key)
         root = tree(graph, leaves, name)
@@ -177,8 +181,15 @@ class ClusterRun:
 
     def held(self) -> list[Any]:
         """Every future of this run."""
-        kept = [*self.ready.values(), self.total]
+        kept = [*self.ready.values(), self.total, self.shared_input]
         return [*self.futures.values(), *(k for k in kept if hasattr(k, "key") and hasattr(k, "status"))]
+
+    def hand_over(self) -> None:
+        """Send what all groups share, once: a task that makes it, so that Dask makes it again where its worker dies."""
+        if self.job.shared:
+            key = f"{self.job.prefix}-shared"
+            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+                self.shared_input = self.client.submit(_the_same, dict(self.job.shared), key=key, pure=False)
 
     def submit(self, function: Any, *args: Any) -> Any:
         """Send one task and watch it."""
@@ -338,6 +349,8 @@ def _run(watch: Watch, job: Pass, left: Left) -> Any:
     waiting = [i for i in range(left.covered, len(job.layout.segments)) if i not in left.segments]
     try:
         run.fold_ready()
+        if waiting:
+            run.hand_over()
         while waiting or run.futures:
             while waiting and run.has_room_for(waiting[0], max(1, watch.threads)):
                 run.submit_segment(waiting.pop(0))
@@ -376,6 +389,10 @@ def _finish(run: ClusterRun, watch: Watch) -> Any:
     else:
         run.submit(run.job.finish, run.total)
     return run._result(run.next_done(watch))
+
+
+def _the_same(value: Any) -> Any:
+    return value
 
 
 def _sees(path: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ from bigpca.passes.accumulators import (
     product_scratch,
     symmetric_product,
 )
-from bigpca.passes.blocks import Block
+from bigpca.passes.blocks import Block, within_range
 
+Pieces = tuple[tuple[int, NDArray[np.float64]], ...]
 WIDTH = 8192  # columns multiplied in the block's precision before they are added in float64
 
 
@@ -104,8 +105,8 @@ class DotSum(Accumulator):
     center: bool = True
     scale: bool = False
     scatter: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
-    means: tuple[tuple[int, NDArray[np.float64]], ...] = ()
-    squares: tuple[tuple[int, NDArray[np.float64]], ...] = ()
+    means: Pieces = ()
+    squares: Pieces = ()
     _product: NDArray[Any] | None = field(default=None, repr=False)
 
     def fresh(self, start: int, stop: int) -> DotSum:
@@ -137,7 +138,7 @@ class DotSum(Accumulator):
 
     def columns(self, which: str) -> NDArray[np.float64]:
         """Return the means or the squares of all columns, in order."""
-        return np.concatenate([a for _, a in sorted(getattr(self, which), key=lambda item: item[0])])
+        return joined(getattr(self, which))
 
     @property
     def state_bytes(self) -> int:
@@ -152,17 +153,11 @@ class DotSum(Accumulator):
         return self.n_samples**2
 
     def to_arrays(self) -> Arrays:
-        named = {f"{which}-{first}": a for which in ("means", "squares") for first, a in getattr(self, which)}
-        return {"scatter": self.scatter, **named}
+        return {"scatter": self.scatter, **named_pieces("means", self.means), **named_pieces("squares", self.squares)}
 
     def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> DotSum:
-        parts = {
-            which: tuple(
-                sorted(((int(k.split("-")[1]), a) for k, a in arrays.items() if k.startswith(which)), key=_first)
-            )
-            for which in ("means", "squares")
-        }
-        return DotSum(self.n_samples, self.center, self.scale, arrays["scatter"], parts["means"], parts["squares"])
+        means, squares = pieces_in(arrays, "means"), pieces_in(arrays, "squares")
+        return DotSum(self.n_samples, self.center, self.scale, arrays["scatter"], means, squares)
 
     def describe(self) -> dict[str, Any]:
         return {"accumulator": "DotSum", "center": self.center, "scale": self.scale}
@@ -170,6 +165,21 @@ class DotSum(Accumulator):
 
 def _first(item: tuple[int, NDArray[np.float64]]) -> int:
     return item[0]
+
+
+def joined(pieces: Pieces, axis: int = 0) -> NDArray[np.float64]:
+    """Put pieces together in the order of their first columns."""
+    return np.concatenate([a for _, a in sorted(pieces, key=_first)], axis=axis)
+
+
+def named_pieces(name: str, pieces: Pieces) -> Arrays:
+    """Name pieces for an archive of arrays."""
+    return {f"{name}-{first}": a for first, a in pieces}
+
+
+def pieces_in(arrays: Mapping[str, NDArray[Any]], name: str) -> Pieces:
+    """Take out of an archive what :func:`named_pieces` named, in order."""
+    return tuple(sorted(((int(k.split("-")[1]), a) for k, a in arrays.items() if k.startswith(f"{name}-")), key=_first))
 
 
 def column_moments(block: Block, shifted: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -228,7 +238,7 @@ class ColumnProducts(Accumulator):
     V: NDArray[np.float64]
     center: bool = True
     scale: bool = False
-    pieces: tuple[tuple[int, NDArray[np.float64]], ...] = ()
+    pieces: Pieces = ()
 
     def fresh(self, start: int, stop: int) -> ColumnProducts:
         return ColumnProducts(self.n_columns, self.V, self.center, self.scale)
@@ -254,7 +264,7 @@ class ColumnProducts(Accumulator):
 
     def product(self) -> NDArray[np.float64]:
         """Return ``V' X`` (k, d)."""
-        return np.concatenate([a for _, a in sorted(self.pieces, key=_first)], axis=1)
+        return joined(self.pieces, axis=1)
 
     @property
     def state_bytes(self) -> int:
@@ -265,12 +275,108 @@ class ColumnProducts(Accumulator):
         return 2 * int(self.V.size)
 
     def to_arrays(self) -> Arrays:
-        return {f"piece-{first}": a for first, a in self.pieces}
+        return named_pieces("piece", self.pieces)
 
     def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> ColumnProducts:
-        pieces = sorted(((int(k.split("-")[1]), a) for k, a in arrays.items()), key=_first)
-        return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale, tuple(pieces))
+        pieces = pieces_in(arrays, "piece")
+        return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale, pieces)
 
     def describe(self) -> dict[str, Any]:
         digest = hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
         return {"accumulator": "ColumnProducts", "V": digest, "center": self.center, "scale": self.scale}
+
+
+@dataclass
+class DotProduct(Accumulator):
+    """``G V`` for the dot matrix ``G = sum over column blocks of Y_J Y_J'`` (n, n): ``sum_J Y_J (Y_J' V)`` in one read.
+
+    Attributes
+    ----------
+    n_samples, n_columns : int
+        n, and the columns l of V.
+    V : ndarray of shape (n, l), or None in states (the driver hands it over)
+    dtype : numpy.dtype
+        In which blocks are multiplied.
+    product : ndarray of shape (n, l), float64
+    total : float
+        Trace of G.
+    means, squares : tuple of (first column, ndarray)
+    """
+
+    n_samples: int
+    n_columns: int
+    V: NDArray[Any] | None
+    dtype: np.dtype[Any]
+    center: bool = True
+    scale: bool = False
+    product: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    total: float = 0.0
+    means: Pieces = ()
+    squares: Pieces = ()
+
+    @property
+    def shared(self) -> Any:
+        return self.V
+
+    def without_shared(self) -> DotProduct:
+        return replace(self, V=None)
+
+    def with_shared(self, value: Any) -> DotProduct:
+        return replace(self, V=value)
+
+    def bare(self) -> DotProduct:
+        return self.without_shared()
+
+    def fresh(self, start: int, stop: int) -> DotProduct:
+        return replace(self, product=np.zeros((self.n_samples, self.n_columns)), total=0.0)
+
+    def update(self, block: Block) -> None:
+        residual, deviations = column_moments(block, self.center)
+        first = int(block.rows[0])
+        self.means = (*self.means, (first, block.shift + residual))
+        self.squares = (*self.squares, (first, deviations))
+        values = within_range(block.values)
+        if self.center:
+            values = values - residual.astype(values.dtype)
+        if self.scale:
+            scale = column_scale(deviations, block.shift + residual, len(values))
+            values = values / scale.astype(values.dtype)
+        self.total += float(column_squares(values).sum())
+        self.product += values @ (values.T @ np.asarray(self.V, values.dtype))
+
+    def close(self) -> None:
+        self.V = None
+
+    def merge(self, other: DotProduct) -> DotProduct:
+        return replace(
+            self, product=self.product + other.product, total=self.total + other.total,
+            means=self.means + other.means, squares=self.squares + other.squares,
+        )  # fmt: skip
+
+    def columns(self, which: str) -> NDArray[np.float64]:
+        """Return the means or the squares of all columns, in order."""
+        return joined(getattr(self, which))
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * self.n_samples * self.n_columns
+
+    @property
+    def product_bytes(self) -> int:
+        return 2 * self.state_bytes
+
+    @property
+    def flops_per_row(self) -> int:
+        return 4 * self.n_samples * self.n_columns
+
+    def to_arrays(self) -> Arrays:
+        pieces = {**named_pieces("means", self.means), **named_pieces("squares", self.squares)}
+        return {"product": self.product, "total": np.array(self.total), **pieces}
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> DotProduct:
+        means, squares = pieces_in(arrays, "means"), pieces_in(arrays, "squares")
+        return replace(self, product=arrays["product"], total=float(arrays["total"]), means=means, squares=squares)
+
+    def describe(self) -> dict[str, Any]:
+        digest = "" if self.V is None else hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
+        return {"accumulator": "DotProduct", "V": digest, "center": self.center, "scale": self.scale}

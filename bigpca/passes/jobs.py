@@ -22,13 +22,14 @@ from bigpca.passes.events import Event, Progress
 from bigpca.passes.pass_state import PassState
 
 Finish = Callable[[PassState], Any]
+SHARED = "bigpca-shared"  # the key under which a task finds what all groups share
 
 
 class GroupTask(Protocol):
     """What one task reads and folds into one state; picklable."""
 
     def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
-        """Fold the group. ``inputs`` are the values of persisted chunks that Dask passes in."""
+        """Fold the group. ``inputs`` are the values of persisted chunks that Dask passes in, and what groups share."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Pass:
         Group number -> digest of the files it reads.
     finish : callable
         Picklable; the complete state -> what the caller wants. Runs where the state lies.
+    shared : dict of str to Any
+        What the accumulators of every group share; handed over once, and to each task as ``inputs[SHARED]``.
     run_id : str
         Names this run's tasks and files; a new one for every run.
     """
@@ -56,6 +59,7 @@ class Pass:
     cut: Callable[[int], tuple[GroupTask, Mapping[Any, Any]]]
     stamp: Callable[[int], str]
     finish: Finish
+    shared: Mapping[str, Any] = field(default_factory=dict)
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
 
     @property

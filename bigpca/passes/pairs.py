@@ -15,11 +15,20 @@ from numpy.typing import NDArray
 
 from bigpca.blas import one_blas_thread
 from bigpca.passes.accumulators import Accumulator
-from bigpca.passes.blocks import Block, Layout, group_shift, plan_layout, prepare_block, product_dtype, working_dtype
+from bigpca.passes.blocks import (
+    Block,
+    Layout,
+    group_shift,
+    plan_layout,
+    prepare_block,
+    product_dtype,
+    within_range,
+    working_dtype,
+)
 from bigpca.passes.cancel import check_cancelled
-from bigpca.passes.dot_states import ColumnProducts, DotPanels, DotSum
+from bigpca.passes.dot_states import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.driver import run_pass
-from bigpca.passes.jobs import Finish, GroupTask, Pass, RunOptions
+from bigpca.passes.jobs import SHARED, Finish, GroupTask, Pass, RunOptions
 from bigpca.passes.pass_state import PassState
 from bigpca.passes.readers import ColumnReader, GraphReader, Reader, read_ahead
 from bigpca.passes.rows import RowInput
@@ -68,13 +77,7 @@ class PanelGroup:
         block = prepare_block(values, row, shift, owned=owned, nan_policy="raise", where=where)
         if self.inverse_scale is not None:
             np.multiply(block.values, self.inverse_scale.astype(self.dtype), out=block.values)
-        return _within_range(block.values)
-
-
-def _within_range(values: NDArray[Any]) -> NDArray[Any]:
-    """Return a slab in float64 where squares of its values overflow float32 or vanish in it."""
-    largest = max(abs(float(values.max())), abs(float(values.min()))) if values.size else 0.0
-    return values if largest == 0 or 1e-12 < largest < 1e16 else values.astype(np.float64, copy=False)
+        return within_range(block.values)
 
 
 @dataclass(frozen=True)
@@ -86,12 +89,13 @@ class ColumnGroup:
     reads: tuple[tuple[int, int], ...]
     slab_columns: int
     dtype: np.dtype[Any]
-    template: DotSum | ColumnProducts
+    template: DotSum | DotProduct | ColumnProducts
     stamp: str
 
     def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
         """Fold the group; memory: two column blocks of all rows, one product and one state."""
-        state = self.template.fresh(0, 0)
+        shared = inputs.get(SHARED, {})
+        state = (self.template.with_shared(shared["dot"]) if "dot" in shared else self.template).fresh(0, 0)
         # An overflow of float32 squares shows in the product, which is then made again in float64.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             for first, columns in read_ahead(self.reader, self.reads):
@@ -191,7 +195,7 @@ def column_layout(rows: RowInput) -> Layout | None:
 
 def fold_columns(
     rows: RowInput,
-    template: DotSum | ColumnProducts,
+    template: DotSum | DotProduct | ColumnProducts,
     finish: Finish,
     *,
     layout: Layout,
@@ -202,22 +206,24 @@ def fold_columns(
 
     Parameters
     ----------
-    template : DotSum (for the dot matrix) or ColumnProducts (for V' X)
+    template : DotSum (for the dot matrix), DotProduct (for its product with V) or ColumnProducts (for V' X)
     layout : Layout
         From :func:`column_layout`.
     """
     source = rows.source
     if source is None:
         raise ValueError("a fold over column blocks needs a direct source")
+    dtype = dot_dtype(rows) if isinstance(template, DotSum | ColumnProducts) else template.dtype
 
     def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
         reads = tuple(layout.reads[i] for i in layout.groups[group])
-        return ColumnGroup(
-            group, ColumnReader(source), reads, layout.slab_rows, dot_dtype(rows), template, stamp(group)
-        ), {}
+        own = template.without_shared()
+        return ColumnGroup(group, ColumnReader(source), reads, layout.slab_rows, dtype, own, stamp(group)), {}
 
     def stamp(group: int) -> str:
         return rows.stamp(0, rows.n_rows) if options.checkpoint else ""
 
-    name = "dot" if isinstance(template, DotSum) else "components"
-    return run_pass(Pass(name, layout, {"dot": template}, cut, stamp, finish), number, options)
+    names = {DotSum: "dot", DotProduct: "product", ColumnProducts: "components"}
+    shared = {} if template.shared is None else {"dot": template.shared}
+    job = Pass(names[type(template)], layout, {"dot": template}, cut, stamp, finish, shared)
+    return run_pass(job, number, options)

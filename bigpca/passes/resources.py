@@ -67,8 +67,15 @@ def _of_workers(client: Any, given: int | None) -> Resources:
         limit = given or int(worker.get("memory_limit") or 0) or int(MEMORY_LIMIT)
         idle = max(IMPORTED_BYTES, int(worker.get("metrics", {}).get("memory", 0)))
         found.append(
-            Resources(int(worker["nthreads"]), limit, idle, "memory_limit" if given else "the workers' memory limit")
+            Resources(
+                int(worker["nthreads"]),
+                limit,
+                idle,
+                "memory_limit" if given else "the workers' memory limit",
+                local=False,
+            )
         )
     if not found:
-        return Resources(1, given or int(MEMORY_LIMIT), 0, "memory_limit" if given else "this machine (no worker yet)")
+        where = "memory_limit" if given else "this machine (no worker yet)"
+        return Resources(1, given or int(MEMORY_LIMIT), 0, where, local=False)
     return min(found, key=lambda r: r.room_bytes / r.threads)

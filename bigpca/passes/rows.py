@@ -23,7 +23,7 @@ from bigpca.passes.blocks import Block, Layout, group_shift, plan_layout, prepar
 from bigpca.passes.cancel import check_cancelled
 from bigpca.passes.driver import run_pass
 from bigpca.passes.graphs import GraphSource, filling
-from bigpca.passes.jobs import Finish, GroupTask, Pass, RunOptions
+from bigpca.passes.jobs import SHARED, Finish, GroupTask, Pass, RunOptions
 from bigpca.passes.pass_state import PassState, digest
 from bigpca.passes.readers import DirectReader, GraphReader, Reader, read_ahead
 
@@ -155,15 +155,18 @@ class FoldGroup:
     nan_policy: str
     templates: dict[str, Accumulator]
     stamp: str
+    shift: NDArray[np.float64] | None = None
 
     def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
         """Fold the group; memory: two reads, one slab, the product and one state."""
         if isinstance(self.reader, GraphReader):
             self.reader.inputs = inputs
         start, stop = self.reads[0][0], self.reads[-1][1]
-        parts = {name: a.fresh(start, stop) for name, a in self.templates.items()}
+        shared = inputs.get(SHARED, {})
+        given = {name: a.with_shared(shared[name]) if name in shared else a for name, a in self.templates.items()}
+        parts = {name: a.fresh(start, stop) for name, a in given.items()}
         omitted = 0
-        shift: NDArray[Any] | None = None
+        shift = None if self.shift is None else self.shift.astype(self.dtype)
         # An overflow of float32 squares shows in the product, which is then made again in float64.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             for first, rows in read_ahead(self.reader, self.reads):
@@ -179,7 +182,7 @@ class FoldGroup:
                 del rows
             for part in parts.values():
                 part.close()
-        return PassState(parts, stop - start, omitted, {self.index: self.stamp})
+        return PassState(parts, sum(b - a for a, b in self.reads), omitted, {self.index: self.stamp})
 
     def _block(self, slab: NDArray[Any], row: int, shift: NDArray[Any] | None) -> tuple[Block, NDArray[Any]]:
         values = slab.astype(self.dtype, copy=False)
@@ -191,25 +194,39 @@ class FoldGroup:
 
 
 def row_cutter(
-    rows: RowInput, layout: Layout, templates: dict[str, Accumulator], stamp_of: Callable[[int], str]
+    rows: RowInput,
+    layout: Layout,
+    templates: dict[str, Accumulator],
+    stamp_of: Callable[[int], str],
+    shift: NDArray[np.float64] | None = None,
+    dtype: np.dtype[Any] | None = None,
 ) -> Callable[[int], tuple[GroupTask, Mapping[Any, Any]]]:
     """Return the function that makes the task of one group."""
-    dtype = product_dtype(rows.dtype, layout.n_rows * sum(a.flops_per_row for a in templates.values()))
+    dtype = dtype or product_dtype(rows.dtype, layout.n_rows * sum(a.flops_per_row for a in templates.values()))
 
     def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
         start, stop = layout.rows_of(group)
         reads = tuple(layout.reads[i] for i in layout.groups[group])
         reader, futures = rows.reader(start, stop)
-        own = {name: a.for_rows(start, stop) for name, a in templates.items()}
+        own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
         stamp = stamp_of(group)
-        task = FoldGroup(group, reader, reads, layout.slab_rows, dtype, rows.nan_policy, own, stamp)
+        task = FoldGroup(group, reader, reads, layout.slab_rows, dtype, rows.nan_policy, own, stamp, shift)
         return task, futures
 
     return cut
 
 
 def fold(
-    rows: RowInput, accumulators: dict[str, Accumulator], finish: Finish, *, name: str, number: int, options: RunOptions
+    rows: RowInput,
+    accumulators: dict[str, Accumulator],
+    finish: Finish,
+    *,
+    name: str,
+    number: int,
+    options: RunOptions,
+    shift: NDArray[np.float64] | None = None,
+    layout: Layout | None = None,
+    dtype: np.dtype[Any] | None = None,
 ) -> Any:
     """Fold one read of X into accumulators and return ``finish(state)``.
 
@@ -224,16 +241,24 @@ def fold(
         Names the tasks (``bigpca-<name>-...``) and the progress.
     number : int
         Which pass of the fit this is, from 1.
+    shift : ndarray of shape (d,) or None
+        Subtracted from all rows (rounded to their precision); None for a shift of each group's own, its first slab's mean.
+    layout : Layout or None
+        Which rows are read, and how; None for all of them.
+    dtype : numpy.dtype or None
+        In which blocks are multiplied; None decides by the flops of this pass.
 
     Raises
     ------
     NonFiniteError, MissingChunksError, CorruptedChunkError
         From the read, with rows and block.
     """
-    layout = rows.layout(sum(a.state_bytes for a in accumulators.values()))
+    layout = layout or rows.layout(sum(a.state_bytes for a in accumulators.values()))
+    shared = {key: a.shared for key, a in accumulators.items() if a.shared is not None}
 
     def stamp_of(group: int) -> str:
         return rows.stamp(*layout.rows_of(group)) if options.checkpoint else ""
 
-    job = Pass(name, layout, accumulators, row_cutter(rows, layout, accumulators, stamp_of), stamp_of, finish)
+    cut = row_cutter(rows, layout, accumulators, stamp_of, shift, dtype)
+    job = Pass(name, layout, accumulators, cut, stamp_of, finish, shared)
     return run_pass(job, number, options)

@@ -1,50 +1,33 @@
-"""How many components: the rules that turn ``n_components`` and a spectrum into k."""
+"""How many components: from ``n_components`` and a spectrum, whole or partial, to k."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, fields
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
+
+from bigpca.solvers.component_rules import ComponentRule, Elbow, GavishDonoho, MarchenkoPastur, RelativeThreshold
+from bigpca.solvers.minka import minka_rank
+
+__all__ = [
+    "ComponentRule", "Elbow", "GavishDonoho", "MarchenkoPastur", "NComponents", "RelativeThreshold", "check_n_components",
+    "decode_components", "encode_components", "needs_full_spectrum", "resolve_components", "resolve_partial",
+    "starting_components",
+]  # fmt: skip
 
 Vector = NDArray[np.float64]
+NComponents = int | float | str | ComponentRule | None
 
-SMALLEST = 1e-15  # relative to lambda_1: smaller eigenvalues are no signal for Minka's rule
-
-
-@dataclass(frozen=True)
-class RelativeThreshold:
-    """Keep every component whose eigenvalue is at least ``eps`` times the largest.
-
-    Parameters
-    ----------
-    eps : float in (0, 1].
-
-    Raises
-    ------
-    ValueError, TypeError
-        When eps is not such a number.
-
-    Examples
-    --------
-    >>> resolve_components(RelativeThreshold(0.1), np.array([10.0, 2.0, 0.5]), 12.5, 100, 3)
-    2
-    """
-
-    eps: float
-
-    def __post_init__(self) -> None:
-        eps: Any = self.eps
-        if isinstance(eps, bool) or not isinstance(eps, Real):
-            raise TypeError(f"eps is {eps!r}, but RelativeThreshold needs a number in (0, 1]. Give for example 1e-3.")
-        if not 0 < float(eps) <= 1:
-            raise ValueError(f"eps is {eps}, but RelativeThreshold needs it in (0, 1]. Give for example 1e-3.")
-
-
-NComponents = int | float | str | RelativeThreshold | None
+FIRST_GUESS = 64  # components to begin with where a rule will say how many
+RULES: dict[str, type[ComponentRule]] = {
+    "relative_threshold": RelativeThreshold,
+    "elbow": Elbow,
+    "gavish_donoho": GavishDonoho,
+    "marchenko_pastur": MarchenkoPastur,
+}  # by their names in saved models; each has one parameter or none
 
 
 def check_n_components(n_components: NComponents, n_samples: int | None, n_features: int) -> None:
@@ -52,7 +35,7 @@ def check_n_components(n_components: NComponents, n_samples: int | None, n_featu
 
     Parameters
     ----------
-    n_components : int in [1, min(n, d)], float in (0, 1), ``"mle"``, :class:`RelativeThreshold` or None.
+    n_components : int in [1, min(n, d)], float in (0, 1), ``"mle"``, :class:`ComponentRule` or None.
     n_samples : n; None where it is not known yet.
     n_features : d.
 
@@ -71,14 +54,14 @@ def check_n_components(n_components: NComponents, n_samples: int | None, n_featu
     ValueError: n_components = 5 is out of range: 100 samples of 3 features have 1 to 3 components. Use at most 3.
     """
     choice: Any = n_components
-    if choice is None or isinstance(choice, RelativeThreshold):
+    if choice is None or isinstance(choice, ComponentRule):
         return
     if isinstance(choice, str):
         _check_mle(choice, n_samples, n_features)
     elif isinstance(choice, bool | np.bool_) or not isinstance(choice, Real):
         raise TypeError(
             f"n_components = {choice!r} is a {type(choice).__name__}, but it must be an int, a float in (0, 1), "
-            '"mle", a RelativeThreshold or None. Give one of these.'
+            '"mle", a rule such as RelativeThreshold(1e-3) or None. Give one of these.'
         )
     elif isinstance(choice, Integral):
         largest = n_features if n_samples is None else min(n_samples, n_features)
@@ -122,12 +105,13 @@ def resolve_components(
     """Turn ``n_components`` into the number k of components to keep.
 
     None gives min(n, d). A share p gives the smallest k with (lambda_1 + ... + lambda_k) / total > p, as scikit-learn
-    counts it, over the true total. ``"mle"`` gives :func:`minka_rank`. Data without variance gives 1 for these rules.
+    counts it, over the true total. ``"mle"`` gives :func:`bigpca.solvers.minka.minka_rank`. A rule that finds no component
+    gives 1, and so does data without variance.
 
     Parameters
     ----------
     n_components : as in :func:`check_n_components`, which is called first.
-    eigenvalues : ndarray of shape (r,), descending; the leading ones may do for a share or a threshold.
+    eigenvalues : ndarray of shape (r,), descending; the leading ones may do for a share or a rule.
     total : float
         Sum of all eigenvalues (the total variance, known exactly even when only some eigenvalues are).
     n_samples, n_features : int
@@ -154,84 +138,181 @@ def resolve_components(
     if isinstance(n_components, Integral):
         return int(n_components)
     given = eigenvalues[:largest]
-    if isinstance(n_components, str):
-        if len(given) < n_features:
-            raise ValueError(
-                f'n_components = "mle" needs all {n_features} eigenvalues, but {len(given)} are given. Use a solver '
-                "that computes the whole spectrum, or an int."
-            )
-        return minka_rank(given, n_samples)
-    if total <= 0 or given[0] <= 0:
-        return 1
-    if isinstance(n_components, RelativeThreshold):
-        k = int(np.count_nonzero(given >= n_components.eps * given[0]))
-        undecided = k == len(given)
-    else:
-        k = int(np.searchsorted(np.cumsum(given / total), n_components, side="right")) + 1
-        undecided = k > len(given)
-    if undecided and len(given) < largest:
+    if len(given) < largest:
+        _refuse_partial(n_components, largest, f"{len(given)} are given")
+    k = _choose(n_components, given, total, n_samples, n_features)
+    if k is None:
         raise ValueError(
             f"{n_components} is not reached within the {len(given)} eigenvalues that are given, of {largest}. Use a "
             "solver that computes the whole spectrum, or an int."
         )
-    return min(k, len(given))
+    return k
 
 
-def minka_rank(spectrum: Vector, n_samples: int) -> int:
-    """Choose the dimension by the evidence of probabilistic PCA (Minka 2000, equation 78's Laplace approximation).
+def resolve_partial(n_components: NComponents, values: Vector, total: float, n: int, d: int) -> int | None:
+    """Turn ``n_components`` into k from the leading eigenvalues, where they tell: what a solver of some pairs asks.
 
     Parameters
     ----------
-    spectrum : ndarray of shape (d,), descending: all eigenvalues of the covariance.
-    n_samples : int
+    n_components : as in :func:`check_n_components`, which is called first.
+    values : ndarray of shape (r,), descending
+        The largest eigenvalues; all of them where r = min(n, d). Converged ones: a value that is still too small looks like
+        the end of the signal to a threshold, an edge or an elbow, which then decide too early.
+    total : float
+        Sum of all eigenvalues.
+    n, d : int
+        Samples and features.
 
     Returns
     -------
-    int
-        In [1, max(d - 1, 1)]. Costs O(d^2) time and memory.
+    int or None
+        k in [1, min(n, d)], the same that the whole spectrum would give; None where more eigenvalues are needed (there are
+        fewer than the number asked for, the share is not reached, the rule cannot tell yet).
 
-    Notes
-    -----
-    NOTE: scikit-learn's formula, with its guard against tiny eigenvalues taken relative to lambda_1 (its absolute
-    1e-15 makes the answer depend on the units), and with differences of equal eigenvalues floored at their rounding
-    (scikit-learn fails there). One feature has no smaller dimension: the answer is 1, where scikit-learn says 0.
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`check_n_components`; and, with r < min(n, d), for the choices that need every eigenvalue: None, "mle" and
+        :class:`GavishDonoho` of unknown noise.
 
     Examples
     --------
-    >>> minka_rank(np.array([100.0, 50.0, 1.1, 1.0, 0.9]), 1000)
-    2
+    >>> resolve_partial(0.9, np.array([6.0, 2.0]), 10.0, 100, 5) is None
+    True
+    >>> resolve_partial(0.9, np.array([6.0, 2.0, 1.5]), 10.0, 100, 5)
+    3
     """
-    d = len(spectrum)
-    if d == 1 or spectrum[0] <= 0:
+    check_n_components(n_components, n, d)
+    largest, given = min(n, d), values[: min(n, d)]
+    choice: Any = n_components
+    if isinstance(choice, Integral):
+        return int(choice) if int(choice) <= len(given) else None
+    if len(given) == largest:
+        return resolve_components(n_components, given, total, n, d)
+    _refuse_partial(n_components, largest, f"this solver has computed {len(given)}")
+    return _choose(n_components, given, total, n, d)
+
+
+def starting_components(n_components: NComponents, n: int, d: int) -> int:
+    """Return how many components to compute first where :func:`resolve_partial` will decide.
+
+    A given number is itself; a share or a rule begins with min(64, n, d). Call it before any row is read: it refuses what
+    no partial spectrum can decide.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`resolve_partial`.
+
+    Examples
+    --------
+    >>> starting_components(10, 1000, 500), starting_components(0.95, 1000, 500), starting_components(0.95, 1000, 20)
+    (10, 64, 20)
+    """
+    check_n_components(n_components, n, d)
+    choice: Any = n_components
+    if isinstance(choice, Integral):
+        return int(choice)
+    first = min(FIRST_GUESS, n, d)
+    if first < min(n, d):
+        _refuse_partial(n_components, min(n, d), "this solver computes only the leading ones")
+    return first
+
+
+def partial_will_do(n_components: NComponents, n: int, d: int) -> bool:
+    """Whether the leading eigenvalues are enough for ``n_components``; :func:`starting_components` refuses the others.
+
+    Examples
+    --------
+    >>> partial_will_do(10, 1000, 500), partial_will_do("mle", 1000, 500)
+    (True, False)
+    """
+    try:
+        starting_components(n_components, n, d)
+    except ValueError:
+        return False
+    return True
+
+
+def _choose(n_components: NComponents, values: Vector, total: float, n: int, d: int) -> int | None:
+    """Choose k from r leading eigenvalues; None where they do not tell. The number and the whole are handled before."""
+    if isinstance(n_components, str):
+        return minka_rank(values, n)
+    if not len(values):
+        return None
+    if total <= 0 or values[0] <= 0:
         return 1
-    s = np.maximum(spectrum / spectrum[0], 0.0)
-    ranks = np.arange(1, d)
-    candidates = ranks[s[ranks - 1] >= SMALLEST]
-    return int(candidates[np.argmax(_log_evidence(s, n_samples)[candidates - 1])])
+    if isinstance(n_components, ComponentRule):
+        k = n_components.choose(values, total, n, d)
+        return None if k is None else max(k, 1)
+    share: Any = n_components
+    k = int(np.searchsorted(np.cumsum(values / total), share, side="right")) + 1
+    if k > len(values) and len(values) < min(n, d):
+        return None
+    return min(k, len(values))
 
 
-def _log_evidence(s: Vector, n: int) -> Vector:
-    """Evaluate the log evidence of the ranks 1 to d - 1, from prefix sums over the pairs i < j."""
-    d = len(s)
-    r = np.arange(1, d)
-    eps = float(np.finfo(np.float64).eps)
-    positive = np.maximum(s, SMALLEST)
-    noise = np.maximum((np.sum(s) - np.cumsum(s)[:-1]) / (d - r), SMALLEST)  # v: mean of the d - r smallest
-    i = np.arange(1, d)
-    log_volume = -r * np.log(2.0) + np.cumsum(gammaln((d - i + 1) / 2) - np.log(np.pi) * (d - i + 1) / 2)
-    log_kept = -n / 2 * np.cumsum(np.log(positive))[:-1]
-    log_noise = -n / 2 * (d - r) * np.log(noise)
-    pairs = d * r - r * (r + 1) / 2  # free parameters of the axes: pairs i < j with i <= r
-    # The Hessian's log determinant: sum over those pairs of log((s_i - s_j)(1 / s~_j - 1 / s~_i) n), where s~ has
-    # the d - r smallest replaced by v.
-    gaps = np.triu(np.log(np.maximum(s[:, None] - s[None, :], eps * positive[:, None])), 1)
-    inverse = 1 / positive
-    inverse_gaps = np.triu(np.log(np.maximum(inverse[None, :] - inverse[:, None], eps * inverse[:, None])), 1)
-    within = np.cumsum(np.sum(inverse_gaps, axis=0))[:-1]
-    log_hessian = np.cumsum(np.sum(gaps, axis=1))[:-1] + within + pairs * np.log(n)
-    for rank in range(1, d):
-        toward_noise = np.maximum(1 / noise[rank - 1] - inverse[:rank], eps * inverse[:rank])
-        log_hessian[rank - 1] += (d - rank) * np.sum(np.log(toward_noise))
-    log_parameters = (pairs + r) * np.log(2 * np.pi) / 2
-    evidence: Vector = log_volume + log_kept + log_noise + log_parameters - log_hessian / 2 - r * np.log(n) / 2
-    return evidence
+def _refuse_partial(n_components: NComponents, largest: int, given: str) -> None:
+    if n_components is None:
+        name, because = "n_components = None", "it keeps them all"
+    elif isinstance(n_components, str):
+        name, because = f'n_components = "{n_components}"', "it weighs every number of components against the rest"
+    elif isinstance(n_components, ComponentRule) and n_components.whole_spectrum_because is not None:
+        name, because = f"n_components = {n_components}", n_components.whole_spectrum_because
+    else:
+        return
+    raise ValueError(
+        f"{name} needs all {largest} eigenvalues, but {given}: {because}. Use a solver that computes the whole spectrum, "
+        "an int, or a share such as 0.95."
+    )
+
+
+def encode_components(n_components: NComponents) -> Any:
+    """Return ``n_components`` as a JSON value: itself, or ``{name of the rule: its parameter}``.
+
+    Raises
+    ------
+    TypeError
+        For a rule that is not bigpca's own.
+
+    Examples
+    --------
+    >>> encode_components(RelativeThreshold(0.1)), encode_components(Elbow()), encode_components(np.int64(3))
+    ({'relative_threshold': 0.1}, {'elbow': None}, 3)
+    """
+    if isinstance(n_components, ComponentRule):
+        names = [name for name, rule in RULES.items() if type(n_components) is rule]
+        if not names:
+            raise TypeError(
+                f"n_components = {n_components!r} cannot be saved: one of {', '.join(RULES)} was expected, which can be read "
+                "back anywhere. Fit with the int that it chose."
+            )
+        parameters: tuple[Any, ...] = astuple(n_components)  # type: ignore[call-overload]
+        return {names[0]: _plain(parameters[0]) if parameters else None}
+    return _plain(n_components)
+
+
+def decode_components(value: Any) -> Any:
+    """Return ``n_components`` as it was given, from its JSON form.
+
+    Raises
+    ------
+    ValueError
+        For a rule that is not known.
+
+    Examples
+    --------
+    >>> decode_components({"gavish_donoho": None}), decode_components(0.95)
+    (GavishDonoho(noise_variance=None), 0.95)
+    """
+    if not isinstance(value, dict):
+        return value
+    if len(value) != 1 or not set(value) <= set(RULES):
+        raise ValueError(f"n_components = {value} is no rule; one of {', '.join(RULES)} was expected.")
+    ((name, parameter),) = value.items()
+    rule: Any = RULES[name]
+    return rule(parameter) if fields(rule) else rule()
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -91,7 +91,7 @@ def test_unknown_rules_and_mle_of_wide_data_are_refused() -> None:
 
 
 UNKNOWN: list[tuple[dict[str, Any], str]] = [
-    ({"solver": "full"}, "solver = 'full' is unknown; one of 'auto', 'covariance', 'dot' was expected"),
+    ({"solver": "full"}, "solver = 'full' is unknown; one of 'auto', 'covariance', 'dot', 'krylov' was expected"),
     ({"nan_policy": "drop"}, 'nan_policy = \'drop\' is unknown; "raise" or "omit" was expected'),
     ({"missing_chunks": "zero"}, 'missing_chunks = \'zero\' is unknown; "raise" or "fill" was expected'),
     ({"memory_limit": "lots"}, "memory_limit = 'lots' is not a size; a number of bytes or \"2 GiB\" was expected"),

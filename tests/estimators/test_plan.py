@@ -137,10 +137,10 @@ def test_auto_takes_the_one_that_fits() -> None:
 
 def test_the_cheaper_solver_loses_when_it_does_not_fit() -> None:
     cheap, dear = made_up("covariance", 1e9, 2**40), made_up("dot", 1e12, 2**20)
-    chosen = choose(cheap, dear)
+    chosen = choose([cheap, dear])
     assert chosen.solver == "dot"
     assert "covariance does not fit (2.0 TiB per process)" in chosen.reason
-    assert choose(replace(cheap, peak_bytes=2**20), dear).solver == "covariance"
+    assert choose([replace(cheap, peak_bytes=2**20), dear]).solver == "covariance"
 
 
 def test_fit_uses_the_solver_that_was_selected() -> None:

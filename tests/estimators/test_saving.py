@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 import bigpca as bp
 from bigpca import PCA, ModelFormatError, RelativeThreshold
-from bigpca.estimators.model_io import FORMAT, PcaModel, save_model
+from bigpca.estimators.model_io import FORMAT, StoredModel, save_model
 from tests.builders import data_with_spectrum, power_law
 
 X = data_with_spectrum(50, power_law(6), mean=5.0)[0]
@@ -138,7 +138,7 @@ def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
     ],
 )
 def test_a_whole_but_wrong_model_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
-    model = PcaModel.of(PCA(3).fit(X))
+    model = StoredModel.of(PCA(3).fit(X))
     for name, array in changes.items():
         if array is None:
             del model.arrays[name]

@@ -16,12 +16,20 @@ from numpy.typing import NDArray
 
 from bigpca.passes.accumulators import Accumulator, ColumnMoments, LeftProduct, Moments
 from bigpca.passes.blocks import Block, group_shift, prepare_block
-from bigpca.passes.dot_states import ColumnProducts, DotPanels, DotSum
+from bigpca.passes.dot_states import ColumnProducts, DotPanels, DotProduct, DotSum
+from bigpca.passes.product_states import DenseFactor, FusedProduct
+from bigpca.passes.sampling import RowSample
+from bigpca.quality.states import ChosenRows, ReplacementMoments, Residuals, Subspace
 from tests.passes.engine import full, normal, scatter_of
 
 Array = NDArray[Any]
 N, D, K = 23, 9, 3
+W = np.random.default_rng(6).standard_normal((D, K))
 V = np.linalg.qr(np.random.default_rng(5).standard_normal((N, K)))[0]
+AXES = np.ascontiguousarray(np.linalg.qr(W)[0].T)  # (K, D)
+MEAN, SCALE = np.linspace(-1.0, 2.0, D), np.linspace(0.5, 2.0, D)
+CHOSEN = np.array([0, 3, 4, 10, N - 1])
+REPLACEMENTS = np.array([0, 0, 2, 5, 4, 3, 8, 8, 8])
 
 
 def row_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
@@ -71,6 +79,27 @@ def scaled(X: Array, center: bool, scale: bool) -> Array:
     return centred / wide.std(axis=0) if scale else centred
 
 
+def state_about_one_shift(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
+    """Fold rows about a shift that all groups share, as the passes after the first do."""
+    state, shift = template.for_rows(start, stop).fresh(start, stop), X.mean(0, "f8").astype(X.dtype)
+    for a, b in pairwise([start, *cuts, stop]):
+        if b > a:
+            state.update(prepare_block(X[a:b], a, shift, owned=False, nan_policy="raise", where="rows"))
+    state.close()
+    return state
+
+
+def state_about_zero(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
+    """Fold rows as they are."""
+    state = template.for_rows(start, stop).fresh(start, stop)
+    for a, b in pairwise([start, *cuts, stop]):
+        if b > a:
+            zero = np.zeros(X.shape[1], X.dtype)
+            state.update(prepare_block(X[a:b], a, zero, owned=False, nan_policy="raise", where="rows"))
+    state.close()
+    return state
+
+
 @dataclass(frozen=True)
 class Case:
     """One accumulator: how to fold it, what it knows, and what plain NumPy says."""
@@ -105,7 +134,77 @@ def _products(center: bool, scale: bool) -> Case:
     )
 
 
+def _dot_product(center: bool, scale: bool) -> Case:
+    return Case(
+        f"DotProduct center={center} scale={scale}",
+        lambda: DotProduct(N, K, V, np.dtype("f8"), center, scale),
+        column_state,
+        D,
+        lambda s: [s.product, np.array(s.total)],
+        lambda X: [
+            scaled(X, center, scale) @ (scaled(X, center, scale).T @ V),
+            np.array((scaled(X, center, scale) ** 2).sum()),
+        ],
+    )
+
+
+def _fused(by_driver: bool) -> Case:
+    return Case(
+        f"FusedProduct by_driver={by_driver}",
+        lambda: FusedProduct.of(D, DenseFactor(W), by_driver=by_driver),
+        state_about_one_shift if by_driver else row_state,
+        N,
+        lambda s: [np.array(s.count), s.mean, s.centred(), s.centred_squares()],
+        lambda X: [np.array(len(X)), X.mean(0, "f8"), scatter_of(X) @ W, np.diag(scatter_of(X))],
+    )
+
+
+def _residuals(X: Array) -> list[Array]:
+    Y = (X.astype("f8") - MEAN) / SCALE
+    return [np.array(len(X)), np.array(((Y - Y @ AXES.T @ AXES) ** 2).sum()), np.array((Y**2).sum())]
+
+
+def _replaced(X: Array) -> list[Array]:
+    E = X.astype("f8") - X[:, REPLACEMENTS].astype("f8")
+    return [np.diag(scatter_of(X)), E.mean(0), np.diag(scatter_of(E))]
+
+
 CASES = [
+    Case(
+        "Residuals",
+        lambda: Residuals(D, K, Subspace(MEAN, SCALE, AXES)),
+        row_state,
+        N,
+        lambda s: [np.array(s.count), np.array(s.residual), np.array(s.total)],
+        _residuals,
+    ),
+    Case(
+        "ChosenRows",
+        lambda: ChosenRows(D, CHOSEN, "f8"),
+        state_about_zero,
+        N,
+        lambda s: [s.matrix()],
+        lambda X: [X[CHOSEN]],
+    ),
+    Case(
+        "ReplacementMoments",
+        lambda: ReplacementMoments(REPLACEMENTS),
+        row_state,
+        N,
+        lambda s: [s.own.squares, s.difference.mean, s.difference.squares],
+        _replaced,
+    ),
+    _fused(False),
+    _fused(True),
+    Case(
+        "RowSample",
+        lambda: RowSample(D, N, 4),
+        state_about_zero,
+        N,
+        lambda s: [np.concatenate(s.rows()) if s.pieces else np.zeros((0, D))],
+        lambda X: [X.astype("f8")],
+    ),
+    *(_dot_product(center, scale) for center in (True, False) for scale in (True, False)),
     Case(
         "Moments",
         lambda: Moments(D),

@@ -1,0 +1,235 @@
+"""PCA by block Krylov iteration: a few reads of X, memory of a few (d, l) blocks, error bounds from the same reads.
+
+One read a multiplication; the start is the PCA of a sample of the rows. Over a store chunked in columns the iteration runs
+on the dot matrix (n, n) instead, and one more read turns its vectors into components.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.errors import ApproximationWarning
+from bigpca.estimators.certifying import certify
+from bigpca.estimators.covariance_route import fold_memory, model_bytes
+from bigpca.estimators.dot_route import DotSpectrum, dot_spectrum, refuse_omission, take_products
+from bigpca.estimators.spectrum import Certificate, Settings, Spectrum
+from bigpca.operators.covariance import PROBES, CovarianceOperator
+from bigpca.operators.dot import DotOperator
+from bigpca.passes.dot_states import ColumnProducts, column_scale
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.pairs import column_layout, fold_columns
+from bigpca.passes.product_states import DenseFactor, FusedProduct
+from bigpca.passes.rows import RowInput
+from bigpca.passes.sampling import sample_size
+from bigpca.planning import Plan, Resources, peak_bytes
+from bigpca.seeds import normals
+from bigpca.solvers.components import resolve_partial, starting_components
+from bigpca.solvers.dual import axes_bytes
+from bigpca.solvers.eigh import fix_signs
+from bigpca.solvers.krylov import KrylovOptions, KrylovResult, block_krylov, krylov_bytes
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+BLOCKS = 4  # in the basis before it is restarted
+TYPICAL_PASSES = 3
+RULE_COLUMNS = 1024  # in the basis where the spectrum decides how many components there are
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """The sizes of one iteration.
+
+    Attributes
+    ----------
+    components : int
+        k, or a first guess of it.
+    block : int
+        l, columns multiplied at a time: 2 k, at least k + 10.
+    columns : int
+        Most columns of the basis.
+    size : int
+        N, d or n.
+    """
+
+    components: int
+    block: int
+    columns: int
+    size: int
+
+    @property
+    def basis_bytes(self) -> int:
+        """Memory of basis, products and their small problems, in the process that fits."""
+        return krylov_bytes(self.size, self.columns, self.block, self.components)
+
+
+def size_iteration(rows: RowInput, settings: Settings, blocks: int = BLOCKS) -> Iteration:
+    """Choose block and basis.
+
+    Raises
+    ------
+    ValueError
+        For an ``n_components`` that needs the whole spectrum.
+    """
+    n, d = rows.n_rows, rows.n_columns
+    k = starting_components(settings.n_components, n, d)
+    size = n if column_layout(rows) is not None else d
+    block = min(size, max(2 * k, k + 10))
+    columns = blocks * block
+    if not isinstance(settings.n_components, int | np.integer):
+        columns = max(columns, RULE_COLUMNS)
+    return Iteration(k, block, min(size, columns), size)
+
+
+def plan_krylov(rows: RowInput, settings: Settings, resources: Resources) -> tuple[Plan, Iteration]:
+    """Cost of an iteration of three reads; the plan says at most how many there can be.
+
+    The basis is as large as four blocks; where that does not fit the memory limit, three or two, with restarts.
+    """
+    for blocks in (BLOCKS, 3, 2):
+        iteration = size_iteration(rows, settings, blocks)
+        plan = _plan_with(rows, settings, resources, iteration)
+        if plan.fits:
+            break
+    return plan, iteration
+
+
+def _plan_with(rows: RowInput, settings: Settings, resources: Resources, iteration: Iteration) -> Plan:
+    n, d = rows.n_rows, rows.n_columns
+    width = iteration.block + PROBES
+    layout = column_layout(rows)
+    flops = 4.0 * n * d * width
+    if layout is None:
+        template = FusedProduct.of(d, DenseFactor(np.broadcast_to(np.float32(0), (d, width))), by_driver=True)
+        state, product = template.state_bytes, template.product_bytes
+        peak, block_rows, groups = fold_memory(rows, state, product, flops)
+        sample = sample_size(n, d * rows.dtype.itemsize, iteration.block)
+        start = sample * d * 4 + axes_bytes(sample, d, iteration.block, 4)
+        extra, reason = sample / max(1, n), f"block Krylov, {iteration.block} columns at a time"
+    else:
+        state, start = 8 * n * width, 0
+        read = layout.read_rows * n * rows.dtype.itemsize
+        slab = min(layout.slab_rows, layout.read_rows) * n * 8
+        peak, block_rows, groups = peak_bytes(read, slab, 2 * state, state) + slab, n, len(layout.groups)
+        extra, reason = 1.0, f"block Krylov on the dot matrix, {iteration.block} columns at a time"
+    basis = iteration.basis_bytes
+    if resources.local:
+        peak = max(peak + basis // resources.threads, start // resources.threads)
+    passes = TYPICAL_PASSES + extra + int(rows.counted)
+    return Plan(
+        solver="krylov",
+        reason=f"{reason}, until the eigenvalues are known to {settings.tol:g}",
+        passes=round(passes, 2),
+        bytes_read=int(passes * n * d * rows.dtype.itemsize),
+        flops=TYPICAL_PASSES * flops,
+        tasks=TYPICAL_PASSES * (2 * groups + 1),
+        state_bytes=state,
+        block_rows=block_rows,
+        peak_bytes=peak,
+        output_bytes=model_bytes(iteration.components, d, 1, 0),
+        resources=resources,
+        notes=(
+            f"reads: 2 where the spectrum falls fast, at most {settings.max_passes} (max_passes); {TYPICAL_PASSES} are typical",
+            f"basis of up to {iteration.columns} columns: {basis / 2**20:,.0f} MiB in the process that fits",
+        ),
+    )
+
+
+def describe_krylov(rows: RowInput, settings: Settings, iteration: Iteration) -> dict[str, Any]:
+    """Fingerprint of the passes: later ones depend on everything that led to their block."""
+    return {
+        "computes": "krylov", "input": rows.describe(), "center": settings.center, "scale": settings.scale,
+        "n_components": repr(settings.n_components), "tol": settings.tol, "seed": settings.seed,
+        "columns": [iteration.block, iteration.columns],
+    }  # fmt: skip
+
+
+def run_krylov(rows: RowInput, settings: Settings, options: RunOptions, iteration: Iteration) -> Spectrum:
+    """Iterate until the wanted eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
+    if column_layout(rows) is not None:
+        return _run_dot(rows, settings, options, iteration)
+    operator = CovarianceOperator(
+        rows, options, center=settings.center, scale=settings.scale, columns=iteration.block, seed=settings.seed,
+        threads=settings.threads,
+    )  # fmt: skip
+    random = max(2, iteration.block // 20)  # a sample of the rows never saw the classes that it lacks
+    start = operator.sample(iteration.block - random) if iteration.block > random else None
+    result = _iterate(operator, start, settings, iteration, (rows.n_rows, rows.n_columns))
+    certificate = _certify(operator, result, settings)
+    components = fix_signs(np.ascontiguousarray(result.vectors))
+    return Spectrum(
+        operator.count, operator.omitted, operator.mean, operator.scale, result.values, components, operator.trace,
+        certificate=certificate,
+    )  # fmt: skip
+
+
+def _iterate(
+    operator: CovarianceOperator | DotOperator,
+    start: Matrix | None,
+    settings: Settings,
+    iteration: Iteration,
+    shape: tuple[int, int],
+) -> KrylovResult:
+    """Multiply the first block, from the sample and random columns, and hand over to the solver."""
+    axes = np.zeros((operator.size, 0)) if start is None else start
+    missing = iteration.block - axes.shape[1]
+    random = normals(settings.seed, "start", 0, operator.size, max(1, missing), np.float64)[:, :missing]
+    first = operator.begin(np.linalg.qr(np.hstack([axes, random]))[0])
+    options = KrylovOptions(
+        tol=settings.tol, most_multiplications=max(1, settings.max_passes - 1), most_columns=iteration.columns,
+        block=iteration.block, precision=operator.precision, seed=settings.seed, threads=settings.threads,
+    )  # fmt: skip
+    wanted: int | Callable[[Vector], int] = iteration.components
+    if not isinstance(settings.n_components, int | np.integer):
+        wanted = partial(_wanted, settings.n_components, operator, shape)
+    return block_krylov(operator.multiply, np.empty((operator.size, 0)), wanted, options, products=(first.B, first.AB))
+
+
+def _wanted(n_components: Any, operator: CovarianceOperator | DotOperator, shape: tuple[int, int], ritz: Vector) -> int:
+    """How many components the Ritz values so far ask for; one more than there are where they do not tell."""
+    k = resolve_partial(n_components, ritz, operator.trace, *shape)
+    return len(ritz) + 1 if k is None else k
+
+
+def _certify(operator: CovarianceOperator | DotOperator, result: KrylovResult, settings: Settings) -> Certificate:
+    """Bound the eigenvalues, and warn where the tolerance was not met."""
+    if not result.converged:
+        warnings.warn(
+            f"the iteration stopped after {operator.reads:.3g} reads with eigenvalue errors of about "
+            f"{result.largest_error:.2g}, tol = {settings.tol:g} was asked for (largest residual "
+            f"{float(result.residuals.max()):.3g}, largest eigenvalue {float(result.ritz_values[0]):.3g}). Raise max_passes = "
+            f'{settings.max_passes}, ask for a larger tol, or use solver="covariance" where it fits.',
+            ApproximationWarning,
+            stacklevel=5,
+        )
+    certificate = certify(
+        result.approximation, len(result.values), operator.trace, precision=operator.precision,
+        probes=operator.probes, residuals=result.residuals,
+    )  # fmt: skip
+    return replace(certificate, n_passes=operator.reads, converged=result.converged)
+
+
+def _run_dot(rows: RowInput, settings: Settings, options: RunOptions, iteration: Iteration) -> Spectrum:
+    """Iterate on the dot matrix of a column-chunked store, then compute the components in one more read."""
+    n, d = rows.n_rows, rows.n_columns
+    refuse_omission(rows)
+    operator = DotOperator(
+        rows, options, center=settings.center, scale=settings.scale, columns=iteration.block, seed=settings.seed
+    )
+    result = _iterate(operator, None, settings, iteration, (n, d))
+    certificate = _certify(operator, result, settings)
+    V = np.ascontiguousarray(result.vectors.T)
+    products = ColumnProducts(d, V, settings.center, settings.scale)
+    product, _, _ = fold_columns(  # last pass over X
+        rows, products, take_products, layout=operator.layout, number=operator.number + 1, options=options
+    )
+    scale = column_scale(operator.squares, operator.mean, n) if settings.scale else None
+    dot = DotSpectrum(result.values, V, operator.trace, operator.mean, operator.squares)
+    spectrum = dot_spectrum(rows, settings, dot, product, operator.mean, scale)
+    return replace(spectrum, certificate=replace(certificate, n_passes=operator.reads + 1))

@@ -1,0 +1,302 @@
+"""What all linear models have in common, whichever way they were fitted: scores, reconstructions, likelihoods, files."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from copy import copy
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from bigpca.estimators.fitting import running
+from bigpca.estimators.inputs import as_dask
+from bigpca.estimators.model_io import StateForm, StoredModel, pack_spectrum, unpack_spectrum
+from bigpca.estimators.projection import LogLikelihood, Projection, Reconstruction
+from bigpca.estimators.row_transformer import Destination, Lazy, Path, RowTransformer
+from bigpca.estimators.spectrum import Certificate, Spectrum, low_rank_plus_diagonal, orthonormality_error
+from bigpca.passes.accumulators import Accumulator
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.progress import ProgressArgument
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Plan
+from bigpca.solvers.components import NComponents
+
+State = TypeVar("State", bound=Accumulator)
+CERTIFICATE_FIELDS = {
+    "eigenvalue_bounds_": "eigenvalue_bounds",
+    "residuals_": "residuals",
+    "captured_variance_bounds_": "captured_variance_bounds",
+    "bounds_confidence_": "confidence",
+    "n_passes_": "n_passes",
+    "converged_": "converged",
+}
+
+
+class Job(Protocol):
+    """One fit, planned and not yet run."""
+
+    @property
+    def rows(self) -> RowInput:
+        """What it reads."""
+
+    @property
+    def plan(self) -> Plan:
+        """What it costs, and which solver it uses."""
+
+    def run(self, options: RunOptions) -> Spectrum:
+        """Read X and solve."""
+
+    def describe(self) -> dict[str, Any]:
+        """Fingerprint of the passes, for checkpoints."""
+
+
+class LinearModel(RowTransformer, Generic[State]):
+    """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
+
+    A subclass says how it fits and what it keeps in order to go on: :meth:`_job`, :meth:`_read_state`, :meth:`_absorb`,
+    :meth:`_missing_state`, :meth:`_state_form` and :attr:`_orthonormal`. Fitted attributes are those of
+    :class:`bigpca.PCA`. Where the answer is not exact, there are also those below.
+
+    Attributes
+    ----------
+    eigenvalue_bounds_ : ndarray of shape (k, 2)
+        Lower and upper bounds of the eigenvalues of the covariance of all rows.
+    captured_variance_bounds_ : ndarray of shape (2,)
+        Bounds of the share of the total variance that the components capture.
+    bounds_confidence_ : float
+        Probability with which the bounds hold; 1.0 where they always do.
+    residuals_ : ndarray of shape (k,), ``|C v_i - lambda_i v_i|`` in the units of the eigenvalues
+    n_passes_ : float
+        Reads of X that the answer took.
+    converged_ : bool
+    """
+
+    n_components: NComponents
+    scale: bool
+    whiten: bool
+    keep_state_bytes: int
+    _state: State | None
+    _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
+    _output_name: ClassVar[str] = "scores"
+
+    @property
+    @abstractmethod
+    def _orthonormal(self) -> bool:
+        """Whether the components are orthonormal; else they are unit vectors, and the model has no density."""
+
+    @abstractmethod
+    def _job(self, seen: Self, X: Any) -> Job:
+        """Check X with ``seen``, a copy that takes number and names of features, and plan the fit; nothing is read."""
+
+    @abstractmethod
+    def _read_state(self, seen: Self, X: Any, *, first: bool, progress: ProgressArgument) -> tuple[State, int]:
+        """Return the sufficient statistics of the rows of X, and how many rows were omitted: one read of X.
+
+        Refuses, before that read, statistics beyond ``keep_state_bytes`` and plans that do not fit.
+        """
+
+    @abstractmethod
+    def _absorb(self, state: State, omitted: int) -> None:
+        """Solve from merged statistics and :meth:`_take` the answer; with too few rows, keep the statistics only."""
+
+    @abstractmethod
+    def _missing_state(self, what: str) -> str:
+        """Say why ``what`` cannot go on: this fitted model has no sufficient statistics."""
+
+    @abstractmethod
+    def _state_form(self, d: int) -> StateForm:
+        """Return how the sufficient statistics of d features are stored."""
+
+    def plan(self, X: Any) -> Plan:
+        """Return what ``fit(X)`` will cost, without reading X: print it, or use its fields.
+
+        Raises
+        ------
+        MemoryBudgetError
+            Where nothing fits (with ``solver="auto"``); a named solver's plan says ``fits`` instead.
+        """
+        return self._job(copy(self), X).plan
+
+    def fit(self, X: Any, y: Any = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None) -> Self:
+        """Fit to X (n, d), in as many reads as :meth:`plan` counts.
+
+        Parameters
+        ----------
+        X : Dask array, path, Zarr array, xarray.DataArray, or anything array-like
+        y : ignored
+        checkpoint : path of a directory
+            What a killed run leaves there, a rerun of the same fit continues from, to the same bits.
+        progress : True for a bar, or a callable that takes events
+
+        Raises
+        ------
+        MemoryBudgetError
+            Before any read, where the plan does not fit.
+        NonFiniteError, MissingChunksError, CorruptedChunkError
+            From the read, naming rows and block.
+        CheckpointError, OutputLockedError
+            Where the checkpoint is another computation's or in use.
+        """
+        seen = copy(self)  # takes the names and number of features; self changes when all went well
+        job = self._job(seen, X)
+        job.plan.check()
+        description = job.describe() if checkpoint is not None else None
+        with running(
+            job.rows, description, checkpoint=checkpoint, progress=progress,
+            workers_timeout=self.workers_timeout, plan=job.plan,
+        ) as options:  # fmt: skip
+            spectrum = job.run(options)
+        self._remember_features(seen)
+        self._take(spectrum, job.plan.solver)
+        self.plan_ = job.plan
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
+        """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
+
+        A ``PCA`` works by the covariance whatever ``solver`` says. Until there are as many rows as ``n_components`` needs,
+        it keeps one component per row.
+
+        Raises
+        ------
+        ValueError
+            Where the model has no sufficient statistics: its solver keeps none, or they exceed ``keep_state_bytes``.
+        MemoryBudgetError
+            Before any read, where the plan does not fit.
+        """
+        first, seen = "_state" not in vars(self), copy(self)
+        old = None if first else self._state
+        if not first and old is None:
+            raise ValueError(self._missing_state("partial_fit"))
+        new, omitted = self._read_state(seen, X, first=first, progress=progress)
+        self._absorb(new if old is None else old.merge(new), omitted + (0 if first else self.n_omitted_))
+        self._remember_features(seen)
+        return self
+
+    def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return rows (n, d) from scores (n, k): the least-squares reconstruction."""
+        check_is_fitted(self)
+        opened = as_dask(copy(self), X, reset=True)
+        if opened.shape[1] != self.n_components_:
+            raise ValueError(
+                f"scores have {opened.shape[1]} columns; {self.n_components_} (n_components_) were expected."
+            )
+        axes = self.components_
+        if not self._orthonormal:
+            axes = np.linalg.pinv(axes @ axes.T, hermitian=True) @ axes  # (C C')^+ C: back from scores X C'
+        back = Reconstruction(self.mean_, self.scale_, axes, self._deviations())
+        return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
+
+    def score_samples(self, X: Any) -> Lazy:
+        """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, where scaled).
+
+        Raises
+        ------
+        ValueError
+            Where the noise variance is 0 with k < d: the model has no density there; or the components are not orthonormal.
+        """
+        self._check_covariance_model("score_samples")
+        degenerate = self.noise_variance_ <= 0 and self.n_components_ < self.n_features_in_
+        if degenerate or (self.explained_variance_ <= 0).any():
+            raise ValueError(
+                f"the model has no density: {self.n_components_} components of {self.n_features_in_} features with noise "
+                f"variance {self.noise_variance_:g} and least variance {self.explained_variance_.min():g}; positive values "
+                f"were expected. Keep fewer components."
+            )
+        plain = Projection(self.mean_, self.scale_, self.components_, None, self.nan_policy)
+        likelihood = LogLikelihood(plain, self.explained_variance_, self.noise_variance_)
+        return self._map(X, as_dask(self, X, reset=False), likelihood, 1, Destination())[:, 0]
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the mean log-likelihood of the rows (with ``nan_policy="omit"``, of the others); one read."""
+        mean = np.nanmean if self.nan_policy == "omit" else np.mean
+        return float(mean(self.score_samples(X)))
+
+    def get_covariance(self) -> NDArray[np.float64]:
+        """Return the model's covariance (d, d): ``components' (variances - noise) components + noise I``."""
+        self._check_covariance_model("get_covariance")
+        weights = np.maximum(self.explained_variance_ - self.noise_variance_, 0)
+        return low_rank_plus_diagonal(self.components_, weights, self.noise_variance_)
+
+    def get_precision(self) -> NDArray[np.float64]:
+        """Return the inverse of :meth:`get_covariance`, by the matrix inversion lemma."""
+        self._check_covariance_model("get_precision")
+        if self.noise_variance_ <= 0:
+            if self.n_components_ < self.n_features_in_ or (self.explained_variance_ <= 0).any():
+                return np.asarray(np.linalg.pinv(self.get_covariance(), hermitian=True))
+            return low_rank_plus_diagonal(self.components_, 1 / self.explained_variance_, 0.0)
+        noise = self.noise_variance_
+        weights = 1 / np.maximum(self.explained_variance_, noise) - 1 / noise
+        return low_rank_plus_diagonal(self.components_, weights, 1 / noise)
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "components_")  # one row by partial_fit sets statistics, and no component
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def _check_covariance_model(self, what: str) -> None:
+        check_is_fitted(self)
+        if not self._orthonormal:
+            off = orthonormality_error(self.components_)
+            raise ValueError(
+                f"the components are not orthonormal (off by {off:.2g}); {what} needs a covariance, "
+                f"components' diag(variances) components + noise I, of orthonormal ones. Fit a model whose components are."
+            )
+
+    def _row_map(self) -> Projection:
+        return Projection(self.mean_, self.scale_, self.components_, self._deviations(), self.nan_policy)
+
+    def _deviations(self) -> NDArray[np.float64] | None:
+        if not self.whiten:
+            return None
+        largest = float(self.explained_variance_[0])
+        floor = np.finfo(np.float64).eps * largest if largest > 0 else 1.0  # no variance at all: scores stay 0
+        return np.sqrt(np.maximum(self.explained_variance_, floor))
+
+    def _take(self, found: Spectrum, solver: str) -> None:
+        n, d, k = found.count, len(found.mean), len(found.variances)
+        self.components_ = found.components
+        self.explained_variance_ = found.variances
+        self.explained_variance_ratio_ = found.variances / found.total if found.total > 0 else np.zeros(k)
+        self.singular_values_ = np.sqrt(found.variances * (n - 1))
+        self.mean_, self.scale_ = found.mean, found.scale
+        self.total_variance_ = found.total
+        left, rest = min(n, d) - k, found.total - float(found.variances.sum())
+        rounding = min(n, d) * float(np.finfo(np.float64).eps) * found.total
+        self.noise_variance_ = rest / left if left > 0 and rest > rounding else 0.0
+        self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
+        self.n_features_in_, self.solver_ = d, solver
+        self._state = cast("State | None", found.state)
+        self._take_certificate(found)
+
+    def _take_certificate(self, found: Spectrum) -> None:
+        """Set what is known of the answer; what is not, by this fit, has no attribute: not an earlier fit's, not None."""
+        for name, field in CERTIFICATE_FIELDS.items():
+            value = getattr(found.certificate, field, None)
+            if value is None:
+                self.__dict__.pop(name, None)
+            else:
+                setattr(self, name, value)
+
+    def _found(self) -> Spectrum:
+        """Return what :meth:`_take` took."""
+        certified: dict[str, Any] = {field: getattr(self, name, None) for name, field in CERTIFICATE_FIELDS.items()}
+        certificate = None if certified["eigenvalue_bounds"] is None else Certificate(**certified)
+        return Spectrum(
+            self.n_samples_, self.n_omitted_, self.mean_, self.scale_, self.explained_variance_, self.components_,
+            self.total_variance_, self._state, certificate,
+        )  # fmt: skip
+
+    def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        arrays, attributes = pack_spectrum(self._found(), self._state_form(self.n_features_in_))
+        return arrays, attributes | {"solver": self.solver_}
+
+    def _restore(self, stored: StoredModel) -> None:
+        found = unpack_spectrum(stored, self._state_form, orthonormal=self._orthonormal)
+        self._take(found, stored.attributes["solver"])

@@ -1,0 +1,254 @@
+"""The covariance matrix as an operator: (d, d), never formed, multiplied by a thin block in one read of X."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.passes.blocks import product_dtype
+from bigpca.passes.dot_states import column_scale
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.pairs import first_shift
+from bigpca.passes.pass_state import PassState
+from bigpca.passes.product_states import DenseFactor, FusedProduct, probe_vectors
+from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.sampling import RowSample, sample_layout, sample_runs, sample_size
+from bigpca.solvers.dual import SampleAxes, leading_axes
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+PROBES = 10
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Gaussian vectors and their products, independent of any basis: what tighter bounds are made of.
+
+    Attributes
+    ----------
+    vectors, products : ndarray of shape (N, r)
+    """
+
+    vectors: Matrix
+    products: Matrix
+
+
+@dataclass(frozen=True)
+class Products:
+    """A block that was multiplied, and its product: ``AB = A B``.
+
+    Attributes
+    ----------
+    B, AB : ndarray of shape (N, l)
+    """
+
+    B: Matrix
+    AB: Matrix
+
+
+class CovarianceOperator:
+    """``A = Xc'Xc / (n - 1)`` (d, d), or the correlation matrix, seen only through passes over X.
+
+    Every pass centres its rows; the first also finds their number, mean, total variance and scale. Where columns are
+    scaled by deviations that only the first pass can know, :meth:`begin` multiplies by a block scaled by the sample's and
+    says which block it was in the end: ``D^-1 A (G^-1 Q) = (D^-1 A D^-1) (D G^-1 Q)`` is exact for any guess G of D.
+
+    Parameters
+    ----------
+    rows : RowInput
+    options : RunOptions
+    center : bool
+        Subtract the mean; False for moments about zero.
+    scale : bool
+        Divide each column by its standard deviation (divisor n).
+    columns : int
+        Columns multiplied at a time; decides the precision of the products of all passes.
+    seed : int
+        Of the sample and of the probes.
+    threads : int or None
+        BLAS threads of solves.
+
+    Attributes
+    ----------
+    count, omitted : int
+    mean : ndarray of shape (d,)
+    scale : ndarray of shape (d,) or None
+    trace : float
+    probes : Probes or None
+        All known after the first pass; ``probes`` after the second where columns are scaled.
+    reads : float
+        Reads of X so far, the sample's share included.
+    """
+
+    def __init__(
+        self,
+        rows: RowInput,
+        options: RunOptions,
+        *,
+        center: bool = True,
+        scale: bool = False,
+        columns: int,
+        seed: int = 0,
+        threads: int | None = None,
+    ) -> None:
+        self.rows, self.options = rows, options
+        self.center, self.scaled, self.seed, self.threads = center, scale, seed, threads
+        self.dtype = product_dtype(rows.dtype, 4.0 * rows.n_rows * rows.n_columns * columns)
+        self.count = self.omitted = self.number = 0
+        self.reads = float(rows.counted)
+        self.mean: Vector = np.zeros(rows.n_columns)
+        self.scale: Vector | None = None
+        self.trace = 0.0
+        self.probes: Probes | None = None
+        self._shift: Vector | None = None
+        self._guess: Vector | None = None
+
+    @property
+    def size(self) -> int:
+        """d."""
+        return self.rows.n_columns
+
+    @property
+    def precision(self) -> float:
+        """eps of the products' precision."""
+        return float(np.finfo(self.dtype).eps)
+
+    def sample(self, columns: int) -> Matrix | None:
+        """Return up to ``columns`` principal axes (d, j) of a sample of the rows; None where there are too few rows.
+
+        Reads the sample's rows only.
+        """
+        wanted = sample_size(self.rows.n_rows, self.size * self.dtype.itemsize, columns)
+        if not wanted:
+            return None
+        runs = sample_runs(self.rows.n_rows, wanted, self.seed)
+        finish = partial(_solve_sample, columns=columns, center=self.center, scale=self.scaled, threads=self.threads)
+        self.number += 1
+        found: SampleAxes | None = fold(  # a part of a pass over X
+            self.rows, {"sample": RowSample(self.size, wanted, self.dtype.itemsize)}, finish, name="sample",
+            number=self.number, options=self.options, shift=np.zeros(self.size),
+            layout=sample_layout(self.rows.layout(0), runs), dtype=self.dtype,
+        )  # fmt: skip
+        self.reads += wanted / self.rows.n_rows
+        if found is None:
+            return None
+        self._shift = found.mean
+        self._guess = column_scale(found.squares, found.mean, found.count)
+        return found.axes
+
+    def begin(self, Q: Matrix) -> Products:
+        """Multiply a first block (d, l), in one read: returns the block that was multiplied in the end, and its product."""
+        guess = self._guess if self.scaled else None
+        B = Q if guess is None else Q / guess[:, None]
+        AB = self._multiply(B)
+        if self.scale is not None:
+            B = B * self.scale[:, None]
+        return Products(B, AB)
+
+    def multiply(self, Q: Matrix) -> Matrix:
+        """Return ``A Q`` (d, l), in one read of X.
+
+        Raises
+        ------
+        RuntimeError
+            Before the first pass of scaled columns, whose deviations are not known: use :meth:`begin`.
+        """
+        if not self.scaled:
+            return self._multiply(Q)
+        if self.scale is None:
+            raise RuntimeError("the columns' deviations are known after the first pass: use begin")
+        return self._multiply(Q / self.scale[:, None])
+
+    def _multiply(self, W: Matrix) -> Matrix:
+        """Return ``D^-1 Xc'Xc W / (n - 1)`` with the scale that is known after the pass, and learn what the pass tells."""
+        known = not self.scaled or self.scale is not None
+        probing = self.probes is None and known
+        omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
+        if probing:
+            W = np.hstack([W, omega if self.scale is None else omega / self.scale[:, None]])
+        taken = self._fold(W)
+        self._learn(taken)
+        Y = taken.product
+        Y /= max(1, self.count - 1)
+        if self.scale is not None:
+            Y /= self.scale[:, None]
+        if probing:
+            self.probes = Probes(omega, Y[:, -PROBES:].copy())
+            Y = np.ascontiguousarray(Y[:, :-PROBES])
+        return Y
+
+    def _fold(self, W: Matrix) -> Taken:
+        self.number += 1
+        factor = DenseFactor(np.ascontiguousarray(W, self.dtype))
+        first = self.count == 0
+        template = FusedProduct.of(self.size, factor, squared=first, by_driver=True)
+        taken: Taken = fold(  # one pass over X
+            self.rows, {"product": template}, partial(take_product, center=self.center), name="product",
+            number=self.number, options=self.options, shift=self._current_shift(template), dtype=self.dtype,
+        )  # fmt: skip
+        self.reads += 1
+        return taken
+
+    def _current_shift(self, template: FusedProduct) -> Vector:
+        if not self.center:
+            return np.zeros(self.size)
+        if self._shift is None:
+            self._shift = first_shift(self.rows, self.rows.layout(template.state_bytes))
+        return self._shift
+
+    def know(self, count: int, omitted: int, mean: Vector, scale: Vector | None, trace: float) -> None:
+        """Take what an earlier pass over the same rows found, so that this operator's first pass is not its first."""
+        self.count, self.omitted, self.scale, self.trace = count, omitted, scale, trace
+        self.mean = self._shift = mean
+
+    def _learn(self, taken: Taken) -> None:
+        if self.count:
+            return
+        self.count, self.omitted, self._shift = taken.count, taken.omitted, taken.mean
+        about = taken.squares if self.center else taken.squares + taken.count * taken.mean**2
+        if self.scaled:
+            self.scale = column_scale(taken.squares, taken.mean, taken.count)
+            about = about / self.scale**2
+        self.mean = taken.mean if self.center else np.zeros(self.size)
+        self.trace = float(about.sum()) / max(1, taken.count - 1)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What one pass brings.
+
+    Attributes
+    ----------
+    count, omitted : int
+    mean : ndarray of shape (d,)
+    squares : ndarray of shape (d,) or (0,), about the mean
+    product : ndarray of shape (d, l), about the mean, or about zero
+    """
+
+    count: int
+    omitted: int
+    mean: Vector
+    squares: Vector
+    product: Matrix
+
+
+def take_product(state: PassState, *, center: bool) -> Taken:
+    """Centre the product where the state lies."""
+    part: Any = state.parts["product"]
+    squares = part.centred_squares() if part.squared else np.zeros(0)
+    product = part.centred() if center else part.product.copy()
+    return Taken(part.count, state.omitted, part.mean, squares, product)
+
+
+def _solve_sample(
+    state: PassState, *, columns: int, center: bool, scale: bool, threads: int | None
+) -> SampleAxes | None:
+    part: Any = state.parts["sample"]
+    rows = part.rows()
+    if sum(len(r) for r in rows) < 2:
+        return None
+    return leading_axes(rows, columns, center=center, scale=scale, threads=threads)

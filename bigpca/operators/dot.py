@@ -1,0 +1,121 @@
+"""The dot matrix as an operator: (n, n), never formed, multiplied by a thin block in one read of a column-chunked store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.operators.covariance import PROBES, Probes, Products
+from bigpca.passes.blocks import product_dtype
+from bigpca.passes.dot_states import DotProduct
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.pairs import column_layout, fold_columns
+from bigpca.passes.pass_state import PassState
+from bigpca.passes.product_states import probe_vectors
+from bigpca.passes.rows import RowInput
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+class DotOperator:
+    """``A = Xc Xc' / (n - 1)`` (n, n), seen only through passes over column blocks, each of which holds all rows.
+
+    Every block is centred and scaled exactly by its own columns before it is multiplied, so one read is enough whether
+    columns are scaled or not. It has the same non-zero eigenvalues as the covariance; its eigenvectors are the examples'
+    weights (tutorial, algorithm 2).
+
+    Parameters
+    ----------
+    rows : RowInput
+        Of a store chunked in columns: a store chunked in rows would be read once per panel; use
+        :class:`~bigpca.operators.covariance.CovarianceOperator` there.
+    options : RunOptions
+    center, scale : bool
+    columns : int
+        Columns multiplied at a time; decides the precision of the products of all passes.
+    seed : int
+        Of the probes.
+
+    Attributes
+    ----------
+    trace : float
+    mean, squares : ndarray of shape (d,)
+        Column means, and sums of squared deviations.
+    probes : Probes or None
+        Known after the first pass.
+    reads : float
+
+    Raises
+    ------
+    ValueError
+        For a store that is not chunked in columns.
+    """
+
+    def __init__(
+        self,
+        rows: RowInput,
+        options: RunOptions,
+        *,
+        center: bool = True,
+        scale: bool = False,
+        columns: int,
+        seed: int = 0,
+    ) -> None:
+        layout = column_layout(rows)
+        if layout is None:
+            raise ValueError(
+                "the dot operator folds column blocks, but the store is not chunked in columns. Use the covariance operator."
+            )
+        self.rows, self.options, self.layout = rows, options, layout
+        self.center, self.scaled, self.seed = center, scale, seed
+        self.dtype = product_dtype(rows.dtype, 4.0 * rows.n_rows * rows.n_columns * columns)
+        self.mean = self.squares = np.zeros(rows.n_columns)
+        self.number = 0
+        self.reads = 0.0
+        self.trace = 0.0
+        self.probes: Probes | None = None
+
+    @property
+    def size(self) -> int:
+        """n."""
+        return self.rows.n_rows
+
+    @property
+    def precision(self) -> float:
+        """eps of the products' precision."""
+        return float(np.finfo(self.dtype).eps)
+
+    def begin(self, V: Matrix) -> Products:
+        """Multiply a first block (n, l), in one read."""
+        return Products(V, self.multiply(V))
+
+    def multiply(self, V: Matrix) -> Matrix:
+        """Return ``A V`` (n, l), in one read of X."""
+        probing = self.probes is None
+        if probing:
+            omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
+            V = np.hstack([V, omega])
+        self.number += 1
+        template = DotProduct(
+            self.size, V.shape[1], np.ascontiguousarray(V, self.dtype), self.dtype, self.center, self.scaled
+        )
+        product: Matrix
+        product, total, self.mean, self.squares = fold_columns(  # one pass over X
+            self.rows, template, _take, layout=self.layout, number=self.number, options=self.options
+        )
+        self.reads += 1
+        divisor = max(1, self.size - 1)
+        product /= divisor
+        self.trace = float(total) / divisor
+        if probing:
+            self.probes = Probes(omega, product[:, -PROBES:].copy())
+            product = np.ascontiguousarray(product[:, :-PROBES])
+        return product
+
+
+def _take(state: PassState) -> tuple[Matrix, float, Vector, Vector]:
+    part: Any = state.parts["dot"]
+    return part.product.copy(), part.total, part.columns("means"), part.columns("squares")

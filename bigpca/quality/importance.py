@@ -1,0 +1,286 @@
+"""Which examples make a component, and what replacing features by their neighbours does to the eigenvalues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from bigpca.data.sources import open as open_array
+from bigpca.passes.progress import ProgressArgument
+from bigpca.passes.rows import RowInput
+from bigpca.quality.reading import read_once
+from bigpca.quality.states import ReplacementMoments
+
+Vector = NDArray[np.float64]
+
+
+def example_importance(model: Any, X: Any) -> Any:
+    """Return the entries of the dot matrix's eigenvectors, which say how much each example weighs in each component.
+
+    An axis of the covariance is a weighted sum of the examples, ``sqrt(lambda_i) c_i = sum_t v_ti (x_t - mean)``, with
+    the unit eigenvectors v_i of the dot matrix Xc Xc' (n, n) and its eigenvalues lambda_i. From the scores of the rows
+    of the fit, ``v_ti = score_ti / sqrt(lambda_i)``, where lambda_i = (n - 1) ``explained_variance_[i]``: no n x n matrix.
+
+    Parameters
+    ----------
+    model : fitted PCA
+    X : the rows of its fit, (n, d), in any form that ``transform`` takes
+        For other rows the entries extend the eigenvectors (as Nyström does): weights relative to those of the fit.
+
+    Returns
+    -------
+    ndarray or Dask array of shape (n, k)
+        Lazy for lazy input, with the same row chunks: one read of X when it is computed. On the rows of the fit its
+        columns are orthonormal; signs go with ``components_``. See :func:`rank_examples`.
+
+    Raises
+    ------
+    NotFittedError
+        Where the model was not fitted.
+    ValueError
+        Where a component has variance 0: the scores do not determine its eigenvector.
+
+    Notes
+    -----
+    Marukatat 2022, section 4.1, equation 25, with the conversion of equations 22 to 24.
+
+    Examples
+    --------
+    >>> from bigpca import PCA
+    >>> X = np.array([[-1.0, 0.0], [0.0, 0.0], [4.0, 0.0]])
+    >>> V = example_importance(PCA(1).fit(X), X)
+    >>> V.round(2).tolist(), round(float((V**2).sum()), 12)
+    ([[-0.53], [-0.27], [0.8]], 1.0)
+    """
+    check_is_fitted(model, "components_")
+    variances = np.asarray(model.explained_variance_, np.float64)
+    empty = np.flatnonzero(~(variances > 0))
+    if len(empty):
+        raise ValueError(
+            f"component {empty[0]} of {len(variances)} has variance {variances[empty[0]]:g}, so no example weighs in it; "
+            f"positive variances were expected. Fit with n_components = {max(1, int(empty[0]))}."
+        )
+    n = int(model.n_samples_)
+    # Whitened scores are divided by their standard deviations already.
+    lengths = (
+        np.full(len(variances), np.sqrt(n - 1)) if getattr(model, "whiten", False) else np.sqrt((n - 1) * variances)
+    )
+    scores = model.transform(X)
+    return scores / lengths.astype(scores.dtype)
+
+
+def rank_examples(importance: Any, component: int | None = 0, top: int = 10) -> NDArray[np.int64]:
+    """Return the row numbers of the examples that weigh most, the heaviest first.
+
+    Parameters
+    ----------
+    importance : ndarray or Dask array of shape (n, k)
+        From :func:`example_importance`. A Dask array is computed block by block: one read of what it is made of.
+    component : int or None
+        By ``|v_ti|`` for this component i; None by the leverage ``sum_i v_ti^2`` over all k.
+    top : int
+        How many; all n where there are fewer.
+
+    Raises
+    ------
+    ValueError
+        Where there is no such component, ``top`` is not positive, or the number of rows is unknown.
+
+    Examples
+    --------
+    >>> rank_examples(np.array([[0.1, 0.9], [-0.8, 0.0], [0.5, 0.4]]), component=0, top=2).tolist()
+    [1, 2]
+    """
+    n, k = importance.shape
+    if component is not None and not 0 <= component < k:
+        raise ValueError(f"component = {component}, but there are {k}: 0 to {k - 1} were expected, or None for all.")
+    if top < 1:
+        raise ValueError(f"top = {top}, but a number of examples, at least 1, was expected. Give for example 10.")
+    if np.isnan(n):
+        raise ValueError(
+            "importance has an unknown number of rows, so they have no numbers; a known one was expected. Call "
+            "compute_chunk_sizes() on it first."
+        )
+    weights = (importance**2).sum(axis=1) if component is None else abs(importance[:, component])
+    weights = np.where(np.isnan(weights), -1.0, weights)  # rows without scores come last; a Dask array stays lazy
+    if hasattr(weights, "argtopk") and top < n:
+        return np.asarray(weights.argtopk(top).compute(), np.int64)
+    return np.argsort(-np.asarray(weights), kind="stable")[:top].astype(np.int64)
+
+
+def pixel_groups(image_shape: tuple[int, ...], cell: int | tuple[int, int]) -> NDArray[np.int64]:
+    """Return, for each pixel of flattened images, the top-left pixel of its cell: the tutorial's pixel grouping.
+
+    Parameters
+    ----------
+    image_shape : (height, width) or (height, width, channels)
+        Channels are grouped apart. Cells at the right and lower edges are smaller where the size does not divide.
+    cell : int or (rows, columns)
+        Size of a cell in pixels.
+
+    Returns
+    -------
+    ndarray of shape (d,), int64
+        As :func:`feature_replacement_bound` takes it; ``X[:, groups]`` are the images with grouped pixels.
+
+    Raises
+    ------
+    ValueError
+        Where the image has no such shape, or the cell no positive size.
+
+    Notes
+    -----
+    Marukatat 2022, section 4.2 and figure 5c.
+
+    Examples
+    --------
+    >>> pixel_groups((2, 4), 2).reshape(2, 4).tolist()
+    [[0, 0, 2, 2], [0, 0, 2, 2]]
+    """
+    sizes = (cell, cell) if isinstance(cell, int) else cell
+    if len(image_shape) not in (2, 3) or min(image_shape) < 1:
+        raise ValueError(
+            f"image_shape = {image_shape}, but (height, width) or (height, width, channels) of positive numbers was expected. "
+            "Give the shape of one image as it is flattened."
+        )
+    if len(sizes) != 2 or min(sizes) < 1:
+        raise ValueError(f"cell = {cell}, but a positive size or (rows, columns) was expected. Give for example 2.")
+    pixels = np.arange(int(np.prod(image_shape)), dtype=np.int64).reshape(image_shape)
+    height, width = (np.arange(n) // size * size for n, size in zip(image_shape, sizes, strict=False))
+    return pixels[np.ix_(height, width)].reshape(-1)
+
+
+@dataclass(frozen=True)
+class ReplacementBound:
+    """How far eigenvalues can move when features are replaced by others.
+
+    Attributes
+    ----------
+    n_rows : int
+    features, replacements : ndarray of shape (r,), int64
+        The features that are replaced (those by themselves are left out), and by which.
+    frobenius, spectral : ndarray of shape (r,)
+        ``|D_a|_F`` (the tutorial's equation 35) and ``|D_a|_2 <= |D_a|_F`` of replacing feature a alone.
+    correlations : ndarray of shape (r,)
+        Of each feature with what replaces it, about their means (about 0 for ``center=False``); NaN where one is constant.
+    singular_value_bound : float
+        ``max_i |sigma_i - sigma~_i|`` is at most this, for the singular values of Xc and X~c: ``|Xc - X~c|_F``.
+    """
+
+    n_rows: int
+    features: NDArray[np.int64]
+    replacements: NDArray[np.int64]
+    frobenius: Vector
+    spectral: Vector
+    correlations: Vector
+    singular_value_bound: float
+
+    @property
+    def bound(self) -> float:
+        """``max_i |lambda_i - lambda~_i|`` is at most this, for eigenvalues of the dot matrices Xc Xc' and X~c X~c'."""
+        return float(self.spectral.sum())
+
+    @property
+    def variance_bound(self) -> float:
+        """The same for eigenvalues divided by n - 1, as ``explained_variance_``."""
+        return self.bound / max(1, self.n_rows - 1)
+
+
+def feature_replacement_bound(
+    X: Any,
+    replacements: ArrayLike,
+    *,
+    center: bool = True,
+    memory_limit: int | str | None = None,
+    progress: ProgressArgument = None,
+) -> ReplacementBound:
+    """Bound what replacing features by others (neighbouring pixels, say) does to the eigenvalues.  # one pass over X
+
+    With the columns x_a (n,) of the centred X (n, d), and X~ = ``X[:, replacements]``, replacing a by b alone gives
+
+    - ``X X' = X~ X~' + D`` with ``D = x_a x_a' - x_b x_b'`` (n, n)    (equations 26 to 29),
+    - ``max_i |lambda_i - lambda~_i| <= |D|_2 <= |D|_F``    (equation 30),
+    - ``|D|_F^2 = S_aa^2 + S_bb^2 - 2 S_ab^2`` with ``S = X'X`` (d, d)    (equations 31 to 35),
+
+    so correlated features can stand for each other. D has rank 2, which gives the spectral norm as well. With
+    e = x_a - x_b and s = x_a + x_b, ``D = (e s' + s e') / 2``, ``|D|_2 = (|e's| + |e| |s|) / 2`` and
+    ``|D|_F^2 = ((e's)^2 + |e|^2 |s|^2) / 2``: the same numbers, without the cancellation of equation 35 where a and b
+    nearly agree. Costs 6 n d flops; memory: the blocks being read and vectors of length d.
+
+    Parameters
+    ----------
+    X : Dask array, path, Zarr array, xarray.DataArray or ndarray of shape (n, d)
+    replacements : array-like of shape (d,), int
+        Which feature stands in the place of each; itself where it stays. See :func:`pixel_groups`.
+    center : bool
+        Subtract the means; False bounds the eigenvalues of X as it is.
+    memory_limit : int, str or None
+        Per process; None asks the live workers, or the machine for its free memory.
+    progress : True for a bar, or a callable that takes events
+
+    Returns
+    -------
+    ReplacementBound
+
+    Raises
+    ------
+    ValueError, TypeError
+        Where ``replacements`` are not d feature numbers.
+    MemoryBudgetError
+        Before any read, where the blocks do not fit.
+    NonFiniteError, MissingChunksError, CorruptedChunkError
+        From the read.
+
+    Notes
+    -----
+    Marukatat 2022, section 4.2. NOTE: the tutorial bounds one replacement. Grouping replaces many features at once, and
+    ``X X' - X~ X~'`` is the sum of their D_a, each of the original columns: ``bound`` is the sum of their spectral norms.
+    It holds always, but adds up what partly cancels: pairs of pixels of 8 x 8 digits move lambda_1 by a tenth, the bound
+    is 3 lambda_1. ``singular_value_bound`` (Weyl's inequality for singular values, not in the tutorial) grows with the square
+    root of their number only.
+
+    Examples
+    --------
+    >>> X = np.array([[1.0, 1.1, 0.0], [-1.0, -0.9, 2.0], [0.0, -0.2, -2.0]])
+    >>> found = feature_replacement_bound(X, [1, 1, 2])
+    >>> exact, grouped = (np.linalg.eigvalsh(A @ A.T) for A in (X, X[:, [1, 1, 2]]))
+    >>> bool(np.abs(exact - grouped).max() <= found.bound), round(found.bound, 2)
+    (True, 0.38)
+    """
+    rows = RowInput(open_array(X))
+    chosen = _check_replacements(replacements, rows.n_columns)
+    found = read_once(rows, ReplacementMoments(chosen), "replacements", memory_limit=memory_limit, progress=progress)
+    own, apart = found.own, found.difference
+    mean, offset = (own.mean, apart.mean) if not center else (np.zeros(1), np.zeros(1))
+    squares = own.squares + own.count * mean**2  # S_aa
+    e = np.maximum(apart.squares + apart.count * offset**2, 0.0)  # |e|^2
+    features = np.flatnonzero(chosen != np.arange(rows.n_columns))
+    a, b, e = squares[features], squares[chosen[features]], e[features]
+    s = np.maximum(2 * (a + b) - e, 0.0)  # |s|^2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlations = (a + b - e) / 2 / (np.sqrt(a) * np.sqrt(b))
+    product, lengths = np.abs(a - b), np.sqrt(e) * np.sqrt(s)  # |e's|, |e| |s|
+    frobenius, spectral = np.hypot(product, lengths) / np.sqrt(2), (product + lengths) / 2
+    apart_norm = float(np.sqrt(e.sum()))
+    return ReplacementBound(own.count, features, chosen[features], frobenius, spectral, correlations, apart_norm)
+
+
+def _check_replacements(replacements: ArrayLike, d: int) -> NDArray[np.int64]:
+    chosen = np.asarray(replacements)
+    if chosen.dtype.kind not in "iu":
+        raise TypeError(f"replacements are {chosen.dtype}, but integer feature numbers were expected. Convert them.")
+    if chosen.shape != (d,):
+        raise ValueError(
+            f"replacements have shape {chosen.shape}, but one feature number for each of {d} features was expected. Begin "
+            f"with np.arange({d}) and change those that are replaced."
+        )
+    bad = np.flatnonzero((chosen < 0) | (chosen >= d))
+    if len(bad):
+        raise ValueError(
+            f"feature {bad[0]} is replaced by feature {chosen[bad[0]]}, but there are only 0 to {d - 1}. Correct it."
+        )
+    return chosen.astype(np.int64)

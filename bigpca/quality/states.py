@@ -1,0 +1,250 @@
+"""What one read of X is folded into where quality is measured: residuals, chosen rows, moments of replaced features."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.passes.accumulators import Accumulator, Arrays, ColumnMoments
+from bigpca.passes.blocks import MIB, Block
+
+Vector = NDArray[np.float64]
+STRIP_BYTES = 4 * MIB  # of float64 rows worked on at a time: no second slab
+
+
+def strip_rows(d: int) -> int:
+    """Rows of d float64 numbers in one strip."""
+    return max(1, STRIP_BYTES // (8 * max(1, d)))
+
+
+@dataclass(frozen=True)
+class Subspace:
+    """An affine subspace: ``mean + scale * span(axes)``.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (d,)
+    scale : ndarray of shape (d,) or None
+    axes : ndarray of shape (k, d), orthonormal rows
+    """
+
+    mean: Vector
+    scale: Vector | None
+    axes: NDArray[np.float64]
+
+    def digest(self) -> str:
+        """Identify the subspace by its values."""
+        content = hashlib.sha256(np.ascontiguousarray(self.mean).data)
+        content.update(b"-" if self.scale is None else np.ascontiguousarray(self.scale).data)
+        content.update(np.ascontiguousarray(self.axes).data)
+        return content.hexdigest()
+
+
+@dataclass
+class Residuals(Accumulator):
+    """Squared distances of rows to a subspace, and to its mean, both in units of ``scale``.
+
+    With ``x_s = (x - mean) / scale``: ``residual = sum_t |x_s - axes' axes x_s|^2`` and ``total = sum_t |x_s|^2``. The
+    residual vector itself is squared, in float64: a difference of two large sums would lose a small residual.
+
+    Attributes
+    ----------
+    n_features, n_components : int
+    subspace : Subspace or None
+        None in states, and in tasks whose subspace the driver hands over once (see ``shared``).
+    count : int
+    residual, total : float
+    """
+
+    n_features: int
+    n_components: int
+    subspace: Subspace | None
+    count: int = 0
+    residual: float = 0.0
+    total: float = 0.0
+
+    def fresh(self, start: int, stop: int) -> Residuals:
+        return Residuals(self.n_features, self.n_components, self.subspace)
+
+    def update(self, block: Block) -> None:
+        if self.subspace is None:
+            raise ValueError("rows came to a state without its subspace; with_shared was expected first.")
+        step, offset = strip_rows(self.n_features), block.shift - self.subspace.mean
+        for i in range(0, len(block.values), step):
+            rows = block.values[i : i + step] + offset  # float64
+            if self.subspace.scale is not None:
+                rows /= self.subspace.scale
+            self.total += float(np.einsum("ij,ij->", rows, rows))
+            rows -= (rows @ self.subspace.axes.T) @ self.subspace.axes
+            self.residual += float(np.einsum("ij,ij->", rows, rows))
+        self.count += len(block.values)
+
+    def close(self) -> None:
+        self.subspace = None
+
+    def bare(self) -> Residuals:
+        return replace(self, subspace=None)
+
+    @property
+    def shared(self) -> Any:
+        return self.subspace
+
+    def without_shared(self) -> Residuals:
+        return self.bare()
+
+    def with_shared(self, value: Any) -> Residuals:
+        return replace(self, subspace=value)
+
+    def merge(self, other: Residuals) -> Residuals:
+        total, residual = self.total + other.total, self.residual + other.residual
+        return replace(self.bare(), count=self.count + other.count, residual=residual, total=total)
+
+    @property
+    def state_bytes(self) -> int:
+        return 24
+
+    @property
+    def product_bytes(self) -> int:
+        return 8 * strip_rows(self.n_features) * (2 * self.n_features + self.n_components)
+
+    @property
+    def flops_per_row(self) -> int:
+        return 4 * self.n_features * (self.n_components + 1)
+
+    def to_arrays(self) -> Arrays:
+        return {"count": np.array(self.count), "sums": np.array([self.residual, self.total])}
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> Residuals:
+        residual, total = (float(value) for value in arrays["sums"])
+        return replace(self.bare(), count=int(arrays["count"]), residual=residual, total=total)
+
+    def describe(self) -> dict[str, Any]:
+        return {"accumulator": "Residuals", "subspace": None if self.subspace is None else self.subspace.digest()}
+
+
+@dataclass
+class ChosenRows(Accumulator):
+    """The rows of X at given row numbers, as they are (folded about a shift of zero).
+
+    Attributes
+    ----------
+    n_features : int
+    wanted : ndarray of shape (m,), int64, ascending
+    dtype : str
+    rows : tuple of (row number, ndarray of shape (d,))
+    """
+
+    n_features: int
+    wanted: NDArray[np.int64]
+    dtype: str
+    rows: tuple[tuple[int, NDArray[Any]], ...] = ()
+
+    def fresh(self, start: int, stop: int) -> ChosenRows:
+        return replace(self.for_rows(start, stop), rows=())
+
+    def for_rows(self, start: int, stop: int) -> ChosenRows:
+        first, last = np.searchsorted(self.wanted, [start, stop])
+        return replace(self, wanted=self.wanted[first:last])
+
+    def update(self, block: Block) -> None:
+        places = np.flatnonzero(np.isin(block.rows, self.wanted))
+        values = (block.values[places] + block.shift).astype(self.dtype)
+        self.rows += tuple((int(block.rows[i]), row) for i, row in zip(places, values, strict=True))
+
+    def merge(self, other: ChosenRows) -> ChosenRows:
+        return replace(self, wanted=np.union1d(self.wanted, other.wanted), rows=self.rows + other.rows)
+
+    def matrix(self) -> NDArray[Any]:
+        """The rows (m, d) in order of their numbers."""
+        found: NDArray[Any] = np.empty((len(self.rows), self.n_features), self.dtype)
+        for place, (_, row) in enumerate(sorted(self.rows, key=lambda numbered: numbered[0])):
+            found[place] = row
+        return found
+
+    @property
+    def state_bytes(self) -> int:
+        return len(self.wanted) * (8 + self.n_features * np.dtype(self.dtype).itemsize)
+
+    @property
+    def flops_per_row(self) -> int:
+        return self.n_features
+
+    def to_arrays(self) -> Arrays:
+        numbers = sorted(number for number, _ in self.rows)
+        return {"numbers": np.array(numbers, np.int64), "rows": self.matrix()}
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> ChosenRows:
+        numbers = [int(number) for number in arrays["numbers"]]
+        return replace(self, rows=tuple(zip(numbers, arrays["rows"], strict=True)))
+
+    def describe(self) -> dict[str, Any]:
+        return {"accumulator": "ChosenRows", "rows": hashlib.sha256(self.wanted.tobytes()).hexdigest()}
+
+
+@dataclass
+class ReplacementMoments(Accumulator):
+    """Column moments of X, and of the difference ``X - X[:, replacements]``: what replacing features changes.
+
+    Attributes
+    ----------
+    replacements : ndarray of shape (d,), int64
+    own, difference : ColumnMoments
+    """
+
+    replacements: NDArray[np.int64]
+    own: ColumnMoments = field(default_factory=lambda: ColumnMoments(0))
+    difference: ColumnMoments = field(default_factory=lambda: ColumnMoments(0))
+
+    def fresh(self, start: int, stop: int) -> ReplacementMoments:
+        empty = ColumnMoments(len(self.replacements))
+        return ReplacementMoments(self.replacements, empty.fresh(start, stop), empty.fresh(start, stop))
+
+    def update(self, block: Block) -> None:
+        self.own.update(block)
+        shift = block.shift - block.shift[self.replacements]
+        for i in range(0, len(block.values), step := strip_rows(len(self.replacements))):
+            rows = block.values[i : i + step].astype(np.float64)
+            rows -= rows[:, self.replacements]
+            self.difference.update(Block(rows, block.rows[i : i + step], shift, rows.sum(axis=0)))
+
+    def close(self) -> None:
+        self.own.close()
+        self.difference.close()
+
+    def merge(self, other: ReplacementMoments) -> ReplacementMoments:
+        return replace(self, own=self.own.merge(other.own), difference=self.difference.merge(other.difference))
+
+    @property
+    def state_bytes(self) -> int:
+        return 40 * len(self.replacements)
+
+    @property
+    def product_bytes(self) -> int:
+        return 16 * strip_rows(len(self.replacements)) * len(self.replacements)
+
+    @property
+    def flops_per_row(self) -> int:
+        return 6 * len(self.replacements)
+
+    def to_arrays(self) -> Arrays:
+        parts = {"own": self.own, "difference": self.difference}
+        return {f"{name}_{key}": array for name, part in parts.items() for key, array in part.to_arrays().items()}
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> ReplacementMoments:
+        empty = ColumnMoments(len(self.replacements))
+        own, difference = (
+            empty.with_arrays({key: arrays[f"{name}_{key}"] for key in ("count", "mean", "squares")})
+            for name in ("own", "difference")
+        )
+        return ReplacementMoments(self.replacements, own, difference)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "accumulator": "ReplacementMoments",
+            "replacements": hashlib.sha256(self.replacements.tobytes()).hexdigest(),
+        }

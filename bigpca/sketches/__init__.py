@@ -1,0 +1,56 @@
+"""Sketches: random (or averaging) matrices that make rows short while keeping their dot products."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from bigpca.errors import ModelFormatError
+from bigpca.sketches.base import Sketch
+from bigpca.sketches.downsample import Downsample
+from bigpca.sketches.feature_hash import FeatureHash
+from bigpca.sketches.gaussian import Gaussian
+from bigpca.sketches.sparse_sign import SparseSign
+from bigpca.sketches.srht import SRHT
+
+__all__ = ["Downsample", "FeatureHash", "Gaussian", "SRHT", "Sketch", "SparseSign", "sketch_from"]
+
+_KINDS: dict[str, type[Sketch]] = {
+    kind.__name__: kind for kind in (Gaussian, SparseSign, FeatureHash, SRHT, Downsample)
+}
+
+
+def sketch_from(description: Mapping[str, Any]) -> Sketch:
+    """Make the sketch that :meth:`Sketch.describe` described.
+
+    Parameters
+    ----------
+    description : the JSON values, as stored with a model.
+
+    Raises
+    ------
+    ModelFormatError
+        When the name is unknown, or the parameters are not this sketch's.
+
+    Examples
+    --------
+    >>> sketch_from({"sketch": "SparseSign", "q": 100, "nnz": 4, "seed": 7})
+    SparseSign(seed=7, q=100, nnz=4)
+    """
+    name = description.get("sketch")
+    if not isinstance(name, str) or name not in _KINDS:
+        raise ModelFormatError(
+            f"sketch {name!r} is not known; {', '.join(_KINDS)} were expected. Load it with the version that wrote it."
+        )
+    kind = _KINDS[name]
+    given, expected = set(description) - {"sketch"}, {item.name for item in fields(kind)}
+    if given != expected:
+        raise ModelFormatError(
+            f"{name} is described by {sorted(given)}, but {sorted(expected)} were expected. Load it with the version that "
+            "wrote it."
+        )
+    try:
+        return kind(**{key: description[key] for key in expected})
+    except (TypeError, ValueError) as error:
+        raise ModelFormatError(f"{name} is described by values that it refuses: {error}") from error

@@ -1,0 +1,129 @@
+"""Downsampling of images and feature maps: the sketch that averages neighbours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.sketches.base import TILE_BYTES, Matrix, Sketch, Vector, positive_integer, spans
+from bigpca.sketches.cache import CACHE
+
+
+@dataclass(frozen=True)
+class Downsample(Sketch):
+    """Area averaging of every row from ``shape`` to ``to``, times sqrt(d/q) (Marukatat 2022, algorithm 3).
+
+    Each axis shrinks on its own: a cell of the small image is the mean of what it covers, cut cells counted by their
+    share; axes whose size stays are left alone. W is the Kronecker product of these small matrices. There is nothing
+    random: the variance is 0, the seed changes nothing, and dot products are biased by what is finer than the small
+    image. Where every size divides, W'W = I exactly; constant images keep their length always.
+
+    NOTE: the tutorial leaves the scale out, so its eigenvalues come out at q/d of the truth.
+
+    Parameters
+    ----------
+    shape : sizes as flattened into a row: (h, w), (h, w, c) or (c, h, w).
+    to : as many sizes, none larger.
+    seed : int >= 0; has no effect.
+
+    Examples
+    --------
+    >>> Downsample((2, 4), (1, 2)).apply(np.array([[1.0, 1, 0, 0, 1, 1, 0, 0]])).tolist()
+    [[2.0, 0.0]]
+    """
+
+    shape: tuple[int, ...]
+    to: tuple[int, ...]
+
+    @property
+    def unbiased(self) -> bool:
+        return False
+
+    def flops_per_row(self, d: int) -> int:
+        self.width(d)
+        return sum(2 * pre * n * m * post for pre, n, m, post in self._steps()) + math.prod(self.to)
+
+    def _check_fields(self) -> None:
+        for name in ("shape", "to"):
+            given: Any = getattr(self, name)
+            if not isinstance(given, tuple | list):
+                raise TypeError(f"{name} = {given!r} is a {type(given).__name__}, but a tuple of sizes is needed.")
+            object.__setattr__(self, name, tuple(positive_integer(f"each size of {name}", size) for size in given))
+        if len(self.to) != len(self.shape) or not self.to or any(np.greater(self.to, self.shape)):
+            raise ValueError(
+                f"to = {self.to} does not shrink shape = {self.shape}: as many sizes are needed, none larger. "
+                "Give each axis its new size, and the same size where it stays."
+            )
+
+    def _width(self, d: int) -> int:
+        if math.prod(self.shape) != d:
+            raise ValueError(
+                f"shape = {self.shape} has {math.prod(self.shape)} numbers, but the data has {d} columns. "
+                "Give the sizes in the order in which each row was flattened."
+            )
+        return math.prod(self.to)
+
+    def _scale(self) -> float:
+        return math.sqrt(math.prod(self.shape) / math.prod(self.to))
+
+    def _steps(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield (product of sizes before, size, new size, product of sizes after) for each axis that shrinks."""
+        for i, (n, m) in enumerate(zip(self.shape, self.to, strict=True)):
+            if n != m:
+                yield math.prod(self.to[:i]), n, m, math.prod(self.shape[i + 1 :])
+
+    def _rows(self, d: int, start: int, stop: int) -> Matrix:
+        places = np.unravel_index(np.arange(start, stop), self.shape)
+        rows = np.ones((stop - start, 1))
+        for place, n, m in zip(places, self.shape, self.to, strict=True):
+            rows = (rows[:, :, None] * _averaging(n, m, rows.dtype)[place][:, None, :]).reshape(
+                len(rows), rows.shape[1] * m
+            )
+        rows *= self._scale()
+        return rows
+
+    def _parts(self, d: int, dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
+        return (_averaging(n, m, dtype) for _, n, m, _ in self._steps())
+
+    def _part_bytes(self, d: int, itemsize: int) -> tuple[int, int]:
+        total = sum(n * m for _, n, m, _ in self._steps()) * itemsize + 1024
+        return total, 48 * max(self.shape) + (0 if CACHE.fits(total) else total)
+
+    def _apply(self, rows: NDArray[Any], parts: Iterable[NDArray[Any]], out: NDArray[Any]) -> None:
+        matrices = list(parts)
+        for start, stop in spans(len(rows), self._tile(rows.itemsize)):
+            image = rows[start:stop]
+            for A, (pre, n, _, post) in zip(matrices, self._steps(), strict=True):  # A (n, m)
+                if post == 1:
+                    image = image.reshape(-1, n) @ A
+                else:
+                    image = A.T @ image.reshape((stop - start) * pre, n, post)
+            np.multiply(image.reshape(stop - start, -1), out.dtype.type(self._scale()), out=out[start:stop])
+
+    def _tile(self, itemsize: int) -> int:
+        return max(1, TILE_BYTES // (math.prod(self.shape) * itemsize))
+
+    def _scratch_bytes(self, d: int, rows: int, itemsize: int) -> int:
+        sizes = [0] + [pre * m * post for pre, _, m, post in self._steps()]  # one step's result is the next one's input
+        largest = max((a + b for a, b in pairwise(sizes)), default=0)
+        return min(rows, self._tile(itemsize)) * largest * itemsize
+
+    def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
+        bias = np.einsum("ij,ij->i", self.apply(x), self.apply(y)) - np.einsum("ij,ij->i", x, y)
+        return bias, np.zeros_like(bias)
+
+
+def _averaging(n: int, m: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the (n, m) matrix that averages n cells to m <= n: each cell lies in one mean or is cut between two."""
+    cells = np.arange(n)  # cell i covers i m ... (i + 1) m, mean k covers k n ... (k + 1) n: exact integers
+    first, last = cells * m // n, ((cells + 1) * m - 1) // n
+    A = np.zeros((n, m), dtype)
+    A[cells, last] = ((cells + 1) * m - last * n) / n
+    A[cells, first] = (np.minimum((cells + 1) * m, (first + 1) * n) - cells * m) / n
+    return A

@@ -1,0 +1,82 @@
+"""Gaussian sketch: independent normal entries, one dense product."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.seeds import normals
+from bigpca.sketches.base import TILE_BYTES, Matrix, RandomSketch, Vector, pair_products, spans
+
+STREAM = "gaussian sketch"
+
+
+@dataclass(frozen=True)
+class Gaussian(RandomSketch):
+    """W with independent N(0, 1/q) entries (Johnson & Lindenstrauss 1984): the reference for every other sketch.
+
+    ``Var <W'x, W'y> = (|x|^2 |y|^2 + (x'y)^2) / q``. Costs 2 d q flops per row. Where W takes more than 256 MiB it is
+    drawn again, tile by tile, at every call: 12 ns per entry and call, which blocks of many rows share.
+
+    Parameters
+    ----------
+    q : int >= 1
+    seed : int >= 0
+
+    Examples
+    --------
+    >>> Gaussian(2).apply(np.eye(3)).shape
+    (3, 2)
+    """
+
+    @property
+    def unbiased(self) -> bool:
+        return True
+
+    def flops_per_row(self, d: int) -> int:
+        return 2 * d * self.width(d)
+
+    def _check_options(self) -> None:
+        pass
+
+    def _rows(self, d: int, start: int, stop: int) -> Matrix:
+        rows = self._normals(start, stop).astype(np.float64)
+        rows /= np.sqrt(self.q)
+        return rows
+
+    def _parts(self, d: int, dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
+        return (self._normals(start, stop).astype(dtype, copy=False) for start, stop in spans(d, self._tile))
+
+    def _part_bytes(self, d: int, itemsize: int) -> tuple[int, int]:
+        tile = min(self._tile, d) * self.q
+        return d * self.q * itemsize + 256 * (-(-d // self._tile)), tile * (itemsize + (4 if itemsize == 8 else 0))
+
+    def _apply(self, rows: NDArray[Any], parts: Iterable[NDArray[Any]], out: NDArray[Any]) -> None:
+        start, product = 0, np.empty_like(out)
+        out[...] = 0
+        for tile in parts:
+            np.matmul(rows[:, start : start + len(tile)], tile, out=product)
+            np.add(out, product, out=out)
+            start += len(tile)
+            del tile  # before the next one is drawn
+        # W's entries are kept unscaled: single-precision numbers, exact in both precisions.
+        np.multiply(out, out.dtype.type(1 / np.sqrt(self.q)), out=out)
+
+    def _scratch_bytes(self, d: int, rows: int, itemsize: int) -> int:
+        return rows * self.q * itemsize
+
+    def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
+        dots, norms, _ = pair_products(x, y)
+        return np.zeros_like(dots), (norms + dots**2) / self.q
+
+    @property
+    def _tile(self) -> int:
+        """Rows of W in one part: a power of two, so that parts hold whole blocks of random numbers where they can."""
+        return 1 << (max(1, TILE_BYTES // (4 * self.q)).bit_length() - 1)
+
+    def _normals(self, start: int, stop: int) -> NDArray[np.float32]:
+        return normals(self.seed, STREAM, start, stop, self.q, np.float32)

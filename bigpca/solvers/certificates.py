@@ -1,0 +1,270 @@
+"""How far an approximate answer can be from the true one: bounds that hold, from the reads that gave the answer.
+
+Everything here starts from a Nyström approximation A_hat of a positive semi-definite A with known trace. Its values never
+exceed the eigenvalues of A, so what they leave of the trace, ``gap = trace(A) - trace(A_hat)``, bounds every error; a few
+random probes multiplied in the same read bound ``|A - A_hat|_2`` more tightly, at a stated probability.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaincinv
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+SLACK = 10.0  # of precision * trace; see rounding_slack
+NEGLIGIBLE = 1e-3  # of the first eigenvalue: uncertainties below this share of it are no reason to distrust
+TRUSTED_WIDTH = 2.0
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Intervals ``lower[i] <= lambda_i <= upper[i]`` that all hold at once with probability ``confidence``.
+
+    Attributes
+    ----------
+    lower, upper : ndarray of shape (k,), descending, >= 0; they contain the slack for rounding.
+    confidence : float; 1 for bounds that cannot fail.
+    """
+
+    lower: Vector
+    upper: Vector
+    confidence: float
+
+
+def rounding_slack(trace: float, *, precision: float, shift: float = 0.0) -> float:
+    """Bound what rounding can do to the bounds: ``10 precision trace + shift``.
+
+    With Y = A W + D, the computed approximation is an exact one of A + nu I + E, |E|_2 <= 3 |D|_2, while nu > 3 |D|_2
+    keeps that positive semi-definite (:func:`bigpca.solvers.nystrom.nystrom`): every value is off by 3 |D|_2 at most.
+    Roundings of one product that do not conspire have |D|_2 <= 2 precision |A|_F <= 2 precision trace; the trace's own
+    rounding makes 6 into 10. The shift covers a W far from orthonormal, for which it grows with |D|_2.
+
+    Parameters
+    ----------
+    trace : float; of A.
+    precision : relative rounding of the products: 1.2e-7 for float32, 2.2e-16 for float64.
+    shift : nu of the approximation.
+
+    Examples
+    --------
+    >>> rounding_slack(64.0, precision=2.0**-23)  # float32
+    7.62939453125e-05
+    """
+    return SLACK * precision * trace + shift
+
+
+def trace_bounds(values: Vector, k: int, trace: float, slack: float) -> Bounds:
+    """Bound the k largest eigenvalues with certainty, from all values of a Nyström approximation and the trace of A.
+
+    ``values[i] <= lambda_i`` for every i, and all lambda_i sum to the trace. So for every m <= i,
+    ``(i - m + 1) lambda_i <= lambda_m + ... + lambda_i <= values[m] + ... + values[i] + gap``: m = i and m = 1 are the
+    two classic bounds, the smallest over m is used. Costs O(k^2).
+
+    Parameters
+    ----------
+    values : ndarray of shape (q,), descending, >= 0: ALL of the approximation's values, q >= k.
+    k : eigenvalues to bound.
+    trace : float; of A.
+    slack : float; :func:`rounding_slack`.
+
+    Returns
+    -------
+    Bounds
+        With confidence 1; ``upper[i] <= trace / (i + 1)`` too.
+
+    Raises
+    ------
+    ValueError
+        When k is not in [1, q], or the values exceed the trace by more than rounding.
+
+    Examples
+    --------
+    >>> bounds = trace_bounds(np.array([4.0, 2.0, 0.5]), 2, trace=7.0, slack=0.0)
+    >>> bounds.lower.tolist(), bounds.upper.tolist()
+    ([4.0, 2.0], [4.5, 2.5])
+    """
+    gap = _gap(values, k, trace, slack)
+    sums = np.concatenate([[0.0], np.cumsum(values[:k])])
+    upper = np.empty(k)
+    for i in range(k):
+        upper[i] = np.min((sums[i + 1] - sums[: i + 1] + gap) / np.arange(i + 1, 0, -1))
+    return Bounds(np.maximum(values[:k] - slack, 0.0), np.minimum.accumulate(upper) + slack, 1.0)
+
+
+def probe_norm_bound(A_omega: Matrix, A_hat_omega: Matrix, failure: float = 1e-3) -> float:
+    """Bound ``|A - A_hat|_2`` from r random probes: ``|(A - A_hat) Omega|_2 / sqrt(x)``, wrong with probability ``failure``.
+
+    x is the ``failure`` quantile of the chi-square distribution of r degrees. With v the leading singular vector,
+    ``|(A - A_hat) Omega|_2 >= |A - A_hat|_2 |v'Omega|``, and ``|v'Omega|^2`` has that distribution: the bound fails only
+    when it lies below its quantile. Costs 2 N r^2 flops and one N x r copy.
+
+    Parameters
+    ----------
+    A_omega : ndarray of shape (N, r); A Omega, where the entries of Omega are independent standard normal numbers.
+        Omega must be independent of the approximation: never columns of its W, nor of a Krylov start.
+    A_hat_omega : ndarray of shape (N, r); A_hat Omega.
+    failure : probability, in (0, 1), that the bound is wrong.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        When the shapes differ or failure is not in (0, 1).
+
+    Notes
+    -----
+    NOTE: Halko, Martinsson & Tropp (2011), section 4.3, takes the largest of the r column norms:
+    ``alpha sqrt(2/pi) max_j |(A - A_hat) omega_j|``, wrong with probability alpha^-r. On a heavy tail the columns are nearly
+    orthogonal, so their joint norm is hardly larger than one of them, and the quantile of r degrees is far from 0: with
+    eigenvalues i^-1, r = 10 or 20 and the same probability, this bound is half of theirs. It costs no more.
+
+    Examples
+    --------
+    >>> omega = np.random.default_rng(0).standard_normal((100, 10))
+    >>> round(probe_norm_bound(2 * omega, omega), 2)  # A - A_hat = I: |I|_2 = 1
+    10.97
+    """
+    if A_omega.shape != A_hat_omega.shape or A_omega.ndim != 2:
+        raise ValueError(f"A Omega has shape {A_omega.shape} and A_hat Omega {A_hat_omega.shape}: both must be (N, r).")
+    if not 0 < failure < 1:
+        raise ValueError(f"failure = {failure}, but it is a probability: give a number in (0, 1) such as 1e-3.")
+    quantile = 2.0 * float(gammaincinv(A_omega.shape[1] / 2, failure))
+    return float(np.linalg.norm(A_omega - A_hat_omega, 2)) / float(np.sqrt(quantile))
+
+
+def probe_bounds(values: Vector, k: int, trace: float, slack: float, *, norm_bound: float, failure: float) -> Bounds:
+    """Tighten :func:`trace_bounds` by a bound on ``|A - A_hat|_2``: ``lambda_i <= values[i] + norm_bound`` (Weyl).
+
+    Parameters
+    ----------
+    values, k, trace, slack : as for :func:`trace_bounds`.
+    norm_bound : float; :func:`probe_norm_bound`.
+    failure : the probability that norm_bound is wrong; one event for all k.
+
+    Examples
+    --------
+    >>> bounds = probe_bounds(np.array([4.0, 2.0, 0.5]), 2, 7.0, 0.0, norm_bound=0.25, failure=1e-3)
+    >>> bounds.upper.tolist(), bounds.confidence
+    ([4.25, 2.25], 0.999)
+    """
+    bounds = trace_bounds(values, k, trace, slack)
+    return Bounds(bounds.lower, np.minimum(bounds.upper, values[:k] + norm_bound + slack), 1.0 - failure)
+
+
+def captured_variance_bounds(
+    values: Vector, k: int, trace: float, slack: float, *, norm_bound: float | None = None
+) -> tuple[float, float]:
+    """Bound ``tr(U A U')``, the variance that the k leading eigenvectors U (k, N) of A_hat capture.
+
+    ``U A U' = diag(values[:k]) + U (A - A_hat) U'``, and the second term is positive semi-definite, with eigenvalues of at
+    most ``|A - A_hat|_2`` and a trace of at most ``trace(A - A_hat) = gap``. So the captured variance lies between
+    ``sum(values[:k])`` and that plus ``min(gap, k |A - A_hat|_2)``.
+
+    Parameters
+    ----------
+    values, k, trace, slack : as for :func:`trace_bounds`.
+    norm_bound : float; :func:`probe_norm_bound`, whose probability of failure the result inherits. None for certainty.
+
+    Examples
+    --------
+    >>> captured_variance_bounds(np.array([4.0, 2.0, 0.5]), 2, trace=7.0, slack=0.0)
+    (6.0, 6.5)
+    """
+    gap = _gap(values, k, trace, slack)
+    width = gap if norm_bound is None else min(gap, k * norm_bound)
+    sum_of_values = float(np.sum(values[:k]))
+    return max(sum_of_values - slack, 0.0), min(sum_of_values + width, trace) + slack
+
+
+def residual_norms(A_vectors: Matrix, values: Vector, vectors: Matrix) -> Vector:
+    """Return ``|A u_i - theta_i u_i|_2`` of unit vectors, given as rows with their products.
+
+    Some eigenvalue of A lies within it of theta_i; which one, it cannot say. Costs 4 N k flops and one row of scratch.
+
+    Parameters
+    ----------
+    A_vectors, vectors : ndarray of shape (k, N)
+    values : ndarray of shape (k,)
+    """
+    rows = zip(A_vectors, values, vectors, strict=True)
+    return np.array([np.linalg.norm(product - theta * u) for product, theta, u in rows])
+
+
+def residual_bound(values: Vector, trace: float, slack: float, *, norm_bound: float | None = None) -> float:
+    """Bound the residuals of a Nyström approximation without another product: ``|A u - theta u| = |(A - A_hat) u|``.
+
+    It is at most ``|A - A_hat|_2 <= min(gap, norm_bound)``.
+    """
+    gap = _gap(values, 1, trace, slack)
+    return (gap if norm_bound is None else min(gap, norm_bound)) + slack
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How many leading components the bounds certify.
+
+    Attributes
+    ----------
+    components : int; the leading ones whose intervals are all narrow enough.
+    k : int; components asked for.
+    width : float; the largest relative width of an interval, ``(upper - lower) / max(lower, 1e-3 lower_1)``.
+    """
+
+    components: int
+    k: int
+    width: float
+
+    @property
+    def trusted(self) -> bool:
+        """Whether all k components are certified."""
+        return self.components == self.k
+
+    def warning(self, remedy: str) -> str:
+        """Write the warning for an answer that is not to be trusted; ``remedy`` says what to run instead."""
+        return (
+            f"the bounds certify {self.components} of {self.k} components: an eigenvalue may exceed its lower bound by "
+            f"{self.width:.3g} times that bound, and {TRUSTED_WIDTH:g} times is the limit. {remedy}"
+        )
+
+
+def trustworthy(bounds: Bounds) -> Trust:
+    """Decide which components to trust: those whose interval, and all before it, reach at most 3 times their lower end.
+
+    The bounds overestimate errors by about an order of magnitude, so a factor of 3 that cannot be excluded goes with
+    eigenvalue errors near a tenth and directions that are right; where even it fails, directions are rubbish too.
+    Intervals are measured relative to ``max(lower_i, 1e-3 lower_1)``: eigenvalues at zero need no certificate.
+
+    Examples
+    --------
+    >>> trustworthy(Bounds(np.array([4.0, 1.0]), np.array([5.0, 4.0]), 1.0))
+    Trust(components=1, k=2, width=3.0)
+    """
+    scale = np.maximum(bounds.lower, NEGLIGIBLE * bounds.lower[0])
+    widths = (bounds.upper - bounds.lower) / np.where(scale > 0, scale, np.inf)
+    if scale[0] == 0 and bounds.upper[0] > 0:
+        widths = np.full(len(widths), np.inf)
+    wide = np.flatnonzero(widths > TRUSTED_WIDTH)
+    return Trust(int(wide[0]) if len(wide) else len(widths), len(widths), float(np.max(widths)))
+
+
+def _gap(values: Vector, k: int, trace: float, slack: float) -> float:
+    """Return ``trace(A) - trace(A_hat)``, at least 0."""
+    if not 1 <= k <= len(values):
+        raise ValueError(
+            f"{k} eigenvalues were to be bounded, but {len(values)} values are given. Use 1 to {len(values)}."
+        )
+    gap = trace - float(np.sum(values))
+    if gap < -slack:
+        raise ValueError(
+            f"the values sum to {trace - gap:.8g}, over the trace {trace:.8g} by more than rounding ({slack:.2g}): they are "
+            "not of a Nyström approximation of the same matrix. Give the trace of the matrix that was multiplied."
+        )
+    return max(gap, 0.0)

@@ -1,0 +1,145 @@
+"""The growing basis of a Krylov run: orthonormal rows, their products with A, and what follows from both."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.solvers.eigh import top_eigenpairs
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+STRIP = 4096  # entries of long rows worked on at a time
+EPS = float(np.finfo(np.float64).eps)
+ORTHONORMAL = 1e-13  # largest entry of a Gram matrix minus I that needs no correction
+RELIABLE = 1e-3  # directions of given products below this share are dropped: they would only magnify rounding
+INDEPENDENT = 0.1  # what a new direction must keep of its length when it is made orthogonal once more
+RANDOM_RANK = 1e-8
+
+
+class KrylovBasis:
+    """Orthonormal rows B, their products A B, and the projection ``H = B A B'``.
+
+    NOTE: vectors are rows here, so a block is contiguous; the caller sees columns, as transposed views.
+
+    Parameters
+    ----------
+    most_columns : how many vectors it can hold; at most N are used. Memory is touched only as it fills.
+    N : length of a vector.
+    seed : of the random vectors.
+
+    Attributes
+    ----------
+    count : vectors held.
+    vectors, products : ndarray of shape (most_columns, N); the first ``count`` rows are filled.
+    """
+
+    def __init__(self, most_columns: int, N: int, seed: int) -> None:
+        self.N, self.size, self.count = N, min(most_columns, N), 0
+        self.vectors, self.products = np.empty((self.size, N)), np.empty((self.size, N))
+        self._H = np.zeros((self.size, self.size))
+        self._rng = np.random.default_rng(seed)
+
+    def adopt(self, B: Matrix, AB: Matrix) -> None:
+        """Take B (N, c) with A B, made orthonormal; what is so already stays as it is, to the bit.
+
+        Raises
+        ------
+        ValueError
+            When the shapes do not fit.
+        """
+        N, c = B.shape
+        if AB.shape != B.shape or self.N != N or c > self.size:
+            raise ValueError(
+                f"the given products have shapes {B.shape} and {AB.shape}, but both must be ({self.N}, c) with "
+                f"c <= {self.size}, the columns that the basis can hold."
+            )
+        self.vectors[:c], self.products[:c] = B.T, AB.T
+        for _ in range(2):
+            C = _orthonormaliser(self.vectors[:c] @ self.vectors[:c].T, RELIABLE)
+            if C is not None:
+                c = len(C)
+                _combine(C, self.vectors)
+                _combine(C, self.products)
+        self._H[:c, :c] = self.vectors[:c] @ self.products[:c].T
+        self.count = c
+
+    def fill(self, rows: Matrix, block: int, smallest: float) -> Matrix:
+        """Return ``block`` new orthonormal vectors as columns (N, block), to be multiplied and given to :meth:`close`.
+
+        They span the given rows, whose directions below ``smallest`` (where 1 is the longest row) are dropped as
+        rounding; random ones take their place. Fewer where the basis is nearly full. ``rows`` is the workspace.
+        """
+        c, stop = self.count, min(self.count + block, self.size)
+        end = self._append(rows, c, stop, smallest)
+        while end < stop:
+            end = self._append(self._rng.standard_normal((stop - end, self.N)), end, stop, RANDOM_RANK)
+        columns: Matrix = self.vectors[c:stop].T
+        return columns
+
+    def close(self, product: Matrix) -> None:
+        """Store the product (N, block) of the vectors that :meth:`fill` returned."""
+        c, stop = self.count, self.count + product.shape[1]
+        self.products[c:stop] = product.T
+        self._H[c:stop, :stop] = self.products[c:stop] @ self.vectors[:stop].T
+        self._H[:c, c:stop] = self.products[:c] @ self.vectors[c:stop].T
+        self.count = stop
+
+    def ritz(self) -> tuple[Vector, Matrix]:
+        """Return the Ritz values (c,), descending, and their coefficients in the basis as rows (c, c)."""
+        H = self._H[: self.count, : self.count]
+        return top_eigenpairs((H + H.T) / 2)
+
+    def residual_rows(self, values: Vector, coefficients: Matrix) -> Matrix:
+        """Return ``(A u - theta u) / theta_1`` (r, N) of the Ritz pairs with these values and coefficients (r, c)."""
+        c, scaled = self.count, coefficients / (values[0] or 1.0)
+        rows = np.empty((len(values), self.N))
+        for j in range(0, self.N, STRIP):
+            strip = scaled @ self.products[:c, j : j + STRIP]
+            strip -= (values[:, None] * scaled) @ self.vectors[:c, j : j + STRIP]
+            rows[:, j : j + STRIP] = strip
+        return rows
+
+    def restart(self, values: Vector, coefficients: Matrix) -> None:
+        """Keep only these Ritz vectors (r, c), with their products: linear combinations, no multiplication."""
+        r = self.count = len(values)
+        _combine(coefficients, self.vectors)
+        _combine(coefficients, self.products)
+        self._H[:r, :r] = np.diag(values)
+
+    def _append(self, rows: Matrix, start: int, stop: int, smallest: float) -> int:
+        """Write rows, made orthonormal to the basis and to each other, from row ``start``; return where they end."""
+        for attempt in range(4):
+            coefficients = rows @ self.vectors[:start].T
+            if attempt and np.max(np.abs(coefficients), initial=0.0) <= ORTHONORMAL and C is None:
+                break
+            for j in range(0, self.N, STRIP):
+                rows[:, j : j + STRIP] -= coefficients @ self.vectors[:start, j : j + STRIP]
+            C = _orthonormaliser(rows @ rows.T, INDEPENDENT if attempt else smallest)
+            rows = rows if C is None else _combine(C, rows)
+        end = min(start + len(rows), stop)
+        self.vectors[start:end] = rows[: end - start]
+        return end
+
+
+def _orthonormaliser(gram: Matrix, smallest: float) -> Matrix | None:
+    """Return C (r, m) that makes rows with this Gram matrix orthonormal, or None when they are so to rounding.
+
+    From its eigenpairs (Stathopoulos & Wu 2002); singular values below ``smallest``, and what the rounding of the Gram
+    matrix hides, are dropped. The leading directions come first.
+    """
+    if not len(gram) or np.max(np.abs(gram - np.eye(len(gram)))) <= ORTHONORMAL:
+        return None
+    g, V = top_eigenpairs(gram)
+    kept = g > max(smallest**2, len(g) * EPS * g[0])
+    C: Matrix = V[kept] / np.sqrt(g[kept])[:, None]
+    return C
+
+
+def _combine(C: Matrix, rows: Matrix) -> Matrix:
+    """Overwrite the first r rows by ``C rows[:m]`` for C (r, m), strip by strip, and return them."""
+    r, m = C.shape
+    for j in range(0, rows.shape[1], STRIP):
+        rows[:r, j : j + STRIP] = C @ rows[:m, j : j + STRIP]
+    return rows[:r]

@@ -1,0 +1,201 @@
+"""Nyström approximation of a symmetric positive semi-definite matrix from one product: Y = A W."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cholesky, qr, solve_triangular
+
+from bigpca.blas import blas_threads
+from bigpca.solvers.eigh import top_eigenpairs
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+STRIP = 2048  # rows worked on at a time
+ORTHONORMAL = 1e-10  # largest entry of W'W - I that needs no correction
+SMALLEST_DIRECTION = 1e-2  # directions of W below this share of |W|_2 are dropped: they only magnify rounding
+
+
+@dataclass(frozen=True)
+class NystromApproximation:
+    """``A_hat = Y (W'Y)^-1 Y'``: its eigenvalues, its leading eigenvectors, and its products.
+
+    Attributes
+    ----------
+    values : ndarray of shape (q,), descending, >= 0; ``values[i]`` never exceeds the i-th eigenvalue of A but by rounding.
+    vectors : ndarray of shape (k, N), orthonormal rows, also where values are 0.
+    shift : float; nu, added to A before the factorisation and subtracted from the values.
+    """
+
+    values: Vector
+    vectors: Matrix
+    shift: float
+    _factor: Matrix = field(repr=False)  # F (N, r), A_hat + its share of the shift = F F'
+    _mixing: Matrix = field(repr=False)  # (r, r), A_hat = F mixing F'
+
+    @property
+    def trace(self) -> float:
+        """Trace of A_hat: the sum of all q values."""
+        return float(np.sum(self.values))
+
+    def multiply(self, omega: Matrix) -> Matrix:
+        """Return ``A_hat omega`` (N, p) for omega (N, p); 4 N q p flops."""
+        product: Matrix = self._factor @ (self._mixing @ (self._factor.T @ omega))
+        return product
+
+
+def nystrom_bytes(N: int, q: int, k: int, *, overwrite: bool = False) -> int:
+    """Peak bytes of :func:`nystrom` beside W and Y: the factor (none with ``overwrite``), the vectors and their QR.
+
+    Examples
+    --------
+    >>> f"{nystrom_bytes(100_352, 300, 50) / 2**20:.0f} MiB beside two arrays of {8 * 100_352 * 300 / 2**20:.0f} MiB"
+    '369 MiB beside two arrays of 230 MiB'
+    """
+    factor = 0 if overwrite else 8 * N * q
+    return factor + 24 * N * k + 32 * STRIP * q + 64 * q * q
+
+
+def nystrom(
+    W: Matrix, Y: Matrix, k: int, *, precision: float, threads: int | None = None, overwrite: bool = False
+) -> NystromApproximation:
+    """Approximate a symmetric positive semi-definite A of size N from ``Y = A W`` by ``A_hat = Y (W'Y)^-1 Y'``.
+
+    A is shifted first, so that the rounding of the products cannot make it indefinite: with W orthonormal,
+    ``nu = sqrt(N) precision |Y|_2``, ``Y_nu = Y + nu W``, ``W'Y_nu = R'R``, ``F = Y_nu R^-1 = U diag(s) V'``, and the
+    eigenpairs are ``(max(s^2 - nu, 0), U)``. Where Cholesky fails, R comes from the leading eigenpairs of W'Y_nu.
+
+    Costs 8 N q^2 flops (twice that for a W that is not orthonormal); memory beside W and Y is :func:`nystrom_bytes`.
+
+    Parameters
+    ----------
+    W : ndarray of shape (N, q), float32 or float64
+        Any test matrix: a sketch, or an orthonormal basis. It may lack rank: directions below 1e-2 |W|_2 are dropped.
+    Y : ndarray of shape (N, q), float32 or float64; A W.
+    k : eigenvectors wanted, 1 <= k <= min(q, N).
+    precision : relative rounding of the products: 1.2e-7 for float32, 2.2e-16 for float64.
+    threads : BLAS threads; None leaves the process's setting.
+    overwrite : let the factor take the place of Y (where Y is float64 and writeable).
+
+    Returns
+    -------
+    NystromApproximation
+
+    Raises
+    ------
+    ValueError
+        When the shapes do not fit, k is out of range, or Y is not finite.
+
+    Notes
+    -----
+    Tropp, Yurtsever, Udell & Cevher (2017), Fixed-rank approximation of a positive-semidefinite matrix from streaming
+    data, algorithm 3. NOTE: the antisymmetric part K of W'Y is rounding, and Y loses it as well (Y - W K): then Y_nu is
+    exactly a product of a symmetric matrix within three times the rounding of A + nu I, and no value can exceed the
+    eigenvalue by more. NOTE: s and V come from F'F, not from an SVD of F: its rounding, eps |F|^2, is below nu.
+
+    Examples
+    --------
+    >>> A = np.diag([4.0, 2.0, 0.0])
+    >>> W = np.eye(3)[:, :2]
+    >>> nystrom(W, A @ W, 1, precision=2.2e-16).values.round(9).tolist()
+    [4.0, 2.0]
+    """
+    exponent = _check(W, Y, k)
+    N, q = Y.shape
+    in_place = overwrite and Y.dtype == np.float64 and Y.flags.writeable
+    F = np.ldexp(Y, -exponent, out=Y) if in_place else np.ldexp(Y, -exponent, dtype=np.float64)
+    with blas_threads(threads):
+        T = _whitening(W)
+        nu = np.sqrt(N) * precision * np.sqrt(top_eigenpairs(_gram(F, F), 1)[0][0])
+        nu *= 1.0 if T is None else float(np.linalg.norm(T, 2))
+        F = _factor(W, F, T, nu)
+        squares, V = top_eigenpairs(_gram(F, F))
+        values = np.maximum(squares - nu, 0.0)
+        safe = np.where(squares > 0, squares, 1.0)
+        mixing = (V.T * (values / safe)) @ V
+        used = squares[:k] > N * np.finfo(np.float64).eps * squares[0]
+        vectors = _orthonormal_rows(F, V[:k] * (used / np.sqrt(safe[:k]))[:, None], k)
+    everything = np.zeros(q)
+    everything[: len(values)] = np.ldexp(values, exponent)
+    return NystromApproximation(everything, vectors, float(np.ldexp(nu, exponent)), F, np.ldexp(mixing, exponent))
+
+
+def _check(W: Matrix, Y: Matrix, k: int) -> int:
+    """Check the input and return the binary exponent of Y's largest entry."""
+    if W.ndim != 2 or W.shape != Y.shape:
+        raise ValueError(f"W has shape {W.shape} and Y {Y.shape}, but Y = A W needs both to be (N, q).")
+    if not 1 <= k <= min(W.shape):
+        raise ValueError(
+            f"{k} eigenvectors were asked for, but a product of shape {Y.shape} gives 1 to {min(W.shape)}. "
+            "Use a wider W, or fewer."
+        )
+    largest = max(float(np.max(Y)), -float(np.min(Y)))
+    if not np.isfinite(largest):
+        raise ValueError(f"the product Y holds {largest}, so it has no eigenvalues. Check the data.")
+    return int(np.frexp(largest)[1])
+
+
+def _gram(A: Matrix, B: Matrix) -> Matrix:
+    """Return ``A'B`` (q, q) in float64, strip by strip: no copy of either in another type."""
+    total = np.zeros((A.shape[1], B.shape[1]))
+    for i in range(0, len(A), STRIP):
+        left = A[i : i + STRIP].astype(np.float64, copy=False)
+        right = left if A is B else B[i : i + STRIP].astype(np.float64, copy=False)
+        total += left.T @ right
+    return total
+
+
+def _whitening(W: Matrix) -> Matrix | None:
+    """Return T (q, r) with ``(W T)'(W T) = I``, or None when W is orthonormal as it is."""
+    G = _gram(W, W)
+    if np.max(np.abs(G - np.eye(len(G)))) <= ORTHONORMAL:
+        return None
+    return _inverse_root(G, SMALLEST_DIRECTION**2)
+
+
+def _factor(W: Matrix, Y: Matrix, T: Matrix | None, nu: float) -> Matrix:
+    """Return F (N, r) with ``F F'`` the Nyström approximation of A + nu I; Y is the workspace."""
+    S = _gram(W, Y)
+    if T is not None:
+        S = T.T @ S @ T
+    shift = (S.T - S) / 2 + nu * np.eye(len(S))  # nu I - K
+    if T is not None:
+        shift = T @ shift
+    S = (S + S.T) / 2 + nu * np.eye(len(S))
+    try:
+        R, inverse = cholesky(S, check_finite=False), None
+    except LinAlgError:
+        R, inverse = None, _inverse_root(S, len(S) * np.finfo(np.float64).eps)
+    for i in range(0, len(Y), STRIP):
+        rows = Y[i : i + STRIP] if T is None else Y[i : i + STRIP] @ T
+        rows = rows + W[i : i + STRIP] @ shift
+        if inverse is None:
+            rows = solve_triangular(R, rows.T, trans="T", overwrite_b=True, check_finite=False).T
+        else:
+            rows = rows @ inverse
+        Y[i : i + STRIP, : rows.shape[1]] = rows
+    return Y[:, : rows.shape[1]]
+
+
+def _inverse_root(S: Matrix, smallest: float) -> Matrix:
+    """Return E (q, r) with ``E'S E = I`` on the directions of S above ``smallest |S|``; one zero column for S = 0."""
+    s, V = top_eigenpairs(S)
+    r = max(1, int(np.count_nonzero(s > smallest * s[0])))
+    E: Matrix = (V[:r] / np.sqrt(s[:r])[:, None]).T if s[0] > 0 else np.zeros((len(S), 1))
+    return E
+
+
+def _orthonormal_rows(F: Matrix, coefficients: Matrix, k: int) -> Matrix:
+    """Return k orthonormal rows, the first of them ``coefficients F'``; zero rows are replaced by any that complete them.
+
+    Eigenvectors from F'F lose orthogonality as eps |F|^2 / s_i^2. Householder's QR restores it, the leading ones moving
+    least, and its Q is orthonormal even for columns of zeros.
+    """
+    columns = np.zeros((len(F), k), order="F")
+    np.matmul(F, coefficients.T, out=columns[:, : len(coefficients)])
+    Q, R = qr(columns, mode="economic", overwrite_a=True, check_finite=False)
+    signs = np.where(np.diagonal(R) < 0, -1.0, 1.0)
+    return np.ascontiguousarray((Q * signs).T)

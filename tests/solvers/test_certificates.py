@@ -1,0 +1,225 @@
+"""Bounds hold, always or at their stated probability, and are narrow enough to be of use."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from bigpca.solvers.certificates import (
+    Bounds,
+    captured_variance_bounds,
+    probe_bounds,
+    probe_norm_bound,
+    residual_bound,
+    residual_norms,
+    rounding_slack,
+    trace_bounds,
+    trustworthy,
+)
+from bigpca.solvers.nystrom import nystrom
+from tests import builders
+
+SIZES = [(30, 12, 5), (60, 20, 20), (90, 60, 10), (120, 25, 8), (150, 40, 15)]  # N, q, k
+SEEDS = range(5)
+FAILURE = 1e-3
+PROBES = 10
+
+
+@pytest.fixture(autouse=True)
+def one_blas_thread():
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+def sketch(N, q, seed):
+    """Gaussian, orthonormal, sparse, and one that lacks rank, by turns."""
+    rng = np.random.default_rng(1000 + seed)
+    W = rng.standard_normal((N, q)) / np.sqrt(q)
+    if seed % 4 == 1:
+        return np.linalg.qr(W)[0]
+    if seed % 4 == 2:
+        return np.where(rng.random((N, q)) < 2 / q, np.sign(W), 0.0)
+    if seed % 4 == 3:
+        W[:, 1] = W[:, 0]
+    return W
+
+
+def one_read(A, q, k, seed):
+    """What one read of the data gives: the approximation, the trace, the slack, and the norm bound of the probes."""
+    N = len(A.A)
+    W, omega = sketch(N, q, seed), np.random.default_rng(2000 + seed).standard_normal((N, PROBES))
+    products = A(np.hstack([W, omega]))
+    found = nystrom(W, products[:, :q], k, precision=A.precision)
+    trace = float(np.trace(A.A))
+    norm_bound = probe_norm_bound(products[:, q:], found.multiply(omega), FAILURE)
+    return found, trace, rounding_slack(trace, precision=A.precision, shift=found.shift), norm_bound
+
+
+@pytest.mark.parametrize("name", builders.solver_spectra(30))
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_every_bound_holds_in_every_case(name, dtype):
+    """11 spectra x 2 dtypes x 5 sizes x 5 seeds: 550 cases, none of which may fail; of the probes' 0.55 expected at most."""
+    for N, q, k in SIZES:
+        for seed in SEEDS:
+            A = builders.CountedProduct(builders.symmetric(builders.solver_spectra(N)[name], seed)[0], dtype)
+            found, trace, slack, norm_bound = one_read(A, q, k, seed)
+            true = A.eigenvalues()[:k]
+            certain = trace_bounds(found.values, k, trace, slack)
+            probed = probe_bounds(found.values, k, trace, slack, norm_bound=norm_bound, failure=FAILURE)
+            for bounds in (certain, probed):
+                assert (bounds.lower <= true).all()
+                assert (true <= bounds.upper).all()
+                assert (np.diff(bounds.upper) <= 0).all()
+            captured = float(np.trace(found.vectors @ A.A @ found.vectors.T))
+            for bound in (None, norm_bound):
+                lower, upper = captured_variance_bounds(found.values, k, trace, slack, norm_bound=bound)
+                assert lower <= captured <= upper
+                residuals = residual_norms(found.vectors @ A.A, found.values[:k], found.vectors)
+                assert residuals.max() <= residual_bound(found.values, trace, slack, norm_bound=bound)
+            assert np.linalg.norm(A.A - found.multiply(np.eye(N)), 2) <= norm_bound + slack
+
+
+def test_without_slack_rounding_would_break_a_bound():
+    broken = 0
+    for name in builders.solver_spectra(150):
+        A = builders.CountedProduct(builders.symmetric(builders.solver_spectra(150)[name])[0], np.float32)
+        found, *_ = one_read(A, 40, 15, 1)
+        broken += int((found.values[:15] > A.eigenvalues()[:15]).any())
+    assert broken > 0
+
+
+def test_the_best_average_is_used():
+    values, trace = np.array([10.0, 1.0, 1.0, 1.0]), 13.5
+    upper = trace_bounds(values, 4, trace, 0.0).upper
+    expected = [min((sum(values[m : i + 1]) + 0.5) / (i - m + 1) for m in range(i + 1)) for i in range(4)]
+    assert upper.tolist() == expected
+    # Better than both classic bounds: lambda_4 <= 1 + 0.5, and <= (10 + 1 + 1 + 1 + 0.5) / 4.
+    assert upper[3] == pytest.approx(1 + 0.5 / 3)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_bound_is_attained(k):
+    # All that the trace leaves may sit in one eigenvector that W missed: then lambda_1 is the upper bound.
+    values, gap = np.array([3.0, 2.0, 1.0]), 0.75
+    attained = np.array([3.0 + gap, 2.0, 1.0])
+    assert trace_bounds(values, k, 6.75, 0.0).upper[0] == attained[0]
+
+
+def test_the_exact_values_leave_no_width_but_the_slack():
+    values = builders.power_law(20)
+    bounds = trace_bounds(values, 20, float(values.sum()), 1e-9)
+    assert (bounds.upper - bounds.lower).max() <= 2.001e-9
+    assert bounds.confidence == 1.0
+
+
+@pytest.mark.parametrize("failure", [0.02, 0.2, 0.5])
+@pytest.mark.parametrize("probes", [1, 4])
+def test_the_norm_bound_fails_exactly_as_often_as_stated_on_a_matrix_of_rank_one(failure, probes):
+    trials, rng = 4000, np.random.default_rng(0)
+    products = np.zeros((3, probes))
+    failures = 0
+    for _ in range(trials):
+        products[0] = rng.standard_normal(probes)  # (A - A_hat) Omega for A - A_hat = e1 e1', of norm 1
+        failures += probe_norm_bound(products, np.zeros_like(products), failure) < 1.0
+    assert abs(failures / trials - failure) < 4 * np.sqrt(failure * (1 - failure) / trials)
+
+
+@pytest.mark.parametrize(("probes", "gain"), [(10, 1.7), (20, 2.1)])
+def test_on_a_heavy_tail_the_norm_bound_is_far_below_that_of_the_largest_column(probes, gain):
+    tail = builders.power_law(2000)[200:]
+    products = tail[:, None] * np.random.default_rng(0).standard_normal((1800, probes))
+    columns = 2 * np.sqrt(2 / np.pi) * np.linalg.norm(products, axis=0).max()  # Halko, Martinsson & Tropp, alpha = 2
+    assert tail[0] < gain * probe_norm_bound(products, np.zeros_like(products), 2.0**-probes) < columns
+
+
+def exponent_case(p, N=2000, q=150, k=20, seed=0):
+    """One read of a diagonal matrix with eigenvalues i^-p: as good as any, since the sketch has no preferred axes."""
+    spectrum, rng = builders.power_law(N, p), np.random.default_rng(seed)
+    W, omega = rng.standard_normal((N, q)), rng.standard_normal((N, PROBES))
+    found = nystrom(W, spectrum[:, None] * W, k, precision=2.2e-16)
+    trace = float(spectrum.sum())
+    slack = rounding_slack(trace, precision=2.2e-16, shift=found.shift)
+    norm_bound = probe_norm_bound(spectrum[:, None] * omega, found.multiply(omega), FAILURE)
+    certain = trace_bounds(found.values, k, trace, slack)
+    return certain, probe_bounds(found.values, k, trace, slack, norm_bound=norm_bound, failure=FAILURE)
+
+
+@pytest.mark.parametrize("p", [2.0, 3.0, 4.0])
+def test_the_bound_on_the_first_eigenvalue_is_narrow_where_the_spectrum_falls_fast(p):
+    widths = []
+    for seed in range(7):
+        certain, _ = exponent_case(p, N=1000, q=100, seed=seed)
+        widths.append((certain.upper[0] - certain.lower[0]) / certain.lower[0])
+    assert np.median(widths) < 0.05
+
+
+def test_probes_bound_a_heavy_tail_five_times_as_tightly_as_the_trace():
+    ratios = []
+    for seed in range(5):
+        certain, probed = exponent_case(1.0, seed=seed)
+        ratios.append((probed.upper[0] - probed.lower[0]) / (certain.upper[0] - certain.lower[0]))
+    assert np.median(ratios) <= 0.2
+
+
+@pytest.mark.parametrize(("p", "trusted"), [(0.5, False), (2.0, True), (3.0, True)])
+def test_a_slow_spectrum_is_not_to_be_trusted_and_a_fast_one_is(p, trusted):
+    for bounds in exponent_case(p):
+        assert trustworthy(bounds).trusted is trusted
+
+
+def test_probes_can_certify_what_the_trace_cannot():
+    certain, probed = exponent_case(1.0)
+    assert not trustworthy(certain).trusted
+    assert trustworthy(probed).components > trustworthy(certain).components
+
+
+def test_the_warning_carries_the_numbers_and_the_remedy():
+    trust = trustworthy(Bounds(np.array([4.0, 1.0, 0.5]), np.array([4.1, 3.5, 3.0]), 1.0))
+    assert (trust.components, trust.k, trust.width, trust.trusted) == (1, 3, 5.0, False)
+    text = trust.warning('Use PCA(solver="krylov").')
+    assert text.startswith("the bounds certify 1 of 3 components")
+    assert "5 times that bound, and 2 times is the limit" in text
+    assert text.endswith('Use PCA(solver="krylov").')
+
+
+def test_trust_is_relative_to_the_limit_on_both_sides():
+    lower = np.array([1.0])
+    assert trustworthy(Bounds(lower, np.array([2.9999]), 1.0)).trusted
+    assert not trustworthy(Bounds(lower, np.array([3.0001]), 1.0)).trusted
+
+
+def test_eigenvalues_at_zero_need_no_certificate():
+    bounds = Bounds(np.array([1.0, 0.0]), np.array([1.0001, 0.0015]), 1.0)
+    assert trustworthy(bounds).trusted
+    assert not trustworthy(Bounds(bounds.lower, np.array([1.0001, 0.0025]), 1.0)).trusted
+    assert trustworthy(Bounds(np.zeros(2), np.zeros(2), 1.0)).trusted  # data without variance
+    assert not trustworthy(Bounds(np.zeros(2), np.full(2, 1e-9), 1.0)).trusted  # nothing but slack
+
+
+def test_residual_norms_are_those_of_the_definition():
+    A, V = builders.symmetric(builders.power_law(12))
+    U, theta = builders.orthonormal_rows(3, 12, seed=5), np.array([1.0, 0.5, 0.1])
+    expected = np.linalg.norm(U @ A - theta[:, None] * U, axis=1)
+    assert residual_norms(U @ A, theta, U) == pytest.approx(expected, rel=1e-14)
+    assert residual_norms(V[:3] @ A, builders.power_law(12)[:3], V[:3]).max() < 1e-14
+
+
+@pytest.mark.parametrize("k", [0, 4])
+def test_only_values_that_are_given_are_bounded(k):
+    with pytest.raises(ValueError, match=f"{k} eigenvalues were to be bounded, but 3 values are given. Use 1 to 3"):
+        trace_bounds(np.ones(3), k, 5.0, 0.0)
+
+
+def test_values_above_the_trace_are_refused_beyond_rounding_only():
+    assert trace_bounds(np.ones(3), 1, 3.0 - 1e-9, 1e-8).upper[0] <= 1 + 1e-8
+    with pytest.raises(ValueError, match=r"values sum to 3, over the trace 2\.9 by more than rounding"):
+        trace_bounds(np.ones(3), 1, 2.9, 1e-8)
+
+
+def test_probes_of_other_shapes_or_an_impossible_probability_are_refused():
+    with pytest.raises(ValueError, match=r"A Omega has shape \(5, 2\) and A_hat Omega \(5, 3\): both must be"):
+        probe_norm_bound(np.ones((5, 2)), np.ones((5, 3)))
+    for failure in (0.0, 1.0, -0.1):
+        with pytest.raises(ValueError, match="it is a probability"):
+            probe_norm_bound(np.ones((5, 2)), np.ones((5, 2)), failure)

@@ -1,0 +1,210 @@
+"""The Nyström approximation: never above the eigenvalues, exact where the test matrix spans the range."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from bigpca.solvers import nystrom as module
+from bigpca.solvers.nystrom import nystrom, nystrom_bytes
+from tests import builders
+
+EPS = np.finfo(np.float64).eps
+N, Q, K = 200, 40, 10
+
+
+@pytest.fixture(autouse=True)
+def one_blas_thread():
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+def sketch_of(kind: str, n: int = N, q: int = Q, seed: int = 0):
+    W = np.random.default_rng(seed).standard_normal((n, q)) / np.sqrt(q)
+    if kind == "orthonormal":
+        W = np.linalg.qr(W)[0]
+    elif kind == "rank-deficient":
+        W[:, 1], W[:, 2] = W[:, 0], 0.0
+    elif kind == "badly scaled":
+        W *= np.geomspace(1.0, 1e-4, q)
+    return W
+
+
+KINDS = ("Gaussian", "orthonormal", "rank-deficient", "badly scaled")
+
+
+def case(name, dtype, kind, n=N, q=Q):
+    A = builders.CountedProduct(builders.symmetric(builders.solver_spectra(n)[name])[0], dtype)
+    W = sketch_of(kind, n, q)
+    return A, W, A(W)
+
+
+def slack_of(A):
+    return 10 * A.precision * float(np.trace(A.A))
+
+
+@pytest.mark.parametrize("name", builders.solver_spectra(N))
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_value_exceeds_its_eigenvalue_and_the_vectors_are_orthonormal(name, dtype, kind):
+    A, W, Y = case(name, dtype, kind)
+    found = nystrom(W, Y, K, precision=A.precision)
+    assert found.values.shape == (Q,)
+    assert (np.diff(found.values) <= 0).all()
+    assert found.values[-1] >= 0
+    assert (found.values - A.eigenvalues()[:Q]).max() <= slack_of(A) + found.shift
+    assert found.trace == found.values.sum() <= np.trace(A.A) + slack_of(A) + found.shift
+    assert np.abs(found.vectors @ found.vectors.T - np.eye(K)).max() < 20 * EPS
+
+
+@pytest.mark.parametrize("name", builders.solver_spectra(N))
+@pytest.mark.parametrize("kind", KINDS)
+def test_products_with_the_approximation_are_those_of_its_eigenpairs(name, kind):
+    A, W, Y = case(name, np.float64, kind)
+    found = nystrom(W, Y, K, precision=A.precision)
+    A_hat = found.multiply(np.eye(N))
+    scale = max(found.values[0], 1e-300)
+    assert np.abs(A_hat - A_hat.T).max() <= 100 * EPS * scale
+    assert abs(np.trace(A_hat) - found.trace) <= 100 * EPS * max(found.trace, 1e-300)
+    assert np.abs(A_hat @ found.vectors.T - found.vectors.T * found.values[:K]).max() <= 100 * EPS * scale
+
+
+@pytest.mark.parametrize("kind", ["Gaussian", "orthonormal"])
+def test_it_is_the_textbook_formula(kind):
+    A, W, Y = case("power law 1", np.float64, kind)
+    found = nystrom(W, Y, K, precision=A.precision)
+    expected = Y @ np.linalg.pinv(W.T @ Y) @ Y.T
+    assert np.abs(found.multiply(np.eye(N)) - expected).max() < 1e-10  # pinv: eps lambda_1 / lambda_40(W'AW)
+    assert np.abs(found.values[:K] - np.linalg.eigvalsh(expected)[::-1][:K]).max() < 1e-10
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", ["Gaussian", "orthonormal", "rank-deficient"])
+def test_a_matrix_of_low_rank_is_recovered_and_values_beyond_the_rank_are_zero(dtype, kind):
+    spectrum = builders.rank_deficient(N, K // 2)
+    A = builders.CountedProduct(builders.symmetric(spectrum)[0], dtype)
+    W = sketch_of(kind)
+    found = nystrom(W, A(W), K, precision=A.precision)
+    # A direction of A that W sees at length sqrt(q / N) loses nu N / q of its value to the shift.
+    assert np.abs(found.values[: K // 2] - spectrum[: K // 2]).max() <= 4 * N / Q * found.shift
+    assert found.values[K // 2 :].max() <= slack_of(A)
+    assert np.abs(found.vectors @ found.vectors.T - np.eye(K)).max() < 20 * EPS
+
+
+def test_a_zero_matrix_gives_zeros_and_orthonormal_vectors():
+    found = nystrom(sketch_of("Gaussian"), np.zeros((N, Q)), K, precision=EPS)
+    assert not found.values.any()
+    assert found.shift == 0
+    assert np.abs(found.vectors @ found.vectors.T - np.eye(K)).max() < 20 * EPS
+    assert not found.multiply(np.ones((N, 2))).any()
+
+
+def test_a_zero_test_matrix_gives_zeros():
+    found = nystrom(np.zeros((N, Q)), np.zeros((N, Q)), K, precision=EPS)
+    assert not found.values.any()
+    assert np.abs(found.vectors @ found.vectors.T - np.eye(K)).max() < 20 * EPS
+
+
+def test_as_many_test_vectors_as_rows_give_the_whole_spectrum():
+    A, W, Y = case("power law 2", np.float64, "orthonormal", q=N)
+    found = nystrom(W, Y, N, precision=A.precision)
+    assert np.abs(found.values - A.eigenvalues()).max() <= 2 * found.shift
+    wide = np.random.default_rng(1).standard_normal((N, N + 30))  # more than rows: no rank above N
+    assert np.abs(nystrom(wide, A(wide), 5, precision=A.precision).values[:5] - A.eigenvalues()[:5]).max() < 1e-9
+
+
+def test_where_cholesky_fails_the_leading_directions_are_used():
+    # Products of a matrix that is not positive semi-definite, far beyond rounding: the small solve must not fail.
+    spectrum = builders.power_law(N, 1.0)
+    spectrum[-20:] = -0.5
+    A, _ = builders.symmetric(spectrum)
+    W = sketch_of("orthonormal", q=N)
+    found = nystrom(W, A @ W, 5, precision=EPS)
+    assert np.isfinite(found.values).all()
+    assert np.abs(found.values[:5] - spectrum[:5]).max() < 1e-9
+
+
+def test_the_fallback_agrees_with_cholesky(monkeypatch):
+    A, W, Y = case("power law 1", np.float64, "Gaussian")
+    expected = nystrom(W, Y, K, precision=A.precision)
+
+    def fail(*_args, **_keywords):
+        raise module.LinAlgError("not positive definite")
+
+    monkeypatch.setattr(module, "cholesky", fail)
+    found = nystrom(W, Y, K, precision=A.precision)
+    assert np.abs(found.values - expected.values).max() < 1e-12
+    assert np.abs(found.multiply(W) - expected.multiply(W)).max() < 1e-12
+
+
+@pytest.mark.parametrize("unit", [2.0**-400, 2.0**400])
+def test_units_that_are_powers_of_two_change_no_bit(unit):
+    A, W, Y = case("power law 1", np.float64, "Gaussian")
+    one, other = (nystrom(W, Y * scale, K, precision=A.precision) for scale in (1.0, unit))
+    assert np.array_equal(one.values * unit, other.values)
+    assert np.array_equal(one.vectors, other.vectors)
+    assert one.shift * unit == other.shift
+
+
+def test_the_shift_is_what_the_docstring_says():
+    A, W, Y = case("power law 1", np.float32, "orthonormal")
+    expected = np.sqrt(N) * A.precision * np.linalg.norm(Y, 2)
+    assert nystrom(W, Y, K, precision=A.precision).shift == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_float32_arrays_are_used_as_they_are(dtype):
+    A, W, Y = case("power law 1", np.float64, "Gaussian")
+    found = nystrom(W.astype(dtype), (A.A @ W.astype(dtype)).astype(dtype), K, precision=np.finfo(dtype).eps)
+    reference = nystrom(W, Y, K, precision=EPS)
+    assert np.abs(found.values[:K] - reference.values[:K]).max() < (1e-14 if dtype is np.float64 else 1e-4)
+
+
+def test_only_overwrite_touches_the_product():
+    A, W, Y = case("power law 1", np.float64, "Gaussian")
+    before = Y.copy()
+    first = nystrom(W, Y, K, precision=A.precision)
+    assert np.array_equal(Y, before)
+    second = nystrom(W, Y, K, precision=A.precision, overwrite=True)
+    assert not np.array_equal(Y, before)
+    assert np.array_equal(first.values, second.values)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_the_stated_memory_is_kept(overwrite, monkeypatch):
+    monkeypatch.setattr(module, "STRIP", 256)
+    n, q, k = 20_000, 40, 10
+    spectrum = builders.power_law(n)
+    W = sketch_of("Gaussian", n, q)
+    Y = spectrum[:, None] * W
+    tracemalloc.start()
+    try:
+        nystrom(W, Y, k, precision=EPS, overwrite=overwrite)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 0.5 * nystrom_bytes(n, q, k, overwrite=overwrite) < peak <= nystrom_bytes(n, q, k, overwrite=overwrite)
+
+
+@pytest.mark.parametrize(
+    ("W", "Y", "k", "message"),
+    [
+        (np.ones((5, 2)), np.ones((5, 3)), 1, r"W has shape \(5, 2\) and Y \(5, 3\), but Y = A W needs both"),
+        (np.ones(5), np.ones(5), 1, r"needs both to be \(N, q\)"),
+        (
+            np.ones((5, 2)),
+            np.ones((5, 2)),
+            3,
+            "3 eigenvectors were asked for, .* gives 1 to 2. Use a wider W, or fewer",
+        ),
+        (np.ones((5, 2)), np.ones((5, 2)), 0, "0 eigenvectors"),
+        (np.ones((5, 2)), np.full((5, 2), np.nan), 1, "the product Y holds nan"),
+        (np.ones((5, 2)), np.full((5, 2), -np.inf), 1, "the product Y holds inf"),
+    ],
+)
+def test_bad_input_is_refused(W, Y, k, message):
+    with pytest.raises(ValueError, match=message):
+        nystrom(W, Y, k, precision=EPS)
