@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import dask.array as da
@@ -22,6 +23,8 @@ from bigpca.passes.progress import ProgressArgument, resolve_progress
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources
+from bigpca.seeds import check_seed
+from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import partial_will_do
 
 SOLVERS = ("auto", "covariance", "dot", "krylov")
@@ -129,6 +132,25 @@ def check_solver(solver: str) -> None:
     """
     if solver not in SOLVERS:
         raise ValueError(f"solver = {solver!r} is unknown; one of {', '.join(map(repr, SOLVERS))} was expected.")
+
+
+def check_iteration(tol: float, max_passes: int, seed: int) -> None:
+    """Refuse a tolerance, a number of reads or a seed that no iteration can have.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    given: Any = tol
+    if isinstance(given, bool) or not isinstance(given, Real):
+        raise TypeError(f"tol = {tol!r} is a {type(tol).__name__}; a number in (0, 1) was expected, such as 1e-3.")
+    if not 0 < tol < 1:
+        raise ValueError(f"tol = {tol} is outside (0, 1), where it is a relative error. Give a number such as 1e-3.")
+    if positive_integer("max_passes", max_passes) < 2:
+        raise ValueError(
+            "max_passes = 1, but an iteration reads X at least twice. Give 2 or more, or use ApproximatePCA."
+        )
+    check_seed(seed)
 
 
 def plan_fit(

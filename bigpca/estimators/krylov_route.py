@@ -210,7 +210,7 @@ def _certify(operator: CovarianceOperator | DotOperator, result: KrylovResult, s
         )
     certificate = certify(
         result.approximation, len(result.values), operator.trace, precision=operator.precision,
-        probes=operator.probes, residuals=result.residuals,
+        probes=operator.probes, residuals=result.residuals, basis=result.basis,
     )  # fmt: skip
     return replace(certificate, n_passes=operator.reads, converged=result.converged)
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from bigpca.estimators.covariance_route import fold_moments
-from bigpca.estimators.fitting import FitJob, SolverChoice, check_solver, plan_fit, running
+from bigpca.estimators.fitting import FitJob, SolverChoice, check_iteration, check_solver, plan_fit, running
 from bigpca.estimators.inputs import as_dask
 from bigpca.estimators.linear_model import LinearModel
 from bigpca.estimators.model_io import StateForm
@@ -19,7 +19,7 @@ from bigpca.solvers.components import NComponents, check_n_components
 
 
 class PCA(LinearModel[Moments]):
-    """Principal component analysis, exact to rounding, in bounded memory.
+    """Principal component analysis in bounded memory: exact to rounding, or to a tolerance in a few reads.
 
     ``X - mean = scores @ components_ + residual``, with orthonormal ``components_`` along which the variance is largest.
 
@@ -27,9 +27,16 @@ class PCA(LinearModel[Moments]):
     ----------
     n_components : int, float in (0, 1), "mle", RelativeThreshold or None
         How many: given, a share of the variance, Minka's choice, all with lambda_i >= eps lambda_1, or min(n, d).
-    solver : {"auto", "covariance", "dot"}
+    solver : {"auto", "covariance", "dot", "krylov"}
         "covariance": one read, a d x d matrix (Marukatat 2022, algorithm 1). "dot": an n x n matrix, for wide data
-        (algorithm 2, dual PCA). "auto" compares their costs and what fits; see :meth:`select_solver`.
+        (algorithm 2, dual PCA). "krylov": neither matrix, but two to four reads for eigenvalues to ``tol``. "auto" compares
+        their costs and what fits; see :meth:`select_solver`.
+    tol : float in (0, 1)
+        Relative error of the eigenvalues at which "krylov" stops.
+    max_passes : int
+        Most reads of all rows by "krylov", at least 2; where they do not do, a warning says how far they got.
+    seed : int
+        Of the sample, the random columns and the probes of "krylov".
     center : bool
         Subtract the mean; False decomposes moments about zero (latent semantic analysis).
     scale : bool
@@ -79,6 +86,9 @@ class PCA(LinearModel[Moments]):
         n_components: NComponents = None,
         *,
         solver: str = "auto",
+        tol: float = 1e-3,
+        max_passes: int = 10,
+        seed: int = 0,
         center: bool = True,
         scale: bool = False,
         whiten: bool = False,
@@ -91,6 +101,9 @@ class PCA(LinearModel[Moments]):
     ) -> None:
         self.n_components = n_components
         self.solver = solver
+        self.tol = tol
+        self.max_passes = max_passes
+        self.seed = seed
         self.center = center
         self.scale = scale
         self.whiten = whiten
@@ -113,7 +126,11 @@ class PCA(LinearModel[Moments]):
         return True
 
     def _settings(self) -> Settings:
-        return Settings(self.n_components, self.center, self.scale, self.solve_threads, self.keep_state_bytes)
+        check_iteration(self.tol, self.max_passes, self.seed)
+        return Settings(
+            self.n_components, self.center, self.scale, self.solve_threads, self.keep_state_bytes,
+            tol=self.tol, max_passes=self.max_passes, seed=self.seed,
+        )  # fmt: skip
 
     def _job(self, seen: Self, X: Any) -> FitJob:
         opened = as_dask(seen, X, reset=True, minimum=2)

@@ -183,9 +183,9 @@ def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2) -> None:
 
 def no_state(what: str, solver: str, d: int, keep_state_bytes: int) -> str:
     """Say why ``what`` (``partial_fit``, ``merge``) cannot go on: the moments of all rows are not there."""
-    if solver == "dot":
+    if solver in ("dot", "krylov"):
         return (
-            f'{what} needs the moments of all rows, but this model was fitted by solver="dot", which keeps none. '
+            f'{what} needs the moments of all rows, but this model was fitted by solver="{solver}", which keeps none. '
             f'Fit with solver="covariance", or begin with partial_fit.'
         )
     return (

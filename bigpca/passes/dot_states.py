@@ -120,7 +120,7 @@ class DotSum(Accumulator):
         if self.center:
             values = values - residual.astype(values.dtype)
         if self.scale:
-            values = values / column_scale(deviations, block.shift, len(values)).astype(values.dtype)
+            values = values / column_scale(deviations, block.shift + residual, len(values)).astype(values.dtype)
         if self._product is None:
             self._product = product_scratch(len(values), values.dtype)
         add_upper(self.scatter, symmetric_product(values.T, self._product))
@@ -250,7 +250,7 @@ class ColumnProducts(Accumulator):
         if self.center:
             piece -= np.multiply.outer(self.V.sum(axis=0), residual)
         if self.scale:
-            piece /= column_scale(deviations, block.shift, len(values))
+            piece /= column_scale(deviations, block.shift + residual, len(values))
         self.pieces = (*self.pieces, (first, piece))
 
     def close(self) -> None:

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.blas import one_blas_thread
 from bigpca.data.sources import RowSource, source_of
 from bigpca.data.zarr_reader import ZarrReader
 from bigpca.passes.accumulators import Accumulator
-from bigpca.passes.blocks import Block, Layout, group_shift, plan_layout, prepare_block, product_dtype
-from bigpca.passes.cancel import check_cancelled
+from bigpca.passes.blocks import Layout, plan_layout, product_dtype
 from bigpca.passes.driver import run_pass
 from bigpca.passes.graphs import GraphSource, filling
-from bigpca.passes.jobs import SHARED, Finish, GroupTask, Pass, RunOptions
-from bigpca.passes.pass_state import PassState, digest
-from bigpca.passes.readers import DirectReader, GraphReader, Reader, read_ahead
+from bigpca.passes.groups import FoldGroup
+from bigpca.passes.jobs import Finish, GroupTask, Pass, RunOptions
+from bigpca.passes.pass_state import digest
+from bigpca.passes.readers import DirectReader, Reader
 
 
 class RowInput:
@@ -141,56 +139,6 @@ def count_rows(X: da.Array) -> da.Array:
     )
     known = tuple(int(c) for c in lengths[:, 0].compute())
     return da.Array(X.dask, X.name, (known, X.chunks[1]), meta=X._meta)
-
-
-@dataclass(frozen=True)
-class FoldGroup:
-    """Reads and folds the slabs of one group: the body of a fold task."""
-
-    index: int
-    reader: Reader
-    reads: tuple[tuple[int, int], ...]
-    slab_rows: int
-    dtype: np.dtype[Any]
-    nan_policy: str
-    templates: dict[str, Accumulator]
-    stamp: str
-    shift: NDArray[np.float64] | None = None
-
-    def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
-        """Fold the group; memory: two reads, one slab, the product and one state."""
-        if isinstance(self.reader, GraphReader):
-            self.reader.inputs = inputs
-        start, stop = self.reads[0][0], self.reads[-1][1]
-        shared = inputs.get(SHARED, {})
-        given = {name: a.with_shared(shared[name]) if name in shared else a for name, a in self.templates.items()}
-        parts = {name: a.fresh(start, stop) for name, a in given.items()}
-        omitted = 0
-        shift = None if self.shift is None else self.shift.astype(self.dtype)
-        # An overflow of float32 squares shows in the product, which is then made again in float64.
-        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-            for first, rows in read_ahead(self.reader, self.reads):
-                for i in range(0, len(rows), self.slab_rows):
-                    check_cancelled(run_id)
-                    slab = rows[i : i + self.slab_rows]
-                    block, shift = self._block(slab, first + i, shift)
-                    omitted += len(slab) - len(block.values)
-                    if len(block.values):
-                        for part in parts.values():
-                            part.update(block)
-                    del block, slab
-                del rows
-            for part in parts.values():
-                part.close()
-        return PassState(parts, sum(b - a for a, b in self.reads), omitted, {self.index: self.stamp})
-
-    def _block(self, slab: NDArray[Any], row: int, shift: NDArray[Any] | None) -> tuple[Block, NDArray[Any]]:
-        values = slab.astype(self.dtype, copy=False)
-        owned = self.reader.owned or values is not slab
-        if shift is None:
-            shift = group_shift(values)
-        where = self.reader.where(row, row + len(slab))
-        return prepare_block(values, row, shift, owned=owned, nan_policy=self.nan_policy, where=where), shift
 
 
 def row_cutter(

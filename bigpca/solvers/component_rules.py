@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.integrate import quad
-from scipy.optimize import brentq
 
 Vector = NDArray[np.float64]
 
@@ -196,6 +194,9 @@ def marchenko_pastur_median(beta: float) -> float:
     >>> round(marchenko_pastur_median(1.0), 4)
     0.6528
     """
+    from scipy.integrate import quad  # a fifth of a second that workers need not spend
+    from scipy.optimize import brentq
+
     root = np.sqrt(beta)
 
     def density(angle: float) -> float:

@@ -112,7 +112,8 @@ class KrylovBasis:
         """Write rows, made orthonormal to the basis and to each other, from row ``start``; return where they end."""
         for attempt in range(4):
             coefficients = rows @ self.vectors[:start].T
-            if attempt and np.max(np.abs(coefficients), initial=0.0) <= ORTHONORMAL and C is None:
+            overlap = float(np.max(np.abs(coefficients), initial=0.0))
+            if attempt and overlap <= ORTHONORMAL and _is_identity(rows @ rows.T):
                 break
             for j in range(0, self.N, STRIP):
                 rows[:, j : j + STRIP] -= coefficients @ self.vectors[:start, j : j + STRIP]
@@ -123,13 +124,17 @@ class KrylovBasis:
         return end
 
 
+def _is_identity(gram: Matrix) -> bool:
+    return float(np.max(np.abs(gram - np.eye(len(gram))), initial=0.0)) <= ORTHONORMAL
+
+
 def _orthonormaliser(gram: Matrix, smallest: float) -> Matrix | None:
     """Return C (r, m) that makes rows with this Gram matrix orthonormal, or None when they are so to rounding.
 
     From its eigenpairs (Stathopoulos & Wu 2002); singular values below ``smallest``, and what the rounding of the Gram
     matrix hides, are dropped. The leading directions come first.
     """
-    if not len(gram) or np.max(np.abs(gram - np.eye(len(gram)))) <= ORTHONORMAL:
+    if _is_identity(gram):
         return None
     g, V = top_eigenpairs(gram)
     kept = g > max(smallest**2, len(g) * EPS * g[0])

@@ -15,7 +15,7 @@ MIB = 2**20
 
 
 def hold(ready: object, release: object) -> None:
-    block = np.ones(64 * MIB, np.uint8)
+    block = np.ones(300 * MIB, np.uint8)
     ready.set()  # type: ignore[attr-defined]
     release.wait(30)  # type: ignore[attr-defined]
     del block
@@ -39,7 +39,7 @@ def test_child_processes_count() -> None:
         meter._sample()
         release.set()
         child.join(60)
-    assert meter.peak_bytes > 60 * MIB
+    assert meter.peak_bytes > 200 * MIB  # this process may give up to 100 MiB of others' garbage back meanwhile
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells mapped pages apart")

@@ -80,6 +80,17 @@ def test_every_iteration_costs_one_multiplication_and_no_other_is_made(name):
     assert A.columns == result.columns_multiplied <= A.count * BLOCK
 
 
+@pytest.mark.parametrize("p", [0.5, 0.7, 1.0, 1.4, 2.0])
+@pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-4])
+def test_the_error_estimate_is_near_the_true_error(p, tol):
+    A = builders.CountedProduct(np.diag(builders.power_law(1000, p)))
+    for seed in range(3):
+        result = solve(A, tol=tol, seed=seed, most_columns=200)
+        error = worst_error(result, A, tol)
+        assert error <= tol
+        assert 0.5 * error < result.largest_error < 8 * error
+
+
 def test_residuals_are_those_of_the_ritz_pairs_without_a_further_multiplication():
     seen, A = {}, product()
 

@@ -149,9 +149,19 @@ def test_units_that_are_powers_of_two_change_no_bit(unit):
     assert one.shift * unit == other.shift
 
 
+@pytest.mark.parametrize("name", [name for name in builders.solver_spectra(N) if name not in ("zero", "flat")])
+@pytest.mark.parametrize("kind", ["Gaussian", "orthonormal"])
+def test_the_shift_exceeds_what_rounding_does_to_the_matrix_but_not_by_much(name, kind):
+    A, W, Y = case(name, np.float32, kind)
+    rounding = np.linalg.norm(Y - A.A @ W, 2)
+    if kind == "Gaussian":
+        rounding /= np.linalg.svd(W, compute_uv=False)[-1]
+    assert 1.0 < nystrom(W, Y, K, precision=A.precision).shift / (3 * rounding) < 10.0
+
+
 def test_the_shift_is_what_the_docstring_says():
     A, W, Y = case("power law 1", np.float32, "orthonormal")
-    expected = np.sqrt(N) * A.precision * np.linalg.norm(Y, 2)
+    expected = 4 * A.precision * np.linalg.norm(Y)
     assert nystrom(W, Y, K, precision=A.precision).shift == pytest.approx(expected, rel=1e-12)
 
 

