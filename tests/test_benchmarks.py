@@ -6,8 +6,11 @@ import json
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import zarr
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples" / "benchmarks"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))
@@ -23,8 +26,8 @@ def run(name: str, *arguments: object, monkeypatch: pytest.MonkeyPatch) -> None:
     runpy.run_path(str(FOLDER / name), run_name="__main__")
 
 
-def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
-    found: dict[str, float] = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+def last_line(capsys: pytest.CaptureFixture[str]) -> Any:
+    found: Any = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     return found
 
 
@@ -70,12 +73,14 @@ def test_all_contenders_in_process_find_the_same_eigenvalue(
     store = tmp_path / "dump.zarr"
     run("dump.py", store, 2000, 50, 500, monkeypatch=monkeypatch)
     first = []
-    for name in ("bigpca", "dask-gram", "sklearn-covariance", "sklearn-incremental"):
+    names = ("bigpca", "bigpca-one-pass", "dask-gram", "dask-compressed", "dask-ml-randomized")
+    for name in (*names, "sklearn-covariance", "sklearn-randomized", "sklearn-incremental"):
         run("contenders.py", name, store, 5, monkeypatch=monkeypatch)
         first.append(last_line(capsys)["first"])
     assert max(first) / min(first) - 1 < 1e-3
-    run("contenders.py", "roofline", store, 5, monkeypatch=monkeypatch)
-    assert last_line(capsys)["bound_s"] > 0
+    for name, bound in (("roofline", "bound_s"), ("roofline-multiply", "multiply_s")):
+        run("contenders.py", name, store, 5, "--cold", monkeypatch=monkeypatch)
+        assert last_line(capsys)[bound] > 0
 
 
 def test_tall_prints_a_ratio_for_each_contender(
@@ -86,3 +91,78 @@ def test_tall_prints_a_ratio_for_each_contender(
     said = capsys.readouterr().out
     assert "1.00 x bigpca" in said
     assert "bigpca less the eigenproblem" in said
+
+
+def test_features_compares_with_a_reference_and_counts_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = ("--rows", 600, "--columns", 250, "--dtype", "float16", "-k", 3, "--rounds", 1)
+    contenders = ("roofline-multiply", "bigpca solver=krylov tol=1e-4", "bigpca-one-pass")
+    run("features.py", *contenders, "--directory", tmp_path, *size, monkeypatch=monkeypatch)
+    row = last_line(capsys)
+    krylov, one_pass = (row[name] for name in contenders[1:])
+    assert krylov["max_error"] < 1e-4
+    assert krylov["reads"] < 5
+    assert one_pass["reads"] == one_pass["most_reads"] == 1
+    assert krylov["max_error"] < one_pass["max_error"]
+    assert krylov["over_bound"] <= krylov["over_reads"]
+    X = np.asarray(zarr.open_array(tmp_path / "vgg16-600x250-float16.zarr", mode="r")[:], np.float64)
+    exact = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:3] ** 2 / 599
+    reference = np.load(tmp_path / "vgg16-600x250-float16.zarr.eigenvalues.npy")
+    np.testing.assert_allclose(reference, exact, rtol=1e-5)  # what it settles to
+
+
+def test_features_takes_a_reference_that_is_there_and_refuses_a_short_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "vgg16-60x20.zarr.eigenvalues.npy", np.ones(2))
+    size = ("--directory", tmp_path, "--rows", 60, "--columns", 20, "--rounds", 0)
+    run("features.py", *size, "-k", 2, monkeypatch=monkeypatch)
+    assert "which was there" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="holds 2 eigenvalues, 3 are needed"):
+        run("features.py", *size, "-k", 3, monkeypatch=monkeypatch)
+
+
+def test_one_pass_reads_once_and_warns_of_a_heavy_tail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = ("--rows", 350, "--columns", 200, "-q", 60, "-k", 5, "--rounds", 1)
+    run("one_pass.py", "--directory", tmp_path, *size, monkeypatch=monkeypatch)
+    row = last_line(capsys)
+    for power in ("i^-1", "i^-2"):
+        nystrom, tutorial, ritz = (row[f"{power} {core}"] for core in ("nystrom", "tutorial", "ritz"))
+        assert (nystrom["most_reads"], tutorial["most_reads"], ritz["most_reads"]) == (1, 1, 2)
+        assert nystrom["similarity"] > tutorial["similarity"]
+        assert ritz["mean_error"] < nystrom["mean_error"] < 0.6 * tutorial["mean_error"]
+        assert nystrom["warned"] == 0
+    assert row["i^-0.5 nystrom"]["warned"] == 1
+
+
+def test_reading_says_how_fast_warm_and_cold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("dump.py", tmp_path / "dump.zarr", 200, 50, 64, "--power", 1, monkeypatch=monkeypatch)
+    for cold in (False, True):
+        run("reading.py", tmp_path / "dump.zarr", *(["--cold"] if cold else []), monkeypatch=monkeypatch)
+        row = last_line(capsys)
+        assert row["cold"] is cold
+        assert row["seconds"] >= 0
+
+
+def test_known_rows_have_the_spectrum_and_the_axes_they_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    d, k = 80, 6
+    for power, rows in ((1.0, 300), (2.0, 50)):
+        store = tmp_path / f"known-{rows}.zarr"
+        run("dump.py", store, rows, d, "--power", power, monkeypatch=monkeypatch)
+        X = np.asarray(zarr.open_array(store, mode="r")[:], np.float64)
+        _, s, V = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+        np.testing.assert_allclose(s[:k] ** 2 / (rows - 1), np.arange(1.0, k + 1) ** -power, rtol=1e-5)  # float32 rows
+        axes = runpy.run_path(str(FOLDER / "dump.py"))["known_axes"](d, k)
+        np.testing.assert_allclose(np.abs((V[:k] * axes).sum(axis=1)), 1.0, rtol=1e-8)
+
+
+def test_sketches_err_as_they_state(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("sketches.py", "--rows", 30, "--columns", 490, "-q", 20, "--rounds", 1, monkeypatch=monkeypatch)
+    row = last_line(capsys)
+    assert row["Downsample"]["error"] == row["Downsample"]["stated"]
+    assert all(row[name]["error"] < 2 * row[name]["stated"] for name in row if "stated" in row[name])

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigpca.blas import blas_threads, current_threads, numerical_environment, one_blas_thread, symmetric_rank_update
+from bigpca.blas import (
+    add_product,
+    blas_threads,
+    current_threads,
+    numerical_environment,
+    one_blas_thread,
+    symmetric_rank_update,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +73,40 @@ def test_the_upper_triangle_is_the_product_and_the_rest_is_left(dtype: str, orde
     exact = rows.astype("f8").T @ rows.astype("f8")
     np.testing.assert_allclose(out[upper], exact[upper], rtol=0, atol=30 * np.finfo(dtype).eps * np.abs(exact).max())
     assert (out[np.tril_indices(d, -1)] == 7).all()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("order", ["C", "F", "strided"])
+@pytest.mark.parametrize("shape", [(30, 14, 6), (1, 14, 1), (30, 1, 6), (30, 14, 20)])
+def test_a_product_is_added_in_place(shape: tuple[int, int, int], order: str, dtype: str) -> None:
+    n, d, columns = shape
+    rng = np.random.default_rng(0)
+
+    def laid_out(*size: int) -> Any:
+        whole = rng.standard_normal((2 * size[0], 2 * size[1])).astype(dtype)
+        return whole[::2, ::2] if order == "strided" else np.asarray(whole[::2, ::2], order=order)  # type: ignore[call-overload]
+
+    rows, factors = laid_out(n, d), laid_out(n, columns)
+    out = rng.standard_normal((d, columns)).astype(dtype)
+    before, place = out.astype("f8"), out.ctypes.data
+    given = rows.copy(), factors.copy()
+    add_product(rows, factors, out)
+    exact = before + rows.astype("f8").T @ factors.astype("f8")
+    np.testing.assert_allclose(out, exact, rtol=0, atol=30 * np.finfo(dtype).eps * np.abs(exact).max())
+    assert out.ctypes.data == place
+    assert np.array_equal(rows, given[0])
+    assert np.array_equal(factors, given[1])
+
+
+@pytest.mark.parametrize("wrong", ["rows", "factors", "out", "order"])
+def test_a_product_of_mixed_types_or_into_another_order_is_refused(wrong: str) -> None:
+    arrays: dict[str, Any] = {"rows": np.ones((5, 4)), "factors": np.ones((5, 3)), "out": np.zeros((4, 3))}
+    if wrong == "order":
+        arrays["out"] = np.asfortranarray(arrays["out"])
+    else:
+        arrays[wrong] = arrays[wrong].astype("f4")
+    with pytest.raises(TypeError, match=r"rows are .*; one dtype and a C-contiguous out were expected"):
+        add_product(**arrays)
 
 
 def test_the_environment_names_what_bits_depend_on() -> None:

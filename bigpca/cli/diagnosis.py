@@ -12,7 +12,7 @@ import typer
 from bigpca.cli import options as o
 from bigpca.cli.exits import ExitCode
 from bigpca.cli.output import reporting, table
-from bigpca.cli.runtime import ClusterOptions, check_workers, running
+from bigpca.cli.runtime import check_workers, running
 from bigpca.errors import format_bytes
 from bigpca.passes.events import format_seconds
 
@@ -36,7 +36,7 @@ def doctor(
         output.say(f"\nself-test: {record['self_test']['result']}, {format_seconds(record['self_test']['seconds'])}")
         problems = [] if record["self_test"]["passed"] else [str(record["self_test"]["result"])]
         if scheduler is not None:
-            with running(ClusterOptions(scheduler=scheduler)) as client:
+            with running(o.Cluster(scheduler=scheduler)) as client:
                 record["workers"] = worker_facts(client)
             output.say("\n" + "\n".join(_worker_line(worker) for worker in record["workers"]))
             problems += version_differences(record["versions"], record["workers"])

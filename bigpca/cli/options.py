@@ -1,18 +1,18 @@
-"""The options that several commands share, and how their text is read."""
+"""The options that several commands share, each declared once."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from bigpca import PCA
+from bigpca.cli.parsing import parse_n_components, parse_size, parse_sketch
 
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+if TYPE_CHECKING:
+    from bigpca import PCA, ApproximatePCA
 
 
 class MissingChunks(StrEnum):
@@ -35,86 +35,121 @@ class Solver(StrEnum):
     AUTO = "auto"
     COVARIANCE = "covariance"
     DOT = "dot"
+    KRYLOV = "krylov"
 
 
-def parse_size(text: str) -> int:
-    """Read a number of bytes such as "512MiB", "2GB" or "1e9".
+class Core(StrEnum):
+    """What is made of a sketch."""
 
-    >>> parse_size("512MiB"), parse_size("2 GB")
-    (536870912, 2000000000)
-    """
-    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?i?)b?\s*", text.lower())
-    try:
-        if match is None or not (size := int(float(match[1]) * _UNITS[match[2]])):
-            raise ValueError
-    except (ValueError, KeyError, OverflowError):
-        raise typer.BadParameter(f"{text!r} is not a size. Write a number and a unit, such as 512MiB or 4GB.") from None
-    return size
+    NYSTROM = "nystrom"
+    TUTORIAL = "tutorial"
+    RITZ = "ritz"
 
 
-def parse_n_components(text: str) -> int | float | str | None:
-    """Read a number of components: an integer, a fraction of the variance, "mle" or "all".
-
-    >>> parse_n_components("64"), parse_n_components("0.95"), parse_n_components("mle"), parse_n_components("all")
-    (64, 0.95, 'mle', None)
-    """
-    if text in ("mle", "all"):
-        return None if text == "all" else text
-    try:
-        return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is not a number of components. Write an integer, a fraction of the variance such as 0.95, "
-            '"mle" or "all".'
-        ) from None
-
+_model = partial(typer.Option, rich_help_panel="Model")
+_iteration = partial(typer.Option, rich_help_panel="Few reads: eigenvalues to a tolerance")
+_sketch = partial(typer.Option, rich_help_panel="One read: an approximation with bounds")
+_where = partial(typer.Option, rich_help_panel="Where it runs")
 
 Source = Annotated[str, typer.Argument(help="Zarr store, .npy, folder of .npy shards, HDF5, Parquet, ...")]
 Member = Annotated[str | None, typer.Option(help="Array inside SOURCE (Zarr group, HDF5 file, .npz, Parquet column).")]
-Missing = Annotated[MissingChunks, typer.Option(help="Chunks the store does not hold: an error, or the fill value.")]
-Components = Annotated[
-    str, typer.Option("--n-components", "-k", help='How many: an integer, a fraction such as 0.95, "mle" or "all".')
-]
-SolverOption = Annotated[Solver, typer.Option(help="How to compute; auto compares the costs.")]
-Center = Annotated[bool, typer.Option(help="Subtract the mean (--no-center: latent semantic analysis).")]
-Scale = Annotated[bool, typer.Option("--scale", help="Divide each feature by its standard deviation.")]
-Whiten = Annotated[bool, typer.Option("--whiten", help="Scores of unit variance.")]
-Nan = Annotated[NanPolicy, typer.Option(help="Rows with NaN or infinity: an error, or left out.")]
-MemoryLimit = Annotated[str | None, typer.Option(help="Refuse a plan over this size, e.g. 2GiB.")]
-SolveThreads = Annotated[int | None, typer.Option(min=1, help="BLAS threads of the final solve.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist.")]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout; text goes to stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Start this many local worker processes (loopback only).")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads of each local worker process.")]
-Memory = Annotated[str | None, typer.Option(help="Memory of each local worker process, e.g. 2GiB.")]
-Scheduler = Annotated[str | None, typer.Option(help="Join the running Dask scheduler at this address.")]
+Scheduler = Annotated[str | None, _where(help="Join the running Dask scheduler at this address.")]
 
 
 @dataclass(frozen=True)
-class EstimatorOptions:
-    """The options that make a PCA, as typed."""
+class Reading:
+    """What of the source is read."""
 
-    n_components: str
-    solver: str
-    center: bool
-    scale: bool
-    whiten: bool
-    nan_policy: str
-    missing_chunks: str
-    memory_limit: str | None
-    solve_threads: int | None
+    member: Member = None
+    missing_chunks: Annotated[
+        MissingChunks, typer.Option(help="Chunks the store does not hold: an error, or the fill value.")
+    ] = MissingChunks.RAISE
 
-    def build(self) -> PCA:
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where the work runs."""
+
+    workers: Annotated[int | None, _where(min=1, help="Start this many local worker processes (loopback only).")] = None
+    threads: Annotated[int | None, _where(min=1, help="Threads of each local worker process.")] = None
+    memory: Annotated[str | None, _where(help="Memory of each local worker process, e.g. 2GiB.")] = None
+    scheduler: Scheduler = None
+
+    @property
+    def starts_workers(self) -> bool:
+        """Whether local worker processes were asked for."""
+        return any(value is not None for value in (self.workers, self.threads, self.memory))
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """What is fitted, as typed; None leaves a parameter to the estimator's own default."""
+
+    n_components: Annotated[
+        str,
+        _model(
+            "--n-components",
+            "-k",
+            help="How many: an integer, a fraction such as 0.95, all, or a rule: mle, elbow, marchenko-pastur, "
+            "gavish-donoho.",
+        ),
+    ] = "all"
+    center: Annotated[bool, _model(help="Subtract the mean (--no-center: latent semantic analysis).")] = True
+    scale: Annotated[bool, _model("--scale", help="Divide each feature by its standard deviation.")] = False
+    whiten: Annotated[bool, _model("--whiten", help="Scores of unit variance.")] = False
+    nan_policy: Annotated[NanPolicy, _model(help="Rows with NaN or infinity: an error, or left out.")] = NanPolicy.RAISE
+    solver: Annotated[Solver | None, _model(help="How to compute; auto, the default, compares the costs.")] = None
+    seed: Annotated[int | None, _model(min=0, help="Of all that is random: krylov's start, a sketch (0).")] = None
+    memory_limit: Annotated[str | None, _model(help="Refuse a plan over this size, e.g. 2GiB.")] = None
+    solve_threads: Annotated[int | None, _model(min=1, help="BLAS threads of the final solve.")] = None
+    tol: Annotated[
+        float | None, _iteration(help="krylov: relative error of the eigenvalues at which it stops (0.001).")
+    ] = None
+    max_passes: Annotated[int | None, _iteration(min=2, help="krylov: most reads of all rows (10).")] = None
+    sketch: Annotated[
+        str | None,
+        _sketch(
+            metavar="KIND:COLUMNS",
+            help="gaussian:500, sparse-sign:500, feature-hash:2000, srht:500, or for images downsample:3x224x224:3x56x56.",
+        ),
+    ] = None
+    core: Annotated[Core | None, _sketch(help="What is made of the sketch (nystrom); ritz takes one more read.")] = None
+
+    def build(self, missing_chunks: MissingChunks) -> PCA | ApproximatePCA:
         """Make the estimator; values out of range are its own errors."""
         import bigpca
 
         arguments: dict[str, Any] = {
             "n_components": parse_n_components(self.n_components),
             "memory_limit": None if self.memory_limit is None else parse_size(self.memory_limit),
+            "nan_policy": str(self.nan_policy),
+            "missing_chunks": str(missing_chunks),
         }
-        for name in ("center", "scale", "whiten", "solve_threads"):
-            arguments[name] = getattr(self, name)
-        for name in ("solver", "nan_policy", "missing_chunks"):
-            arguments[name] = str(getattr(self, name))
-        return bigpca.PCA(**arguments)
+        arguments |= {name: getattr(self, name) for name in ("center", "scale", "whiten", "solve_threads")}
+        only_exact = self._given("solver", "tol", "max_passes")
+        if self.sketch is None:
+            self._refuse_core()
+            return bigpca.PCA(**arguments, **only_exact, **self._given("seed"))
+        if only_exact:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in only_exact)
+            raise typer.BadParameter(
+                f"--sketch answers in one read and has no use for {names}. Leave out {names}, or leave out --sketch for a "
+                "solver that iterates to a tolerance."
+            )
+        return bigpca.ApproximatePCA(
+            sketch=parse_sketch(self.sketch, self.seed or 0), **arguments, **self._given("core")
+        )
+
+    def _given(self, *names: str) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return {name: str(value) if isinstance(value, StrEnum) else value for name, value in values.items()}
+
+    def _refuse_core(self) -> None:
+        if self.core is not None:
+            raise typer.BadParameter(
+                "--core says what is made of a sketch, but no --sketch is given. Add one, such as --sketch gaussian:500, or "
+                "leave out --core."
+            )

@@ -11,12 +11,14 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
 import typer
 
 from bigpca.cli.exits import ExitCode, describe, exit_code_for
+from bigpca.errors import ApproximationWarning
 
 RESUMABLE = (ExitCode.INTERRUPTED, ExitCode.SPACE, ExitCode.CLUSTER, ExitCode.UNEXPECTED)
 
@@ -27,15 +29,23 @@ class Output:
     def __init__(self, as_json: bool, debug: bool) -> None:
         self.as_json, self.debug = as_json, debug
         self.resume = ""
+        self.warnings: list[str] = []
 
     def say(self, text: str = "") -> None:
         """Print text for people."""
         typer.echo(text, err=self.as_json)
 
+    def warn(self, text: str) -> None:
+        """Print a warning as one line on stderr, once however often it is given, and keep it for the JSON object."""
+        line = " ".join(text.split())
+        if line not in self.warnings:
+            self.warnings.append(line)
+            typer.echo(f"bigpca: warning: {line}", err=True)
+
     def finish(self, record: Mapping[str, Any]) -> None:
         """Print the command's one JSON object, if JSON was asked for."""
         if self.as_json:
-            typer.echo(json.dumps(plain(record), allow_nan=False))
+            typer.echo(json.dumps(plain({**record, "warnings": self.warnings}), allow_nan=False))
 
     def fail(self, error: BaseException) -> ExitCode:
         """Report an error on stderr (and as the JSON object) and return the exit code."""
@@ -53,7 +63,8 @@ def reporting(as_json: bool, debug: bool) -> Iterator[Output]:
     """Run a command's body: every error becomes one paragraph and an exit code, a traceback only with ``--debug``."""
     output = Output(as_json, debug)
     with warnings.catch_warnings(), _log_on_stderr():
-        warnings.showwarning = _show_warning
+        warnings.filterwarnings("always", category=ApproximationWarning)
+        warnings.showwarning = partial(_show_warning, output)
         try:
             yield output
         except (typer.Exit, typer.BadParameter, typer.Abort):
@@ -110,17 +121,24 @@ def plain(value: Any) -> Any:
 
 
 def table(rows: Mapping[str, object]) -> str:
-    """Align names and values in two columns.
+    """Align names and values in two columns; a list takes one line for each of its values.
 
-    >>> print(table({"rows": 10, "width": "3"}))
+    >>> print(table({"rows": 10, "width": [3, 4]}))
     rows   10
     width  3
+           4
     """
     width = max((len(name) for name in rows), default=0)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows.items())
+    lines: list[str] = []
+    for name, value in rows.items():
+        for one in value if isinstance(value, list) else [value]:
+            lines.append(f"{name:<{width}}  {one}")
+            name = ""
+    return "\n".join(lines)
 
 
 def _show_warning(
+    output: Output,
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -129,4 +147,4 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     if not issubclass(category, DeprecationWarning | PendingDeprecationWarning):
-        typer.echo(f"bigpca: warning: {message}", err=True)
+        output.warn(str(message))

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bigpca.cli.options import Reading
 from bigpca.errors import MemoryBudgetError, OutputExistsError, format_bytes
-from bigpca.passes.progress import Event, LogProgress, PassEvent, Progress, TerminalProgress
+from bigpca.passes.progress import Event, LogProgress, PassEvent, PlanEvent, Progress, TerminalProgress
 
 
 @dataclass
@@ -26,7 +27,17 @@ class PassCounter:
 
 def shown(counter: PassCounter, bar: TerminalProgress) -> list[Progress]:
     """The consumers of a command: a bar on a terminal, log lines on stderr elsewhere, and the counter."""
-    return [counter, bar] if bar.shown else [counter, LogProgress(interval=30)]
+    return [counter, bar] if bar.shown else [counter, _without_plans(LogProgress(interval=30))]
+
+
+def _without_plans(show: Progress) -> Progress:
+    """Leave out what the command itself has printed before it began."""
+
+    def show_others(event: Event) -> None:
+        if not isinstance(event, PlanEvent):
+            show(event)
+
+    return show_others
 
 
 def refuse_existing(path: Path | None, what: str, overwrite: bool, instead: str = "") -> None:
@@ -113,8 +124,8 @@ def refuse_unwritable(path: Path | None, what: str, size: int) -> None:
         )
 
 
-def open_source(source: str, member: str | None, missing_chunks: str) -> Any:
+def open_source(source: str, reading: Reading) -> Any:
     """Open the source of a command as a row-chunked Dask array; no data is read."""
     import bigpca
 
-    return bigpca.open(source, member=member, missing_chunks=str(missing_chunks))
+    return bigpca.open(source, member=reading.member, missing_chunks=str(reading.missing_chunks))

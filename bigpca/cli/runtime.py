@@ -7,13 +7,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bigpca.cli.options import parse_size
+from bigpca.cli.options import Cluster
+from bigpca.cli.parsing import parse_size
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -21,23 +21,8 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10
 
 
-@dataclass(frozen=True)
-class ClusterOptions:
-    """The flags that choose where the work runs."""
-
-    workers: int | None = None
-    threads: int | None = None
-    memory: str | None = None
-    scheduler: str | None = None
-
-    @property
-    def starts_workers(self) -> bool:
-        """Whether local worker processes were asked for."""
-        return any(value is not None for value in (self.workers, self.threads, self.memory))
-
-
 @contextmanager
-def running(options: ClusterOptions) -> Iterator[Client | None]:
+def running(options: Cluster) -> Iterator[Client | None]:
     """Provide the scheduler that the options ask for; None is Dask's threaded scheduler in this process.
 
     Raises
@@ -60,7 +45,7 @@ def running(options: ClusterOptions) -> Iterator[Client | None]:
 
 
 @contextmanager
-def _started(options: ClusterOptions) -> Iterator[Client]:
+def _started(options: Cluster) -> Iterator[Client]:
     memory = "auto" if options.memory is None else parse_size(options.memory)
     from dask.system import CPU_COUNT
     from distributed import Client, LocalCluster

@@ -10,26 +10,24 @@ from typing import Annotated, Any
 import typer
 
 from bigpca.cli import options as o
+from bigpca.cli.groups import grouped
 from bigpca.cli.output import command_line, reporting, table
 from bigpca.cli.runs import PassCounter, open_source, refuse_existing, refuse_shared_paths, shown
-from bigpca.cli.runtime import ClusterOptions, running
+from bigpca.cli.runtime import running
 from bigpca.errors import format_bytes
 from bigpca.passes.events import format_seconds
 from bigpca.passes.progress import TerminalProgress
 from bigpca.quality.memory import MemoryMeter
 
 
+@grouped
 def transform(
     source: o.Source,
+    reading: o.Reading,
+    cluster: o.Cluster,
     model: Annotated[Path, typer.Option(help="The model that a fit has saved.")] = Path("model.zarr"),
     scores: Annotated[Path, typer.Option(help="Where the scores are written.")] = Path("scores.zarr"),
     overwrite: o.Overwrite = False,
-    member: o.Member = None,
-    missing_chunks: o.Missing = o.MissingChunks.RAISE,
-    workers: o.Workers = None,
-    threads: o.Threads = None,
-    memory: o.Memory = None,
-    scheduler: o.Scheduler = None,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
@@ -38,19 +36,20 @@ def transform(
         refuse_shared_paths(source, scores=scores)
         refuse_shared_paths(str(model), scores=scores)
         refuse_existing(scores, "scores store", overwrite)
-        pca = _load(model)
-        with running(ClusterOptions(workers, threads, memory, scheduler)) as client:
-            data = open_source(source, member, missing_chunks)
+        fitted = _load(model)
+        with running(cluster) as client:
+            data = open_source(source, reading)
             output.resume = f"Finished score chunks are kept. To go on:\n  {command_line()}"
             start = time.monotonic()
             with MemoryMeter(client) as meter, TerminalProgress() as bar:
-                written = pca.transform(data, out=str(scores), overwrite=overwrite, progress=shown(PassCounter(), bar))
+                progress = shown(PassCounter(), bar)
+                written = fitted.transform(data, out=str(scores), overwrite=overwrite, progress=progress)
         seconds = time.monotonic() - start
         rows, columns = written.shape
         output.say(
             table(
                 {
-                    "scores": f"{scores}, {rows:,} rows x {columns} components",
+                    "scores": f"{scores}, {rows:,} rows x {columns} columns",
                     "time": format_seconds(seconds),
                     "peak memory": f"{format_bytes(meter.peak_bytes)} over {format_bytes(meter.baseline_bytes)} idle",
                 }
@@ -67,13 +66,14 @@ def _load(model: Path) -> Any:
     return bigpca.load(str(model))
 
 
-def transform_command(source: str, model: Path, scores: Path | None, member: str | None, missing_chunks: str) -> str:
+def transform_command(source: str, model: Path, scores: Path | None, reading: o.Reading) -> str:
     """The command that writes only the scores, quoted for a shell.
 
-    >>> transform_command("my dump.h5", Path("m.zarr"), Path("s.zarr"), "fc7", "raise")
+    >>> transform_command("my dump.h5", Path("m.zarr"), Path("s.zarr"), o.Reading("fc7"))
     "bigpca transform 'my dump.h5' --model m.zarr --scores s.zarr --member fc7"
     """
     command = ["bigpca", "transform", source, "--model", str(model), "--scores", str(scores)]
-    command += [] if member is None else ["--member", member]
-    command += [] if missing_chunks == "raise" else ["--missing-chunks", missing_chunks]
+    command += [] if reading.member is None else ["--member", reading.member]
+    if reading.missing_chunks is not o.MissingChunks.RAISE:
+        command += ["--missing-chunks", str(reading.missing_chunks)]
     return shlex.join(command)

@@ -10,10 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from bigpca.cli import options as o
+from bigpca.cli.certificate import answer_rows, describe_answer
 from bigpca.cli.exits import ExitCode
+from bigpca.cli.groups import grouped
 from bigpca.cli.output import command_line, plain, reporting, table
 from bigpca.cli.runs import PassCounter, open_source, refuse_existing, shown
-from bigpca.cli.runtime import ClusterOptions, running
+from bigpca.cli.runtime import running
 from bigpca.errors import format_bytes
 from bigpca.passes.events import format_seconds
 from bigpca.passes.progress import TerminalProgress
@@ -27,23 +29,20 @@ def info(
 ) -> None:
     """Show what a model or a data store holds, without reading the data."""
     with reporting(as_json, debug) as output:
-        record = _describe_model(path) if _is_model(Path(path)) else _describe_source(path, member)
-        output.say(table({name.replace("_", " "): _readable(name, value) for name, value in record.items()}))
+        record = _describe_model(path) if _is_model(Path(path)) else _describe_source(path, o.Reading(member))
+        output.say(table(_readable(record)))
         output.finish({"command": "info", "path": path, **record})
 
 
+@grouped
 def ingest(
     source: o.Source,
     out: Annotated[Path, typer.Argument(help="The Zarr store to write.")],
+    reading: o.Reading,
+    cluster: o.Cluster,
     overwrite: o.Overwrite = False,
     dtype: Annotated[str | None, typer.Option(help="Convert to this dtype, e.g. float32.")] = None,
     chunk_rows: Annotated[int | None, typer.Option(min=1, help="Rows per chunk (default: about 64 MiB).")] = None,
-    member: o.Member = None,
-    missing_chunks: o.Missing = o.MissingChunks.RAISE,
-    workers: o.Workers = None,
-    threads: o.Threads = None,
-    memory: o.Memory = None,
-    scheduler: o.Scheduler = None,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
@@ -52,8 +51,8 @@ def ingest(
         refuse_existing(out, "store", overwrite)
         import bigpca
 
-        with running(ClusterOptions(workers, threads, memory, scheduler)):
-            data = open_source(source, member, missing_chunks)
+        with running(cluster):
+            data = open_source(source, reading)
             output.resume = f"Finished chunks are kept. To go on:\n  {command_line()}"
             start = time.monotonic()
             with TerminalProgress() as bar:
@@ -62,7 +61,7 @@ def ingest(
                     data, str(out), overwrite=overwrite, dtype=dtype, chunk_rows=chunk_rows, progress=progress
                 )
         seconds = time.monotonic() - start
-        record = _describe_source(str(out), None)
+        record = _describe_source(str(out), o.Reading())
         output.say(f"{out}: {record['rows']:,} rows x {record['columns']:,}, {format_seconds(seconds)}")
         output.finish({"command": "ingest", "source": source, "out": out, "seconds": seconds, **record})
 
@@ -97,16 +96,19 @@ def _describe_model(path: str) -> dict[str, Any]:
     import bigpca
 
     model = bigpca.load(path)
-    record: dict[str, Any] = {"model": repr(model)}
-    names = ("n_components_", "n_features_in_", "n_samples_", "solver_", "noise_variance_")
+    record: dict[str, Any] = {"model": " ".join(repr(model).split())}
+    names = ("n_components_", "n_features_in_", "n_samples_", "n_passes_", "solver_", "noise_variance_")
     record |= {name.rstrip("_"): getattr(model, name) for name in names if hasattr(model, name)}
-    record["variance_captured"] = float(model.explained_variance_ratio_.sum())
-    record["explained_variance"] = model.explained_variance_[:10].tolist()
+    record |= (
+        describe_answer(model)
+        if hasattr(model, "explained_variance_")
+        else {"columns": len(model.get_feature_names_out())}
+    )
     return plain(record)  # type: ignore[no-any-return]
 
 
-def _describe_source(path: str, member: str | None) -> dict[str, Any]:
-    data = open_source(path, member, "raise")
+def _describe_source(path: str, reading: o.Reading) -> dict[str, Any]:
+    data = open_source(path, reading)
     rows, columns = data.shape
     return {
         "rows": rows,
@@ -117,11 +119,14 @@ def _describe_source(path: str, member: str | None) -> dict[str, Any]:
     }
 
 
-def _readable(name: str, value: Any) -> str:
-    if name == "bytes":
-        return format_bytes(value)
-    if name == "variance_captured":
-        return f"{100 * value:.2f} %"
-    if isinstance(value, list):
-        return " ".join(f"{item:.4g}" for item in value)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def _readable(record: dict[str, Any]) -> dict[str, object]:
+    """Rows of a table from a record: numbers with their thousands, and an answer with its bounds."""
+    rows: dict[str, object] = {}
+    for name, value in record.items():
+        if name == "bytes":
+            rows[name] = format_bytes(value)
+        elif isinstance(value, int | float):
+            rows[name.replace("_", " ")] = f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+        elif isinstance(value, str):
+            rows[name.replace("_", " ")] = value
+    return rows | (answer_rows(record) if "certificate" in record else {})

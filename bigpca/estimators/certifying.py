@@ -84,4 +84,4 @@ def warn_if_doubtful(certificate: Certificate, remedy: str) -> None:
     lower, upper = certificate.eigenvalue_bounds.T
     trust = trustworthy(Bounds(lower, upper, certificate.confidence))
     if not trust.trusted:
-        warnings.warn(trust.warning(remedy), ApproximationWarning, stacklevel=4)
+        warnings.warn(trust.warning(remedy), ApproximationWarning, stacklevel=5)

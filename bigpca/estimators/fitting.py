@@ -71,7 +71,9 @@ class FitJob:
         if self.plan.solver == "covariance":
             return run_covariance(self.rows, self.settings, options)
         if self.iteration is not None:
-            return run_krylov(self.rows, self.settings, options, self.iteration)
+            found = run_krylov(self.rows, self.settings, options, self.iteration)
+            check_enough_rows(found.count, found.omitted)
+            return found
         return run_dot(self.rows, self.settings, options, self.plan.resources)
 
     def describe(self) -> dict[str, Any]:

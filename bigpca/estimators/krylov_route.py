@@ -29,7 +29,7 @@ from bigpca.passes.product_states import DenseFactor, FusedProduct
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sampling import sample_size
 from bigpca.planning import Plan, Resources, peak_bytes
-from bigpca.seeds import normals
+from bigpca.seeds import check_seed, normals
 from bigpca.solvers.components import resolve_partial, starting_components
 from bigpca.solvers.dual import axes_bytes
 from bigpca.solvers.eigh import fix_signs
@@ -39,6 +39,12 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 BLOCKS = 4  # in the basis before it is restarted
 TYPICAL_PASSES = 3
+REMEDIES = {
+    "multiplications": "max_passes = {1} was reached. Raise it, or ask for a larger tol.",
+    "rounding": "products of precision {0:.1g} reach no further. Ask for a larger tol, or give float64 data.",
+    "stagnation": "the last reads brought nothing. Ask for a larger tol, or give float64 data.",
+    "missed": "directions came up that the start had hidden. Run again with another random_state, or more components.",
+}
 RULE_COLUMNS = 1024  # in the basis where the spectrum decides how many components there are
 
 
@@ -75,9 +81,10 @@ def size_iteration(rows: RowInput, settings: Settings, blocks: int = BLOCKS) -> 
     Raises
     ------
     ValueError
-        For an ``n_components`` that needs the whole spectrum.
+        For an ``n_components`` that needs the whole spectrum, and for a tolerance, a number of passes or a seed out of range.
     """
     n, d = rows.n_rows, rows.n_columns
+    _check_options(settings)
     k = starting_components(settings.n_components, n, d)
     size = n if column_layout(rows) is not None else d
     block = min(size, max(2 * k, k + 10))
@@ -85,6 +92,19 @@ def size_iteration(rows: RowInput, settings: Settings, blocks: int = BLOCKS) -> 
     if not isinstance(settings.n_components, int | np.integer):
         columns = max(columns, RULE_COLUMNS)
     return Iteration(k, block, min(size, columns), size)
+
+
+def _check_options(settings: Settings) -> None:
+    if not 0 < settings.tol < 1:
+        raise ValueError(
+            f"tol = {settings.tol}, but it is the relative error of the eigenvalues: a number in (0, 1) such as 1e-3 was expected."
+        )
+    if settings.max_passes < 2:
+        raise ValueError(
+            f"max_passes = {settings.max_passes}, but an iteration reads the rows at least twice. Use 2 or more, or "
+            f"ApproximatePCA, which reads once."
+        )
+    check_seed(settings.seed)
 
 
 def plan_krylov(rows: RowInput, settings: Settings, resources: Resources) -> tuple[Plan, Iteration]:
@@ -158,13 +178,14 @@ def run_krylov(rows: RowInput, settings: Settings, options: RunOptions, iteratio
         rows, options, center=settings.center, scale=settings.scale, columns=iteration.block, seed=settings.seed,
         threads=settings.threads,
     )  # fmt: skip
-    random = max(2, iteration.block // 20)  # a sample of the rows never saw the classes that it lacks
+    random = max(2, iteration.block // 20)  # a sample never saw the classes that it lacks
     start = operator.sample(iteration.block - random) if iteration.block > random else None
     result = _iterate(operator, start, settings, iteration, (rows.n_rows, rows.n_columns))
-    certificate = _certify(operator, result, settings)
-    components = fix_signs(np.ascontiguousarray(result.vectors))
+    k = _kept(operator, result, settings, (rows.n_rows, rows.n_columns))
+    certificate = _certify(operator, result, k, settings)
+    components = fix_signs(np.ascontiguousarray(result.vectors[:k]))
     return Spectrum(
-        operator.count, operator.omitted, operator.mean, operator.scale, result.values, components, operator.trace,
+        operator.count, operator.omitted, operator.mean, operator.scale, result.values[:k], components, operator.trace,
         certificate=certificate,
     )  # fmt: skip
 
@@ -182,7 +203,7 @@ def _iterate(
     random = normals(settings.seed, "start", 0, operator.size, max(1, missing), np.float64)[:, :missing]
     first = operator.begin(np.linalg.qr(np.hstack([axes, random]))[0])
     options = KrylovOptions(
-        tol=settings.tol, most_multiplications=max(1, settings.max_passes - 1), most_columns=iteration.columns,
+        tol=settings.tol, most_multiplications=settings.max_passes - 1, most_columns=iteration.columns,
         block=iteration.block, precision=operator.precision, seed=settings.seed, threads=settings.threads,
     )  # fmt: skip
     wanted: int | Callable[[Vector], int] = iteration.components
@@ -197,20 +218,34 @@ def _wanted(n_components: Any, operator: CovarianceOperator | DotOperator, shape
     return len(ritz) + 1 if k is None else k
 
 
-def _certify(operator: CovarianceOperator | DotOperator, result: KrylovResult, settings: Settings) -> Certificate:
-    """Bound the eigenvalues, and warn where the tolerance was not met."""
+def _kept(
+    operator: CovarianceOperator | DotOperator, result: KrylovResult, settings: Settings, shape: tuple[int, int]
+) -> int:
+    """How many components the final values ask for, which are a little larger than the Ritz values were."""
+    most = len(result.values)
+    if isinstance(settings.n_components, int | np.integer):
+        return most
+    return min(
+        most, resolve_partial(settings.n_components, result.approximation.values, operator.trace, *shape) or most
+    )
+
+
+def _certify(
+    operator: CovarianceOperator | DotOperator, result: KrylovResult, k: int, settings: Settings
+) -> Certificate:
+    """Bound the first k eigenvalues, and warn where the tolerance was not met."""
     if not result.converged:
         warnings.warn(
             f"the iteration stopped after {operator.reads:.3g} reads with eigenvalue errors of about "
             f"{result.largest_error:.2g}, tol = {settings.tol:g} was asked for (largest residual "
-            f"{float(result.residuals.max()):.3g}, largest eigenvalue {float(result.ritz_values[0]):.3g}). Raise max_passes = "
-            f'{settings.max_passes}, ask for a larger tol, or use solver="covariance" where it fits.',
+            f"{float(result.residuals.max()):.3g}, largest eigenvalue {float(result.ritz_values[0]):.3g}): "
+            f"{REMEDIES[result.stopped].format(operator.precision, settings.max_passes)}",
             ApproximationWarning,
             stacklevel=5,
         )
     certificate = certify(
-        result.approximation, len(result.values), operator.trace, precision=operator.precision,
-        probes=operator.probes, residuals=result.residuals, basis=result.basis,
+        result.approximation, k, operator.trace, precision=operator.precision,
+        probes=operator.probes, residuals=result.residuals[:k], basis=result.basis,
     )  # fmt: skip
     return replace(certificate, n_passes=operator.reads, converged=result.converged)
 
@@ -223,13 +258,14 @@ def _run_dot(rows: RowInput, settings: Settings, options: RunOptions, iteration:
         rows, options, center=settings.center, scale=settings.scale, columns=iteration.block, seed=settings.seed
     )
     result = _iterate(operator, None, settings, iteration, (n, d))
-    certificate = _certify(operator, result, settings)
-    V = np.ascontiguousarray(result.vectors.T)
+    k = _kept(operator, result, settings, (n, d))
+    certificate = _certify(operator, result, k, settings)
+    V = np.ascontiguousarray(result.vectors[:k].T)
     products = ColumnProducts(d, V, settings.center, settings.scale)
     product, _, _ = fold_columns(  # last pass over X
         rows, products, take_products, layout=operator.layout, number=operator.number + 1, options=options
     )
     scale = column_scale(operator.squares, operator.mean, n) if settings.scale else None
-    dot = DotSpectrum(result.values, V, operator.trace, operator.mean, operator.squares)
+    dot = DotSpectrum(result.values[:k], V, operator.trace, operator.mean, operator.squares)
     spectrum = dot_spectrum(rows, settings, dot, product, operator.mean, scale)
     return replace(spectrum, certificate=replace(certificate, n_passes=operator.reads + 1))

@@ -62,6 +62,11 @@ class Projection:
         settle_non_finite(rows, scores, where, self.nan_policy, "scores")
         return scores
 
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """Centred rows, divided and rounded axes, scores and the search for what is not finite in them."""
+        k, divided = len(self.components), (self.scale is not None) + (self.deviations is not None)
+        return (rows + 2) * d * itemsize + k * d * (itemsize + 8 * divided) + rows * k * (itemsize + 1), 0
+
     def describe(self) -> dict[str, Any]:
         """Digest of the map, for the identity of a partial output."""
         digest = _digest(self.mean, self.scale, self.components, self.deviations)
@@ -147,6 +152,12 @@ class Sketching:
         settle_non_finite(rows, sketches, where, self.nan_policy, "sketches")
         return sketches
 
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """What the sketch takes beside its matrix, the search for what is not finite, and the matrix where it is kept."""
+        kept = self.sketch.cached_bytes(d, itemsize)
+        finite = rows * (self.sketch.width(d) + d)
+        return self.sketch.apply_bytes(d, rows, itemsize) - kept + finite, kept
+
     def describe(self) -> dict[str, Any]:
         """What identifies the map."""
         return {"map": "sketch", "nan_policy": self.nan_policy, "sketch": self.sketch.describe()}
@@ -180,6 +191,11 @@ class Reconstruction:
             axes = axes * self.scale
         back: NDArray[Any] = rows.astype(dtype, copy=False) @ axes.astype(dtype) + self.mean.astype(dtype)
         return back
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """Scaled axes (k, p), and rows (b, p) before and after the mean is added; here d is k."""
+        scaled = (self.scale is not None) + (self.deviations is not None)
+        return self.components.size * (itemsize + 8 * scaled) + 2 * rows * self.components.shape[1] * itemsize, 0
 
     def describe(self) -> dict[str, Any]:
         """Digest of the map."""
@@ -218,6 +234,11 @@ class LogLikelihood:
             quadratic = (scores**2) @ (1 / self.variances)
         likelihoods: NDArray[np.float64] = -0.5 * (quadratic + d * np.log(2 * np.pi) + log_determinant)
         return likelihoods[:, None]
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The rows in float64, what their projection takes, and squared scores."""
+        projecting, kept = self.projection.bytes_for(d, rows, 8)
+        return 8 * rows * (d + 2 * len(self.variances)) + projecting, kept
 
     def describe(self) -> dict[str, Any]:
         """Digest of the map."""

@@ -152,11 +152,8 @@ def run_sketch(rows: RowInput, settings: SketchSettings, options: RunOptions) ->
 def fold_product(
     rows: RowInput, template: FusedProduct, finish: Any, settings: SketchSettings, options: RunOptions, number: int
 ) -> Any:
-    """Fold ``X'(X W)``, about the groups' means, or about zero without centring."""
-    shift = None if settings.fit.center else np.zeros(rows.n_columns)
-    return fold(
-        rows, {"product": template}, finish, name="sketch", number=number, options=options, shift=shift
-    )  # one pass over X
+    """Fold ``X'(X W)`` about the groups' means: exact for any offset, with centring and without."""
+    return fold(rows, {"product": template}, finish, name="sketch", number=number, options=options)  # one pass over X
 
 
 def take_state(state: PassState) -> tuple[FusedProduct, int]:
@@ -197,16 +194,17 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
     n, d, fit = part.count, part.n_features, settings.fit
     check_enough_rows(n, omitted)
     q = settings.sketch.width(d)
-    Y = part.centred() if fit.center else part.product.copy()
+    Y, squares, W = part.centred(), part.centred_squares(), settings.sketch.matrix(d)
+    if not fit.center:  # adds, and cancels nothing
+        Y += np.multiply.outer(n * part.mean, part.projected_mean())
     Y /= n - 1
-    squares, W = part.centred_squares(), settings.sketch.matrix(d)
     scaled = scale
     if fit.scale and scale is None:
         scaled = column_scale(squares, part.mean, n)
         W *= scaled[:, None]
     if scaled is not None:
         Y /= scaled[:, None]
-    about = squares if fit.center else part.squares
+    about = squares if fit.center else squares + n * part.mean**2
     trace = float((about if scaled is None else about / scaled**2).sum()) / (n - 1)
     if not np.isfinite(trace):
         raise ValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -170,9 +170,12 @@ class CovarianceOperator:
         omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
         if probing:
             W = np.hstack([W, omega if self.scale is None else omega / self.scale[:, None]])
-        taken = self._fold(W)
+        factor = DenseFactor(np.ascontiguousarray(W, self.dtype))
+        taken = self._fold(factor)
         self._learn(taken)
         Y = taken.product
+        if not self.center:  # adds, and cancels nothing
+            Y += np.multiply.outer(taken.count * taken.mean, factor.multiply(taken.mean[None, :])[0])
         Y /= max(1, self.count - 1)
         if self.scale is not None:
             Y /= self.scale[:, None]
@@ -181,23 +184,24 @@ class CovarianceOperator:
             Y = np.ascontiguousarray(Y[:, :-PROBES])
         return Y
 
-    def _fold(self, W: Matrix) -> Taken:
+    def _fold(self, factor: DenseFactor) -> Taken:
         self.number += 1
-        factor = DenseFactor(np.ascontiguousarray(W, self.dtype))
         first = self.count == 0
         template = FusedProduct.of(self.size, factor, squared=first, by_driver=True)
         taken: Taken = fold(  # one pass over X
-            self.rows, {"product": template}, partial(take_product, center=self.center), name="product",
+            self.rows, {"product": template}, take_product, name="product",
             number=self.number, options=self.options, shift=self._current_shift(template), dtype=self.dtype,
         )  # fmt: skip
         self.reads += 1
         return taken
 
     def _current_shift(self, template: FusedProduct) -> Vector:
-        if not self.center:
-            return np.zeros(self.size)
+        """Return the sample's mean, or what an earlier pass found; without either, the mean of the first chunk's rows."""
         if self._shift is None:
-            self._shift = first_shift(self.rows, self.rows.layout(template.state_bytes))
+            layout = self.rows.layout(template.state_bytes)
+            count = min(next(c for c in self.rows.row_chunks if c), layout.slab_rows)
+            self._shift = first_shift(self.rows, replace(layout, reads=((0, count),)))
+            self.reads += count / self.rows.n_rows
         return self._shift
 
     def know(self, count: int, omitted: int, mean: Vector, scale: Vector | None, trace: float) -> None:
@@ -215,6 +219,11 @@ class CovarianceOperator:
             about = about / self.scale**2
         self.mean = taken.mean if self.center else np.zeros(self.size)
         self.trace = float(about.sum()) / max(1, taken.count - 1)
+        if not np.isfinite(self.trace):
+            raise ValueError(
+                f"the total variance is {self.trace}: squares of the values overflow float64 (beyond 1e154). Smaller numbers "
+                f"were expected. Divide the data by a constant first."
+            )
 
 
 @dataclass(frozen=True)
@@ -226,7 +235,7 @@ class Taken:
     count, omitted : int
     mean : ndarray of shape (d,)
     squares : ndarray of shape (d,) or (0,), about the mean
-    product : ndarray of shape (d, l), about the mean, or about zero
+    product : ndarray of shape (d, l), about the mean
     """
 
     count: int
@@ -236,12 +245,11 @@ class Taken:
     product: Matrix
 
 
-def take_product(state: PassState, *, center: bool) -> Taken:
+def take_product(state: PassState) -> Taken:
     """Centre the product where the state lies."""
     part: Any = state.parts["product"]
     squares = part.centred_squares() if part.squared else np.zeros(0)
-    product = part.centred() if center else part.product.copy()
-    return Taken(part.count, state.omitted, part.mean, squares, product)
+    return Taken(part.count, state.omitted, part.mean, squares, part.centred())
 
 
 def _solve_sample(

@@ -6,8 +6,9 @@ The engine emits these; ``passes/progress.py`` shows them.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bigpca.errors import format_bytes
 
@@ -81,11 +82,13 @@ class PassTally:
     """
 
     def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
         self.start(PassEvent("", 0, 0, 0))
 
     def start(self, event: PassEvent) -> None:
         """Begin counting a new pass."""
         self.event = event
+        self._counts[event.name] += 1
         self.rows = 0
         self.bytes = 0
         self.groups = event.groups_resumed
@@ -99,6 +102,25 @@ class PassTally:
             self.rows += event.rows
             self.bytes += event.bytes
             self.groups += 1
+
+    @property
+    def title(self) -> str:
+        """Name of the pass for people, numbered where the same step is done again: an iteration's second product."""
+        name, count = self.event.name, self._counts[self.event.name]
+        return f"{name} {count}" if count > 1 else name
+
+    def sentence(self, event: Event) -> str:
+        """Say what happened in one line for people, the running pass under its title.
+
+        >>> tally = PassTally()
+        >>> for _ in range(2):
+        ...     tally.add(PassEvent("product", 100, 800, 4))
+        >>> tally.sentence(DoneEvent("product", 2.0))
+        'product 2: done in 2.0 s'
+        """
+        if isinstance(event, PassEvent | DoneEvent) and event.name == self.event.name:
+            event = replace(event, name=self.title)
+        return sentence(event)
 
     @property
     def resumed_fraction(self) -> float:

@@ -230,6 +230,12 @@ class FusedProduct(Accumulator):
             return self.product.copy()
         return self.product - np.multiply.outer(self.sums, self.weights / self.count)
 
+    def projected_mean(self) -> Vector:
+        """Return ``W' mean`` (l,), for sums about zero; needs W, as :meth:`about` does."""
+        factor: Any = self.factor
+        projected: Vector = factor.multiply(self.mean[None, :])[0]
+        return projected
+
     def centred_squares(self) -> Vector:
         """Return the sums of squared deviations (d,) from the mean."""
         return np.maximum(self.squares - self.sums**2 / max(1, self.count), 0)

@@ -75,10 +75,10 @@ class LogProgress:
             self.log.debug("%s", sentence(event))
         elif not isinstance(event, GroupEvent):
             self._last = time.monotonic()
-            self.log.info("%s", sentence(event))
+            self.log.info("%s", self.tally.sentence(event))
         elif time.monotonic() - self._last >= self.interval:
             self._last = time.monotonic()
-            self.log.info("%s: %.0f %%, %s", self.tally.event.name, 100 * self.tally.fraction, self.tally.line())
+            self.log.info("%s: %.0f %%, %s", self.tally.title, 100 * self.tally.fraction, self.tally.line())
 
 
 class JsonLinesProgress:
@@ -138,7 +138,7 @@ class TerminalProgress:
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TaskProgressColumn())
         self._bar = Progress(*columns, TextColumn("{task.fields[detail]}"), console=console, refresh_per_second=4)
         resumed = f" (resumed: {event.groups_resumed} of {event.groups_total} groups)" if event.groups_resumed else ""
-        name = escape_markup(event.name + resumed)
+        name = escape_markup(self.tally.title + resumed)
         self._task = self._bar.add_task(name, total=1.0, detail="")
         self._bar.update(self._task, completed=self.tally.fraction)
         self._bar.start()
@@ -176,11 +176,13 @@ class NotebookProgress:
         elif not isinstance(event, GroupEvent) or time.monotonic() - self._last >= self.interval:
             self._last = time.monotonic()
             done = isinstance(event, DoneEvent)
-            self._handle.update(self._html(sentence(event) if not isinstance(event, GroupEvent) else "", done))
+            self._handle.update(
+                self._html(self.tally.sentence(event) if not isinstance(event, GroupEvent) else "", done)
+            )
 
     def _html(self, note: str, done: bool = False) -> Any:
         fraction = 1.0 if done else self.tally.fraction
-        text = escape(f"{self.tally.event.name}  {100 * fraction:.0f} %  {note or self.tally.line()}")
+        text = escape(f"{self.tally.title}  {100 * fraction:.0f} %  {note or self.tally.line()}")
         return import_module("IPython.display").HTML(
             f'<div><progress value="{fraction:.4f}" max="1"></progress> {text}</div>'
         )

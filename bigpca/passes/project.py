@@ -45,6 +45,12 @@ class RowMap(Protocol):
     def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Dtype of the result for input of ``dtype``."""
 
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """Return the peak bytes of ``apply``, result included, and what it keeps in the process, once for all threads.
+
+        Of ``rows`` rows of d columns, of ``itemsize`` bytes a number in their working dtype.
+        """
+
     def describe(self) -> dict[str, Any]:
         """What identifies the map, for the fingerprint of a partial output."""
 
@@ -185,13 +191,14 @@ def _refuse_own_source(rows: RowInput, out: str | os.PathLike[str]) -> None:
 
 
 def plan_writing(rows: RowInput, f: RowMap, width: int, chunk_rows: int, name: str, resources: Resources) -> Plan:
-    """Cost of one read whose mapped rows are written: reads, one mapped slab and an output chunk, raw and encoded."""
+    """Cost of one read whose mapped rows are written: reads, what the map takes, and an output chunk, raw and encoded."""
     base = rows.layout(0)
-    dtype = f.output_dtype(rows.dtype)
+    dtype, working = f.output_dtype(rows.dtype), working_dtype(rows.dtype)
     read_rows = min(max(base.slab_rows, base.read_rows), max(base.read_rows, chunk_rows))
     read, row = read_rows * rows.n_columns * rows.dtype.itemsize, width * dtype.itemsize
-    copied = read_rows * rows.n_columns * working_dtype(rows.dtype).itemsize
-    output = rows.n_rows * row
+    mapping, kept = f.bytes_for(rows.n_columns, read_rows, working.itemsize)
+    chunk = 2 * min(chunk_rows, rows.n_rows) * row
+    peak = peak_bytes(read, read_rows * rows.copied_row_bytes(working), mapping + chunk, 0)
     return Plan(
         solver=name,
         reason="one read",
@@ -201,8 +208,8 @@ def plan_writing(rows: RowInput, f: RowMap, width: int, chunk_rows: int, name: s
         tasks=-(-rows.n_rows // chunk_rows),
         state_bytes=0,
         block_rows=read_rows,
-        peak_bytes=peak_bytes(read, copied, read_rows * row + 2 * min(chunk_rows, rows.n_rows) * row, 0),
-        output_bytes=output,
+        peak_bytes=peak + -(-kept // resources.threads),
+        output_bytes=rows.n_rows * row,
         resources=resources,
     )
 
@@ -244,6 +251,9 @@ class Copy:
 
     def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         return np.dtype(self.dtype) if self.dtype is not None else dtype.newbyteorder("=")
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        return 0 if self.dtype is None else rows * d * np.dtype(self.dtype).itemsize, 0
 
     def describe(self) -> dict[str, Any]:
         return {"map": "copy", "dtype": self.dtype}

@@ -234,19 +234,30 @@ def draw_errors(
     curves : mapping of name -> (sizes, errors), of equal lengths
     xlabel, ylabel : str
     """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     markers = "os^Dv*PX<>"
     for index, (name, (sizes, errors)) in enumerate(curves.items()):
         colour, marker = COLOURS[index % len(COLOURS)], markers[index % len(markers)]
         axes.loglog(sizes, errors, color=colour, marker=marker, markersize=5, linewidth=1.4, label=name)
-    every = sorted({int(size) for sizes, _ in curves.values() for size in sizes})
-    shown = [size for before, size in zip([0, *every], every, strict=False) if size > 1.15 * before]  # labels that fit
-    axes.set_xticks(shown, [f"{size:,}" for size in shown])
+    ticks = _apart({int(size) for sizes, _ in curves.values() for size in sizes})
+    axes.set_xticks(ticks, [f"{size:,}" for size in ticks])
     axes.set_xticks([], minor=True)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.legend(fontsize=9, frameon=False)
     _tidy(axes)
+
+
+def _apart(sizes: set[int]) -> list[int]:
+    """Leave out sizes whose labels would touch the one before, on a log scale."""
+    shown: list[int] = []
+    for size in sorted(sizes):
+        if not shown or size > 1.35 * shown[-1]:
+            shown.append(size)
+    return shown
 
 
 def _tidy(axes: Axes) -> None:
@@ -268,17 +279,22 @@ def picture_of_portraits(portraits: Sequence[Portrait], *, title: str = "") -> F
         If matplotlib is not installed.
     """
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     rows = len(portraits)
     figure = Figure(figsize=(15, 0.5 + 2.9 * rows), dpi=100, layout="constrained", facecolor="white")
     for line, portrait in zip(figure.subplots(rows, 4, squeeze=False), portraits, strict=True):
         draw_eigenvalues(line[0], portrait.explained_variance)
         draw_captured(line[1], portrait.explained_variance_ratio)
+        for axes in line[:2]:
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         draw_scores(line[2], portrait.scores, (0, 1), portrait.labels)
         draw_scores(line[3], portrait.scores, (0, -1), portrait.labels)
         line[0].set_title(portrait.name, color=INK, fontsize=11, loc="left")
         if portrait.labels is not None and 2 <= len(np.unique(portrait.labels)) <= len(COLOURS):
-            line[3].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, frameon=False, markerscale=2)
+            legend = line[3].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9, frameon=False)
+            for handle in legend.legend_handles:
+                handle.set_sizes([30.0])  # points of a dense plot are too small to tell their colour
     if title:
         figure.suptitle(title, color=INK, fontsize=13)
     return figure

@@ -62,11 +62,11 @@ def leading_axes(
     >>> found.variances.round(12).tolist(), np.abs(found.axes).round(12).tolist()
     ([4.0], [[1.0], [0.0]])
     """
-    m, d = sum(len(p) for p in pieces), pieces[0].shape[1]
+    m, d, exponent = sum(len(p) for p in pieces), pieces[0].shape[1], _exponent(pieces)
     mean, squares = np.zeros(d), np.zeros(d)
     G = np.zeros((m, m))
     with blas_threads(threads):
-        for columns, rows in _strips(pieces):
+        for columns, rows in _strips(pieces, exponent):
             about = rows.astype(np.float64)
             mean[columns] = about.mean(axis=0)
             about -= mean[columns]
@@ -75,22 +75,38 @@ def leading_axes(
             product = np.zeros((m, m), values.dtype)
             symmetric_rank_update(values.T, product)
             G += product
+            del about, rows, values  # before the next strip is made
     eigenvalues, V = top_eigenpairs(G, min(k, m), threads=threads)  # rows of V: (k, m)
     rank = min(numerical_rank(eigenvalues, m), int(np.count_nonzero(eigenvalues > 1e-6 * eigenvalues[0])))
     axes = np.empty((d, rank))
     weights = (V[:rank] / np.sqrt(eigenvalues[:rank, None])).T  # (m, j)
     with blas_threads(threads):
-        for columns, rows in _strips(pieces):
+        for columns, rows in _strips(pieces, exponent):
             values = _scaled(rows, mean[columns], squares[columns], center, scale)
             axes[columns] = values.T @ weights.astype(values.dtype)
-    return SampleAxes(m, mean, squares, eigenvalues[:rank] / max(1, m - 1), axes)
+            del rows, values
+    variances = eigenvalues[:rank] / max(1, m - 1)
+    with np.errstate(over="ignore"):
+        mean, squares = np.ldexp(mean, exponent), np.ldexp(squares, 2 * exponent)
+        return SampleAxes(m, mean, squares, variances if scale else np.ldexp(variances, 2 * exponent), axes)
 
 
-def _strips(pieces: Sequence[NDArray[Any]]) -> Iterator[tuple[slice, NDArray[Any]]]:
-    """Yield columns and a new array of all rows in them."""
+def _exponent(pieces: Sequence[NDArray[Any]]) -> int:
+    """Return the binary exponent of the largest value: rows are divided by its power of two, so that squares stay in range."""
+    return int(np.frexp(max(max(float(p.max()), -float(p.min())) for p in pieces if p.size))[1])
+
+
+def _strips(pieces: Sequence[NDArray[Any]], exponent: int) -> Iterator[tuple[slice, NDArray[Any]]]:
+    """Yield columns and a new array of all rows in them, divided by a power of two."""
     for j in range(0, pieces[0].shape[1], STRIP):
         columns = slice(j, min(j + STRIP, pieces[0].shape[1]))
-        yield columns, np.concatenate([p[:, columns] for p in pieces])
+        yield columns, _strip(pieces, columns, exponent)
+
+
+def _strip(pieces: Sequence[NDArray[Any]], columns: slice, exponent: int) -> NDArray[Any]:
+    rows = np.concatenate([p[:, columns] for p in pieces])
+    strip: NDArray[Any] = np.ldexp(rows, -exponent, out=rows)
+    return strip
 
 
 def _scaled(rows: NDArray[Any], mean: Vector, squares: Vector, center: bool, scale: bool) -> NDArray[Any]:

@@ -9,31 +9,13 @@ dask-ml-full) are meant for --rows 65536.
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
+from contenders import run_apart
 from dump import write_dump
 
-HERE = Path(__file__).parent
 DEFAULT = ["roofline", "bigpca", "bigpca-cluster", "dask-gram", "sklearn-covariance"]
-
-
-def run(contender: str, store: Path, k: int) -> dict:
-    """Run one contender in a process of its own."""
-    command = [
-        sys.executable,
-        str(HERE / "contenders.py"),
-        *contender.split()[:1],
-        str(store),
-        str(k),
-        *contender.split()[1:],
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return {"contender": contender, "failed": done.stderr.strip().splitlines()[-1]}
-    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def main() -> None:
@@ -54,7 +36,7 @@ def main() -> None:
     rows: dict[str, list[dict]] = {}
     for _ in range(given.rounds):
         for contender in given.contenders:
-            row = run(contender, store, given.k)
+            row = run_apart(contender, store, given.k)
             print(json.dumps(row), flush=True)
             rows.setdefault(contender, []).append(row)
     medians = {c: statistics.median(r["seconds"] for r in done) for c, done in rows.items() if "failed" not in done[0]}

@@ -13,7 +13,7 @@ import pytest
 import bigpca as bp
 from bigpca.cli.diagnosis import version_differences
 from bigpca.cli.exits import ExitCode, describe, exit_code_for
-from bigpca.cli.options import parse_n_components, parse_size
+from bigpca.cli.parsing import parse_n_components, parse_size
 from tests.cli.running import run, run_json
 
 

@@ -44,6 +44,9 @@ class Multiply:
     def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         return np.dtype("f4") if dtype.itemsize <= 4 and dtype.kind == "f" else np.dtype("f8")
 
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        return (d + K) * (rows * itemsize + 8 * K), 0
+
     def describe(self) -> dict[str, Any]:
         return {"map": "multiply", "weight": self.weight}
 

@@ -1,0 +1,63 @@
+"""What is known of a fitted model's answer, for JSON and for people: eigenvalues, and their bounds where it is not exact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bigpca.cli.output import plain
+
+RECORDED, SHOWN = 10, 5  # leading eigenvalues in JSON, and in text
+
+
+def describe_answer(model: Any) -> dict[str, Any]:
+    """Return the leading eigenvalues of a linear model, and its certificate (None where it is exact to rounding).
+
+    >>> import numpy as np
+    >>> import bigpca
+    >>> describe_answer(bigpca.PCA(1).fit(np.array([[0.0, 1.0], [2.0, 1.0], [4.0, 1.0]])))
+    {'variance_captured': 1.0, 'explained_variance': [4.0], 'certificate': None}
+    """
+    certificate = None
+    if hasattr(model, "eigenvalue_bounds_"):
+        certificate = {
+            "reads": getattr(model, "n_passes_", None),
+            "converged": getattr(model, "converged_", None),
+            "eigenvalue_bounds": model.eigenvalue_bounds_[:RECORDED],
+            "captured_variance_bounds": model.captured_variance_bounds_,
+            "confidence": model.bounds_confidence_,
+        }
+    answer = {
+        "variance_captured": float(model.explained_variance_ratio_.sum()),
+        "explained_variance": model.explained_variance_[:RECORDED],
+        "certificate": certificate,
+    }
+    return plain(answer)  # type: ignore[no-any-return]
+
+
+def answer_rows(answer: dict[str, Any]) -> dict[str, object]:
+    """Return what :func:`describe_answer` found as rows of a table.
+
+    >>> bounds = {"eigenvalue_bounds": [[3.9, 4.2]], "captured_variance_bounds": [0.8, 0.9], "confidence": 0.999}
+    >>> certificate = {"reads": 3.1, "converged": True, **bounds}
+    >>> for row in answer_rows({"variance_captured": 0.85, "explained_variance": [4.0], "certificate": certificate}).items():
+    ...     print(*row)
+    variance captured 85.00 %, within 80.00 to 90.00 %
+    eigenvalues 4, within 3.9 to 4.2
+    bounds hold with probability 0.999
+    converged yes
+    """
+    captured, certificate = f"{100 * answer['variance_captured']:.2f} %", answer["certificate"]
+    values = answer["explained_variance"][:SHOWN]
+    if certificate is None:
+        return {"variance captured": captured, "eigenvalues": " ".join(f"{value:.6g}" for value in values)}
+    low, high = (100 * share for share in certificate["captured_variance_bounds"])
+    confidence = certificate["confidence"]
+    bounds = zip(values, certificate["eigenvalue_bounds"], strict=False)
+    rows: dict[str, object] = {
+        "variance captured": f"{captured}, within {low:.2f} to {high:.2f} %",
+        "eigenvalues": [f"{value:.6g}, within {lower:.6g} to {upper:.6g}" for value, (lower, upper) in bounds],
+        "bounds hold": "always" if confidence == 1 else f"with probability {confidence:.6g}",
+    }
+    if certificate["converged"] is not None:
+        rows["converged"] = "yes" if certificate["converged"] else "NO"
+    return rows

@@ -1,0 +1,54 @@
+"""Options that several commands share are declared once: a command takes a dataclass, the command line sees its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Any, get_type_hints
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one option for each field of each of its parameters that is a dataclass.
+
+    Typer reads the signature, so this writes one: the fields stand where the dataclass stood, with their annotations and
+    defaults, and are put together again at the call.
+
+    >>> from dataclasses import dataclass
+    >>> from typing import Annotated
+    >>> import typer
+    >>> @dataclass(frozen=True)
+    ... class Size:
+    ...     rows: Annotated[int, typer.Option(help="How many.")] = 3
+    >>> @grouped
+    ... def show(name: str, size: Size) -> None:
+    ...     print(name, size)
+    >>> list(signature(show).parameters)
+    ['name', 'rows']
+    >>> show(name="a", rows=5)
+    a Size(rows=5)
+    """
+    groups: dict[str, Any] = {}
+    parameters: list[Parameter] = []
+    for parameter in signature(command, eval_str=True).parameters.values():
+        kind = parameter.annotation
+        if not is_dataclass(kind):
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+            continue
+        groups[parameter.name] = kind
+        hints = get_type_hints(kind, include_extras=True)
+        parameters += [
+            Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
+            for field in fields(kind)
+        ]
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+        command(**given)
+
+    with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_options

@@ -1,0 +1,76 @@
+"""How the text of an option becomes a value: sizes, numbers of components, sketches."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from bigpca.sketches import Sketch
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+RULES = {"elbow": "Elbow", "marchenko-pastur": "MarchenkoPastur", "gavish-donoho": "GavishDonoho"}
+SKETCHES = {"gaussian": "Gaussian", "sparse-sign": "SparseSign", "feature-hash": "FeatureHash", "srht": "SRHT"}
+
+
+def parse_size(text: str) -> int:
+    """Read a number of bytes such as "512MiB", "2GB" or "1e9".
+
+    >>> parse_size("512MiB"), parse_size("2 GB")
+    (536870912, 2000000000)
+    """
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?i?)b?\s*", text.lower())
+    try:
+        if match is None or not (size := int(float(match[1]) * UNITS[match[2]])):
+            raise ValueError
+    except (ValueError, KeyError, OverflowError):
+        raise typer.BadParameter(f"{text!r} is not a size. Write a number and a unit, such as 512MiB or 4GB.") from None
+    return size
+
+
+def parse_n_components(text: str) -> Any:
+    """Read a number of components: an integer, a fraction of the variance, the name of a rule, or "all".
+
+    >>> parse_n_components("64"), parse_n_components("0.95"), parse_n_components("elbow"), parse_n_components("all")
+    (64, 0.95, Elbow(), None)
+    """
+    import bigpca
+
+    if text in ("mle", "all"):
+        return None if text == "all" else text
+    if text in RULES:
+        return getattr(bigpca, RULES[text])()
+    try:
+        return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a number of components. Write an integer, a fraction of the variance such as 0.95, "
+            f"all, or a rule: mle, {', '.join(RULES)}."
+        ) from None
+
+
+def parse_sketch(text: str, seed: int) -> Sketch:
+    """Read a sketch: its kind and its columns, or for images their sizes before and after.
+
+    >>> parse_sketch("gaussian:500", 7), parse_sketch("downsample:3x8x8:3x4x4", 0)
+    (Gaussian(seed=7, q=500), Downsample(seed=0, shape=(3, 8, 8), to=(3, 4, 4)))
+    """
+    from bigpca import sketches
+
+    columns = re.fullmatch(rf"({'|'.join(SKETCHES)}):(\d+)", text)
+    images = re.fullmatch(r"downsample:(\d+(?:x\d+)*):(\d+(?:x\d+)*)", text)
+    try:
+        if columns is not None:
+            made: Sketch = getattr(sketches, SKETCHES[columns[1]])(int(columns[2]), seed=seed)
+            return made
+        if images is not None:
+            shape, to = (tuple(int(size) for size in sizes.split("x")) for sizes in images.groups())
+            return sketches.Downsample(shape, to, seed=seed)
+    except ValueError as error:
+        raise typer.BadParameter(f"no sketch can be {text}: {error}") from None
+    raise typer.BadParameter(
+        f"{text!r} is not a sketch. Write a kind ({', '.join(SKETCHES)}) and its columns, such as gaussian:500, or the sizes "
+        "of images before and after, such as downsample:3x224x224:3x56x56."
+    )

@@ -1,0 +1,193 @@
+"""The covariance operator multiplies as the matrix of all rows does, which it never forms, in one read a product."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import bigpca as bp
+from bigpca.operators.covariance import PROBES, CovarianceOperator
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.rows import RowInput
+from bigpca.passes.sampling import sample_runs, sample_size
+from tests.builders import offset_data
+from tests.estimators.stores import stored
+from tests.operators.counting import Reads
+
+N, D, L = 400, 24, 6
+Q = np.linalg.qr(np.random.default_rng(1).standard_normal((D, 2 * L)))[0]
+Array = NDArray[Any]
+CHUNKINGS = ["memory", "rows", "one chunk", "columns", "ragged", "general"]
+
+
+def given(X: Array, chunking: str, folder: Path) -> da.Array:
+    """X, as each of the inputs that a fold reads in its own way."""
+    stores = {"rows": (150, D), "one chunk": X.shape, "columns": (200, 9)}
+    if chunking in stores:
+        return stored(folder, X, stores[chunking])
+    if chunking == "memory":
+        return bp.open(X)
+    lazy = da.from_array(X, chunks=((0, 1, 130, 0, 200, len(X) - 331), D))
+    return lazy if chunking == "ragged" else (lazy * 2).rechunk((90, 10)) / 2
+
+
+def operator(X: da.Array, *, columns: int = L, **options: Any) -> CovarianceOperator:
+    return CovarianceOperator(RowInput(X), RunOptions(), columns=columns, threads=1, **options)
+
+
+def matrix(X: Array, center: bool, scale: bool) -> tuple[Array, Array, Array]:
+    """The operator as a matrix (d, d), with mean and deviations, by NumPy in float64."""
+    wide = X.astype(np.float64)
+    mean = wide.mean(axis=0)
+    about = wide - mean
+    deviations = np.sqrt((about**2).mean(axis=0)) if scale else np.ones(X.shape[1])
+    rows = (about if center else wide) / deviations
+    return rows.T @ rows / (len(X) - 1), mean, deviations
+
+
+def assert_products(found: Array, A: Array, B: Array, tolerance: float) -> None:
+    """Each column within ``tolerance`` of |A| |b|."""
+    sizes = np.linalg.norm(A, 2) * np.linalg.norm(B, axis=0)
+    assert (np.linalg.norm(found - A @ B, axis=0) <= tolerance * sizes).all()
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["cold", "sampled"])
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("scale", [False, True], ids=["", "scale"])
+@pytest.mark.parametrize("center", [False, True], ids=["about zero", "center"])
+@pytest.mark.usefixtures("float32_products")
+def test_products_are_those_of_the_matrix(
+    center: bool, scale: bool, dtype: str, offset: float, sampled: bool, tmp_path: Path
+) -> None:
+    X = offset_data(N, D, mean=offset, dtype=dtype)
+    A, mean, deviations = matrix(X, center, scale)
+    tolerance = 1e-6 if dtype == "f4" else 1e-11  # an offset of 1e5 deviations costs 1e5 eps of the mean's rounding
+    means = 1e-7 if dtype == "f4" else 1e-11
+    for chunking in CHUNKINGS:
+        op = operator(given(X, chunking, tmp_path), center=center, scale=scale)
+        if sampled:
+            op.sample(L)
+        first = op.begin(Q[:, :L])
+        assert_products(first.AB, A, first.B, tolerance)
+        assert_products(op.multiply(Q[:, L:]), A, Q[:, L:], tolerance)
+        assert (op.count, op.omitted) == (N, 0)
+        np.testing.assert_allclose(op.mean, mean if center else np.zeros(D), rtol=0, atol=means)
+        np.testing.assert_allclose(op.trace, np.trace(A), rtol=tolerance)
+        if scale:
+            np.testing.assert_allclose(op.scale, deviations, rtol=tolerance)
+        assert op.probes is not None
+        assert op.probes.vectors.shape == (D, PROBES)
+        assert_products(op.probes.products, A, op.probes.vectors, tolerance)
+        assert op.precision == np.finfo(dtype).eps
+
+
+def test_the_block_that_was_given_is_multiplied_unless_columns_are_scaled() -> None:
+    X = offset_data(N, D, mean=1.0, dtype="f8")
+    assert np.array_equal(operator(bp.open(X)).begin(Q).B, Q)
+    scaled = operator(bp.open(X), scale=True)
+    B = scaled.begin(Q).B
+    assert scaled.scale is not None
+    assert np.array_equal(B, Q * scaled.scale[:, None])  # nothing was guessed
+    scaled = operator(bp.open(X), scale=True)
+    scaled.sample(L)
+    assert np.abs(scaled.begin(Q).B - Q).max() < 0.5  # the sample's deviations are near
+
+
+def test_scaled_columns_need_a_first_pass_before_products() -> None:
+    op = operator(bp.open(offset_data(N, D, mean=0.0)), scale=True)
+    with pytest.raises(RuntimeError, match="the columns' deviations are known after the first pass: use begin"):
+        op.multiply(Q)
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_constant_columns_are_not_scaled(center: bool) -> None:
+    X = offset_data(N, D, mean=0.0, dtype="f8")
+    X[:, 3], X[:, 7], X[:, 9] = 0.1, 0.0, 1e6
+    op = operator(bp.open(X), center=center, scale=True)
+    op.begin(Q)
+    assert op.scale is not None
+    assert (op.scale[[3, 7, 9]] == 1).all()
+    expected = (D - 3) * N / (N - 1)
+    if not center:
+        varying = np.delete(np.arange(D), [3, 7, 9])
+        expected += N / (N - 1) * (np.sum((X[:, varying].mean(0) / X[:, varying].std(0)) ** 2) + 0.1**2 + 1e12)
+    np.testing.assert_allclose(op.trace, expected, rtol=1e-12)
+
+
+def test_a_column_that_is_constant_in_the_sample_alone_keeps_its_pair_exact() -> None:
+    X = offset_data(N, D, mean=0.0, dtype="f8")
+    rows = np.concatenate([np.arange(a, b) for a, b in sample_runs(N, sample_size(N, 8 * D, L), 0)])
+    X[rows, 5] = 0.0
+    A, _, _ = matrix(X, True, True)
+    op = operator(bp.open(X), scale=True)
+    assert op.sample(L) is not None
+    first = op.begin(Q)
+    assert_products(first.AB, A, first.B, 1e-12)
+
+
+def test_omitted_rows_have_no_part_in_any_product() -> None:
+    X = offset_data(N, D, mean=3.0, dtype="f8")
+    bad = X.copy()
+    bad[::7, 2] = np.nan
+    bad[1, 0] = np.inf
+    good = np.delete(X, [1, *range(0, N, 7)], axis=0)
+    A, _, _ = matrix(good, True, False)
+    op = CovarianceOperator(RowInput(da.from_array(bad, chunks=(60, D)), nan_policy="omit"), RunOptions(), columns=L)
+    op.sample(L)
+    assert_products(op.begin(Q).AB, A, Q, 1e-12)
+    assert (op.count, op.omitted) == (len(good), N - len(good))
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_a_product_reads_each_chunk_once_and_the_sample_only_its_own_chunks(
+    scale: bool, reads: Reads, tmp_path: Path
+) -> None:
+    n, chunks = 2400, (40, D)
+    op = operator(stored(tmp_path, offset_data(n, D, mean=3.0), chunks), scale=scale)
+    op.sample(L)
+    wanted = sample_size(n, op.dtype.itemsize * D, L)
+    touched = np.zeros(60, int)
+    for start, stop in sample_runs(n, wanted, 0):
+        touched[start // 40 : -(-stop // 40)] = 1
+    counts = reads.per_chunk((n, D), chunks)
+    assert np.array_equal(counts[:, 0] > 0, touched > 0)
+    assert op.reads == pytest.approx(wanted / n)
+    op.begin(Q)
+    assert (reads.per_chunk((n, D), chunks) == 1).all()
+    for q in range(2, 4):
+        op.multiply(Q)
+        assert (reads.per_chunk((n, D), chunks) == 1).all()
+        assert op.reads == pytest.approx(q + wanted / n)
+
+
+def test_without_a_sample_the_first_chunk_is_read_once_more_and_counted(reads: Reads, tmp_path: Path) -> None:
+    op = operator(stored(tmp_path, offset_data(50, D, mean=3.0), (10, D)))
+    assert op.sample(L) is None
+    assert not reads.calls
+    op.begin(Q)
+    assert reads.per_chunk((50, D), (10, D))[:, 0].tolist() == [2, 1, 1, 1, 1]
+    op.multiply(Q)
+    assert reads.per_chunk((50, D), (10, D))[:, 0].tolist() == [1, 1, 1, 1, 1]
+    assert op.reads == pytest.approx(2.2)
+
+
+def test_what_is_known_from_an_earlier_pass_is_not_computed_again() -> None:
+    X = offset_data(N, D, mean=5.0, dtype="f8")
+    A, mean, deviations = matrix(X, True, True)
+    op = operator(bp.open(X), scale=True)
+    op.know(N, 0, mean, deviations, 123.0)
+    assert_products(op.multiply(Q), A, Q, 1e-12)
+    assert op.trace == 123.0
+    assert op.reads == 1
+
+
+def test_squares_beyond_float64_are_said() -> None:
+    X = offset_data(N, D, mean=0.0, dtype="f8") * 1e160
+    with pytest.raises(ValueError, match=r"the total variance is inf: squares .* \(beyond 1e154\).*Divide the data by"):
+        operator(bp.open(X)).begin(Q)

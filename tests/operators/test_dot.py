@@ -1,0 +1,93 @@
+"""The dot operator multiplies as the n x n matrix of a column-chunked store does, in one read a product."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import bigpca as bp
+from bigpca.operators.covariance import PROBES
+from bigpca.operators.dot import DotOperator
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.rows import RowInput
+from tests.builders import offset_data
+from tests.estimators.stores import stored
+from tests.operators.counting import Reads
+
+N, D, L = 30, 160, 5
+V = np.linalg.qr(np.random.default_rng(1).standard_normal((N, 2 * L)))[0]
+CHUNKINGS = [(N, 20), (11, 33)]
+
+
+def operator(X: Any, **options: Any) -> DotOperator:
+    return DotOperator(RowInput(X), RunOptions(), columns=L, **options)
+
+
+def dot_matrix(X: NDArray[Any], center: bool, scale: bool) -> NDArray[np.float64]:
+    wide = X.astype(np.float64)
+    about = wide - wide.mean(axis=0)
+    deviations = np.sqrt((about**2).mean(axis=0)) if scale else 1.0
+    rows = (about if center else wide) / deviations
+    product: NDArray[np.float64] = rows @ rows.T / (len(X) - 1)
+    return product
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("scale", [False, True], ids=["", "scale"])
+@pytest.mark.parametrize("center", [False, True], ids=["about zero", "center"])
+@pytest.mark.usefixtures("float32_products")
+def test_products_are_those_of_the_matrix(center: bool, scale: bool, dtype: str, offset: float, tmp_path: Path) -> None:
+    X = offset_data(N, D, mean=offset, dtype=dtype)
+    A = dot_matrix(X, center, scale)
+    tolerance = (1e-6 if dtype == "f4" else 1e-11) * float(np.linalg.norm(A, 2))
+    means = 1e-7 if dtype == "f4" else 1e-11  # an offset of 1e5 deviations costs 1e5 eps of the mean's rounding
+    wide = X.astype(np.float64)
+    for chunks in CHUNKINGS:
+        op = operator(stored(tmp_path, X, chunks), center=center, scale=scale)
+        first = op.begin(V[:, :L])
+        assert np.array_equal(first.B, V[:, :L])
+        for found, block in ((first.AB, V[:, :L]), (op.multiply(V[:, L:]), V[:, L:])):
+            np.testing.assert_allclose(found, A @ block, rtol=0, atol=tolerance)
+        assert op.trace == pytest.approx(float(np.trace(A)), rel=1e-6 if dtype == "f4" else 1e-12)
+        np.testing.assert_allclose(op.mean, wide.mean(axis=0), rtol=0, atol=means)
+        np.testing.assert_allclose(op.squares, ((wide - wide.mean(axis=0)) ** 2).sum(axis=0), rtol=1e-5)
+        assert op.probes is not None
+        assert op.probes.vectors.shape == (N, PROBES)
+        lengths = np.linalg.norm(op.probes.vectors, axis=0)
+        assert (
+            np.linalg.norm(op.probes.products - A @ op.probes.vectors, axis=0) <= tolerance * lengths
+        ).all()
+        assert op.precision == np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("solver", ["dot", "krylov"])
+def test_constant_columns_are_not_scaled(solver: str, center: bool, tmp_path: Path) -> None:
+    X = offset_data(N, D, mean=0.0, dtype="f8")
+    X[:, 3], X[:, 7] = 0.1, 0.0  # the mean of 0.1 is off by a rounding, which must not become a deviation
+    varying = np.delete(X, [3, 7], axis=1)
+    scaled = np.hstack([varying / varying.std(axis=0), X[:, [3, 7]]])
+    expected = np.linalg.svd(scaled - scaled.mean(axis=0) if center else scaled, compute_uv=False)[:3] ** 2 / (N - 1)
+    pca = bp.PCA(3, solver=solver, center=center, scale=True, tol=1e-9, max_passes=30)
+    found = pca.fit(stored(tmp_path, X, (N, 20)))
+    np.testing.assert_allclose(found.explained_variance_, expected, rtol=1e-8)
+    assert found.scale_ is not None
+    assert (found.scale_[[3, 7]] == 1).all()
+
+
+def test_a_product_reads_each_chunk_once(reads: Reads, tmp_path: Path) -> None:
+    op = operator(stored(tmp_path, offset_data(N, D, mean=1.0), (10, 20)), scale=True)
+    for q in (1, 2, 3):
+        op.multiply(V)
+        assert (reads.per_chunk((N, D), (10, 20)) == 1).all()
+        assert op.reads == q
+
+
+def test_a_store_chunked_in_rows_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"the store is not chunked in columns. Use the covariance operator"):
+        operator(stored(tmp_path, np.zeros((N, D)), (10, D)))
