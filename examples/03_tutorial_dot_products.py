@@ -71,13 +71,15 @@ def measure(sketch: Sketch, X: Any, X_centred: Any, draws: int) -> np.ndarray:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = options(__doc__)
-    parser.add_argument("--rows", type=int, default=200, help="faces to send through the network, at most 400")
+    parser.add_argument("--rows", type=int, default=100, help="faces to send through the network, at most 400")
     parser.add_argument("--pixels", type=int, default=160, help="side of its input; 224 gives 62,720 columns")
     parser.add_argument("--features", type=Path, help="a dump of other features, anything that bigpca.open takes")
     parser.add_argument("--maps", type=int, nargs=3, help="their channels, height and width, as each row is flattened")
-    parser.add_argument("--draws", type=int, default=2, help="seeds to average over")
+    parser.add_argument("--draws", type=int, default=1, help="seeds to average over")
     parser.add_argument("-q", type=int, nargs="+", default=[500, 1000, 2000, 5000])
     given = parser.parse_args(arguments)
+    if given.features and not given.maps:
+        parser.error("--features needs --maps CHANNELS HEIGHT WIDTH")
     folder = output_folder(given.out)
     found = (given.features, tuple(given.maps)) if given.features else features_of_faces(folder, given)
     if isinstance(found, str):
@@ -85,7 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     source, shape = found
     X = bp.ingest(source, folder / "features.zarr", overwrite=True)
-    X_centred = (X - X.mean(axis=0)).persist()
+    X_centred = X - X.mean(axis=0).compute()  # lazy: only the rows of sampled pairs are read
 
     print(f"{len(X)} rows of {X.shape[1]:,} columns: {shape[0]} maps of {shape[1]} x {shape[2]}\n")
     print(f"{'':24} {'q':>6} {'MAPE':>8}   centred: of |x||y|     MAPE   seconds")

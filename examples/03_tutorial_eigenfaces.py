@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
         resized = (
             bp.SketchTransformer(sketch).fit(X).transform(X, out=folder / f"faces_{shape[0]}.zarr", overwrite=True)
         )
-        fitted[shape] = bp.PCA(K).fit(resized)
+        fitted[shape] = bp.PCA(K, solver="dot").fit(resized)  # 400 x 400, at every resolution
         weights[shape] = np.asarray(example_importance(fitted[shape], resized)).T
     exact = fitted[FACE]
 

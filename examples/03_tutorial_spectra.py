@@ -1,10 +1,10 @@
 """Eigenvalues, variance captured and scores of real data: figures 1, 3 and 7 of Marukatat (2022).
 
 What to see, one row of pictures for each set: eigenvalues fall steeply; the first scores spread further than the second, and the
-last hardly at all. A row of Fashion-MNIST that stands out on the last axis has a bright pixel where others are black: it is found by
-the table's last column (in standard deviations of that axis). The faces have more pixels than pictures, so the dot matrix is
-used; features of a network are approximated in one read, through a Gaussian sketch of 500 columns. Kinds that the last picture
-shows apart were never told to PCA.
+last hardly at all, but for the rows that the table names: on Fashion-MNIST a checked dress (03_tutorial_denoising.py draws it), on the
+faces one of two nearly equal pictures of the same person, whose difference that axis is. The faces have more pixels than
+pictures, so the dot matrix is used; features of a network are approximated in one read, through a Gaussian sketch of 500 columns.
+PCA was not told the kinds that its scores show apart.
 """
 
 import warnings
@@ -51,7 +51,7 @@ def features_of_clothes(
     if not shards.exists() and not data.write_network_features(clothes[0][:rows], (28, 28), PIXELS, shards):
         print(f"without a network's features: {data.NETWORK_MISSING}")
         return None
-    return shards, clothes[1][:rows], bp.ApproximatePCA(100, bp.sketches.Gaussian(q))
+    return shards, clothes[1][:rows], bp.ApproximatePCA(min(100, rows - 1), bp.sketches.Gaussian(q))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
             f"{name:29} {len(X):6,} {X.shape[1]:8,} {model.solver_:>17}  {ends}  {last.max():8.1f} sd, row {last.argmax():,}"
         )
         for doubt in doubts:
-            print(f"  {doubt.message}")
+            print(f"  doubtful: {doubt.message}")
         few = slice(None, None, -(-len(X) // SHOWN))
         portraits.append((name, model, scores[few], None if kinds is None else kinds[few]))
 

@@ -81,11 +81,13 @@ def write_network_features(images: np.ndarray, shape: tuple[int, int], size: int
     network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
     network.eval()
     mean, deviation = (torch.tensor(rgb)[:, None, None] for rgb in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
-    folder.mkdir()
+    partial = folder.with_name(folder.name + ".partial")  # so that a folder of this name is always complete
+    partial.mkdir(exist_ok=True)
     for start in range(0, len(images), BATCH):
         grey = torch.from_numpy(images[start : start + BATCH].reshape(-1, 1, *shape).astype("float32") / 255)
         resized = torch.nn.functional.interpolate(grey, (size, size), mode="bilinear", antialias=True)
         with torch.inference_mode():
             maps = network.features((resized - mean) / deviation)
-        np.save(folder / f"maps_{start}.npy", maps.flatten(1).numpy())
+        np.save(partial / f"maps_{start}.npy", maps.flatten(1).numpy())
+    partial.rename(folder)
     return True

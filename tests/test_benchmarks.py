@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import zarr
 
+from bigpca.data.sources import source_of
+
 FOLDER = Path(__file__).resolve().parent.parent / "examples" / "benchmarks"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))
 
@@ -147,6 +149,21 @@ def test_reading_says_how_fast_warm_and_cold(
         row = last_line(capsys)
         assert row["cold"] is cold
         assert row["seconds"] >= 0
+
+
+def test_reads_are_counted_by_chunk_for_bigpca_and_for_zarr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, reading = tmp_path / "dump.zarr", runpy.run_path(str(FOLDER / "reading.py"))
+    run("dump.py", store, 200, 50, 50, monkeypatch=monkeypatch)
+    X, by_rows = reading["open_counted"](store)
+    array, by_chunks = reading["zarr_counted"](store)
+    assert by_rows.summary() == by_chunks.summary() == {"reads": 0, "most_reads": 0}
+    np.testing.assert_array_equal(X.compute(), array[:])
+    assert by_rows.summary() == by_chunks.summary() == {"reads": 1, "most_reads": 1}
+    source = source_of(X)
+    assert source is not None
+    assert len(source.read(0, 25)) == len(array[0:25]) == 25
+    assert by_rows.summary() == {"reads": 1.125, "most_reads": 1.5}  # rows
+    assert by_chunks.summary() == {"reads": 1.25, "most_reads": 2}  # whole chunks
 
 
 def test_known_rows_have_the_spectrum_and_the_axes_they_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

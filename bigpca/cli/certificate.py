@@ -37,14 +37,14 @@ def describe_answer(model: Any) -> dict[str, Any]:
 def answer_rows(answer: dict[str, Any]) -> dict[str, object]:
     """Return what :func:`describe_answer` found as rows of a table.
 
+    >>> from bigpca.cli.output import table
     >>> bounds = {"eigenvalue_bounds": [[3.9, 4.2]], "captured_variance_bounds": [0.8, 0.9], "confidence": 0.999}
     >>> certificate = {"reads": 3.1, "converged": True, **bounds}
-    >>> for row in answer_rows({"variance_captured": 0.85, "explained_variance": [4.0], "certificate": certificate}).items():
-    ...     print(*row)
-    variance captured 85.00 %, within 80.00 to 90.00 %
-    eigenvalues 4, within 3.9 to 4.2
-    bounds hold with probability 0.999
-    converged yes
+    >>> print(table(answer_rows({"variance_captured": 0.85, "explained_variance": [4.0], "certificate": certificate})))
+    variance captured  85.00 %, within 80.00 to 90.00 %
+    eigenvalues        4, within 3.9 to 4.2
+    bounds hold        with probability 0.999
+    converged          yes
     """
     captured, certificate = f"{100 * answer['variance_captured']:.2f} %", answer["certificate"]
     values = answer["explained_variance"][:SHOWN]

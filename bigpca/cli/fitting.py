@@ -60,7 +60,7 @@ def fit(
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Fit PCA, save the model and, with --scores, write the scores. Prints the plan first and the cost after."""
+    """Fit PCA (with --sketch an approximation), save the model and, with --scores, the scores; prints plan and cost."""
     with reporting(as_json, debug) as output:
         scores_command = transform_command(source, outputs.model, outputs.scores, reading)
         _refuse_existing_outputs(source, outputs, scores_command)

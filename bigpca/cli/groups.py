@@ -16,11 +16,9 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     defaults, and are put together again at the call.
 
     >>> from dataclasses import dataclass
-    >>> from typing import Annotated
-    >>> import typer
     >>> @dataclass(frozen=True)
     ... class Size:
-    ...     rows: Annotated[int, typer.Option(help="How many.")] = 3
+    ...     rows: int = 3
     >>> @grouped
     ... def show(name: str, size: Size) -> None:
     ...     print(name, size)

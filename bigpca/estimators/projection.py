@@ -153,10 +153,10 @@ class Sketching:
         return sketches
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """What the sketch takes beside its matrix, the search for what is not finite, and the matrix where it is kept."""
-        kept = self.sketch.cached_bytes(d, itemsize)
-        finite = rows * (self.sketch.width(d) + d)
-        return self.sketch.apply_bytes(d, rows, itemsize) - kept + finite, kept
+        """What the sketch takes beside its matrix, or the search for what is not finite; and the matrix where it is kept."""
+        kept, q = self.sketch.cached_bytes(d, itemsize), self.sketch.width(d)
+        searching = rows * (q * itemsize + q + d)
+        return max(self.sketch.apply_bytes(d, rows, itemsize) - kept, searching), kept
 
     def describe(self) -> dict[str, Any]:
         """What identifies the map."""

@@ -131,7 +131,13 @@ def describe_sketch(rows: RowInput, settings: SketchSettings) -> dict[str, Any]:
 
 
 def run_sketch(rows: RowInput, settings: SketchSettings, options: RunOptions) -> Spectrum:
-    """Fit in one read, or two."""
+    """Fit in one read, or two; one more where the rows had to be counted first."""
+    spectrum = _run_passes(rows, settings, options)
+    certificate: Any = spectrum.certificate
+    return replace(spectrum, certificate=replace(certificate, n_passes=certificate.n_passes + rows.counted))
+
+
+def _run_passes(rows: RowInput, settings: SketchSettings, options: RunOptions) -> Spectrum:
     d = rows.n_columns
     if not settings.scaled_first and settings.core != "ritz":
         finish = partial(solve_product_state, settings=settings)

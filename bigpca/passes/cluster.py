@@ -180,8 +180,10 @@ class ClusterRun:
         return self.client.submit(left.files.read, kind, index, key=key, pure=False)
 
     def held(self) -> list[Any]:
-        """Every future of this run."""
-        kept = [*self.ready.values(), self.total, self.shared_input]
+        """Every future of this run but what groups share: to cancel a task together with dependents that no client holds
+        kills the client's stream in the scheduler (an assertion there), so that one is released once these are gone.
+        """
+        kept = [*self.ready.values(), self.total]
         return [*self.futures.values(), *(k for k in kept if hasattr(k, "key") and hasattr(k, "status"))]
 
     def hand_over(self) -> None:
@@ -363,6 +365,8 @@ def _run(watch: Watch, job: Pass, left: Left) -> Any:
         cancel_run(job.run_id)
         with contextlib.suppress(Exception):
             watch.client.cancel(run.held(), force=True)
+            if run.shared_input is not None:
+                run.shared_input.release()
 
 
 def _begin(watch: Watch, job: Pass, left: Left) -> ClusterRun:

@@ -161,6 +161,7 @@ def draw_scree(axes: Axes, explained_variance_ratio: NDArray[np.float64]) -> Non
     for side in (axes, captured):
         _tidy(side)
     captured.grid(visible=False)
+    captured.spines["right"].set_visible(True)
 
 
 def draw_eigenvalues(axes: Axes, explained_variance: NDArray[np.float64]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +67,7 @@ def test_eigenvalues_are_within_the_tolerance_on_every_spectrum(
         assert pca.n_passes_ <= pca.max_passes + 1
 
 
-@pytest.mark.parametrize("offset", [0.0, 1e3])
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(("dtype", "offset"), [("f4", 0.0), ("f4", 1e3), ("f8", 1e3)])
 @pytest.mark.parametrize("center", [False, True], ids=["about zero", "center"])
 def test_components_are_the_axes_where_there_is_a_gap(center: bool, dtype: str, offset: float) -> None:
     X = data_with_spectrum(600, gap(D, K), mean=offset, dtype=dtype)[0]
@@ -113,7 +113,7 @@ def test_a_class_that_the_sample_lacks_is_found() -> None:
     n, d, k = 3000, 60, 3
     block = 20  # columns of the first block, of which 18 come from the sample
     runs = sample_runs(n, sample_size(n, 8 * d, block - 2), 0)
-    gaps = [(a, b) for (_, a), (b, _) in zip(runs, runs[1:], strict=False)]
+    gaps = [(a, b) for (_, a), (b, _) in pairwise(runs)]
     start, stop = max(gaps, key=lambda edges: edges[1] - edges[0])
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, d)) * np.linspace(1.0, 0.5, d)
@@ -129,7 +129,7 @@ RULES = [0.5, 0.9, bp.RelativeThreshold(0.05), bp.MarchenkoPastur(), bp.Elbow(),
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_rules_choose_as_many_components_as_with_the_whole_spectrum(rule: Any) -> None:
-    X = data_with_spectrum(600, np.where(np.arange(120) < 10, power_law(120), 1e-3), mean=1.0)[0]
+    X = data_with_spectrum(300, np.where(np.arange(90) < 10, power_law(90), 1e-3), mean=1.0)[0]
     assert krylov(rule, tol=1e-4).fit(X).n_components_ == PCA(rule, solver="covariance").fit(X).n_components_
 
 
@@ -180,6 +180,15 @@ def test_omitted_rows_leave_the_fit_of_the_others() -> None:
     assert_certified(pca, good)
 
 
+def test_rules_count_the_rows_that_are_left() -> None:
+    X = np.random.default_rng(0).permutation(data_with_spectrum(600, power_law(70), mean=2.0)[0])
+    X[150:] = np.nan
+    found, expected = (
+        PCA(bp.MarchenkoPastur(), solver=solver, nan_policy="omit").fit(X) for solver in ("krylov", "covariance")
+    )
+    assert found.n_components_ == expected.n_components_
+
+
 @pytest.mark.parametrize("left", [0, 1])
 def test_fewer_than_two_rows_left_are_refused(left: int) -> None:
     X = np.full((50, D), np.nan)
@@ -194,7 +203,9 @@ def test_a_number_of_reads_that_does_not_do_is_said_with_the_error(
 ) -> None:
     X = data_with_spectrum(300, power_law(D, 0.5))[0]
     pca = krylov(tol=1e-10, max_passes=3)
-    with pytest.warns(ApproximationWarning, match=r"stopped after \d.* reads with eigenvalue errors of about .*, tol = 1e-10 "):
+    with pytest.warns(
+        ApproximationWarning, match=r"stopped after \d.* reads with eigenvalue errors of about .*, tol = 1e-10 "
+    ):
         pca.fit(X if chunks is None else stored(tmp_path, X, chunks))
     assert pca.converged_ is False
     assert pca.n_passes_ <= 3 + (0.2 if chunks is None else 0)  # the sample's share
@@ -309,7 +320,7 @@ def test_q_multiplications_cost_q_reads_and_the_share_of_the_sample(
     assert counts.max() <= q + 1
     assert counts.sum() <= (q + 0.1) * counts.size + 32  # two chunks at the ends of each of 16 runs, or the first one
     assert pca.n_passes_ == pytest.approx(rows / n)
-    assert 3 <= q <= 5
+    assert 2 <= q <= 5
 
 
 def test_a_column_store_is_read_once_a_multiplication_and_once_for_the_components(
@@ -322,9 +333,7 @@ def test_a_column_store_is_read_once_a_multiplication_and_once_for_the_component
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_chunks_and_workers_change_eigenvalues_by_rounding_only(
-    dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunks_and_workers_change_eigenvalues_by_rounding_only(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     monkeypatch.setattr(blocks, "GROUP_LEAST", 256)
     X = data_with_spectrum(600, power_law(D), mean=5.0, dtype=dtype)[0]

@@ -13,7 +13,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import bigpca as bp
-from bigpca import PCA, ModelFormatError, RelativeThreshold
+from bigpca import PCA, ApproximatePCA, ModelFormatError, RelativeThreshold, sketches
 from bigpca.estimators.model_io import FORMAT, StoredModel, save_model
 from tests.builders import data_with_spectrum, power_law
 
@@ -27,7 +27,48 @@ MODELS: dict[str, dict[str, Any]] = {
     "threshold": {"n_components": RelativeThreshold(0.2), "nan_policy": "omit", "missing_chunks": "fill"},
     "mle": {"n_components": "mle", "workers_timeout": 5.0},
     "without state": {"n_components": None, "keep_state_bytes": 0},
+    "by krylov": {"n_components": 3, "solver": "krylov", "tol": 1e-4, "max_passes": 7, "seed": 3},
 }
+APPROXIMATE: dict[str, dict[str, Any]] = {
+    "default sketch": {"n_components": 2},
+    "nystrom": {"n_components": 2, "sketch": sketches.SparseSign(4, nnz=2, seed=5), "whiten": True},
+    "scaled": {"n_components": 2, "sketch": sketches.FeatureHash(4, signed=False), "scale": True, "center": False},
+    "tutorial": {"n_components": 2, "sketch": sketches.Downsample((2, 3), (2, 2)), "core": "tutorial"},
+    "ritz": {"n_components": 0.5, "sketch": sketches.SRHT(4), "core": "ritz"},
+    "without state": {"n_components": None, "sketch": sketches.Gaussian(3), "keep_state_bytes": 0},
+}
+CERTIFIED = ("eigenvalue_bounds_", "captured_variance_bounds_", "bounds_confidence_", "residuals_", "n_passes_")
+
+
+@pytest.mark.parametrize("name", APPROXIMATE)
+@pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+def test_an_approximate_model_comes_back_with_its_bounds_and_goes_on(name: str, tmp_path: Path) -> None:
+    parameters = APPROXIMATE[name]
+    model = ApproximatePCA(**parameters).fit(X[:30])
+    model.save(tmp_path / "model.zarr")
+    loaded = bp.load(tmp_path / "model.zarr")
+    assert type(loaded) is ApproximatePCA
+    assert loaded.get_params() == model.get_params()
+    assert np.array_equal(loaded.transform(X), model.transform(X))
+    for attribute in ("components_", "explained_variance_", "mean_", "total_variance_", "solver_", *CERTIFIED):
+        assert np.array_equal(getattr(loaded, attribute), getattr(model, attribute)), attribute
+    if name in ("ritz", "without state"):
+        with pytest.raises(ValueError, match="partial_fit needs"):
+            loaded.partial_fit(X[30:])
+    else:
+        grown, expected = loaded.partial_fit(X[30:]), ApproximatePCA(**parameters).fit(X)
+        np.testing.assert_allclose(grown.explained_variance_, expected.explained_variance_, rtol=1e-8)
+        np.testing.assert_allclose(grown.eigenvalue_bounds_, expected.eigenvalue_bounds_, rtol=1e-6, atol=1e-9)
+
+
+def test_a_krylov_model_comes_back_with_its_certificate(tmp_path: Path) -> None:
+    model = PCA(3, solver="krylov").fit(X)
+    model.save(tmp_path / "model.zarr")
+    loaded = bp.load(tmp_path / "model.zarr")
+    for attribute in (*CERTIFIED, "converged_"):
+        assert np.array_equal(getattr(loaded, attribute), getattr(model, attribute)), attribute
+    with pytest.raises(ValueError, match=r'fitted by solver="krylov", which keeps none'):
+        loaded.partial_fit(X)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -59,9 +59,7 @@ def test_products_are_those_of_the_matrix(center: bool, scale: bool, dtype: str,
         assert op.probes is not None
         assert op.probes.vectors.shape == (N, PROBES)
         lengths = np.linalg.norm(op.probes.vectors, axis=0)
-        assert (
-            np.linalg.norm(op.probes.products - A @ op.probes.vectors, axis=0) <= tolerance * lengths
-        ).all()
+        assert (np.linalg.norm(op.probes.products - A @ op.probes.vectors, axis=0) <= tolerance * lengths).all()
         assert op.precision == np.finfo(dtype).eps
 
 

@@ -183,3 +183,16 @@ def test_an_empty_pass_has_no_fraction_and_no_time_left() -> None:
     tally.add(PassEvent("moments", 0, 0, 0))
     assert (tally.fraction, tally.seconds_left) == (0.0, None)
     assert format_seconds(3600 * 26) == "26 h 00 min"
+
+
+def test_a_step_that_is_done_again_is_numbered_where_people_read_it(caplog: pytest.LogCaptureFixture) -> None:
+    file, log = io.StringIO(), LogProgress()
+    with caplog.at_level(logging.INFO, "bigpca"), TerminalProgress(file, force=True) as bar:
+        for name in ("sample", "product", "product"):
+            for event in (PassEvent(name, 10, 80, 1), GroupEvent(10, 80), DoneEvent(name, 1.0)):
+                log(event)
+                bar(event)
+    started = [record.getMessage().partition(":")[0] for record in caplog.records if "rows" in record.getMessage()]
+    assert started == ["sample", "product", "product 2"]
+    assert caplog.records[-1].getMessage() == "product 2: done in 1.0 s"
+    assert "product 2" in file.getvalue()

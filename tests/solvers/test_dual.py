@@ -44,7 +44,9 @@ def test_axes_are_the_singular_vectors(
     found = leading_axes(pieces, K, center=center, scale=scale, threads=1)
     values, V = by_svd(X, center, scale)
     eps = float(np.finfo(dtype).eps)
-    used = int(np.count_nonzero(values > 1e-5 * values[0]))  # below, an offset without centring leaves float32's rounding
+    used = int(
+        np.count_nonzero(values > 1e-5 * values[0])
+    )  # below, an offset without centring leaves float32's rounding
     assert found.count == M
     np.testing.assert_allclose(found.mean, X.mean(axis=0, dtype=np.float64), rtol=1e-13, atol=1e-13)
     np.testing.assert_allclose(found.squares, M * X.astype(np.float64).var(axis=0), rtol=1e-9)

@@ -1,0 +1,212 @@
+"""Iterations and sketches from the command line: options reach the estimators, and what is known of the answer is shown."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigpca as bp
+from bigpca.cli.parsing import parse_n_components, parse_sketch
+from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign
+from tests.cli.running import COLUMNS, ROWS, run, run_json
+
+D = 300
+
+
+@pytest.fixture
+def flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """White noise: no sketch and no two reads tell its eigenvalues."""
+    monkeypatch.chdir(tmp_path)
+    rows = np.random.default_rng(0).standard_normal((400, D))
+    bp.ingest(rows, tmp_path / "flat.zarr", chunk_rows=100)
+    return tmp_path / "flat.zarr"
+
+
+def words(text: str) -> str:
+    return " ".join(text.replace("│", " ").split())
+
+
+def test_a_krylov_fit_takes_its_options_and_records_its_certificate(store: Path) -> None:
+    options = ("--solver", "krylov", "--tol", "1e-4", "--max-passes", 7, "--seed", 3)
+    record = run_json("fit", store, "-k", 2, "--model", "m.zarr", *options)
+    model = bp.load("m.zarr")
+    parameters = {name: model.get_params()[name] for name in ("solver", "tol", "max_passes", "seed")}
+    assert parameters == {"solver": "krylov", "tol": 1e-4, "max_passes": 7, "seed": 3}
+    certificate = record["certificate"]
+    assert (certificate["converged"], record["warnings"]) == (True, [])
+    assert certificate["reads"] == record["passes"] == model.n_passes_
+    assert certificate["eigenvalue_bounds"] == model.eigenvalue_bounds_.tolist()
+    assert certificate["captured_variance_bounds"] == model.captured_variance_bounds_.tolist()
+    assert certificate["confidence"] == model.bounds_confidence_
+    exact = bp.PCA(2, solver="covariance").fit(bp.open(store)).explained_variance_
+    lower, upper = np.array(certificate["eigenvalue_bounds"]).T
+    assert (lower <= exact).all()
+    assert (exact <= upper).all()
+
+
+def test_an_exact_fit_has_no_certificate(store: Path) -> None:
+    record = run_json("fit", store, "-k", 2, "--model", "m.zarr")
+    assert (record["certificate"], record["warnings"]) == (None, [])
+    assert record["explained_variance"] == bp.load("m.zarr").explained_variance_.tolist()
+    assert "within" not in run("info", "m.zarr").stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("gaussian:6", Gaussian(6, seed=5)),
+        ("sparse-sign:10", SparseSign(10, seed=5)),
+        ("feature-hash:6", FeatureHash(6, seed=5)),
+        ("srht:6", SRHT(6, seed=5)),
+        ("downsample:3x2x2:3x1x1", Downsample((3, 2, 2), (3, 1, 1), seed=5)),
+    ],
+)
+def test_every_sketch_makes_an_approximation_with_that_seed(store: Path, text: str, expected: Any) -> None:
+    assert parse_sketch(text, 5) == expected
+    assert run("fit", store, "-k", 2, "--sketch", text, "--seed", 5, "--core", "ritz").exit_code == 0
+    model = bp.load("model.zarr")
+    assert isinstance(model, bp.ApproximatePCA)
+    assert (model.sketch, model.core, model.n_passes_) == (expected, "ritz", 2.0)
+
+
+def test_the_core_and_the_seed_are_left_to_the_library_where_they_are_not_given(store: Path) -> None:
+    assert run("fit", store, "-k", 2, "--sketch", "gaussian:12").exit_code == 0
+    assert bp.load("model.zarr").get_params() == bp.ApproximatePCA(2, Gaussian(12)).get_params()
+
+
+def test_plan_takes_the_same_options_and_agrees_with_the_library(store: Path) -> None:
+    data = bp.open(store)
+    sketched = run_json("plan", store, "-k", 2, "--sketch", "gaussian:6", "--core", "ritz")["plan"]
+    expected = bp.ApproximatePCA(2, Gaussian(6), core="ritz").plan(data)
+    assert (sketched["solver"], sketched["passes"]) == (expected.solver, expected.passes) == ("sketch (ritz)", 2)
+    iterated = run_json("plan", store, "-k", 2, "--solver", "krylov", "--max-passes", 4)["plan"]
+    assert iterated["notes"] == list(bp.PCA(2, solver="krylov", max_passes=4).plan(data).notes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("--sketch", "gaussian:6", "--tol", "0.1"),
+            "--sketch answers in one read and has no use for --tol. Leave out",
+        ),
+        (("--sketch", "srht:6", "--solver", "auto", "--max-passes", 3), "no use for --solver, --max-passes"),
+        (("--core", "ritz"), "no --sketch is given. Add one, such as --sketch gaussian:500"),
+        (
+            ("--sketch", "gauss:6"),
+            "'gauss:6' is not a sketch. Write a kind (gaussian, sparse-sign, feature-hash, srht)",
+        ),
+        (("--sketch", "gaussian"), "is not a sketch"),
+        (("--sketch", "gaussian:many"), "is not a sketch"),
+        (("--sketch", "downsample:4x3"), "such as downsample:3x224x224:3x56x56"),
+        (("--sketch", "gaussian:0"), "no sketch can be gaussian:0: q = 0 is below 1"),
+        (("--sketch", "downsample:4x3:5x3"), "no sketch can be downsample:4x3:5x3: to = (5, 3) does not shrink"),
+        (("--core", "magic"), "magic"),
+        (("--max-passes", 1), "--max-passes"),
+        (("--seed", -1), "--seed"),
+        (("-k", "scree"), "or a rule: mle, elbow, marchenko-pastur, gavish-donoho"),
+    ],
+)
+def test_wrong_usage_exits_2_and_says_what_to_write(store: Path, arguments: tuple[Any, ...], message: str) -> None:
+    for command in ("plan", "fit"):
+        result = run(command, store, *arguments)
+        assert result.exit_code == 2
+        assert message in words(result.stderr)
+    assert not Path("model.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--sketch", "gaussian:13"), "q = 13 is over the 12 columns"),
+        (("-k", 7, "--sketch", "gaussian:6"), "n_components = 7 is over the 6 columns of the sketch"),
+        (("--solver", "krylov", "-k", 2, "--tol", 1.5), "tol = 1.5 is outside (0, 1)"),
+    ],
+)
+def test_what_does_not_suit_the_data_exits_3(store: Path, arguments: tuple[Any, ...], message: str) -> None:
+    result = run("fit", store, *arguments)
+    assert (result.exit_code, message in result.stderr) == (3, True)
+
+
+def test_a_doubtful_answer_is_warned_of_once_in_one_line_and_in_the_record(flat: Path) -> None:
+    command = ("fit", flat, "-k", 5, "--sketch", "gaussian:20", "--overwrite")
+    lines = [line for line in run(*command).stderr.splitlines() if "warning" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("bigpca: warning: the bounds certify 0 of 5 components")
+    assert lines[0].endswith("which iterates to a tolerance.")
+    record = run_json(*command)
+    assert record["warnings"] == [lines[0].removeprefix("bigpca: warning: ")]
+    assert record["certificate"]["converged"] is None
+
+
+def test_an_iteration_that_did_not_converge_says_so_everywhere(flat: Path) -> None:
+    options = ("-k", 5, "--solver", "krylov", "--tol", "1e-9", "--max-passes", 2)
+    result = run("fit", flat, *options)
+    assert result.exit_code == 0
+    assert "converged             NO" in result.stdout
+    assert "bigpca: warning: the iteration stopped after 2" in result.stderr
+    record = run_json("fit", flat, *options, "--overwrite")
+    assert record["certificate"]["converged"] is False
+    assert any("max_passes = 2" in text for text in record["warnings"])
+    assert run_json("info", "model.zarr")["certificate"]["converged"] is False
+
+
+def test_summary_and_info_show_eigenvalues_with_their_bounds(store: Path) -> None:
+    fitted = run("fit", store, "-k", 2, "--sketch", "gaussian:12").stdout
+    told = run("info", "model.zarr").stdout
+    model = bp.load("model.zarr")
+    for value, (lower, upper) in zip(model.explained_variance_, model.eigenvalue_bounds_, strict=True):
+        for text in (fitted, told):
+            assert f"{value:.6g}, within {lower:.6g} to {upper:.6g}" in text
+    assert "bounds hold" in fitted
+    assert "model              ApproximatePCA(n_components=2, sketch=Gaussian(seed=0, q=12))" in told
+
+
+def test_a_saved_sketch_is_described_and_transforms(store: Path) -> None:
+    transformer = bp.SketchTransformer(Gaussian(5, seed=2)).fit(bp.open(store))
+    transformer.save("sketch.zarr")
+    record = run_json("info", "sketch.zarr")
+    assert (record["exit_code"], record["n_features_in"], record["columns"]) == (0, COLUMNS, 5)
+    assert "Gaussian(seed=2, q=5)" in run("info", "sketch.zarr").stdout
+    written = run_json("transform", store, "--model", "sketch.zarr", "--scores", "s.zarr")
+    assert (written["exit_code"], written["shape"]) == (0, [ROWS, 5])
+    np.testing.assert_array_equal(bp.open("s.zarr").compute(), transformer.transform(bp.open(store)).compute())
+
+
+def test_a_saved_approximation_transforms(store: Path) -> None:
+    result = run("fit", store, "-k", 2, "--sketch", "srht:8", "--scores", "s.zarr")
+    assert result.exit_code == 0, result.output
+    assert run("transform", store, "--scores", "again.zarr").exit_code == 0
+    np.testing.assert_array_equal(bp.open("s.zarr").compute(), bp.open("again.zarr").compute())
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [("elbow", bp.Elbow()), ("marchenko-pastur", bp.MarchenkoPastur()), ("gavish-donoho", bp.GavishDonoho())],
+)
+def test_rules_for_the_number_of_components_have_names(store: Path, text: str, rule: Any) -> None:
+    assert parse_n_components(text) == rule
+    assert run("fit", store, "-k", text).exit_code == 0
+    assert bp.load("model.zarr").get_params()["n_components"] == rule
+
+
+def test_the_defaults_that_help_names_are_the_library_s() -> None:
+    shown = words(run("fit", "--help").stdout)
+    defaults = inspect.signature(bp.PCA).parameters
+    assert f"it stops ({defaults['tol'].default:g})" in shown
+    assert f"most reads of all rows ({defaults['max_passes'].default})" in shown
+    assert f"a sketch ({defaults['seed'].default})" in shown
+    assert f"{defaults['solver'].default}, the default" in shown
+    assert f"({inspect.signature(bp.ApproximatePCA).parameters['core'].default})" in shown
+
+
+def test_the_plan_is_told_once_and_the_reads_of_an_iteration_are_numbered(flat: Path) -> None:
+    result = run("fit", flat, "-k", 5, "--solver", "krylov")
+    assert result.stdout.count("block Krylov") == 1
+    assert "block Krylov" not in result.stderr
+    assert "bigpca: product: 400 rows" in result.stderr
+    assert "bigpca: product 2: 400 rows" in result.stderr
