@@ -23,7 +23,7 @@ LARGEST_BOUND = 2**63
 Draw = Callable[[np.random.Philox, NDArray[Any]], None]
 
 
-def check_seed(seed: int) -> int:
+def check_seed(seed: int, name: str = "seed") -> int:
     """Return the seed as an int, of any size.
 
     Raises
@@ -41,11 +41,13 @@ def check_seed(seed: int) -> int:
     given: Any = seed
     if isinstance(given, bool | np.bool_) or not isinstance(given, Integral):
         raise TypeError(
-            f"seed = {seed!r} is a {type(seed).__name__}, but a seed must be an integer of at least 0, so that the same "
+            f"{name} = {seed!r} is a {type(seed).__name__}, but a seed must be an integer of at least 0, so that the same "
             "numbers can be drawn again. Give for example 0."
         )
     if given < 0:
-        raise ValueError(f"seed = {seed} is negative, but a seed must be an integer of at least 0. Give for example 0.")
+        raise ValueError(
+            f"{name} = {seed} is negative, but a seed must be an integer of at least 0. Give for example 0."
+        )
     return int(given)
 
 

@@ -132,7 +132,8 @@ class Estimator:
         only_exact = self._given("solver", "tol", "max_passes")
         if self.sketch is None:
             self._refuse_core()
-            return bigpca.PCA(**arguments, **only_exact, **self._given("seed"))
+            seeded: dict[str, Any] = {} if self.seed is None else {"random_state": self.seed}
+            return bigpca.PCA(**arguments, **only_exact, **seeded)
         if only_exact:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in only_exact)
             raise typer.BadParameter(

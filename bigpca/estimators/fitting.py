@@ -114,8 +114,7 @@ def choose(exact: Sequence[Plan], iteration: Plan | None = None) -> Plan:
 
 
 def _handicapped(plan: Plan, iteration: Plan | None) -> float:
-    cost = seconds(plan)
-    return max(1.0, 2 * cost) + 1e-9 if plan is iteration else max(1.0, cost) if iteration is not None else cost
+    return max(1.0, 2 * seconds(plan)) if plan is iteration else seconds(plan)
 
 
 def _compare(other: Plan, best: Plan) -> str:
@@ -136,7 +135,7 @@ def check_solver(solver: str) -> None:
         raise ValueError(f"solver = {solver!r} is unknown; one of {', '.join(map(repr, SOLVERS))} was expected.")
 
 
-def check_iteration(tol: float, max_passes: int, seed: int) -> None:
+def check_iteration(tol: float, max_passes: int, random_state: int) -> None:
     """Refuse a tolerance, a number of reads or a seed that no iteration can have.
 
     Raises
@@ -152,7 +151,7 @@ def check_iteration(tol: float, max_passes: int, seed: int) -> None:
         raise ValueError(
             "max_passes = 1, but an iteration reads X at least twice. Give 2 or more, or use ApproximatePCA."
         )
-    check_seed(seed)
+    check_seed(random_state, "random_state")
 
 
 def plan_fit(

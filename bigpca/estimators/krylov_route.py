@@ -19,7 +19,7 @@ from bigpca.errors import ApproximationWarning
 from bigpca.estimators.certifying import certify
 from bigpca.estimators.covariance_route import fold_memory, model_bytes
 from bigpca.estimators.dot_route import DotSpectrum, dot_spectrum, refuse_omission, take_products
-from bigpca.estimators.spectrum import Certificate, Settings, Spectrum
+from bigpca.estimators.spectrum import Certificate, Settings, Spectrum, check_enough_rows
 from bigpca.operators.covariance import PROBES, CovarianceOperator
 from bigpca.operators.dot import DotOperator
 from bigpca.passes.dot_states import ColumnProducts, column_scale
@@ -29,7 +29,7 @@ from bigpca.passes.product_states import DenseFactor, FusedProduct
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sampling import sample_size
 from bigpca.planning import Plan, Resources, peak_bytes
-from bigpca.seeds import check_seed, normals
+from bigpca.seeds import normals
 from bigpca.solvers.components import resolve_partial, starting_components
 from bigpca.solvers.dual import axes_bytes
 from bigpca.solvers.eigh import fix_signs
@@ -81,30 +81,22 @@ def size_iteration(rows: RowInput, settings: Settings, blocks: int = BLOCKS) -> 
     Raises
     ------
     ValueError
-        For an ``n_components`` that needs the whole spectrum, and for a tolerance, a number of passes or a seed out of range.
+        For an ``n_components`` that needs the whole spectrum, and for too few passes over a store chunked in columns.
     """
     n, d = rows.n_rows, rows.n_columns
-    _check_options(settings)
     k = starting_components(settings.n_components, n, d)
-    size = n if column_layout(rows) is not None else d
+    by_columns = column_layout(rows) is not None
+    if by_columns and settings.max_passes < 3:
+        raise ValueError(
+            f"max_passes = {settings.max_passes}, but an iteration over a store chunked in columns reads it at least three "
+            f"times: twice for the eigenvalues, once for the components. Use 3 or more, or store the input in row chunks."
+        )
+    size = n if by_columns else d
     block = min(size, max(2 * k, k + 10))
     columns = blocks * block
     if not isinstance(settings.n_components, int | np.integer):
         columns = max(columns, RULE_COLUMNS)
     return Iteration(k, block, min(size, columns), size)
-
-
-def _check_options(settings: Settings) -> None:
-    if not 0 < settings.tol < 1:
-        raise ValueError(
-            f"tol = {settings.tol}, but it is the relative error of the eigenvalues: a number in (0, 1) such as 1e-3 was expected."
-        )
-    if settings.max_passes < 2:
-        raise ValueError(
-            f"max_passes = {settings.max_passes}, but an iteration reads the rows at least twice. Use 2 or more, or "
-            f"ApproximatePCA, which reads once."
-        )
-    check_seed(settings.seed)
 
 
 def plan_krylov(rows: RowInput, settings: Settings, resources: Resources) -> tuple[Plan, Iteration]:
@@ -180,8 +172,8 @@ def run_krylov(rows: RowInput, settings: Settings, options: RunOptions, iteratio
     )  # fmt: skip
     random = max(2, iteration.block // 20)  # a sample never saw the classes that it lacks
     start = operator.sample(iteration.block - random) if iteration.block > random else None
-    result = _iterate(operator, start, settings, iteration, (rows.n_rows, rows.n_columns))
-    k = _kept(operator, result, settings, (rows.n_rows, rows.n_columns))
+    result = _iterate(operator, start, settings, iteration)
+    k = _kept(operator, result, settings)
     certificate = _certify(operator, result, k, settings)
     components = fix_signs(np.ascontiguousarray(result.vectors[:k]))
     return Spectrum(
@@ -195,39 +187,56 @@ def _iterate(
     start: Matrix | None,
     settings: Settings,
     iteration: Iteration,
-    shape: tuple[int, int],
 ) -> KrylovResult:
     """Multiply the first block, from the sample and random columns, and hand over to the solver."""
     axes = np.zeros((operator.size, 0)) if start is None else start
     missing = iteration.block - axes.shape[1]
     random = normals(settings.seed, "start", 0, operator.size, max(1, missing), np.float64)[:, :missing]
     first = operator.begin(np.linalg.qr(np.hstack([axes, random]))[0])
+    check_enough_rows(operator.shape[0], operator.omitted)
+    left = settings.max_passes - 1 - int(isinstance(operator, DotOperator))  # its components take one more read
     options = KrylovOptions(
-        tol=settings.tol, most_multiplications=settings.max_passes - 1, most_columns=iteration.columns,
-        block=iteration.block, precision=operator.precision, seed=settings.seed, threads=settings.threads,
+        tol=settings.tol, most_multiplications=left, most_columns=iteration.columns, block=iteration.block,
+        precision=operator.precision, seed=settings.seed, threads=settings.threads,
     )  # fmt: skip
     wanted: int | Callable[[Vector], int] = iteration.components
     if not isinstance(settings.n_components, int | np.integer):
-        wanted = partial(_wanted, settings.n_components, operator, shape)
+        wanted = partial(_wanted, settings.n_components, operator, iteration.columns // 2)
     return block_krylov(operator.multiply, np.empty((operator.size, 0)), wanted, options, products=(first.B, first.AB))
 
 
-def _wanted(n_components: Any, operator: CovarianceOperator | DotOperator, shape: tuple[int, int], ritz: Vector) -> int:
-    """How many components the Ritz values so far ask for; one more than there are where they do not tell."""
-    k = resolve_partial(n_components, ritz, operator.trace, *shape)
-    return len(ritz) + 1 if k is None else k
+def _wanted(n_components: Any, operator: CovarianceOperator | DotOperator, most: int, ritz: Vector) -> int:
+    """How many components the Ritz values so far ask for; one more than there are where they do not tell.
+
+    Raises
+    ------
+    ValueError
+        Where that is more than half of what the basis holds.
+    """
+    n, d = operator.shape
+    k = resolve_partial(n_components, ritz, operator.trace, n, d)
+    wanted = len(ritz) + 1 if k is None else k
+    if most < wanted < min(n, d):
+        share = float(ritz[:most].sum()) / operator.trace
+        raise ValueError(
+            f"n_components = {n_components!r} asks for more than {most} components, of which an iteration keeps no more in its "
+            f"basis; {min(most, len(ritz))} hold {share:.3f} of the variance. Ask for fewer, or use "
+            f'solver="covariance" or "dot" where they fit.'
+        )
+    return wanted
 
 
-def _kept(
-    operator: CovarianceOperator | DotOperator, result: KrylovResult, settings: Settings, shape: tuple[int, int]
-) -> int:
-    """How many components the final values ask for, which are a little larger than the Ritz values were."""
-    most = len(result.values)
-    if isinstance(settings.n_components, int | np.integer):
-        return most
-    return min(
-        most, resolve_partial(settings.n_components, result.approximation.values, operator.trace, *shape) or most
-    )
+def _kept(operator: CovarianceOperator | DotOperator, result: KrylovResult, settings: Settings) -> int:
+    """How many components the final values ask for, which are a little larger than the Ritz values were.
+
+    Raises
+    ------
+    ValueError
+        For more components than rows are left.
+    """
+    n, d = operator.shape
+    most, values = len(result.values), result.approximation.values
+    return min(most, resolve_partial(settings.n_components, values, operator.trace, n, d) or most)
 
 
 def _certify(
@@ -257,8 +266,8 @@ def _run_dot(rows: RowInput, settings: Settings, options: RunOptions, iteration:
     operator = DotOperator(
         rows, options, center=settings.center, scale=settings.scale, columns=iteration.block, seed=settings.seed
     )
-    result = _iterate(operator, None, settings, iteration, (n, d))
-    k = _kept(operator, result, settings, (n, d))
+    result = _iterate(operator, None, settings, iteration)
+    k = _kept(operator, result, settings)
     certificate = _certify(operator, result, k, settings)
     V = np.ascontiguousarray(result.vectors[:k].T)
     products = ColumnProducts(d, V, settings.center, settings.scale)

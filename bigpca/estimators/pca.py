@@ -35,7 +35,7 @@ class PCA(LinearModel[Moments]):
         Relative error of the eigenvalues at which "krylov" stops.
     max_passes : int
         Most reads of all rows by "krylov", at least 2; where they do not do, a warning says how far they got.
-    seed : int
+    random_state : int
         Of the sample, the random columns and the probes of "krylov".
     center : bool
         Subtract the mean; False decomposes moments about zero (latent semantic analysis).
@@ -88,7 +88,7 @@ class PCA(LinearModel[Moments]):
         solver: str = "auto",
         tol: float = 1e-3,
         max_passes: int = 10,
-        seed: int = 0,
+        random_state: int = 0,
         center: bool = True,
         scale: bool = False,
         whiten: bool = False,
@@ -103,7 +103,7 @@ class PCA(LinearModel[Moments]):
         self.solver = solver
         self.tol = tol
         self.max_passes = max_passes
-        self.seed = seed
+        self.random_state = random_state
         self.center = center
         self.scale = scale
         self.whiten = whiten
@@ -126,10 +126,10 @@ class PCA(LinearModel[Moments]):
         return True
 
     def _settings(self) -> Settings:
-        check_iteration(self.tol, self.max_passes, self.seed)
+        check_iteration(self.tol, self.max_passes, self.random_state)
         return Settings(
             self.n_components, self.center, self.scale, self.solve_threads, self.keep_state_bytes,
-            tol=self.tol, max_passes=self.max_passes, seed=self.seed,
+            tol=self.tol, max_passes=self.max_passes, seed=self.random_state,
         )  # fmt: skip
 
     def _job(self, seen: Self, X: Any) -> FitJob:

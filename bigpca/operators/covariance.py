@@ -113,6 +113,11 @@ class CovarianceOperator:
         return self.rows.n_columns
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Rows counted so far, and columns, of X."""
+        return self.count, self.rows.n_columns
+
+    @property
     def precision(self) -> float:
         """eps of the products' precision."""
         return float(np.finfo(self.dtype).eps)

@@ -73,7 +73,7 @@ class DotOperator:
         self.center, self.scaled, self.seed = center, scale, seed
         self.dtype = product_dtype(rows.dtype, 4.0 * rows.n_rows * rows.n_columns * columns)
         self.mean = self.squares = np.zeros(rows.n_columns)
-        self.number = 0
+        self.number = self.omitted = 0
         self.reads = 0.0
         self.trace = 0.0
         self.probes: Probes | None = None
@@ -82,6 +82,11 @@ class DotOperator:
     def size(self) -> int:
         """n."""
         return self.rows.n_rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of X."""
+        return self.rows.n_rows, self.rows.n_columns
 
     @property
     def precision(self) -> float:

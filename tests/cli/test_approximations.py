@@ -34,8 +34,8 @@ def test_a_krylov_fit_takes_its_options_and_records_its_certificate(store: Path)
     options = ("--solver", "krylov", "--tol", "1e-4", "--max-passes", 7, "--seed", 3)
     record = run_json("fit", store, "-k", 2, "--model", "m.zarr", *options)
     model = bp.load("m.zarr")
-    parameters = {name: model.get_params()[name] for name in ("solver", "tol", "max_passes", "seed")}
-    assert parameters == {"solver": "krylov", "tol": 1e-4, "max_passes": 7, "seed": 3}
+    parameters = {name: model.get_params()[name] for name in ("solver", "tol", "max_passes", "random_state")}
+    assert parameters == {"solver": "krylov", "tol": 1e-4, "max_passes": 7, "random_state": 3}
     certificate = record["certificate"]
     assert (certificate["converged"], record["warnings"]) == (True, [])
     assert certificate["reads"] == record["passes"] == model.n_passes_
@@ -199,7 +199,7 @@ def test_the_defaults_that_help_names_are_the_library_s() -> None:
     defaults = inspect.signature(bp.PCA).parameters
     assert f"it stops ({defaults['tol'].default:g})" in shown
     assert f"most reads of all rows ({defaults['max_passes'].default})" in shown
-    assert f"a sketch ({defaults['seed'].default})" in shown
+    assert f"a sketch ({defaults['random_state'].default})" in shown
     assert f"{defaults['solver'].default}, the default" in shown
     assert f"({inspect.signature(bp.ApproximatePCA).parameters['core'].default})" in shown
 

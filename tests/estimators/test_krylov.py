@@ -227,8 +227,8 @@ def test_a_number_of_reads_that_does_not_do_is_said_with_the_error(
         ({"max_passes": 1}, ValueError, "max_passes = 1, but an iteration reads X at least twice"),
         ({"max_passes": 0}, ValueError, "max_passes = 0 is below 1"),
         ({"max_passes": 2.5}, TypeError, "max_passes = 2.5 is a float"),
-        ({"seed": -1}, ValueError, "seed = -1 is negative"),
-        ({"seed": None}, TypeError, "seed = None is a NoneType"),
+        ({"random_state": -1}, ValueError, "random_state = -1 is negative"),
+        ({"random_state": None}, TypeError, "random_state = None is a NoneType"),
     ],
     ids=str,
 )
@@ -343,6 +343,6 @@ def test_chunks_and_workers_change_eigenvalues_by_rounding_only(dtype: str, monk
         np.testing.assert_allclose(other.explained_variance_, values, rtol=0, atol=1e-6 * values[0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        other_seed = krylov(seed=9).fit(X)
+        other_seed = krylov(random_state=9).fit(X)
     np.testing.assert_allclose(other_seed.explained_variance_, values, rtol=2 * SAFE * TOL)
     assert not np.array_equal(other_seed.explained_variance_, values)
