@@ -18,19 +18,21 @@ from bigpca.seeds import uniforms
 
 RUNS = 16
 SAMPLE_BYTES = 384 * MIB
-SAMPLE_ROWS = 2048
+SAMPLE_ROWS = 4096
+ROWS_PER_COLUMN = 16
 SAMPLE_SHARE = 10  # at most every tenth row
 
 
 def sample_size(n: int, row_bytes: int, least: int) -> int:
-    """Rows of a sample: a tenth of n, at most 2,048 and 384 MiB (but ``4 least``, a start of ``least`` columns needs them).
+    """Rows of a sample: 16 for each of the ``least`` columns of a start, at most a tenth of n, 4,096 rows and 384 MiB.
 
-    Returns 0 where a tenth of the rows is too few for a start of ``least`` columns.
+    The limit in bytes never goes below 4 rows a column. Returns 0 where a tenth of the rows is too few for ``least`` columns.
 
     >>> sample_size(25_000, 4 * 25_088, 100), sample_size(25_000, 4 * 100_352, 100), sample_size(900, 400, 100)
-    (2048, 1003, 0)
+    (1600, 1003, 0)
     """
-    wanted = min(n // SAMPLE_SHARE, SAMPLE_ROWS, max(SAMPLE_BYTES // max(1, row_bytes), 4 * least))
+    most = max(SAMPLE_BYTES // max(1, row_bytes), 4 * least)
+    wanted = min(n // SAMPLE_SHARE, ROWS_PER_COLUMN * least, SAMPLE_ROWS, most)
     return wanted if wanted >= least else 0
 
 

@@ -21,7 +21,9 @@ NOISE = 4.0  # of precision: parts of a residual below this share of theta_1 are
 FLOOR = 10.0  # of precision: a smaller tol cannot be met
 FRESH = 8  # random columns beside any start
 START_RANK = 1e-8  # directions of the start below this share of its longest column are dropped
-SAFETY = 4.0  # of the extrapolated error: cold starts fall faster at first than they go on to
+SAFETY = 2.0  # of the extrapolated error
+COLD_SAFETY = 4.0  # of the same from errors above COLD: cold starts fall faster at first than they go on to
+COLD = 0.2
 MISSED = 10.0  # times the estimate: if the final values exceed the Ritz values by more, an eigenvector was missed
 PATIENCE = 3  # multiplications without a better residual before giving up
 IMPROVED = 0.9
@@ -151,9 +153,9 @@ def block_krylov(
     Nyström values from the leading Ritz vectors and their residuals R, ``eig(Theta + Theta^-1/2 R R' Theta^-1/2)`` or about
     ``theta_i + |r_i|^2 / theta_i``, one has ``theta_i <= nu_i <= lambda_i``: ``e = max (nu_i - theta_i) / theta_i`` estimates
     the error of the Ritz values. The answer is nu_i, half a multiplication ahead; as e falls to e' in a whole one, its error
-    is estimated as ``4 e' sqrt(e' / e)``, and as e' before there are two. Measured on power laws 0.5 to 2, cold and warm
-    starts, k = 20 and 50, blocks of 1.2 k and 2 k: 1.2 to 7.4 times the true error; from cold starts on small matrices 0.6,
-    and with blocks of k columns half of it has been seen. It is an estimate, not a bound, and a reason for blocks of 2 k.
+    is estimated as ``2 e' sqrt(e' / e)`` (4 for an e above 0.2, that of a cold start), and as e' before there are two.
+    Measured on power laws 0.5 to 2, warm starts, k = 20 and 50, blocks of 1.2 k and 2 k: 0.6 to 3.7 times the true error;
+    cold starts 0.6 to 7.4 times. It is an estimate, not a bound, and a reason for blocks of 2 k.
     A start that misses leading eigenvectors shows as nu_i > theta_i, where residuals would vanish.
 
     Per multiplication, 4 N c l flops each for products, projection and residuals (c columns in the basis, l per block);
@@ -270,7 +272,8 @@ class _Run:
         excess, before = max(pairs.excess, 0.0), min(1.0, self._excess)
         comparable = pairs.complete and pairs.k == self._compared
         falling = comparable and before > 0
-        self.error = excess * (min(1.0, SAFETY * float(np.sqrt(excess / before))) if falling else 1.0)
+        safety = COLD_SAFETY if before > COLD else SAFETY
+        self.error = excess * (min(1.0, safety * float(np.sqrt(excess / before))) if falling else 1.0)
         better = not comparable or excess < IMPROVED * self._best
         self._best, self._tries = (excess, 0) if better else (self._best, self._tries + 1)
         self._excess, self._compared = excess, pairs.k if pairs.complete else 0
