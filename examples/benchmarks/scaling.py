@@ -20,8 +20,8 @@ from dump import write_dump
 def fit(store: Path, model: Path, workers: int) -> dict[str, float]:
     """Run the command line once."""
     command = [
-        *(sys.executable, "-m", "bigpca.cli", "fit", str(store), "--n-components", "32", "--model", str(model)),
-        *("--overwrite", "--json", "--workers", str(workers), "--threads", "1"),
+        *(sys.executable, "-m", "bigpca.cli", "fit", str(store), "--n-components", "32", "--solver", "covariance"),
+        *("--model", str(model), "--overwrite", "--json", "--workers", str(workers), "--threads", "1"),
     ]
     began = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=True)
