@@ -15,7 +15,9 @@ from bigpca.cli import app
 ROWS, COLUMNS = 3000, 12
 
 # The command line with reads slow enough to be interrupted in mid-pass, on one thread.
+# A test run started in the background ignores SIGINT, and so would its children.
 SLOW = """
+import signal
 import time
 import dask
 from bigpca.cli import main
@@ -26,6 +28,7 @@ def slow(*arguments, **options):
     return read(*arguments, **options)
 RowSource.read = slow
 dask.config.set(num_workers=1)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 main()
 """
 

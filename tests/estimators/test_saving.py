@@ -27,7 +27,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "threshold": {"n_components": RelativeThreshold(0.2), "nan_policy": "omit", "missing_chunks": "fill"},
     "mle": {"n_components": "mle", "workers_timeout": 5.0},
     "without state": {"n_components": None, "keep_state_bytes": 0},
-    "by krylov": {"n_components": 3, "solver": "krylov", "tol": 1e-4, "max_passes": 7, "seed": 3},
+    "by krylov": {"n_components": 3, "solver": "krylov", "tol": 1e-4, "max_passes": 7, "random_state": 3},
 }
 APPROXIMATE: dict[str, dict[str, Any]] = {
     "default sketch": {"n_components": 2},

@@ -236,7 +236,8 @@ def test_what_stays_cached_is_no_more_than_said_and_not_far_less(sketch, d):
         held = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert held <= sketch.cached_bytes(d, 8) <= 2 * held + 8192
+    objects = 16384  # Python's own, around the arrays
+    assert held - objects <= sketch.cached_bytes(d, 8) <= 2 * held + 8192
 
 
 @each_sketch
