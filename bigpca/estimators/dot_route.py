@@ -68,6 +68,7 @@ def solve_dot_state(state: PassState, *, settings: Settings, n_features: int) ->
 
 
 def take_products(state: PassState) -> tuple[Matrix, Vector | None, Vector | None]:
+    """Return ``V' X``, and the columns' means and sums of squares where the pass gives them."""
     part: Any = state.parts.get("dot")
     if part is not None:
         return part.product(), None, None

@@ -218,3 +218,37 @@ def test_the_stated_memory_is_kept(overwrite, monkeypatch):
 def test_bad_input_is_refused(W, Y, k, message):
     with pytest.raises(ValueError, match=message):
         nystrom(W, Y, k, precision=EPS)
+
+
+@pytest.mark.parametrize("name", list(builders.spectra(60)))
+@pytest.mark.parametrize("precision", [np.finfo("f8").eps, np.finfo("f4").eps])
+def test_majorant_values_are_those_of_the_dense_majorant_and_bound_the_eigenvalues(name, precision):
+    """Tolerance: the roundings of the products (ten of them), and 500 eps."""
+    spectrum = builders.spectra(60)[name]
+    A, _ = builders.symmetric(spectrum, seed=3)
+    B = np.linalg.qr(np.hstack([A @ (A @ np.eye(60)[:, :6]), np.random.default_rng(1).standard_normal((60, 6))]))[0]
+    dtype = np.float32 if precision > 1e-10 else np.float64
+    Y = (A.astype(dtype) @ B.astype(dtype)).astype(np.float64)
+    found = nystrom(B, Y, 5, precision=precision)
+    A_hat = found.multiply(np.eye(60))
+    norm = float(np.linalg.norm(A - A_hat, 2))
+    upper = found.majorant_values(B, norm, 5)
+    dense = np.linalg.eigvalsh(A_hat + norm * (np.eye(60) - B @ B.T))[::-1][:5]
+    largest = max(spectrum[0], 1e-300)
+    assert np.abs(upper - dense).max() <= 1e-13 * largest
+    slack = 10 * precision * spectrum.sum() + found.shift
+    assert (upper + slack >= spectrum[:5]).all()
+    assert (upper <= found.values[:5] + norm + slack + 1e-13 * largest).all()  # never looser than Weyl's inequality
+
+
+def test_majorant_values_close_quadratically_where_the_basis_holds_the_eigenvectors():
+    spectrum = builders.power_law(400, 1.0)
+    A, V = builders.symmetric(spectrum, seed=5)
+    angle = 1e-4
+    lead = V[:10].T + angle * V[200:210].T
+    B = np.linalg.qr(np.hstack([lead, np.random.default_rng(2).standard_normal((400, 10))]))[0]
+    found = nystrom(B, A @ B, 10, precision=np.finfo("f8").eps)
+    norm = float(np.linalg.norm(A - found.multiply(np.eye(400)), 2))
+    excess = found.majorant_values(B, norm, 10) - spectrum[:10]
+    assert (excess >= -1e-12).all()
+    assert excess[:5].max() < 100 * angle**2 < 0.01 * norm
