@@ -69,7 +69,7 @@ def sample_layout(base: Layout, runs: tuple[tuple[int, int], ...]) -> Layout:
 
 @dataclass
 class RowSample(Accumulator):
-    """The rows of a sample themselves, about a shift of zero.
+    """The rows of a sample themselves, as they are.
 
     Attributes
     ----------
