@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bigpca import kernels as kernels
     from bigpca import sketches as sketches
     from bigpca.data.ingest import ingest as ingest
     from bigpca.data.sources import open as open
@@ -14,16 +15,20 @@ if TYPE_CHECKING:
     from bigpca.errors import ApproximationWarning as ApproximationWarning
     from bigpca.errors import CheckpointError as CheckpointError
     from bigpca.errors import CorruptedChunkError as CorruptedChunkError
+    from bigpca.errors import EvaluationBudgetError as EvaluationBudgetError
     from bigpca.errors import MemoryBudgetError as MemoryBudgetError
     from bigpca.errors import MissingChunksError as MissingChunksError
     from bigpca.errors import ModelFormatError as ModelFormatError
     from bigpca.errors import NonFiniteError as NonFiniteError
     from bigpca.errors import OutputExistsError as OutputExistsError
     from bigpca.errors import OutputLockedError as OutputLockedError
+    from bigpca.estimators.approximate_kernel_pca import ApproximateKernelPCA as ApproximateKernelPCA
     from bigpca.estimators.approximate_pca import ApproximatePCA as ApproximatePCA
     from bigpca.estimators.combining import merge as merge
     from bigpca.estimators.combining import select_solver as select_solver
+    from bigpca.estimators.kernel_pca import KernelPCA as KernelPCA
     from bigpca.estimators.loading import load as load
+    from bigpca.estimators.nystrom_kernel_pca import NystromKernelPCA as NystromKernelPCA
     from bigpca.estimators.pca import PCA as PCA
     from bigpca.estimators.sketch_transformer import SketchTransformer as SketchTransformer
     from bigpca.solvers.components import Elbow as Elbow
@@ -40,6 +45,7 @@ _HOMES = {
     "ApproximationWarning": "bigpca.errors",
     "CheckpointError": "bigpca.errors",
     "CorruptedChunkError": "bigpca.errors",
+    "EvaluationBudgetError": "bigpca.errors",
     "MemoryBudgetError": "bigpca.errors",
     "MissingChunksError": "bigpca.errors",
     "ModelFormatError": "bigpca.errors",
@@ -48,6 +54,9 @@ _HOMES = {
     "OutputLockedError": "bigpca.errors",
     "load": "bigpca.estimators.loading",
     "PCA": "bigpca.estimators.pca",
+    "ApproximateKernelPCA": "bigpca.estimators.approximate_kernel_pca",
+    "KernelPCA": "bigpca.estimators.kernel_pca",
+    "NystromKernelPCA": "bigpca.estimators.nystrom_kernel_pca",
     "ApproximatePCA": "bigpca.estimators.approximate_pca",
     "SketchTransformer": "bigpca.estimators.sketch_transformer",
     "merge": "bigpca.estimators.combining",
@@ -58,7 +67,7 @@ _HOMES = {
     "RelativeThreshold": "bigpca.solvers.components",
 }
 
-_MODULES = {"sketches": "bigpca.sketches"}
+_MODULES = {"kernels": "bigpca.kernels", "sketches": "bigpca.sketches"}
 
 __all__ = sorted({*_HOMES, *_MODULES})
 

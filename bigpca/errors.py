@@ -8,6 +8,10 @@ class MemoryBudgetError(MemoryError):
     """The planned peak (memory or disk) does not fit the limit. Raised before any row is read."""
 
 
+class EvaluationBudgetError(ValueError):
+    """The planned kernel evaluations exceed ``max_kernel_evaluations``. Raised before any row is read."""
+
+
 class MissingChunksError(ValueError):
     """Chunks of the input that the store does not hold; Zarr itself would read them as the fill value."""
 

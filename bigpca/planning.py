@@ -6,8 +6,9 @@ Pure arithmetic on shapes and limits; who asks Dask or the machine for the limit
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import inf
 
-from bigpca.errors import MemoryBudgetError, format_bytes
+from bigpca.errors import EvaluationBudgetError, MemoryBudgetError, format_bytes
 
 SAFE_SHARE = 0.75  # of a worker's memory limit: Dask pauses it at 0.80
 
@@ -77,6 +78,10 @@ class Plan:
         Bytes of the model (and of scores, where they are written).
     resources : Resources
     notes : tuple of str
+    evaluations : float
+        Kernel evaluations; 0 where there is no kernel.
+    most_evaluations : float
+        More of them are refused.
     """
 
     solver: str
@@ -91,6 +96,8 @@ class Plan:
     output_bytes: int
     resources: Resources
     notes: tuple[str, ...] = field(default=())
+    evaluations: float = 0.0
+    most_evaluations: float = inf
 
     @property
     def process_bytes(self) -> int:
@@ -99,8 +106,8 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether a process has room for it."""
-        return self.process_bytes <= self.resources.room_bytes
+        """Whether a process has room for it, and its kernel evaluations are within their budget."""
+        return self.process_bytes <= self.resources.room_bytes and self.evaluations <= self.most_evaluations
 
     @property
     def limit_bytes(self) -> int:
@@ -131,9 +138,17 @@ class Plan:
 
         Raises
         ------
+        EvaluationBudgetError
+            For more kernel evaluations than were allowed.
         MemoryBudgetError
             With the numbers and the ways out.
         """
+        if self.evaluations > self.most_evaluations:
+            raise EvaluationBudgetError(
+                f"{self.solver} needs about {self.evaluations:.2g} kernel evaluations, over max_kernel_evaluations = "
+                f"{self.most_evaluations:.2g}. Use NystromKernelPCA(n_landmarks=1000), which needs 1,000 a row and pass "
+                f"and says how far it is off, or raise max_kernel_evaluations."
+            )
         if not self.fits:
             raise MemoryBudgetError(
                 f"{self.shortage()}. Give each process more memory or fewer threads, store the input in smaller chunks "
@@ -149,6 +164,7 @@ class Plan:
                 "work",
                 f"{self.flops / 1e9:,.4g} Gflop in {self.tasks:,} tasks, blocks of up to {self.block_rows:,} rows",
             ),
+            *([("kernel", f"{self.evaluations:.3g} evaluations")] if self.evaluations else []),
             ("state", format_bytes(self.state_bytes)),
             (
                 "peak memory",

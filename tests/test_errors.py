@@ -11,6 +11,7 @@ from bigpca import errors
 from bigpca.errors import format_bytes
 
 KINDS = {
+    "EvaluationBudgetError": ValueError,
     "MemoryBudgetError": MemoryError,
     "MissingChunksError": ValueError,
     "NonFiniteError": ValueError,

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from bigpca.estimators.certifying import certify
 from bigpca.estimators.covariance_route import fold_memory, model_bytes
 from bigpca.estimators.dot_route import DotSpectrum, dot_spectrum, refuse_omission, take_products
 from bigpca.estimators.spectrum import Certificate, Settings, Spectrum, check_enough_rows
-from bigpca.operators.covariance import PROBES, CovarianceOperator
+from bigpca.operators.covariance import PROBES, CovarianceOperator, Probes, Products
 from bigpca.operators.dot import DotOperator
 from bigpca.passes.dot_states import ColumnProducts, column_scale
 from bigpca.passes.jobs import RunOptions
@@ -30,7 +30,7 @@ from bigpca.passes.rows import RowInput
 from bigpca.passes.sampling import sample_size
 from bigpca.planning import Plan, Resources, peak_bytes
 from bigpca.seeds import normals
-from bigpca.solvers.components import resolve_partial, starting_components
+from bigpca.solvers.components import NComponents, resolve_partial, starting_components
 from bigpca.solvers.dual import axes_bytes
 from bigpca.solvers.eigh import fix_signs
 from bigpca.solvers.krylov import KrylovOptions, KrylovResult, block_krylov, krylov_bytes
@@ -46,6 +46,51 @@ REMEDIES = {
     "missed": "directions came up that the start had hidden. Run again with another random_state, or more components.",
 }
 RULE_COLUMNS = 1024  # in the basis where the spectrum decides how many components there are
+
+
+class Operator(Protocol):
+    """A symmetric matrix of size N that is only multiplied; what it learns from the first product is known after it."""
+
+    reads: float
+    trace: float
+    probes: Probes | None
+
+    @property
+    def omitted(self) -> int:
+        """Rows of X left out."""
+
+    @property
+    def size(self) -> int:
+        """N."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows counted so far, and columns: what limits the number of components."""
+
+    @property
+    def precision(self) -> float:
+        """eps of the products' precision."""
+
+    def begin(self, V: Matrix, /) -> Products:
+        """Multiply a first block."""
+
+    def multiply(self, V: Matrix, /) -> Matrix:
+        """Return the product with V (N, l)."""
+
+
+class IterationSettings(Protocol):
+    """What an iteration needs to know of a fit."""
+
+    @property
+    def n_components(self) -> NComponents: ...
+    @property
+    def tol(self) -> float: ...
+    @property
+    def max_passes(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -172,9 +217,9 @@ def run_krylov(rows: RowInput, settings: Settings, options: RunOptions, iteratio
     )  # fmt: skip
     random = max(2, iteration.block // 20)  # a sample never saw the classes that it lacks
     start = operator.sample(iteration.block - random) if iteration.block > random else None
-    result = _iterate(operator, start, settings, iteration)
-    k = _kept(operator, result, settings)
-    certificate = _certify(operator, result, k, settings)
+    result = iterate(operator, start, settings, iteration)
+    k = kept_components(operator, result, settings)
+    certificate = certify_iteration(operator, result, k, settings)
     components = fix_signs(np.ascontiguousarray(result.vectors[:k]))
     return Spectrum(
         operator.count, operator.omitted, operator.mean, operator.scale, result.values[:k], components, operator.trace,
@@ -182,10 +227,10 @@ def run_krylov(rows: RowInput, settings: Settings, options: RunOptions, iteratio
     )  # fmt: skip
 
 
-def _iterate(
-    operator: CovarianceOperator | DotOperator,
+def iterate(
+    operator: Operator,
     start: Matrix | None,
-    settings: Settings,
+    settings: IterationSettings,
     iteration: Iteration,
 ) -> KrylovResult:
     """Multiply the first block, from the sample and random columns, and hand over to the solver."""
@@ -205,7 +250,7 @@ def _iterate(
     return block_krylov(operator.multiply, np.empty((operator.size, 0)), wanted, options, products=(first.B, first.AB))
 
 
-def _wanted(n_components: Any, operator: CovarianceOperator | DotOperator, most: int, ritz: Vector) -> int:
+def _wanted(n_components: Any, operator: Operator, most: int, ritz: Vector) -> int:
     """How many components the Ritz values so far ask for; one more than there are where they do not tell.
 
     Raises
@@ -226,7 +271,7 @@ def _wanted(n_components: Any, operator: CovarianceOperator | DotOperator, most:
     return wanted
 
 
-def _kept(operator: CovarianceOperator | DotOperator, result: KrylovResult, settings: Settings) -> int:
+def kept_components(operator: Operator, result: KrylovResult, settings: IterationSettings) -> int:
     """How many components the final values ask for, which are a little larger than the Ritz values were.
 
     Raises
@@ -239,9 +284,7 @@ def _kept(operator: CovarianceOperator | DotOperator, result: KrylovResult, sett
     return min(most, resolve_partial(settings.n_components, values, operator.trace, n, d) or most)
 
 
-def _certify(
-    operator: CovarianceOperator | DotOperator, result: KrylovResult, k: int, settings: Settings
-) -> Certificate:
+def certify_iteration(operator: Operator, result: KrylovResult, k: int, settings: IterationSettings) -> Certificate:
     """Bound the first k eigenvalues, and warn where the tolerance was not met."""
     if not result.converged:
         warnings.warn(
@@ -266,9 +309,9 @@ def _run_dot(rows: RowInput, settings: Settings, options: RunOptions, iteration:
     operator = DotOperator(
         rows, options, center=settings.center, scale=settings.scale, columns=iteration.block, seed=settings.seed
     )
-    result = _iterate(operator, None, settings, iteration)
-    k = _kept(operator, result, settings)
-    certificate = _certify(operator, result, k, settings)
+    result = iterate(operator, None, settings, iteration)
+    k = kept_components(operator, result, settings)
+    certificate = certify_iteration(operator, result, k, settings)
     V = np.ascontiguousarray(result.vectors[:k].T)
     products = ColumnProducts(d, V, settings.center, settings.scale)
     product, _, _ = fold_columns(  # last pass over X

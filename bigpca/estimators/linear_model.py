@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from copy import copy
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.estimators.fitting import running
 from bigpca.estimators.inputs import as_dask
 from bigpca.estimators.model_io import StateForm, StoredModel, pack_spectrum, unpack_spectrum
+from bigpca.estimators.planned_model import PlannedModel
 from bigpca.estimators.projection import LogLikelihood, Projection, Reconstruction
-from bigpca.estimators.row_transformer import Destination, Lazy, Path, RowTransformer
+from bigpca.estimators.row_transformer import Destination, Lazy, Path
 from bigpca.estimators.spectrum import Certificate, Spectrum, low_rank_plus_diagonal, orthonormality_error
 from bigpca.passes.accumulators import Accumulator
-from bigpca.passes.jobs import RunOptions
 from bigpca.passes.progress import ProgressArgument
-from bigpca.passes.rows import RowInput
-from bigpca.planning import Plan
 from bigpca.solvers.components import NComponents
 
 State = TypeVar("State", bound=Accumulator)
@@ -34,25 +31,7 @@ CERTIFICATE_FIELDS = {
 }
 
 
-class Job(Protocol):
-    """One fit, planned and not yet run."""
-
-    @property
-    def rows(self) -> RowInput:
-        """What it reads."""
-
-    @property
-    def plan(self) -> Plan:
-        """What it costs, and which solver it uses."""
-
-    def run(self, options: RunOptions) -> Spectrum:
-        """Read X and solve."""
-
-    def describe(self) -> dict[str, Any]:
-        """Fingerprint of the passes, for checkpoints."""
-
-
-class LinearModel(RowTransformer, Generic[State]):
+class LinearModel(PlannedModel[Spectrum], Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
     A subclass says how it fits and what it keeps in order to go on: :meth:`_job`, :meth:`_read_state`, :meth:`_absorb`,
@@ -87,10 +66,6 @@ class LinearModel(RowTransformer, Generic[State]):
         """Whether the components are orthonormal; else they are unit vectors, and the model has no density."""
 
     @abstractmethod
-    def _job(self, seen: Self, X: Any) -> Job:
-        """Check X with ``seen``, a copy that takes number and names of features, and plan the fit; nothing is read."""
-
-    @abstractmethod
     def _read_state(self, seen: Self, X: Any, *, first: bool, progress: ProgressArgument) -> tuple[State, int]:
         """Return the sufficient statistics of the rows of X, and how many rows were omitted: one read of X.
 
@@ -108,50 +83,6 @@ class LinearModel(RowTransformer, Generic[State]):
     @abstractmethod
     def _state_form(self, d: int) -> StateForm:
         """Return how the sufficient statistics of d features are stored."""
-
-    def plan(self, X: Any) -> Plan:
-        """Return what ``fit(X)`` will cost, without reading X: print it, or use its fields.
-
-        Raises
-        ------
-        MemoryBudgetError
-            Where nothing fits (with ``solver="auto"``); a named solver's plan says ``fits`` instead.
-        """
-        return self._job(copy(self), X).plan
-
-    def fit(self, X: Any, y: Any = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None) -> Self:
-        """Fit to X (n, d), in as many reads as :meth:`plan` counts.
-
-        Parameters
-        ----------
-        X : Dask array, path, Zarr array, xarray.DataArray, or anything array-like
-        y : ignored
-        checkpoint : path of a directory
-            What a killed run leaves there, a rerun of the same fit continues from, to the same bits.
-        progress : True for a bar, or a callable that takes events
-
-        Raises
-        ------
-        MemoryBudgetError
-            Before any read, where the plan does not fit.
-        NonFiniteError, MissingChunksError, CorruptedChunkError
-            From the read, naming rows and block.
-        CheckpointError, OutputLockedError
-            Where the checkpoint is another computation's or in use.
-        """
-        seen = copy(self)  # takes the names and number of features; self changes when all went well
-        job = self._job(seen, X)
-        job.plan.check()
-        description = job.describe() if checkpoint is not None else None
-        with running(
-            job.rows, description, checkpoint=checkpoint, progress=progress,
-            workers_timeout=self.workers_timeout, plan=job.plan,
-        ) as options:  # fmt: skip
-            spectrum = job.run(options)
-        self._remember_features(seen)
-        self._take(spectrum, job.plan.solver)
-        self.plan_ = job.plan
-        return self
 
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
         """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.

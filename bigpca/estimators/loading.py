@@ -8,15 +8,21 @@ from typing import Any
 import numpy as np
 
 from bigpca.errors import ModelFormatError
+from bigpca.estimators.approximate_kernel_pca import ApproximateKernelPCA
 from bigpca.estimators.approximate_pca import ApproximatePCA
+from bigpca.estimators.kernel_pca import KernelPCA
 from bigpca.estimators.model_io import FORMAT, StoredModel, decode_parameters
+from bigpca.estimators.nystrom_kernel_pca import NystromKernelPCA
 from bigpca.estimators.pca import PCA
 from bigpca.estimators.row_transformer import RowTransformer
 from bigpca.estimators.sketch_transformer import SketchTransformer
 from bigpca.storage import read_group
 
 CLASSES: dict[str, type[RowTransformer]] = {
+    "ApproximateKernelPCA": ApproximateKernelPCA,
     "ApproximatePCA": ApproximatePCA,
+    "KernelPCA": KernelPCA,
+    "NystromKernelPCA": NystromKernelPCA,
     "PCA": PCA,
     "SketchTransformer": SketchTransformer,
 }

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from bigpca.blas import numerical_environment
 from bigpca.estimators.spectrum import Certificate, Spectrum, orthonormality_error
+from bigpca.kernels import kernel_from
+from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators import Accumulator
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
@@ -75,8 +77,15 @@ def _encode(name: str, value: Any) -> Any:
     """Return a parameter as a JSON value."""
     if name == "n_components":
         return encode_components(value)
-    if isinstance(value, Sketch):
+    if isinstance(value, Sketch | Kernel):
         return value.describe()
+    if name == "sampling" and not isinstance(value, str):
+        return np.asarray(value).tolist()
+    if name == "kernel" and callable(value):
+        raise TypeError(
+            f"kernel = {value!r} is a Python function, which no model file can hold; a kernel of bigpca.kernels was expected. "
+            f"Build the kernel from those, or keep the fitted estimator in memory."
+        )
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -91,6 +100,10 @@ def decode_parameters(values: dict[str, Any]) -> dict[str, Any]:
     decoded = dict(values)
     if "n_components" in decoded:
         decoded["n_components"] = decode_components(decoded["n_components"])
+    if isinstance(decoded.get("kernel"), dict):
+        decoded["kernel"] = kernel_from(decoded["kernel"])
+    if isinstance(decoded.get("sampling"), list):
+        decoded["sampling"] = np.array(decoded["sampling"])
     if isinstance(decoded.get("sketch"), dict):
         decoded["sketch"] = sketch_from(decoded["sketch"])
     return decoded

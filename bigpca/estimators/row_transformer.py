@@ -116,7 +116,7 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         check_is_fitted(self)
         if out is not None or is_lazy(X):
             self._refuse_container()
-        opened = as_dask(self, X, reset=False)
+        opened = self._open(X, reset=False)
         return self._map(X, opened, self._row_map(), self._n_features_out, Destination(out, overwrite, progress))
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
@@ -131,6 +131,10 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         save_model(path, StoredModel.of(self), overwrite=overwrite)
 
     # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _open(self, X: Any, *, reset: bool, minimum: int = 1) -> da.Array:
+        """Return X, checked, as a Dask array; a hook for estimators that take more than numbers."""
+        return as_dask(self, X, reset=reset, minimum=minimum)
 
     @property
     def _policies(self) -> dict[str, str]:

@@ -24,7 +24,7 @@ from dask.task_spec import Task, TaskRef
 from bigpca.errors import CheckpointError
 from bigpca.passes.cancel import RunCancelled, cancel_run
 from bigpca.passes.checkpoint import SegmentFiles, WriteFailed, warn_unwritten
-from bigpca.passes.events import CheckpointEvent, GroupEvent, RetryEvent
+from bigpca.passes.events import CheckpointEvent, RetryEvent
 from bigpca.passes.jobs import SHARED, Left, Pass, RunOptions, fold_group, merge_states, tree
 from bigpca.passes.pass_state import PassState
 
@@ -262,9 +262,7 @@ class ClusterRun:
             self.submit_segment(index)
             return
         self.ready[index] = value
-        groups = self.job.layout.segments[index]
-        rows = self.job.layout.rows_of(groups[-1])[1] - self.job.layout.rows_of(groups[0])[0]
-        self.options.emit(GroupEvent(rows, rows * self.job.layout.row_bytes))
+        self.options.emit(self.job.done_event(self.job.layout.segments[index]))
         if self.files is not None:
             self.options.emit(CheckpointEvent(self.files.directory, index))
 

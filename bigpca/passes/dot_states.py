@@ -26,7 +26,7 @@ WIDTH = 8192  # columns multiplied in the block's precision before they are adde
 
 @dataclass
 class DotPanels(Accumulator):
-    """Row panels of the upper triangle of ``G = Y Y'`` (n, n), for shifted (and scaled) rows Y.
+    """Row panels of the upper triangle of ``G = Y Y'`` (n, n), for shifted (and scaled) rows Y, or of a kernel matrix.
 
     Attributes
     ----------
@@ -58,6 +58,11 @@ class DotPanels(Accumulator):
         ]
         for j in range(0, rows.shape[1], WIDTH):
             target += rows[:, j : j + WIDTH] @ others[:, j : j + WIDTH].T
+
+    def add_tile(self, K: NDArray[Any], row: int, column: int) -> None:
+        """Put a tile of G (a, b), whose rows begin at ``row`` and its columns at ``column``, in its place."""
+        start, panel = self.panels[0]
+        panel[row - start : row - start + K.shape[0], column - start : column - start + K.shape[1]] = K
 
     def merge(self, other: DotPanels) -> DotPanels:
         return DotPanels(self.n_samples, self.n_features, self.panel_rows, self.panels + other.panels)

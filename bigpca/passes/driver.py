@@ -35,7 +35,10 @@ def run_pass(job: Pass, number: int, options: RunOptions) -> Any:
         left = _take_up(job, number, options.checkpoint)
     resumed = sum(len(s) for i, s in enumerate(job.layout.segments) if i < left.covered or i in left.segments)
     total_bytes = job.layout.n_rows * job.layout.row_bytes
-    options.emit(PassEvent(job.name, job.layout.n_rows, total_bytes, len(job.layout.groups), resumed))
+    groups = len(job.layout.groups)
+    options.emit(
+        PassEvent(job.name, job.layout.n_rows, total_bytes, groups, resumed, job.evaluations_of(range(groups)))
+    )
     client = None if options.scheduler == "local" else current_client()
     try:
         if client is None:

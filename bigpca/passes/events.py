@@ -26,21 +26,26 @@ class PlanEvent:
 
 @dataclass(frozen=True)
 class PassEvent:
-    """A read of the data begins. Totals are those of the whole pass; resumed groups are not read again."""
+    """A read of the data begins. Totals are those of the whole pass; resumed groups are not read again.
+
+    ``evaluations_total`` counts kernel evaluations, 0 for passes without any.
+    """
 
     name: str
     rows_total: int
     bytes_total: int
     groups_total: int
     groups_resumed: int = 0
+    evaluations_total: int = 0
 
 
 @dataclass(frozen=True)
 class GroupEvent:
-    """One group of rows has been read and reduced (or written)."""
+    """One group of rows has been read and reduced (or written); ``evaluations`` of a kernel were made for it."""
 
     rows: int
     bytes: int
+    evaluations: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,7 @@ class PassTally:
         self._counts[event.name] += 1
         self.rows = 0
         self.bytes = 0
+        self.evaluations = 0
         self.groups = event.groups_resumed
         self.started = time.monotonic()
 
@@ -101,6 +107,7 @@ class PassTally:
         elif isinstance(event, GroupEvent):
             self.rows += event.rows
             self.bytes += event.bytes
+            self.evaluations += event.evaluations
             self.groups += 1
 
     @property
@@ -130,8 +137,14 @@ class PassTally:
     @property
     def fraction(self) -> float:
         """Share of the pass that is done, in [0, 1]."""
-        read = self.rows / self.event.rows_total if self.event.rows_total else 0.0
-        return min(1.0, self.resumed_fraction + read)
+        return min(1.0, self.resumed_fraction + self._done_here)
+
+    @property
+    def _done_here(self) -> float:
+        """Share of the pass that this run did: by kernel evaluations where there are any, else by rows."""
+        if self.event.evaluations_total:
+            return self.evaluations / self.event.evaluations_total
+        return self.rows / self.event.rows_total if self.event.rows_total else 0.0
 
     @property
     def rates(self) -> tuple[float, float]:
@@ -142,17 +155,30 @@ class PassTally:
     @property
     def seconds_left(self) -> float | None:
         """Time left at the rate so far, or None before the first group."""
-        read = self.rows / self.event.rows_total if self.event.rows_total else 0.0
-        if read <= 0:
+        done = self._done_here
+        if done <= 0:
             return None
-        return max(0.0, 1.0 - self.fraction) / read * (time.monotonic() - self.started)
+        return max(0.0, 1.0 - self.fraction) / done * (time.monotonic() - self.started)
+
+    def speed(self) -> str:
+        """Kernel evaluations per second where there are any, else rows and bytes per second.
+
+        >>> tally = PassTally()
+        >>> tally.add(PassEvent("kernel", 1000, 8000, 4, evaluations_total=500_000))
+        >>> tally.add(GroupEvent(250, 2000, 125_000))
+        >>> tally.fraction, tally.speed().endswith("kernel evaluations/s")
+        (0.25, True)
+        """
+        if self.event.evaluations_total:
+            seconds = max(time.monotonic() - self.started, 1e-9)
+            return f"{self.evaluations / seconds:,.3g} kernel evaluations/s"
+        rows, size = self.rates
+        return f"{rows:,.0f} rows/s, {format_bytes(size)}/s"
 
     def line(self) -> str:
-        """One line for people: rows per second, bytes per second and the time left."""
-        rows, size = self.rates
+        """One line for people: the speed and the time left."""
         left = self.seconds_left
-        ending = "" if left is None else f", {format_seconds(left)} left"
-        return f"{rows:,.0f} rows/s, {format_bytes(size)}/s{ending}"
+        return self.speed() + ("" if left is None else f", {format_seconds(left)} left")
 
 
 def format_seconds(seconds: float) -> str:
@@ -180,7 +206,8 @@ def sentence(event: Event) -> str:
         case PassEvent():
             size = format_bytes(event.bytes_total)
             resumed = f", {event.groups_resumed} of {event.groups_total} groups resumed" if event.groups_resumed else ""
-            return f"{event.name}: {event.rows_total:,} rows, {size}{resumed}"
+            kernel = f", {event.evaluations_total:,} kernel evaluations" if event.evaluations_total else ""
+            return f"{event.name}: {event.rows_total:,} rows, {size}{kernel}{resumed}"
         case GroupEvent():
             return f"{event.rows:,} rows, {format_bytes(event.bytes)}"
         case RetryEvent():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from dask.task_spec import Task, TaskRef
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.blocks import Layout
 from bigpca.passes.checkpoint import Checkpoint, SegmentFiles
-from bigpca.passes.events import Event, Progress
+from bigpca.passes.events import Event, GroupEvent, Progress
 from bigpca.passes.pass_state import PassState
 
 Finish = Callable[[PassState], Any]
@@ -49,6 +49,8 @@ class Pass:
         Picklable; the complete state -> what the caller wants. Runs where the state lies.
     shared : dict of str to Any
         What the accumulators of every group share; handed over once, and to each task as ``inputs[SHARED]``.
+    evaluations : callable or None
+        Group number -> kernel evaluations that the group makes.
     run_id : str
         Names this run's tasks and files; a new one for every run.
     """
@@ -60,6 +62,7 @@ class Pass:
     stamp: Callable[[int], str]
     finish: Finish
     shared: Mapping[str, Any] = field(default_factory=dict)
+    evaluations: Callable[[int], int] | None = None
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
 
     @property
@@ -72,10 +75,14 @@ class Pass:
         """How the keys of this pass's tasks begin."""
         return f"bigpca-{self.name}-{self.run_id}"
 
-    def bytes_of(self, group: int) -> int:
-        """Bytes of a group's rows in the working dtype."""
-        start, stop = self.layout.rows_of(group)
-        return (stop - start) * self.layout.row_bytes
+    def evaluations_of(self, groups: Iterable[int]) -> int:
+        """Kernel evaluations of some groups."""
+        return 0 if self.evaluations is None else sum(self.evaluations(group) for group in groups)
+
+    def done_event(self, groups: range) -> GroupEvent:
+        """What to report when consecutive groups are done; bytes are those of their rows in the working dtype."""
+        rows = self.layout.rows_of(groups[-1])[1] - self.layout.rows_of(groups[0])[0]
+        return GroupEvent(rows, rows * self.layout.row_bytes, self.evaluations_of(groups))
 
 
 @dataclass

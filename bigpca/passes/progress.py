@@ -18,7 +18,6 @@ from importlib import import_module
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from bigpca.errors import format_bytes
 from bigpca.passes.events import (
     CheckpointEvent,
     DoneEvent,
@@ -85,7 +84,7 @@ class JsonLinesProgress:
     """Write every event as one line of JSON to an open text file, flushed at once.
 
     >>> JsonLinesProgress(sys.stdout, clock=lambda: 0.0)(GroupEvent(10, 80))
-    {"event": "group", "time": 0.0, "rows": 10, "bytes": 80}
+    {"event": "group", "time": 0.0, "rows": 10, "bytes": 80, "evaluations": 0}
     """
 
     def __init__(self, file: IO[str], clock: Callable[[], float] = time.time) -> None:
@@ -123,8 +122,7 @@ class TerminalProgress:
         elif self._bar is not None and isinstance(event, RetryEvent):
             self._bar.console.print(sentence(event), markup=False, highlight=False)
         elif self._bar is not None and isinstance(event, DoneEvent) and event.name == self.tally.event.name:
-            rows, size = self.tally.rates
-            detail = f"{rows:,.0f} rows/s, {format_bytes(size)}/s, {format_seconds(event.seconds)}"
+            detail = f"{self.tally.speed()}, {format_seconds(event.seconds)}"
             self._bar.update(self._task, completed=1.0, detail=detail)
             self.close()
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import dask
 import dask.array as da
 import numpy as np
+from dask.base import tokenize
 from numpy.typing import NDArray
 
 from bigpca.blas import one_blas_thread
@@ -60,9 +61,10 @@ def project_lazily(X: da.Array, f: RowMap, width: int, *, missing_chunks: str = 
     X = wrap_sources(X, missing_chunks)
     if len(X.chunks[1]) > 1:
         X = X.rechunk({1: -1})
-    shared, dtype = dask.delayed(f, pure=False), f.output_dtype(X.dtype)
+    name = f"bigpca-map-{tokenize(X.name, f.describe(), width)}"  # the same map of the same rows, the same name
+    shared, dtype = dask.delayed(f, name=f"{name}-function", pure=True), f.output_dtype(X.dtype)
     meta = np.empty((0, 0), dtype)
-    return da.map_blocks(_apply_block, X, shared, dtype=dtype, chunks=(X.chunks[0], (width,)), meta=meta)
+    return da.map_blocks(_apply_block, X, shared, name=name, dtype=dtype, chunks=(X.chunks[0], (width,)), meta=meta)
 
 
 def _apply_block(rows: NDArray[Any], f: RowMap) -> NDArray[Any]:

@@ -42,7 +42,7 @@ def eigh_bytes(d: int, k: int | None = None) -> int:
 
 
 def top_eigenpairs(
-    S: Matrix, k: int | None = None, *, lower: bool = False, threads: int | None = None
+    S: Matrix, k: int | None = None, *, lower: bool = False, signed: bool = False, threads: int | None = None
 ) -> tuple[Vector, Matrix]:
     """Compute the k largest eigenvalues of a symmetric positive semi-definite matrix, and their eigenvectors.
 
@@ -56,11 +56,12 @@ def top_eigenpairs(
     S : ndarray of shape (d, d), float64, C or Fortran order (else it is copied).
     k : how many; None for all d.
     lower : which triangle is filled; the other may hold anything.
+    signed : the matrix is indefinite: negative eigenvalues are reported as they are.
     threads : BLAS threads for the solve; None leaves the process's setting.
 
     Returns
     -------
-    eigenvalues : ndarray of shape (k,), descending. Rounding can make zeros negative; they are reported as 0.
+    eigenvalues : ndarray of shape (k,), descending. Rounding can make zeros negative; they are reported as 0, unless signed.
     vectors : ndarray of shape (k, d), orthonormal rows.
 
     Raises
@@ -96,7 +97,8 @@ def top_eigenpairs(
         exponent = 0
     with blas_threads(threads):
         values, columns = _solve(S, diagonal, kept, lower)
-    return np.maximum(np.ldexp(values[::-1], exponent), 0.0), np.ascontiguousarray(columns[:, ::-1].T)
+    eigenvalues = np.ldexp(values[::-1], exponent)
+    return eigenvalues if signed else np.maximum(eigenvalues, 0.0), np.ascontiguousarray(columns[:, ::-1].T)
 
 
 def fix_signs(components: Matrix) -> Matrix:

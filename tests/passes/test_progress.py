@@ -85,7 +85,7 @@ def test_json_lines_hold_every_event_with_its_fields() -> None:
         emit(event)
     lines = [json.loads(line) for line in file.getvalue().splitlines()]
     assert [line["event"] for line in lines] == ["plan", "pass", "group", "retry", "checkpoint", "group", "done"]
-    assert lines[2] == {"event": "group", "time": 1.5, "rows": 250, "bytes": 2000}
+    assert lines[2] == {"event": "group", "time": 1.5, "rows": 250, "bytes": 2000, "evaluations": 0}
 
 
 def test_the_log_has_plan_pass_retry_and_done_and_groups_at_most_every_interval(

@@ -196,3 +196,14 @@ def test_extreme_scales_lose_no_digits(scale, k):
     kept = len(values)
     assert np.abs(values / scale - builders.clustered(D)[:kept]).max() < 10 * D * EPS
     assert np.abs(vectors @ vectors.T - np.eye(kept)).max() < 10 * D * EPS
+
+
+def test_signed_eigenvalues_keep_their_signs_and_others_become_zero():
+    rng = np.random.default_rng(0)
+    Q = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    spectrum = np.array([3.0, 1.0, 0.0, -0.5, -2.0, -4.0])
+    S = (Q * spectrum) @ Q.T
+    values, vectors = top_eigenpairs(S.copy(), signed=True)
+    np.testing.assert_allclose(values, spectrum, atol=1e-14)
+    np.testing.assert_allclose(S @ vectors.T, vectors.T * spectrum, atol=1e-14)
+    np.testing.assert_allclose(top_eigenpairs(S.copy())[0], np.maximum(spectrum, 0), atol=1e-14)

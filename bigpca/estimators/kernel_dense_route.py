@@ -1,0 +1,134 @@
+"""Kernel PCA of few rows: the whole kernel matrix, centred twice and solved (tutorial, algorithm 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.estimators.expansion import kernel_identity
+from bigpca.estimators.kernel_krylov_route import warn_indefinite
+from bigpca.estimators.kernel_spectrum import (
+    KernelSettings,
+    KernelSpectrum,
+    hold_references,
+    row_shift,
+    training_expansion,
+)
+from bigpca.passes.dot_states import DotPanels, double_centre
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.kernel_pairs import fold_kernel, kernel_layout, sweep_bytes
+from bigpca.passes.pass_state import PassState
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Plan, Resources, peak_bytes
+from bigpca.solvers.components import needs_full_spectrum, resolve_components
+from bigpca.solvers.eigh import eigh_bytes, fix_signs, top_eigenpairs
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class DenseSpectrum:
+    """Eigenpairs of HKH.
+
+    Attributes
+    ----------
+    eigenvalues : ndarray of shape (k,); V : ndarray of shape (n, k)
+    row_means : ndarray of shape (n,)
+    trace, norm : float; of HKH, the Frobenius norm for the second
+    negative_mass : float
+        Sum of the negative eigenvalues, less its sign; 0 within rounding.
+    """
+
+    eigenvalues: Vector
+    V: Matrix
+    row_means: Vector
+    trace: float
+    norm: float
+    negative_mass: float
+
+
+def plan_kernel_dense(rows: RowInput, settings: KernelSettings, resources: Resources) -> Plan:
+    """Cost of one sweep, an n x n matrix and its eigenproblem."""
+    n, d, kernel = rows.n_rows, rows.n_columns, settings.kernel
+    layout = kernel_layout(rows, kernel)
+    read, working = sweep_bytes(rows, kernel, layout, 0)
+    state = 8 * n * n
+    panel = 8 * layout.panel_rows * n
+    solve = 2 * state + eigh_bytes(n)
+    peak = max(peak_bytes(read, 0, working, 0) + 2 * panel, (solve - 2 * state) // resources.threads)
+    return Plan(
+        solver="dense",
+        reason=f"a {n} x {n} kernel matrix in memory",
+        passes=round(layout.sweep_reads + 1, 1),
+        bytes_read=int((layout.sweep_reads + 1) * n * d * rows.dtype.itemsize),
+        flops=layout.total_evaluations * kernel.flops_per_entry(d) + 10.0 * n**3 / 3,
+        tasks=2 * len(layout.panels.groups) + 1,
+        state_bytes=state,
+        block_rows=layout.tile_rows,
+        peak_bytes=peak,
+        output_bytes=8 * n * 2,
+        resources=resources,
+        evaluations=float(layout.total_evaluations),
+        most_evaluations=settings.max_kernel_evaluations,
+    )
+
+
+def describe_kernel_dense(rows: RowInput, settings: KernelSettings) -> dict[str, Any]:
+    """Fingerprint of the sweep: the matrix serves any number of components."""
+    return {"computes": "kernel matrix", "input": rows.describe(), "kernel": kernel_identity(settings.kernel)}
+
+
+def run_kernel_dense(rows: RowInput, settings: KernelSettings, options: RunOptions) -> KernelSpectrum:
+    """Fit by one sweep."""
+    kernel, shift = settings.kernel, row_shift(rows)
+    layout = kernel_layout(rows, kernel)
+    template = DotPanels(rows.n_rows, rows.n_columns, layout.panel_rows)
+    found: DenseSpectrum = fold_kernel(  # one sweep over all pairs of rows
+        rows,
+        kernel,
+        template,
+        partial(_solve, settings=settings),
+        shift=shift,
+        layout=layout,
+        number=1,
+        options=options,
+    )
+    facts: dict[str, float] = {}
+    if not kernel.positive_semidefinite:
+        facts["negative_mass"] = found.negative_mass
+        if found.negative_mass:
+            warn_indefinite(settings, found.negative_mass, found.norm, whole=True)
+    V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(found.V.T)).T)
+    references = hold_references(rows, kernel, options, 2)
+    expansion = training_expansion(rows, settings, shift, found.row_means, V, found.eigenvalues, references)
+    total = layout.total_evaluations
+    return KernelSpectrum(rows.n_rows, 0, found.eigenvalues, found.trace, expansion, total, None, facts)
+
+
+def _solve(state: PassState, *, settings: KernelSettings) -> DenseSpectrum:
+    """Centre and eigen-decompose the kernel matrix; memory: two n x n matrices beside the state."""
+    part: Any = state.parts["kernel"]
+    K = part.matrix()
+    n = len(K)
+    row_means = K.mean(axis=1)
+    double_centre(K)
+    trace, norm = float(np.trace(K)), float(np.linalg.norm(K))
+    given: Any = settings.n_components
+    whole = given is None or needs_full_spectrum(given) or not settings.kernel.positive_semidefinite
+    wanted = None if whole else min(int(given), n)
+    eigenvalues, vectors = top_eigenpairs(K, wanted, signed=True, threads=settings.threads)
+    rounding = n * np.finfo(np.float64).eps * float(np.abs(eigenvalues).max(initial=0.0))
+    negative = eigenvalues[eigenvalues < -rounding]
+    rank = max(1, int(np.count_nonzero(eigenvalues > rounding)))
+    positive = np.where(eigenvalues > 0, eigenvalues, 0.0)
+    k = rank if given is None else min(resolve_components(given, positive, trace, n, n), n)
+    if settings.kernel.positive_semidefinite:
+        eigenvalues = positive
+    return DenseSpectrum(
+        eigenvalues[:k], np.ascontiguousarray(vectors[:k].T), row_means, trace, norm, float(-negative.sum())
+    )

@@ -1,0 +1,124 @@
+"""Kernel PCA of a kernel with an exact finite feature map: PCA of the features, streamed; no kernel matrix at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.estimators.expansion import FeatureProjection, kernel_identity
+from bigpca.estimators.fitting import FitJob, plan_fit
+from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum
+from bigpca.estimators.spectrum import Settings
+from bigpca.kernels.base import Kernel
+from bigpca.passes.blocks import working_dtype
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.project import project_lazily
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Plan
+
+CHUNK_BYTES = 32 << 20  # of features made at a time
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """The exact features of rows; a row map."""
+
+    kernel: Kernel
+
+    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """The working dtype."""
+        return working_dtype(dtype)
+
+    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+        """Return ``phi(x)`` (b, D); rows that are not finite have features that are not, for the pass to find."""
+        bad = ~np.isfinite(rows).all(axis=1)
+        dtype = working_dtype(rows.dtype)
+        values = rows.astype(dtype, copy=False)
+        if not bad.any():
+            return self.kernel.features(values)
+        features = np.full((len(rows), self.kernel.feature_width(rows.shape[1]) or 0), np.nan, dtype)
+        if not bad.all():
+            features[~bad] = self.kernel.features(values[~bad])
+        return features
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The features, and about as much while they are made."""
+        return 2 * rows * (self.kernel.feature_width(d) or 0) * itemsize, 0
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies the map."""
+        return {"map": "features", "kernel": kernel_identity(self.kernel)}
+
+
+@dataclass(frozen=True)
+class FeatureJob:
+    """A fit on features, planned: the PCA of a Dask array that maps rows as they are read.
+
+    Attributes
+    ----------
+    job : FitJob
+    settings : KernelSettings
+    """
+
+    job: FitJob
+    settings: KernelSettings
+
+    @property
+    def rows(self) -> RowInput:
+        """The features."""
+        return self.job.rows
+
+    @property
+    def plan(self) -> Plan:
+        """That of the PCA, under the name of this solver."""
+        inner = self.job.plan
+        reason = f"{self.settings.kernel} has {self.job.rows.n_columns} exact features; {inner.solver} PCA of them: {inner.reason}"
+        return inner.with_solver("features", reason)
+
+    def run(self, options: RunOptions) -> KernelSpectrum:
+        """Read X and solve."""
+        found = self.job.run(options)
+        n = found.count
+        projection = FeatureProjection(self.settings.kernel, found.mean, found.components)
+        certificate = found.certificate
+        if certificate is not None:
+            residuals = None if certificate.residuals is None else certificate.residuals * (n - 1)
+            bounds = certificate.eigenvalue_bounds * (n - 1)
+            certificate = replace(certificate, eigenvalue_bounds=bounds, residuals=residuals)
+        eigenvalues = found.variances * (n - 1)
+        return KernelSpectrum(n, found.omitted, eigenvalues, found.total * (n - 1), projection, 0, certificate)
+
+    def describe(self) -> dict[str, Any]:
+        """Fingerprint of the passes."""
+        return self.job.describe() | {"features of": kernel_identity(self.settings.kernel)}
+
+
+def plan_features(
+    opened: da.Array, settings: KernelSettings, *, memory_limit: int | str | None, policies: dict[str, str]
+) -> FeatureJob:
+    """Plan a PCA of the features, whichever solver suits their number.
+
+    Raises
+    ------
+    ValueError
+        For a kernel without an exact finite feature map.
+    """
+    d = int(opened.shape[1])
+    width = settings.kernel.feature_width(d)
+    if width is None:
+        raise ValueError(
+            f'{settings.kernel} has no exact finite feature map of {d} columns; solver="features" needs one. Use '
+            f'solver="auto", or NystromKernelPCA.'
+        )
+    rows = max(1, CHUNK_BYTES // (8 * max(1, width)))
+    cut = opened if width <= 2 * d or np.isnan(opened.shape[0]) else opened.rechunk({0: rows})
+    mapped = project_lazily(cut, FeatureMap(settings.kernel), width, missing_chunks=policies["missing_chunks"])
+    pca = Settings(
+        settings.n_components, solve_threads=settings.solve_threads, keep_state_bytes=0, tol=settings.tol,
+        max_passes=settings.max_passes, seed=settings.seed,
+    )  # fmt: skip
+    return FeatureJob(plan_fit(mapped, pca, "auto", memory_limit=memory_limit, policies=policies), settings)

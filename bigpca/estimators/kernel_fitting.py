@@ -1,0 +1,116 @@
+"""How an exact kernel fit is planned: which route, at what cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+
+from bigpca.estimators.fitting import seconds
+from bigpca.estimators.kernel_dense_route import describe_kernel_dense, plan_kernel_dense, run_kernel_dense
+from bigpca.estimators.kernel_feature_route import FeatureJob, plan_features
+from bigpca.estimators.kernel_krylov_route import describe_kernel_krylov, plan_kernel_krylov, run_kernel_krylov
+from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum, check_references
+from bigpca.estimators.krylov_route import Iteration
+from bigpca.estimators.spectrum import check_enough_rows
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.resources import find_resources
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Plan
+from bigpca.solvers.components import partial_will_do
+
+KERNEL_SOLVERS = ("auto", "dense", "krylov", "features")
+DENSE_ROWS = 2000  # up to which the whole matrix is the default
+DENSE_INDEFINITE_ROWS = 4000  # the same for kernels whose negative mass only the whole spectrum tells
+
+
+@dataclass(frozen=True)
+class KernelJob:
+    """One fit on the kernel matrix, planned.
+
+    Attributes
+    ----------
+    rows : RowInput
+    settings : KernelSettings
+    plan : Plan
+    iteration : Iteration or None
+        Sizes of a block Krylov iteration, where that is planned.
+    """
+
+    rows: RowInput
+    settings: KernelSettings
+    plan: Plan
+    iteration: Iteration | None = None
+
+    def run(self, options: RunOptions) -> KernelSpectrum:
+        """Read X and solve."""
+        if self.iteration is not None:
+            return run_kernel_krylov(self.rows, self.settings, options, self.iteration)
+        return run_kernel_dense(self.rows, self.settings, options)
+
+    def describe(self) -> dict[str, Any]:
+        """Fingerprint of the passes."""
+        if self.iteration is not None:
+            return describe_kernel_krylov(self.rows, self.settings, self.iteration)
+        return describe_kernel_dense(self.rows, self.settings)
+
+
+def plan_kernel_fit(
+    opened: da.Array,
+    settings: KernelSettings,
+    solver: str,
+    *,
+    memory_limit: int | str | None,
+    policies: dict[str, str],
+    pairs_only: bool = False,
+) -> KernelJob | FeatureJob:
+    """Plan a fit without reading X.
+
+    Parameters
+    ----------
+    pairs_only : bool
+        Whether the model must keep reference rows: no route by features.
+
+    Raises
+    ------
+    ValueError
+        For an unknown solver, missing values that are to be omitted, or a kernel without features for ``"features"``.
+    MemoryBudgetError
+        For rows that a model can neither hold nor read again.
+    """
+    if solver not in KERNEL_SOLVERS:
+        raise ValueError(f"solver = {solver!r} is unknown; one of {', '.join(map(repr, KERNEL_SOLVERS))} was expected.")
+    featured = None
+    if pairs_only and solver == "features":
+        raise ValueError(
+            'fit_inverse_transform regresses on reference rows, which solver="features" does not keep. Use solver="dense" or '
+            '"krylov".'
+        )
+    width = None if pairs_only else settings.kernel.feature_width(int(opened.shape[1]))
+    if solver == "features" or (solver == "auto" and width is not None):
+        featured = plan_features(opened, settings, memory_limit=memory_limit, policies=policies)
+        if solver == "features":
+            return featured
+    rows = RowInput(opened, **policies)
+    check_enough_rows(rows.n_rows)
+    resources = find_resources(memory_limit, in_process=rows.in_memory)
+    dense = solver == "dense" or (solver == "auto" and not _iterates(rows, settings))
+    plan, iteration = (
+        (plan_kernel_dense(rows, settings, resources), None) if dense else plan_kernel_krylov(rows, settings, resources)
+    )
+    if featured is not None and featured.plan.fits and (not plan.fits or seconds(featured.plan) <= seconds(plan)):
+        return featured
+    if rows.nan_policy == "omit":
+        raise ValueError(
+            f'nan_policy="omit" leaves out rows as they are read, but solver="{plan.solver}" compares all pairs of rows and '
+            f"must know them before. Remove such rows first, or use NystromKernelPCA."
+        )
+    check_references(rows, settings.kernel)
+    return KernelJob(rows, settings, plan, iteration)
+
+
+def _iterates(rows: RowInput, settings: KernelSettings) -> bool:
+    """Whether the default is to iterate: beyond some thousand rows, for a number of components or a rule that allows it."""
+    few = DENSE_ROWS if settings.kernel.positive_semidefinite else DENSE_INDEFINITE_ROWS
+    return rows.n_rows > few and partial_will_do(settings.n_components, rows.n_rows, rows.n_rows)

@@ -1,0 +1,233 @@
+"""What all kernel models have in common, whichever way they were fitted: scores, distances, pre-images, files."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from copy import copy
+from dataclasses import fields, replace
+from typing import Any, ClassVar
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from bigpca.errors import MemoryBudgetError, format_bytes
+from bigpca.estimators.expansion import FixedPoint, KernelScores, Novelty, RidgePreimage, ridge_preimage
+from bigpca.estimators.inputs import as_dask, is_lazy
+from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum
+from bigpca.estimators.linear_model import CERTIFICATE_FIELDS
+from bigpca.estimators.model_io import StoredModel
+from bigpca.estimators.planned_model import PlannedModel
+from bigpca.estimators.row_transformer import Destination, Lazy, Path
+from bigpca.estimators.stored_kernels import pack_kernel_spectrum, unpack_kernel_spectrum
+from bigpca.kernels import as_kernel
+from bigpca.kernels.base import Kernel
+from bigpca.kernels.codes import string_codes
+from bigpca.kernels.distance import RBF
+from bigpca.passes.project import RowMap
+from bigpca.solvers.components import NComponents
+
+PREIMAGE_ROWS = 10_000  # up to which inverse_transform may regress on the reference rows
+WIDTHS = {"gamma": None, "degree": 3, "coef0": 1}  # parameters of kernels given by name, and scikit-learn's defaults
+
+
+class KernelModel(PlannedModel[KernelSpectrum]):
+    """Scores along the leading axes of the rows' images under a kernel: ``k(x, R) A - b``.
+
+    A subclass plans its fit by :meth:`_job` and may take more of what the fit brought by :meth:`_take_more`.
+
+    Attributes
+    ----------
+    kernel_ : Kernel
+        With its defaults filled in.
+    eigenvalues_ : ndarray of shape (k,), descending
+        Of the centred kernel matrix HKH, as scikit-learn's.
+    explained_variance_ : ndarray of shape (k,); ``eigenvalues_ / (n - 1)``
+    explained_variance_ratio_ : ndarray of shape (k,)
+        Share of the trace of HKH.
+    total_variance_ : float
+        ``trace(HKH) / (n - 1)``; by landmarks, an upper bound of it.
+    kernel_evaluations_ : int
+        That the fit took.
+    n_components_, n_features_in_, n_samples_, n_omitted_ : int
+    eigenvalue_bounds_ : ndarray of shape (k, 2)
+        Bounds of the eigenvalues of HKH; with the attributes below only where the answer is not exact.
+    captured_variance_bounds_, bounds_confidence_, residuals_, n_passes_, converged_
+        As in :class:`bigpca.PCA`, for HKH.
+    solver_ : str
+    plan_ : Plan
+    """
+
+    n_components: NComponents
+    kernel: Any
+    gamma: float | None
+    degree: int
+    coef0: float
+    random_state: int
+    solve_threads: int | None
+    max_kernel_evaluations: float
+    fit_inverse_transform: bool
+    alpha: float
+    _output_name: ClassVar[str] = "scores"
+
+    def novelty(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return the squared distance of each row's image to the fitted subspace: 0 for rows like the training rows.
+
+        ``k_c(x, x) - |y|^2 >= 0``, in the units of the kernel; lazy for lazy input. Shape (n,), or (n, 1) in ``out``.
+        """
+        check_is_fitted(self)
+        distances = self._map(X, self._open(X, reset=False), self._novelty_map(), 1, Destination(out, overwrite))
+        return distances if out is not None else distances[:, 0]
+
+    def denoise(
+        self, X: Any, *, max_iter: int = 100, tol: float = 1e-6, out: Path | None = None, overwrite: bool = False
+    ) -> Lazy:
+        """Return pre-images (n, d) of the projections of rows, by the fixed-point iteration of a Gaussian kernel.
+
+        Mika et al. (1999), eq. 10, started at the rows themselves.
+
+        Raises
+        ------
+        ValueError
+            For another kernel: use ``inverse_transform`` there.
+        """
+        check_is_fitted(self)
+        expansion = getattr(self._found, "expansion", None)
+        if not isinstance(self.kernel_, RBF) or expansion is None:
+            raise ValueError(
+                f"the fixed-point pre-image needs a Gaussian kernel; this model's is {self.kernel_}. Use "
+                f"fit_inverse_transform=True and inverse_transform, which regress rows on scores for any kernel."
+            )
+        back = FixedPoint(expansion, max_iter, tol)
+        return self._map(X, self._open(X, reset=False), back, self.n_features_in_, Destination(out, overwrite))
+
+    def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return rows (n, d) from scores (n, k), by kernel ridge regression of the reference rows on their scores.
+
+        As scikit-learn's, after a fit with ``fit_inverse_transform=True``. By landmarks, the regression is over them only.
+
+        Raises
+        ------
+        ValueError
+            Where the model was not fitted for it, and for scores of another width.
+        """
+        check_is_fitted(self)
+        found = getattr(self, "_preimage", None)
+        if found is None:
+            raise ValueError(
+                "the model was not fitted for inverse_transform: fit with fit_inverse_transform=True. For a Gaussian kernel, "
+                "denoise(X) gives fixed-point pre-images without."
+            )
+        opened = as_dask(copy(self), X, reset=True)
+        if opened.shape[1] != self.n_components_:
+            raise ValueError(
+                f"scores have {opened.shape[1]} columns; {self.n_components_} (n_components_) were expected."
+            )
+        return self._map(X, opened, RidgePreimage(found), self.n_features_in_, Destination(out, overwrite))
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "eigenvalues_")
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def _resolved_kernel(self, d: int) -> Kernel:
+        """Return the kernel with the parameters that scikit-learn gives beside its name, and defaults filled in.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For what is no kernel, and for parameters that a kernel given as an object has of its own.
+        """
+        kernel = as_kernel(self.kernel)
+        given = {name: getattr(self, name) for name, default in WIDTHS.items() if getattr(self, name) != default}
+        own = {field.name for field in fields(kernel)}
+        if given and not isinstance(self.kernel, str):
+            raise ValueError(
+                f"{', '.join(given)} were given beside kernel = {self.kernel!r}, which has parameters of its own. Set them "
+                f"there."
+            )
+        if self.kernel == "linear":
+            return kernel.resolve(d)
+        return replace(kernel, **{name: value for name, value in given.items() if name in own}).resolve(d)
+
+    def _open(self, X: Any, *, reset: bool, minimum: int = 1) -> da.Array:
+        if not as_kernel(self.kernel).accepts_strings or is_lazy(X):
+            return as_dask(self, X, reset=reset, minimum=minimum)
+        values = np.asarray(X)
+        codes = string_codes(values) if values.dtype.kind in "OSU" else values
+        checked = self if reset else copy(self)  # strings may be longer than those of the fit
+        return as_dask(checked, codes, reset=True, minimum=minimum)
+
+    def _settings(self, d: int) -> KernelSettings:
+        return KernelSettings(
+            self.n_components, self._resolved_kernel(d), seed=self.random_state, solve_threads=self.solve_threads,
+            max_kernel_evaluations=self.max_kernel_evaluations,
+        )  # fmt: skip
+
+    def _row_map(self) -> RowMap:
+        return KernelScores(self._expansion(), self.nan_policy)
+
+    def _novelty_map(self) -> RowMap:
+        return Novelty(self._expansion(), self.nan_policy)
+
+    def _expansion(self) -> Any:
+        return self._found.expansion
+
+    def _take(self, found: KernelSpectrum, solver: str) -> None:
+        n, k = found.count, len(found.eigenvalues)
+        self.eigenvalues_ = found.eigenvalues
+        self.explained_variance_ = found.eigenvalues / max(1, n - 1)
+        self.explained_variance_ratio_ = found.eigenvalues / found.total if found.total > 0 else np.zeros(k)
+        self.total_variance_ = found.total / max(1, n - 1)
+        self.kernel_evaluations_ = found.evaluations
+        self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
+        self.solver_ = solver
+        self._found = found
+        for name, field in CERTIFICATE_FIELDS.items():
+            value = getattr(found.certificate, field, None)
+            if value is None:
+                self.__dict__.pop(name, None)
+            else:
+                setattr(self, name, value)
+        for name, value in found.facts.items():
+            setattr(self, f"{name}_", value)
+        self._take_more(found)
+
+    @abstractmethod
+    def _take_more(self, found: KernelSpectrum) -> None:
+        """Set the attributes that this estimator alone has: ``kernel_`` among them."""
+
+    def _check_preimage(self, n: int) -> None:
+        """Refuse a regression on too many reference rows.
+
+        Raises
+        ------
+        MemoryBudgetError
+        """
+        if self.fit_inverse_transform and n > PREIMAGE_ROWS:
+            raise MemoryBudgetError(
+                f"fit_inverse_transform regresses {n} rows on their scores, an {n} x {n} matrix = {format_bytes(8 * n * n)}; "
+                f"at most {PREIMAGE_ROWS} rows are done. Use NystromKernelPCA, which regresses its landmarks, or denoise(X) "
+                f"for a Gaussian kernel."
+            )
+
+    def _fit_preimage(self, expansion: Any) -> None:
+        """Regress the reference rows on their scores, where that was asked for."""
+        self.__dict__.pop("_preimage", None)
+        if self.fit_inverse_transform:
+            rows = np.concatenate([tile for _, tile in expansion.references.tiles()])
+            self._preimage = ridge_preimage(self.kernel_, rows, expansion.apply(rows), self.alpha)
+
+    def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        arrays, attributes = pack_kernel_spectrum(self._found)
+        return arrays, attributes | {"solver": self.solver_, "n_features": self.n_features_in_}
+
+    def _restore(self, stored: StoredModel) -> None:
+        self.n_features_in_ = int(stored.attributes["n_features"])
+        found = unpack_kernel_spectrum(stored, self._resolved_kernel(self.n_features_in_))
+        self._take(found, stored.attributes["solver"])

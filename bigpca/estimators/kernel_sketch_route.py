@@ -1,0 +1,189 @@
+"""Approximate kernel PCA by a sketch of the empirical kernel map (tutorial, algorithm 6): one sweep over K, or two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.estimators.certifying import certify
+from bigpca.estimators.expansion import kernel_identity
+from bigpca.estimators.kernel_krylov_route import frobenius_bounds, warn_indefinite
+from bigpca.estimators.kernel_spectrum import (
+    KernelSettings,
+    KernelSpectrum,
+    hold_references,
+    row_shift,
+    training_expansion,
+)
+from bigpca.estimators.sketch_route import Sketched, solve_nystrom
+from bigpca.estimators.spectrum import Certificate, Settings
+from bigpca.operators.covariance import PROBES
+from bigpca.operators.kernel import KernelOperator
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.kernel_pairs import kernel_layout, sweep_bytes
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Plan, Resources, peak_bytes
+from bigpca.sketches.base import Sketch
+from bigpca.solvers.components import needs_full_spectrum, resolve_partial
+from bigpca.solvers.eigh import fix_signs, top_eigenpairs
+from bigpca.solvers.indefinite import SignedPairs, signed_nystrom, signed_ritz
+from bigpca.solvers.nystrom import nystrom, nystrom_bytes
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class KernelSketchJob:
+    """One fit by a sketch of the kernel matrix, planned.
+
+    Attributes
+    ----------
+    rows : RowInput
+    settings : KernelSettings
+    sketch : Sketch
+        Of n columns.
+    core : {"nystrom", "tutorial", "ritz"}
+    plan : Plan
+    """
+
+    rows: RowInput
+    settings: KernelSettings
+    sketch: Sketch
+    core: str
+    plan: Plan
+
+    def run(self, options: RunOptions) -> KernelSpectrum:
+        """Sweep and solve."""
+        rows, settings = self.rows, self.settings
+        operator = KernelOperator(rows, settings.kernel, options, shift=row_shift(rows), seed=self.sketch.seed)
+        W = self.sketch.matrix(rows.n_rows)
+        Y = operator.multiply(W)  # sweep 1
+        facts: dict[str, float] = {}
+        if self.core == "tutorial":
+            values, V, certificate = _tutorial(operator, W, Y, settings)
+        else:
+            if self.core == "ritz":
+                W = np.linalg.qr(Y)[0]
+                Y = operator.multiply(W)  # sweep 2
+            if settings.kernel.positive_semidefinite:
+                values, V, certificate = _definite(operator, W, Y, settings)
+            else:
+                values, V, certificate, facts = _signed(operator, W, Y, settings, self.core)
+        references = hold_references(rows, settings.kernel, options, operator.number + 1)
+        expansion = training_expansion(rows, settings, operator.shift, operator.row_means, V, values, references)
+        certificate = replace(certificate, n_passes=operator.reads)
+        return KernelSpectrum(
+            rows.n_rows, 0, values, operator.trace, expansion, operator.evaluations, certificate, facts
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Fingerprint of the passes."""
+        return {
+            "computes": "kernel sketch", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel),
+            "sketch": self.sketch.describe(), "core": self.core,
+        }  # fmt: skip
+
+
+def plan_kernel_sketch(
+    rows: RowInput, settings: KernelSettings, resources: Resources, sketch: Sketch, core: str
+) -> KernelSketchJob:
+    """Cost of one sweep with q columns ("ritz": two of that; "tutorial": a second one with k)."""
+    n, d, kernel, q = rows.n_rows, rows.n_columns, settings.kernel, sketch.width(rows.n_rows)
+    layout = kernel_layout(rows, kernel)
+    width = q + PROBES + 1
+    read, working = sweep_bytes(rows, kernel, layout, width)
+    state = 8 * n * (width + int(not kernel.positive_semidefinite))
+    peak = peak_bytes(read, 0, working, state)
+    if resources.local:
+        peak += (5 * 8 * n * width + nystrom_bytes(n, q, q)) // resources.threads
+    sweeps = 1 if core == "nystrom" else 2
+    what = {"nystrom": "one sweep", "tutorial": "algorithm 6: a sweep, and one for its vectors", "ritz": "two sweeps"}
+    plan = Plan(
+        solver=f"kernel sketch ({core})",
+        reason=f"{what[core]} over pairs of rows, {q} columns at a time",
+        passes=round(sweeps * layout.sweep_reads + 1, 1),
+        bytes_read=int((sweeps * layout.sweep_reads + 1) * n * d * rows.dtype.itemsize),
+        flops=sweeps * layout.total_evaluations * (kernel.flops_per_entry(d) + 4.0 * width) + 8.0 * n * q * q,
+        tasks=sweeps * (2 * len(layout.panels.groups) + 1),
+        state_bytes=state,
+        block_rows=layout.tile_rows,
+        peak_bytes=peak,
+        output_bytes=8 * n * (q + 1),
+        resources=resources,
+        evaluations=float(sweeps * layout.total_evaluations),
+        most_evaluations=settings.max_kernel_evaluations,
+    )
+    return KernelSketchJob(rows, settings, sketch, core, plan)
+
+
+def _definite(
+    operator: KernelOperator, W: Matrix, Y: Matrix, settings: KernelSettings
+) -> tuple[Vector, Matrix, Certificate]:
+    """Nyström's formula on the product: the function that approximate PCA uses, on another operator."""
+    n = operator.size
+    found = Sketched(n, 0, np.zeros(n), None, operator.trace, W, Y, operator.probes, operator.precision, operator.reads)
+    fit = Settings(settings.n_components, solve_threads=settings.solve_threads, seed=settings.seed)
+    spectrum = solve_nystrom(found, fit)
+    certificate: Any = spectrum.certificate
+    return spectrum.variances, spectrum.components.T, certificate
+
+
+def _tutorial(
+    operator: KernelOperator, W: Matrix, Z: Matrix, settings: KernelSettings
+) -> tuple[Vector, Matrix, Certificate]:
+    """Algorithm 6: eigenpairs (lambda, u) of Z'Z, eigenvalues sqrt(lambda), vectors ``Kc Z u / lambda`` normalised."""
+    squares, U = top_eigenpairs(Z.T @ Z, threads=settings.threads)
+    values = np.sqrt(squares)
+    k = _components(settings, values, operator)
+    vectors = operator.multiply(Z @ U[:k].T)  # sweep 2
+    norms = np.linalg.norm(vectors, axis=0)
+    vectors /= np.where(norms > 0, norms, 1.0)
+    V = fix_signs(np.ascontiguousarray(vectors.T)).T
+    if not settings.kernel.positive_semidefinite:
+        warn_indefinite(settings, 0.0, float(np.sqrt(operator.squared_norm)), whole=False)
+        return values[:k], V, frobenius_bounds(operator, _lower(W, Z, k))
+    approximation = nystrom(W, Z, k, precision=operator.precision, threads=settings.threads)
+    certificate = certify(approximation, k, operator.trace, precision=operator.precision, probes=operator.probes)
+    return values[:k], V, certificate
+
+
+def _signed(
+    operator: KernelOperator, W: Matrix, Y: Matrix, settings: KernelSettings, core: str
+) -> tuple[Vector, Matrix, Certificate, dict[str, float]]:
+    """Signed eigenpairs of an indefinite kernel: the largest by value, and the negative mass that was seen."""
+    n, q = Y.shape
+    pairs: SignedPairs = signed_ritz(W, Y, min(q, n)) if core == "ritz" else signed_nystrom(W, Y, min(q, n))
+    rounding = n * np.finfo(np.float64).eps * float(np.abs(pairs.values).max(initial=0.0))
+    positive = max(1, int(np.count_nonzero(pairs.values > rounding)))
+    k = min(_components(settings, np.maximum(pairs.values, 0.0), operator), positive)
+    negative = pairs.negative_mass
+    warn_indefinite(settings, negative, float(np.sqrt(operator.squared_norm)), whole=False)
+    V = fix_signs(np.ascontiguousarray(pairs.vectors[:k])).T
+    lower = pairs.values[:k] if core == "ritz" else _lower(W, Y, k)
+    return pairs.values[:k], V, frobenius_bounds(operator, lower), {"negative_mass": negative}
+
+
+def _lower(W: Matrix, Y: Matrix, k: int) -> Vector:
+    """Return the Ritz values of W's span (k,), which no eigenvalue is below."""
+    Q, R = np.linalg.qr(W)
+    AQ = np.linalg.lstsq(R.T, Y.T, rcond=None)[0].T
+    return signed_ritz(Q, AQ, 1).values[:k]
+
+
+def _components(settings: KernelSettings, values: Vector, operator: KernelOperator) -> int:
+    given: Any = settings.n_components
+    if given is None:
+        return len(values)
+    if not needs_full_spectrum(given):
+        return min(int(given), len(values))
+    k = resolve_partial(given, values, operator.trace, operator.size, operator.size)
+    if k is None:
+        raise ValueError(
+            f"n_components = {given!r} needs more of the spectrum than a sketch of {len(values)} columns shows. Use a wider "
+            f"sketch, or KernelPCA."
+        )
+    return k

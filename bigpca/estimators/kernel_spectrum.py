@@ -1,0 +1,169 @@
+"""What every kernel fit computes and what it brings, whichever way it was computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from dask.system import CPU_COUNT
+from numpy.typing import NDArray
+
+from bigpca.errors import MemoryBudgetError, format_bytes
+from bigpca.estimators.expansion import Expansion, FeatureProjection, References
+from bigpca.estimators.spectrum import Certificate
+from bigpca.kernels.base import Kernel
+from bigpca.passes.accumulators import Accumulator
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.pairs import first_shift
+from bigpca.passes.pass_state import PassState
+from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.sampling import RowSample
+from bigpca.solvers.components import NComponents
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+HELD_BYTES = 256 << 20  # of training rows that a model holds, where it cannot read them again
+
+
+@dataclass(frozen=True)
+class KernelSettings:
+    """What a kernel fit computes, apart from how it runs.
+
+    Attributes
+    ----------
+    n_components : int, float, "mle", a rule, or None
+    kernel : Kernel
+        Resolved for the number of columns.
+    tol : float
+        Relative error of the eigenvalues at which an iteration stops.
+    max_passes : int
+        Most sweeps over the kernel matrix.
+    seed : int
+    solve_threads : int or None
+        BLAS threads of solves; None for the cores there are.
+    max_kernel_evaluations : float
+        Most kernel evaluations of a fit; more are refused before any read.
+    """
+
+    n_components: NComponents
+    kernel: Kernel
+    tol: float = 1e-3
+    max_passes: int = 10
+    seed: int = 0
+    solve_threads: int | None = None
+    max_kernel_evaluations: float = 1e12
+
+    @property
+    def threads(self) -> int:
+        """BLAS threads for a solve in this process."""
+        return self.solve_threads or int(CPU_COUNT)
+
+
+@dataclass(frozen=True)
+class KernelSpectrum:
+    """A solved kernel principal component problem.
+
+    Attributes
+    ----------
+    count, omitted : int
+        Rows used, and rows left out for missing values.
+    eigenvalues : ndarray of shape (k,), descending
+        Of the centred kernel matrix HKH (or of its approximation).
+    total : float
+        Trace of HKH, the total variance times n; for landmarks an upper bound of it.
+    expansion : Expansion or FeatureProjection
+        What maps rows to scores.
+    evaluations : int
+        Kernel evaluations that the fit took.
+    certificate : Certificate or None
+        None for exact solvers.
+    facts : dict of str to float or int
+        What else the fit learned, such as the negative mass of an indefinite kernel; fitted attributes, less the ``_``.
+    state : Accumulator or None
+        Sufficient statistics, for ``partial_fit``.
+    """
+
+    count: int
+    omitted: int
+    eigenvalues: Vector
+    total: float
+    expansion: Expansion | FeatureProjection
+    evaluations: int
+    certificate: Certificate | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    state: Accumulator | None = None
+
+
+def row_shift(rows: RowInput) -> Vector:
+    """Return the mean of the first rows (d,), near enough to the mean for distances to keep their digits."""
+    layout = rows.layout(0)
+    return first_shift(rows, layout)
+
+
+def training_expansion(
+    rows: RowInput, settings: KernelSettings, shift: Vector, row_means: Vector, V: Matrix, eigenvalues: Vector,
+    references: References,
+) -> Expansion:  # fmt: skip
+    """Return the scores of rows from eigenpairs (eigenvalues (k,), V (n, k)) of HKH.
+
+    ``y = sum_t a_t (k(x, x_t) - mean_s k(x, x_s) - r_t + mean(r))`` with ``A = H V / sqrt(lambda)`` (tutorial, algorithm 5;
+    SPCA paper, appendix C): the columns of A sum to 0, so that leaves ``k(x, X) A - r'A``.
+    """
+    largest = float(np.abs(eigenvalues).max(initial=0.0))
+    used = eigenvalues > rows.n_rows * np.finfo(np.float64).eps * largest
+    coefficients = (V - V.mean(axis=0)) * (used / np.sqrt(np.where(used, eigenvalues, 1.0)))
+    n = rows.n_rows
+    return Expansion(
+        settings.kernel, shift, references, coefficients, row_means @ coefficients, np.full(n, 1.0 / n),
+        float(row_means.mean()),
+    )  # fmt: skip
+
+
+def hold_references(rows: RowInput, kernel: Kernel, options: RunOptions, number: int) -> References:
+    """Return the training rows for later: a store is read again, an array in memory kept, a computation's rows collected.
+
+    Raises
+    ------
+    MemoryBudgetError
+        Where X is a lazy computation whose rows are too many to hold.
+    """
+    if not kernel.needs_rows:
+        return References(np.zeros((rows.n_rows, 0)))
+    source = rows.source
+    if source is not None and source.format != "numpy":
+        return References(None, source)
+    if source is not None:
+        return References(np.ascontiguousarray(source.read(0, rows.n_rows)))
+    return References(collect_rows(rows, options, number))
+
+
+def check_references(rows: RowInput, kernel: Kernel) -> None:
+    """Refuse, before any read, training rows that a model can neither hold nor read again.
+
+    Raises
+    ------
+    MemoryBudgetError
+    """
+    size = rows.n_rows * rows.n_columns * rows.dtype.itemsize
+    if rows.source is None and kernel.needs_rows and size > HELD_BYTES:
+        raise MemoryBudgetError(
+            f"new rows are compared with all {rows.n_rows} training rows, which are the result of a computation of "
+            f"{format_bytes(size)}; at most {format_bytes(HELD_BYTES)} are held in the model. Write X to a store first "
+            f"(bp.ingest(X, out), bp.open(out)), or use NystromKernelPCA."
+        )
+
+
+def collect_rows(rows: RowInput, options: RunOptions, number: int) -> NDArray[Any]:
+    """Return all rows, in one read."""
+    template = RowSample(rows.n_columns, rows.n_rows, rows.dtype.itemsize)
+    collected: NDArray[Any] = fold(  # one pass over X
+        rows, {"sample": template}, _take_rows, name="collect", number=number, options=options,
+        shift=np.zeros(rows.n_columns), dtype=None,
+    )  # fmt: skip
+    return collected
+
+
+def _take_rows(state: PassState) -> NDArray[Any]:
+    part: Any = state.parts["sample"]
+    return np.concatenate(part.rows())

@@ -1,0 +1,388 @@
+"""Kernel PCA by landmarks: any number of rows, one parallel pass after the choice of landmarks, a certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from bigpca.estimators.covariance_route import fold_memory
+from bigpca.estimators.expansion import kernel_identity
+from bigpca.estimators.fitting import running
+from bigpca.estimators.kernel_model import KernelModel
+from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum, row_shift
+from bigpca.estimators.nystrom_route import (
+    LandmarkFeatures,
+    features_dtype,
+    features_of,
+    fold_features,
+    solve_features,
+    tutorial_spectrum,
+)
+from bigpca.estimators.spectrum import check_enough_rows
+from bigpca.kernels.base import Kernel
+from bigpca.landmarks import SAMPLINGS, LandmarkRequest, Landmarks, select_landmarks
+from bigpca.operators.kernel import kernel_row_squares
+from bigpca.passes.accumulators import packed_size
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.landmark_moments import LandmarkMap, LandmarkMoments
+from bigpca.passes.progress import ProgressArgument
+from bigpca.passes.resources import find_resources
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Plan, Resources
+from bigpca.seeds import check_seed
+from bigpca.sketches.base import positive_integer
+from bigpca.solvers.components import NComponents, check_n_components
+from bigpca.solvers.features import truncation_for
+
+EXTENSIONS = ("features", "tutorial")
+FLOAT64 = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class NystromJob:
+    """One fit by landmarks, planned.
+
+    Attributes
+    ----------
+    rows : RowInput
+    settings : KernelSettings
+    plan : Plan
+    count : int
+        Landmarks wanted.
+    sampling : str, or ndarray
+    rounds : int
+    extension : {"features", "tutorial"}
+    """
+
+    rows: RowInput
+    settings: KernelSettings
+    plan: Plan
+    count: int
+    sampling: Any
+    rounds: int
+    extension: str
+
+    def run(self, options: RunOptions) -> KernelSpectrum:
+        """Choose landmarks, and read X once more."""
+        shift = row_shift(self.rows)
+        landmarks = self.select(shift, options)
+        number = 1 + self.numbers(landmarks)
+        if self.extension == "tutorial":
+            features = features_of(self.settings.kernel, landmarks, shift, FLOAT64, self.settings.threads)
+            found = tutorial_spectrum(self.rows.n_rows, features, self.settings, landmarks.evaluations)
+        else:
+            features = features_of(self.settings.kernel, landmarks, shift, self.precision, self.settings.threads)
+            state, omitted = fold_features(self.rows, (features,), options, number)
+            found = solve_features(state, 0, features, self.settings, omitted=omitted)
+            found = replace(found, state=state, evaluations=found.evaluations + landmarks.evaluations)
+        return with_landmarks(found, landmarks, features, landmarks.passes + (self.extension == "features"))
+
+    def select(self, shift: NDArray[np.float64], options: RunOptions) -> Landmarks:
+        """Choose the landmarks."""
+        kernel, seed = self.settings.kernel, self.settings.seed
+        request = LandmarkRequest(
+            self.rows, kernel, self.count, seed, shift, options, 1, self.settings.threads, self.rounds
+        )
+        return select_landmarks(
+            self.sampling, request, partial(kernel_row_squares, self.rows, kernel, options, shift=shift, number=9)
+        )
+
+    @staticmethod
+    def numbers(landmarks: Landmarks) -> int:
+        """How many numbered passes a choice can take."""
+        return int(landmarks.passes) + 10
+
+    @property
+    def precision(self) -> float:
+        """eps of the features."""
+        return float(np.finfo(features_dtype(self.rows, self.settings.kernel, self.count)).eps)
+
+    def describe(self) -> dict[str, Any]:
+        """Fingerprint of the passes."""
+        sampling = self.sampling if isinstance(self.sampling, str) else np.asarray(self.sampling).tolist()
+        return {
+            "computes": "landmarks", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel),
+            "count": self.count, "sampling": sampling, "rounds": self.rounds, "seed": self.settings.seed,
+        }  # fmt: skip
+
+
+def with_landmarks(
+    found: KernelSpectrum, landmarks: Landmarks, features: LandmarkFeatures, passes: float
+) -> KernelSpectrum:
+    """Add what is known of the landmarks to what the fit brings."""
+    facts = found.facts | {"landmark_transform": features.transform}
+    if landmarks.indices is not None:
+        facts["landmark_indices"] = landmarks.indices
+    certificate = found.certificate
+    if certificate is not None:
+        certificate = replace(certificate, n_passes=passes)
+    return replace(found, facts=facts, certificate=certificate)
+
+
+def plan_nystrom(
+    rows: RowInput, settings: KernelSettings, resources: Resources, m: int, sampling: Any, rounds: int, extension: str
+) -> Plan:
+    """Cost of choosing m landmarks, and of one pass of features."""
+    n, d, kernel = rows.n_rows, rows.n_columns, settings.kernel
+    named = sampling if isinstance(sampling, str) else "given"
+    choosing = {"rpcholesky": (rounds, n * m * rounds / 2), "column-norm": (9.5, n * n / 2), "leverage": (2, n * m)}
+    passes, evaluations = choosing.get(named, (1, n))
+    one_pass = n * m * (extension == "features")
+    features = LandmarkMap(
+        (kernel,), np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),), np.zeros(d)
+    )
+    template = LandmarkMoments.of(d, features)
+    flops = (evaluations + one_pass) * (kernel.flops_per_entry(d) + 2.0 * m) + one_pass * m
+    candidates = 2 * -(-m // max(1, rounds)) if named == "rpcholesky" else m * (16 if named == "leverage" else 1)
+    state = max(template.state_bytes, candidates * d * 8)
+    peak, block_rows, groups = fold_memory(rows, state, template.product_bytes, flops)
+    solve = 8 * 6 * max(m, candidates) ** 2
+    if resources.local:
+        peak = max(peak, solve // resources.threads)
+    passes += int(extension == "features") + int(rows.counted)
+    return Plan(
+        solver=f"landmarks ({named})",
+        reason=f"{m} landmarks, " + ("features of all rows" if one_pass else "no pass beyond their choice"),
+        passes=passes,
+        bytes_read=int(passes * n * d * rows.dtype.itemsize),
+        flops=flops + 14.0 * m**3,
+        tasks=int(passes) * (2 * groups + 1),
+        state_bytes=state,
+        block_rows=block_rows,
+        peak_bytes=peak,
+        output_bytes=8 * m * (d + 64) + 8 * packed_size(m),
+        resources=resources,
+        evaluations=float(evaluations + one_pass),
+        most_evaluations=settings.max_kernel_evaluations,
+    )
+
+
+class NystromKernelPCA(KernelModel):
+    """Kernel PCA by landmarks: PCA of the Nyström features ``B = k(X, L) K_mm^(-1/2)``, centred by the mean of ALL rows.
+
+    The model is (landmarks, coefficients, mean): ``transform`` is one parallel pass and no n-sized array is kept. The
+    features' residual ``sum_i k(x_i, x_i) - |B_i|^2`` bounds every eigenvalue of HKH from above, those of ``HBB'H`` from
+    below (tutorial 5.3; Williams & Seeger 2001; Hallgren 2021).
+
+    Parameters
+    ----------
+    n_components : int, float in (0, 1), a rule, or None
+        None keeps all that the features hold.
+    kernel, gamma, degree, coef0
+        As in :class:`bigpca.KernelPCA`; "rbf" by default.
+    n_landmarks : int or None
+        m; None for 1,000, or all rows where there are fewer. Costs n m kernel evaluations a pass and m^2 numbers of memory.
+    sampling : {"rpcholesky", "uniform", "diagonal", "column-norm", "leverage", "kmeans"}, or row numbers (m,), or rows (m, d)
+        See :func:`bigpca.landmarks.select_landmarks`. For kernels with a constant diagonal "diagonal" is "uniform".
+    rounds : int
+        Passes of randomly pivoted Cholesky.
+    extension : {"features", "tutorial"}
+        "tutorial" is eqs. 62-63 with the landmarks' mean: far worse, kept for comparison.
+    random_state, max_kernel_evaluations, fit_inverse_transform, alpha
+        As in :class:`bigpca.KernelPCA`; the regression is over the landmarks.
+    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`.
+
+    Attributes
+    ----------
+    landmarks_ : ndarray of shape (m, d)
+    landmark_indices_ : ndarray of shape (m,), where landmarks are rows of X
+    landmark_transform_ : ndarray of shape (m, r)
+        T with ``T'K_mm T = I``: features are ``k(x, landmarks_) @ T``.
+    trace_error_ : float
+        ``(tr K - tr BB') / tr K``, the exact relative trace error of the approximation.
+    rank_ : int
+        r.
+
+    See :class:`bigpca.estimators.kernel_model.KernelModel` for the others.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).standard_normal((500, 3))
+    >>> model = NystromKernelPCA(2, gamma=0.1, n_landmarks=40).fit(X)
+    >>> model.transform(X).shape, model.trace_error_ < 0.05
+    ((500, 2), True)
+    """
+
+    def __init__(
+        self,
+        n_components: NComponents = None,
+        *,
+        kernel: Any = "rbf",
+        gamma: float | None = None,
+        degree: int = 3,
+        coef0: float = 1,
+        n_landmarks: int | None = None,
+        sampling: Any = "rpcholesky",
+        rounds: int = 3,
+        extension: str = "features",
+        random_state: int = 0,
+        max_kernel_evaluations: float = 2e11,
+        fit_inverse_transform: bool = False,
+        alpha: float = 1.0,
+        nan_policy: str = "raise",
+        missing_chunks: str = "raise",
+        memory_limit: int | str | None = None,
+        solve_threads: int | None = None,
+        workers_timeout: float = 60.0,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.n_landmarks = n_landmarks
+        self.sampling = sampling
+        self.rounds = rounds
+        self.extension = extension
+        self.random_state = random_state
+        self.max_kernel_evaluations = max_kernel_evaluations
+        self.fit_inverse_transform = fit_inverse_transform
+        self.alpha = alpha
+        self.nan_policy = nan_policy
+        self.missing_chunks = missing_chunks
+        self.memory_limit = memory_limit
+        self.solve_threads = solve_threads
+        self.workers_timeout = workers_timeout
+
+    def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
+        """Add rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
+
+        The first call is a fit, which chooses the landmarks; later ones keep them.
+
+        Raises
+        ------
+        ValueError
+            After a fit with ``extension="tutorial"``, which keeps no statistics.
+        """
+        if not hasattr(self, "eigenvalues_"):
+            return self.fit(X, progress=progress)
+        old = self._found.state
+        if not isinstance(old, LandmarkMoments):
+            raise ValueError(
+                'partial_fit needs the moments of the features, which extension="tutorial" does not keep. Use '
+                'extension="features".'
+            )
+        rows = RowInput(self._open(X, reset=False), **self._policies)
+        features = self._features()
+        with running(rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout) as options:
+            new, omitted = fold_features(rows, (features,), options, 1)
+        merged = old.merge(new)
+        found = solve_features(merged, 0, features, self._settings(rows.n_columns), omitted=omitted + self.n_omitted_)
+        facts = {k: v for k, v in self._found.facts.items() if k.startswith("landmark_")}
+        total = self.kernel_evaluations_ + new.evaluations
+        self._take(replace(found, state=merged, facts=found.facts | facts, evaluations=total), self.solver_)
+        return self
+
+    def fit_widths(self, X: Any, gammas: Sequence[float], *, progress: ProgressArgument = None) -> list[Self]:
+        """Fit one model for each gamma, on shared landmarks, from ONE read beyond their choice.
+
+        The landmarks are chosen by this estimator's kernel; the distances to them are computed once for all widths.
+
+        Parameters
+        ----------
+        gammas : sequence of float
+
+        Returns
+        -------
+        list of fitted NystromKernelPCA, with ``gamma`` set.
+
+        Raises
+        ------
+        ValueError
+            For a kernel without a width, no gamma, or ``extension="tutorial"``.
+        """
+        seen = copy(self)
+        job = self._job(seen, X)
+        kernel: Any = job.settings.kernel
+        if not hasattr(kernel, "blocks_at") or not len(gammas) or self.extension != "features":
+            raise ValueError(
+                f"{kernel} with {len(gammas)} gammas and extension={self.extension!r}: several widths from one read need a "
+                f'kernel of distances (RBF, Laplacian), at least one gamma, and extension="features".'
+            )
+        job.plan.check()
+        kernels = [kernel.with_gamma(gamma) for gamma in gammas]
+        with running(
+            job.rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout, plan=job.plan
+        ) as options:
+            shift = row_shift(job.rows)
+            landmarks = job.select(shift, options)
+            features = tuple(features_of(k, landmarks, shift, job.precision, job.settings.threads) for k in kernels)
+            state, omitted = fold_features(job.rows, features, options, job.numbers(landmarks))
+        models = []
+        for which, own in enumerate(features):
+            model = clone(self)
+            single = replace(
+                state, moments=(state.moments[which],), diagonals=state.diagonals[which : which + 1],
+                residuals=state.residuals[which : which + 1], evaluations=state.evaluations // len(features),
+            )  # fmt: skip
+            settings = replace(job.settings, kernel=own.kernel)
+            found = replace(solve_features(single, 0, own, settings, omitted=omitted), state=single)
+            model.set_params(**self._with_width(own.kernel))
+            model._remember_features(seen)
+            model._take(with_landmarks(found, landmarks, own, landmarks.passes + 1), job.plan.solver)
+            model.plan_ = job.plan
+            models.append(model)
+        return models
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _with_width(self, kernel: Kernel) -> dict[str, Any]:
+        return {"gamma": kernel.gamma} if isinstance(self.kernel, str) else {"kernel": kernel}  # type: ignore[attr-defined]
+
+    def _job(self, seen: Self, X: Any) -> NystromJob:
+        check_seed(self.random_state, "random_state")
+        rounds = positive_integer("rounds", self.rounds)
+        if self.extension not in EXTENSIONS:
+            raise ValueError(f"extension = {self.extension!r} is unknown; one of {EXTENSIONS} was expected.")
+        if isinstance(self.sampling, str) and self.sampling not in SAMPLINGS:
+            raise ValueError(
+                f"sampling = {self.sampling!r} is unknown; one of {', '.join(map(repr, SAMPLINGS))}, row numbers or rows was "
+                f"expected."
+            )
+        opened = seen._open(X, reset=True, minimum=2)
+        rows = RowInput(opened, **self._policies)
+        check_enough_rows(rows.n_rows)
+        settings = self._settings(rows.n_columns)
+        if not settings.kernel.positive_semidefinite and self.extension == "features":
+            raise ValueError(
+                f"{settings.kernel} is not positive semi-definite, so it has no features; a kernel that is was expected. Use "
+                f'KernelPCA, whose eigenvalues may be negative, or extension="tutorial".'
+            )
+        m = self._count(rows.n_rows)
+        check_n_components(self.n_components, m, m)
+        resources = find_resources(self.memory_limit, in_process=rows.in_memory)
+        plan = plan_nystrom(rows, settings, resources, m, self.sampling, rounds, self.extension)
+        return NystromJob(rows, settings, plan, m, self.sampling, rounds, self.extension)
+
+    def _count(self, n: int) -> int:
+        if self.n_landmarks is None:
+            return min(1000, n) if isinstance(self.sampling, str) else len(np.asarray(self.sampling))
+        m = positive_integer("n_landmarks", self.n_landmarks)
+        if m > n and isinstance(self.sampling, str):
+            raise ValueError(
+                f"n_landmarks = {m}, but X has {n} rows; at most as many landmarks as rows were expected. Use {n} or fewer."
+            )
+        return m
+
+    def _features(self) -> LandmarkFeatures:
+        expansion: Any = self._found.expansion
+        precision = max(self._found.state.precision, FLOAT64)  # type: ignore[union-attr]
+        amplification = truncation_for(precision) ** -0.5
+        return LandmarkFeatures(
+            self.kernel_, expansion.references.rows, self.landmark_transform_, expansion.shift, amplification,
+            expansion.references.indices,
+        )  # fmt: skip
+
+    def _take_more(self, found: KernelSpectrum) -> None:
+        expansion: Any = found.expansion
+        self.kernel_ = expansion.kernel
+        self.landmarks_ = expansion.references.rows
+        self._fit_preimage(expansion)

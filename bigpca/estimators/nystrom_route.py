@@ -1,0 +1,227 @@
+"""Kernel PCA on Nyström features: landmarks L, features ``B = k(X, L) T``, and PCA of B about the mean over ALL rows.
+
+The features span what the landmarks' images span, so ``K >= B B'``: what B leaves of k(x, x), summed over all rows, bounds
+the error of every eigenvalue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.estimators.expansion import Expansion, References
+from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum
+from bigpca.estimators.spectrum import Certificate
+from bigpca.kernels.base import Kernel
+from bigpca.landmarks import Landmarks
+from bigpca.passes.accumulators import Moments
+from bigpca.passes.blocks import product_dtype
+from bigpca.passes.dot_states import double_centre
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.landmark_blocks import square_block
+from bigpca.passes.landmark_moments import LandmarkMap, LandmarkMoments
+from bigpca.passes.pass_state import PassState
+from bigpca.passes.rows import RowInput, fold
+from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
+from bigpca.solvers.components import needs_full_spectrum, resolve_components, resolve_partial
+from bigpca.solvers.eigh import fix_signs, top_eigenpairs
+from bigpca.solvers.features import landmark_transform, truncation_for
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LandmarkFeatures:
+    """One kernel's features of given landmarks.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    landmarks : ndarray of shape (m, d)
+    transform : ndarray of shape (m, r)
+        T.
+    shift : ndarray of shape (d,)
+    indices : ndarray of shape (m,), or None
+    amplification : float
+        By how much T can magnify the rounding of kernel values: the root of K_mm's condition on what was kept.
+    """
+
+    kernel: Kernel
+    landmarks: NDArray[Any]
+    transform: Matrix
+    shift: Vector
+    amplification: float
+    indices: NDArray[np.int64] | None = None
+
+    @property
+    def references(self) -> References:
+        """The landmarks, as what new rows meet."""
+        return References(self.landmarks, None, self.indices)
+
+    def block(self) -> Matrix:
+        """Return K_mm (m, m) in float64."""
+        numbers = np.arange(len(self.landmarks)) if self.indices is None else self.indices
+        return square_block(self.kernel, self.landmarks, numbers, self.shift)
+
+
+def features_of(
+    kernel: Kernel, landmarks: Landmarks, shift: Vector, precision: float, threads: int | None
+) -> LandmarkFeatures:
+    """Return the features of landmarks, K_mm and its factor in float64 whatever the rows are in.
+
+    Raises
+    ------
+    ValueError
+        Where the landmarks have no images of positive length.
+    """
+    found = LandmarkFeatures(kernel, landmarks.rows, np.zeros((0, 0)), shift, 1.0, landmarks.indices)
+    T = landmark_transform(found.block(), truncation_for(precision), equilibrated=True, threads=threads)
+    if not T.size:
+        raise ValueError(
+            f"k(x, x) = 0 for all {len(landmarks.rows)} landmarks under {kernel}: they span nothing. Rows with images of "
+            f"positive length were expected. Choose other landmarks, or another kernel."
+        )
+    return replace(found, transform=T, amplification=truncation_for(precision) ** -0.5)
+
+
+def features_dtype(rows: RowInput, kernel: Kernel, m: int) -> np.dtype[np.floating]:
+    """Dtype of the rows that the kernel sees: float64 where a pass is small, else the working dtype."""
+    flops = rows.n_rows * m * (kernel.flops_per_entry(rows.n_columns) + 3.0 * m)
+    return product_dtype(rows.dtype, flops)
+
+
+def fold_features(
+    rows: RowInput, features: tuple[LandmarkFeatures, ...], options: RunOptions, number: int
+) -> tuple[LandmarkMoments, int]:
+    """Return the moments of the features of all rows, and how many rows were omitted: one read of X."""
+    first = features[0]
+    mapped = LandmarkMap(
+        tuple(f.kernel for f in features),
+        first.landmarks,
+        tuple(f.transform for f in features),
+        first.shift,
+        first.indices,
+    )
+    template = LandmarkMoments.of(rows.n_columns, mapped)
+    dtype = features_dtype(rows, first.kernel, len(first.landmarks))
+    moments, omitted = fold(  # one pass over X
+        rows, {"features": template}, _take, name="features", number=number, options=options,
+        shift=np.zeros(rows.n_columns), dtype=dtype,
+    )  # fmt: skip
+    return moments, int(omitted)
+
+
+def _take(state: PassState) -> tuple[Any, int]:
+    return state.parts["features"], state.omitted
+
+
+def solve_features(
+    state: LandmarkMoments, which: int, features: LandmarkFeatures, settings: KernelSettings, *, omitted: int = 0
+) -> KernelSpectrum:
+    """Compute the kernel principal components from the moments of the features.
+
+    ``eig(HBB'H)`` are the eigenvalues of the features' scatter; with eigenvectors V (r, k) the scores are
+    ``(B - mean) V = k(x, L) T V - mean'V``.
+    """
+    moments: Moments = state.moments[which]
+    n, T = moments.count, features.transform
+    scatter = moments.scatter
+    scatter = np.triu(scatter) + np.triu(scatter, 1).T
+    everything, vectors = top_eigenpairs(scatter, threads=settings.threads)
+    everything = np.maximum(everything, 0.0)
+    residual = float(state.residuals[which])
+    total = float(everything.sum()) + residual
+    k = _components(settings, everything, total, n)
+    V = fix_signs(vectors[:k]).T  # (r, k)
+    coefficients, mean = T @ V, moments.mean
+    expansion = Expansion(
+        features.kernel,
+        features.shift,
+        References(features.landmarks),
+        coefficients,
+        mean @ V,
+        T @ mean,
+        float(mean @ mean),
+    )
+    certificate = _certify(everything, k, total, state, which, features)
+    diagonal = float(state.diagonals[which])
+    facts = {"trace_error": residual / diagonal if diagonal > 0 else 0.0, "rank": int(T.shape[1])}
+    return KernelSpectrum(
+        n, omitted, everything[:k], total, expansion, state.evaluations // len(state.moments), certificate, facts
+    )
+
+
+def _components(settings: KernelSettings, values: Vector, total: float, n: int) -> int:
+    """How many of the features' axes are wanted.
+
+    Raises
+    ------
+    ValueError
+        Where a share or a rule needs more of the spectrum than the landmarks give.
+    """
+    given: Any = settings.n_components
+    rank = max(1, int(np.count_nonzero(values > len(values) * np.finfo(np.float64).eps * values[0])))
+    if given is None:
+        return rank
+    if not needs_full_spectrum(given):
+        return min(int(given), len(values))
+    k = resolve_partial(given, values, total, n, n)
+    if k is None:
+        share = float(values.sum()) / total if total > 0 else 1.0
+        raise ValueError(
+            f"n_components = {given!r} needs more of the spectrum than {len(values)} landmarks show: their features hold "
+            f"{share:.3f} of the variance. Use more landmarks, or fewer components."
+        )
+    return min(k, rank)
+
+
+def _certify(
+    values: Vector, k: int, total: float, state: LandmarkMoments, which: int, features: LandmarkFeatures
+) -> Certificate:
+    """Bound the eigenvalues of HKH: ``HKH - HBB'H`` is positive semi-definite, with a trace of at most the residual's."""
+    diagonal = float(state.diagonals[which])
+    slack = rounding_slack(diagonal, precision=state.precision * features.amplification)
+    bounds = trace_bounds(values, k, total, slack)
+    captured = np.array(captured_variance_bounds(values, k, total, slack))
+    share = np.minimum(captured / total, 1.0) if total > 0 else np.ones(2)
+    return Certificate(np.column_stack([bounds.lower, bounds.upper]), None, share, bounds.confidence)
+
+
+def fit_landmarks(
+    rows: RowInput, settings: KernelSettings, landmarks: Landmarks, shift: Vector, options: RunOptions, number: int
+) -> KernelSpectrum:
+    """Fit in one pass over X, for landmarks that are chosen already."""
+    precision = float(np.finfo(features_dtype(rows, settings.kernel, len(landmarks.rows))).eps)
+    features = features_of(settings.kernel, landmarks, shift, precision, settings.threads)
+    state, omitted = fold_features(rows, (features,), options, number)
+    return replace(solve_features(state, 0, features, settings, omitted=omitted), state=state)
+
+
+def tutorial_spectrum(n: int, features: LandmarkFeatures, settings: KernelSettings, evaluations: int) -> KernelSpectrum:
+    """Williams & Seeger's extension with landmark centring (tutorial, eqs. 62-63): no pass beyond the choice of landmarks.
+
+    Eigenpairs (lambda_q, u) of the landmarks' centred block give ``lambda = (n / m) lambda_q``, and scores
+    ``k_c(x, L) u / sqrt(lambda_q)``, centred by the landmarks' means.
+
+    NOTE: the factor n / m is right for uniform sampling only. NOTE: eq. 63's vectors have length 1 with ``sqrt(m / n)``, not
+    ``sqrt(n / m)``; the scores here are those of the features form, of variance ``lambda / n`` over the landmarks.
+    """
+    K = features.block()
+    m, means = len(K), K.mean(axis=1)
+    centred = double_centre(K.copy())
+    given: Any = settings.n_components
+    values, vectors = top_eigenpairs(centred, threads=settings.threads)
+    rank = max(1, int(np.count_nonzero(values > m * np.finfo(np.float64).eps * values[0])))
+    k = rank if given is None else min(resolve_components(given, values, float(values.sum()), m, m), m)
+    V, used = fix_signs(vectors[:k]).T, values[:k] > m * np.finfo(np.float64).eps * values[0]
+    coefficients = (V - V.mean(axis=0)) * (used / np.sqrt(np.where(used, values[:k], 1.0)))
+    expansion = Expansion(
+        features.kernel, features.shift, features.references, coefficients, means @ coefficients,
+        np.full(m, 1.0 / m), float(means.mean()),
+    )  # fmt: skip
+    total = float(values.sum()) * n / m
+    return KernelSpectrum(n, 0, values[:k] * n / m, total, expansion, evaluations + m * m, None, {"rank": rank})

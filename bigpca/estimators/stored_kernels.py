@@ -1,0 +1,139 @@
+"""Fitted kernel models on disk: expansions as arrays and JSON values, and back, checked."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.sources import open as open_array
+from bigpca.data.sources import source_of
+from bigpca.estimators.expansion import Expansion, FeatureProjection, References
+from bigpca.estimators.kernel_spectrum import HELD_BYTES, KernelSpectrum
+from bigpca.estimators.model_io import StoredModel
+from bigpca.estimators.spectrum import Certificate
+from bigpca.kernels.base import Kernel
+from bigpca.passes.accumulators import Moments
+from bigpca.passes.landmark_moments import LandmarkMoments
+
+CERTIFIED = ("eigenvalue_bounds", "captured_variance_bounds", "residuals")
+EXPANSION = ("shift", "coefficients", "offsets", "mean_weights")
+
+
+def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return a solved problem as arrays and JSON values.
+
+    Training rows of at most 256 MiB, and those that are in memory, are copied into the model; a larger store is named, and
+    must be there when the model is loaded.
+    """
+    arrays: dict[str, NDArray[Any]] = {"eigenvalues": found.eigenvalues}
+    attributes: dict[str, Any] = {
+        "n_samples": int(found.count), "n_omitted": int(found.omitted), "total": float(found.total),
+        "evaluations": int(found.evaluations), "certificate": None, "references": None,
+        "facts": {name: _plain(value) for name, value in found.facts.items() if not isinstance(value, np.ndarray)},
+    }  # fmt: skip
+    arrays |= {f"fact_{name}": value for name, value in found.facts.items() if isinstance(value, np.ndarray)}
+    expansion = found.expansion
+    if isinstance(expansion, FeatureProjection):
+        arrays |= {"feature_mean": expansion.mean, "components": expansion.components}
+    else:
+        arrays |= {name: getattr(expansion, name) for name in EXPANSION}
+        attributes["mean_square"] = float(expansion.mean_square)
+        references = expansion.references
+        if references.rows is None and references.source is not None and _bytes(references) > HELD_BYTES:
+            source = references.source
+            attributes["references"] = {"path": source.path, "member": source.member, "shape": list(source.shape)}
+        else:
+            arrays["references"] = np.concatenate([rows for _, rows in references.tiles()])
+    certificate = found.certificate
+    if certificate is not None:
+        arrays |= {n: getattr(certificate, n) for n in CERTIFIED if getattr(certificate, n) is not None}
+        attributes["certificate"] = {
+            "confidence": float(certificate.confidence),
+            "n_passes": None if certificate.n_passes is None else float(certificate.n_passes),
+            "converged": None if certificate.converged is None else bool(certificate.converged),
+        }
+    if found.state is not None:
+        arrays |= {f"state_{name}": np.asarray(array) for name, array in found.state.to_arrays().items()}
+    return arrays, attributes
+
+
+def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel) -> KernelSpectrum:
+    """Return the solved problem that :func:`pack_kernel_spectrum` took apart.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        Where something is missing, shapes disagree, values are not finite, or the training rows are not where they were.
+    """
+    arrays, attributes = stored.arrays, stored.attributes
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiub" or not np.isfinite(array).all():
+            raise ValueError(f"it has {name} with values that are not finite numbers")
+    k = len(arrays["eigenvalues"])
+    expansion: Expansion | FeatureProjection
+    if "components" in arrays:
+        expansion = FeatureProjection(kernel, arrays["feature_mean"], arrays["components"])
+    else:
+        references = _read_references(arrays, attributes)
+        expansion = Expansion(
+            kernel, arrays["shift"], references, arrays["coefficients"], arrays["offsets"], arrays["mean_weights"],
+            float(attributes["mean_square"]),
+        )  # fmt: skip
+        p = references.shape[0]
+        if expansion.mean_weights.shape != (p,) or expansion.offsets.shape != (k,):
+            raise ValueError(f"it has {p} reference rows, but weights of shape {expansion.mean_weights.shape}")
+    if expansion.coefficients.shape[1] != k:
+        raise ValueError(f"it has {k} eigenvalues, but coefficients of shape {expansion.coefficients.shape}")
+    certified = attributes["certificate"]
+    certificate = None
+    if certified is not None:
+        bounds, captured = arrays["eigenvalue_bounds"], arrays["captured_variance_bounds"]
+        certificate = Certificate(bounds, arrays.get("residuals"), captured, **certified)
+    facts = dict(attributes["facts"])
+    facts |= {name.removeprefix("fact_"): array for name, array in arrays.items() if name.startswith("fact_")}
+    return KernelSpectrum(
+        int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["eigenvalues"], float(attributes["total"]),
+        expansion, int(attributes["evaluations"]), certificate, facts, _read_state(stored),
+    )  # fmt: skip
+
+
+def _read_state(stored: StoredModel) -> LandmarkMoments | None:
+    """Return the stored moments of the features; None where the model kept none."""
+    own = {n.removeprefix("state_"): array for n, array in stored.arrays.items() if n.startswith("state_")}
+    if not own:
+        return None
+    rank = stored.arrays["fact_landmark_transform"].shape[1]
+    return LandmarkMoments(int(stored.attributes["n_features"]), None, (Moments(rank),)).with_arrays(own)
+
+
+def _bytes(references: References) -> int:
+    source: Any = references.source
+    return int(source.shape[0]) * int(source.shape[1]) * int(source.dtype.itemsize)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _read_references(arrays: dict[str, NDArray[Any]], attributes: dict[str, Any]) -> References:
+    """Return the training rows from the model, or find them where they were.
+
+    Raises
+    ------
+    ValueError
+        Where the store is gone, or holds an array of another shape.
+    """
+    place = attributes["references"]
+    if place is None:
+        return References(arrays["references"], None, arrays.get("fact_landmark_indices"))
+    path = place["path"]
+    if "://" not in path and not os.path.exists(path):
+        raise ValueError(f"its training rows were in {path}, which is gone. Put them back there")
+    source = source_of(open_array(path, member=place["member"] or None))
+    if source is None or list(source.shape) != place["shape"]:
+        found = None if source is None else source.shape
+        raise ValueError(f"its training rows were of shape {tuple(place['shape'])}, but {path} holds {found}")
+    return References(None, source)

@@ -1,0 +1,172 @@
+"""Kernels: similarities of two rows that are dot products of something, and the algebra that combines them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from bigpca.errors import ModelFormatError
+from bigpca.kernels.algebra import Normalized, RBFOf, Scaled, normalized, rbf_of, scaled
+from bigpca.kernels.base import Kernel, Product, Sum
+from bigpca.kernels.codes import string_codes
+from bigpca.kernels.distance import RBF, Laplacian
+from bigpca.kernels.divergence import ChiSquare, Hellinger, JensenShannon
+from bigpca.kernels.dot import Cosine, Linear, Polynomial, Tanh
+from bigpca.kernels.fisher import Fisher
+from bigpca.kernels.function import FromFunction
+from bigpca.kernels.histogram import GeneralizedHistogramIntersection, HistogramIntersection
+from bigpca.kernels.mixture import GaussianMixtureScore
+from bigpca.kernels.precomputed import Precomputed
+from bigpca.kernels.string import Spectrum, Subsequence
+
+__all__ = [
+    "ChiSquare",
+    "Cosine",
+    "Fisher",
+    "FromFunction",
+    "GaussianMixtureScore",
+    "GeneralizedHistogramIntersection",
+    "Hellinger",
+    "HistogramIntersection",
+    "JensenShannon",
+    "Kernel",
+    "Laplacian",
+    "Linear",
+    "Normalized",
+    "Polynomial",
+    "Precomputed",
+    "Product",
+    "RBF",
+    "RBFOf",
+    "Scaled",
+    "Spectrum",
+    "Subsequence",
+    "Sum",
+    "Tanh",
+    "as_kernel",
+    "kernel_from",
+    "normalized",
+    "rbf_of",
+    "scaled",
+    "string_codes",
+]
+
+_KINDS: dict[str, type[Kernel]] = {
+    kind.__name__: kind
+    for kind in (
+        ChiSquare,
+        Cosine,
+        Fisher,
+        GeneralizedHistogramIntersection,
+        Hellinger,
+        HistogramIntersection,
+        JensenShannon,
+        Laplacian,
+        Linear,
+        Normalized,
+        Polynomial,
+        Precomputed,
+        Product,
+        RBF,
+        RBFOf,
+        Spectrum,
+        Subsequence,
+        Sum,
+        Tanh,
+    )
+}
+_NAMES: dict[str, type[Kernel]] = {  # scikit-learn's
+    "linear": Linear,
+    "poly": Polynomial,
+    "polynomial": Polynomial,
+    "rbf": RBF,
+    "laplacian": Laplacian,
+    "sigmoid": Tanh,
+    "cosine": Cosine,
+    "precomputed": Precomputed,
+}
+
+
+def kernel_from(description: Mapping[str, Any]) -> Kernel:
+    """Make the kernel that :meth:`Kernel.describe` described, and those inside it.
+
+    Parameters
+    ----------
+    description : the JSON values, as stored with a model.
+
+    Raises
+    ------
+    ModelFormatError
+        When a name is unknown, or the parameters are not this kernel's.
+
+    Examples
+    --------
+    >>> kernel_from({"kernel": "RBF", "gamma": 0.5})
+    RBF(gamma=0.5)
+    """
+    name = description.get("kernel")
+    if not isinstance(name, str) or name not in _KINDS:
+        raise ModelFormatError(
+            f"kernel {name!r} is not known; {', '.join(_KINDS)} were expected. Load it with the version that wrote it."
+        )
+    kind = _KINDS[name]
+    given, expected = set(description) - {"kernel"}, {item.name for item in fields(kind)}
+    if given != expected:
+        raise ModelFormatError(
+            f"{name} is described by {sorted(given)}, but {sorted(expected)} were expected. Load it with the version that "
+            "wrote it."
+        )
+    try:
+        return kind(**{key: _value(description[key]) for key in expected})
+    except (TypeError, ValueError) as error:
+        raise ModelFormatError(f"{name} of the stored model cannot be made: {error}") from error
+
+
+def as_kernel(kernel: Kernel | str | Any) -> Kernel:
+    """Return the kernel that is meant: itself, one of that name with its defaults, or one made of a function.
+
+    Parameters
+    ----------
+    kernel : Kernel; scikit-learn's name or that of a class here, such as "rbf" or "RBF"; or a function of two blocks of
+        rows, as :class:`FromFunction` takes it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Where it is none of these, or the name is unknown or of a kernel that needs parameters.
+
+    Examples
+    --------
+    >>> as_kernel("rbf"), as_kernel("poly").degree
+    (RBF(gamma=None), 3)
+    """
+    if isinstance(kernel, Kernel):
+        return kernel
+    if isinstance(kernel, str):
+        return _named(kernel)
+    if isinstance(kernel, type) or not callable(kernel):
+        raise TypeError(
+            f"kernel = {kernel!r}; a kernel, a name or a function of two blocks of rows was expected. Use for example "
+            "bigpca.kernels.RBF(gamma=0.1)."
+        )
+    return FromFunction(kernel)
+
+
+def _named(name: str) -> Kernel:
+    kinds = _NAMES | _KINDS
+    if name not in kinds:
+        raise ValueError(f"kernel = {name!r}; one of {', '.join(kinds)} was expected. Use one of these, or a Kernel.")
+    needed = [item.name for item in fields(kinds[name]) if item.default is MISSING and item.default_factory is MISSING]
+    if needed:
+        raise ValueError(
+            f"kernel = {name!r} has no defaults for {', '.join(needed)}; a kernel with them was expected. Use "
+            f"bigpca.kernels.{kinds[name].__name__}(...)."
+        )
+    return kinds[name]()
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Mapping) and "kernel" in value:
+        return kernel_from(value)
+    return tuple(_value(item) for item in value) if isinstance(value, list) else value

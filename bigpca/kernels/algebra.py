@@ -1,0 +1,259 @@
+"""Kernels made of one kernel: scaled, put into an RBF, normalised. Sums, products and powers are operators of Kernel."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from bigpca.kernels.base import Kernel, Product, Rows, Sum, Vector
+from bigpca.kernels.dot import checked_gamma
+from bigpca.kernels.rows import Block, refuse_overflow, strips
+
+__all__ = ["Normalized", "Product", "RBFOf", "Scaled", "Sum", "normalized", "rbf_of", "scaled"]
+
+
+@dataclass(frozen=True)
+class PreparedWith:
+    """A prepared block of the kernel inside, and one number per row: a factor, or k(x, x)."""
+
+    inner: Any
+    numbers: Vector
+
+
+@dataclass(frozen=True)
+class Around(Kernel):
+    """A kernel made of one kernel and one number per row."""
+
+    inner: Kernel
+
+    def __post_init__(self) -> None:
+        given: Any = self.inner
+        if not isinstance(given, Kernel):
+            raise TypeError(f"inner = {given!r}; a kernel was expected. Make it with bigpca.kernels.as_kernel.")
+        self._check_options()
+
+    @abstractmethod
+    def _check_options(self) -> None:
+        """Refuse the parameters beside the kernel."""
+
+    def resolve(self, d: int) -> Self:
+        return replace(self, inner=self.inner.resolve(d))
+
+    def flops_per_entry(self, d: int) -> float:
+        return self.inner.flops_per_entry(d) + 100.0
+
+    def entry_bytes(self, itemsize: int) -> int:
+        return self.inner.entry_bytes(itemsize)
+
+    def prepared_bytes(self, d: int, itemsize: int) -> int:
+        return self.inner.prepared_bytes(d, itemsize) + 8
+
+    @property
+    def needs_rows(self) -> bool:
+        return self.inner.needs_rows
+
+    @property
+    def accepts_strings(self) -> bool:
+        return self.inner.accepts_strings
+
+
+@dataclass(frozen=True)
+class Scaled(Around):
+    """``f(x) k(x, y) f(y)``; made by :func:`scaled`."""
+
+    function: Callable[[Rows], Any]
+
+    def _check_options(self) -> None:
+        if not callable(self.function):
+            raise TypeError(
+                f"f = {self.function!r}; a function of a block of rows (a, d) that returns (a,) was expected. Give one."
+            )
+
+    @property
+    def positive_semidefinite(self) -> bool:
+        return self.inner.positive_semidefinite
+
+    def _factors(self, rows: Rows, first_row: int) -> Vector:
+        factors = np.asarray(self.function(rows), np.float64)
+        if factors.shape != (len(rows),):
+            raise ValueError(
+                f"f of {len(rows)} rows has shape {factors.shape}; ({len(rows)},) was expected. Return one number per row."
+            )
+        if not np.isfinite(factors).all():
+            row = int(np.argmin(np.isfinite(factors)))
+            raise ValueError(
+                f"f of row {first_row + row} is {factors[row]}; finite numbers were expected. Correct the function."
+            )
+        return factors
+
+    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedWith:
+        return PreparedWith(self.inner.prepare(rows, shift, first_row), self._factors(rows, first_row))
+
+    def block(self, A: PreparedWith, B: PreparedWith) -> Block:
+        return _times_outer(self.inner.block(A.inner, B.inner), A.numbers, B.numbers)
+
+    def diagonal_of(self, A: PreparedWith) -> Vector:
+        return self.inner.diagonal_of(A.inner) * A.numbers**2
+
+    def feature_width(self, d: int) -> int | None:
+        return self.inner.feature_width(d)
+
+    def features(self, rows: Rows, first_row: int = 0) -> Block:
+        return _times_rows(self.inner.features(rows, first_row), self._factors(rows, first_row), rows)
+
+
+@dataclass(frozen=True)
+class RBFOf(Around):
+    """``exp(-gamma (k(x, x) + k(y, y) - 2 k(x, y)))``; made by :func:`rbf_of`."""
+
+    gamma: float
+
+    def _check_options(self) -> None:
+        if self.gamma is None:
+            raise ValueError(
+                "gamma = None; a finite number above 0 was expected, for no default suits every kernel. Give one."
+            )
+        checked_gamma(self.gamma)
+
+    @property
+    def positive_semidefinite(self) -> bool:
+        return self.inner.positive_semidefinite
+
+    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedWith:
+        """In float64: the difference of three values of the kernel inside loses digits that float32 does not have."""
+        inner = self.inner.prepare(rows.astype(np.float64, copy=False), shift, first_row)
+        return PreparedWith(inner, np.asarray(self.inner.diagonal_of(inner), np.float64))
+
+    def block(self, A: PreparedWith, B: PreparedWith) -> Block:
+        result = self.inner.block(A.inner, B.inner)
+        with np.errstate(over="ignore"):
+            for where, strip in strips(result):
+                strip *= 2
+                strip -= A.numbers[where, None]
+                strip -= B.numbers
+                if self.inner.positive_semidefinite:
+                    np.minimum(strip, 0, out=strip)
+                strip *= self.gamma
+                np.exp(strip, out=strip)
+        refuse_overflow(result, "the exponential of kernel values")
+        if A is B:
+            np.fill_diagonal(result, 1)
+        return result
+
+    def diagonal_of(self, A: PreparedWith) -> Vector:
+        return np.ones(len(A.numbers))
+
+    def flops_per_entry(self, d: int) -> float:
+        return 2 * self.inner.flops_per_entry(d) + 200.0
+
+    def entry_bytes(self, itemsize: int) -> int:
+        return self.inner.entry_bytes(8)
+
+    def prepared_bytes(self, d: int, itemsize: int) -> int:
+        return self.inner.prepared_bytes(d, 8) + 8
+
+
+@dataclass(frozen=True)
+class Normalized(Around):
+    """``k(x, y) / sqrt(k(x, x) k(y, y))``; made by :func:`normalized`."""
+
+    def _check_options(self) -> None:
+        pass
+
+    @property
+    def positive_semidefinite(self) -> bool:
+        return self.inner.positive_semidefinite
+
+    def _inverse_lengths(self, prepared: Any, first_row: int) -> Vector:
+        diagonal = self.inner.diagonal_of(prepared)
+        if not (diagonal > 0).all():
+            row = int(np.argmin(diagonal > 0))
+            raise ValueError(
+                f"k(x, x) = {diagonal[row]:.6g} at row {first_row + row}; a value above 0 was expected, to divide by. Drop "
+                "such rows, or add a constant to the kernel."
+            )
+        return np.asarray(1 / np.sqrt(diagonal), np.float64)
+
+    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedWith:
+        inner = self.inner.prepare(rows, shift, first_row)
+        return PreparedWith(inner, self._inverse_lengths(inner, first_row))
+
+    def block(self, A: PreparedWith, B: PreparedWith) -> Block:
+        result = _times_outer(self.inner.block(A.inner, B.inner), A.numbers, B.numbers)
+        if A is B:
+            np.fill_diagonal(result, 1)
+        return result
+
+    def diagonal_of(self, A: PreparedWith) -> Vector:
+        return np.ones(len(A.numbers))
+
+    def feature_width(self, d: int) -> int | None:
+        return self.inner.feature_width(d)
+
+    def features(self, rows: Rows, first_row: int = 0) -> Block:
+        inverse = self._inverse_lengths(self.inner.prepare(rows, None, first_row), first_row)
+        return _times_rows(self.inner.features(rows, first_row), inverse, rows)
+
+
+def scaled(kernel: Kernel, f: Callable[[Rows], Any]) -> Scaled:
+    """Return ``f(x) k(x, y) f(y)``, positive semi-definite where k is.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    f : function of a block of rows (a, d) that returns (a,) finite numbers, whatever the block.
+
+    Examples
+    --------
+    >>> from bigpca.kernels import Linear
+    >>> scaled(Linear(), lambda rows: rows[:, 0])([[2.0, 1.0]]).tolist()
+    [[20.0]]
+    """
+    return Scaled(kernel, f)
+
+
+def rbf_of(kernel: Kernel, gamma: float) -> RBFOf:
+    """Return ``exp(-gamma |phi(x) - phi(y)|^2)`` in the feature space of k, positive semi-definite where k is.
+
+    The kernel inside works in float64, at about twice its cost for rows of float32.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    gamma : float > 0
+
+    Examples
+    --------
+    >>> from bigpca.kernels import Linear
+    >>> rbf_of(Linear(), gamma=0.5)([[0.0]], [[1.0]]).round(4).tolist()
+    [[0.6065]]
+    """
+    return RBFOf(kernel, gamma)
+
+
+def normalized(kernel: Kernel) -> Normalized:
+    """Return ``k(x, y) / sqrt(k(x, x) k(y, y))``, positive semi-definite where k is; rows with k(x, x) <= 0 are refused.
+
+    Examples
+    --------
+    >>> from bigpca.kernels import Linear
+    >>> normalized(Linear())([[3.0, 4.0]], [[1.0, 0.0]]).round(3).tolist()
+    [[0.6]]
+    """
+    return Normalized(kernel)
+
+
+def _times_outer(block: Block, left: Vector, right: Vector) -> Block:
+    for where, strip in strips(block):
+        strip *= left[where, None]
+        strip *= right
+    return block
+
+
+def _times_rows(features: Block, factors: Vector, rows: Rows) -> Block:
+    result: Block = features * factors[:, None].astype(rows.dtype)
+    return result

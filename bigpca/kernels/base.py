@@ -1,0 +1,415 @@
+"""What every kernel is: a function of two rows, evaluated block on block, that knows its diagonal, its cost and its limits.
+
+A block of rows is *prepared* once (checked, and everything computed that depends on one row alone: norms, roots, score
+vectors), and then meets many other prepared blocks. Kernels know nothing of Dask, centring or passes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+from math import isfinite, prod
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bigpca.kernels.rows import Block, checked_rows, raise_to, refuse_overflow
+
+Vector = NDArray[np.float64]
+Rows = NDArray[Any]
+WIDEST = 20_000  # columns of a feature map that is still worth having
+
+
+@dataclass(frozen=True)
+class Kernel(ABC):
+    """A symmetric function ``k(x, y)`` of two rows.
+
+    Subclasses are frozen dataclasses whose fields are their parameters. They are combined by ``k1 + k2``, ``c * k``,
+    ``k + c``, ``k1 * k2``, ``k ** p``, and by the functions of :mod:`bigpca.kernels.algebra`; the flag of
+    positive semi-definiteness follows.
+
+    Examples
+    --------
+    >>> from bigpca.kernels import RBF, Linear
+    >>> kernel = 2 * RBF(gamma=0.5) + Linear() ** 2 + 1
+    >>> kernel.positive_semidefinite, (Linear() - 1).positive_semidefinite
+    (True, False)
+    >>> kernel([[0.0, 1.0]], [[0.0, 1.0], [1.0, 1.0]]).round(3).tolist()
+    [[4.0, 3.213]]
+    """
+
+    @property
+    @abstractmethod
+    def positive_semidefinite(self) -> bool:
+        """Whether every kernel matrix of accepted rows is positive semi-definite."""
+
+    @abstractmethod
+    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> Any:
+        """Return all that :meth:`block` needs of these rows, and refuse rows that the kernel does not accept.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (a, d), float32 or float64, finite
+            Not kept by reference where it may change; not overwritten.
+        shift : ndarray of shape (d,) or None
+            Near the mean of all rows, the same for all blocks: translation-invariant kernels subtract it, so that their
+            distances keep their digits; others ignore it.
+        first_row : int
+            Absolute number of the first row: named in errors, and the identity of rows in precomputed kernels.
+
+        Raises
+        ------
+        ValueError
+            Where the kernel does not accept these rows, with the first such row and column.
+        """
+
+    @abstractmethod
+    def block(self, A: Any, B: Any) -> Block:
+        """Return ``K[i, j] = k(a_i, b_j)`` (a, b) of two prepared blocks, a new array in the precision of the rows or better.
+
+        ``block(A, A)``, the same object twice, is symmetric, with a diagonal that equals :meth:`diagonal_of` to rounding
+        (distances are exactly 0 there).
+        """
+
+    @abstractmethod
+    def diagonal_of(self, A: Any) -> Vector:
+        """Return ``k(a_i, a_i)`` (a,) of a prepared block, float64."""
+
+    @abstractmethod
+    def flops_per_entry(self, d: int) -> float:
+        """Cost of one entry of a block, in floating-point operations at the speed of a matrix product.
+
+        The work beside the product, of passes over the block, is counted at their measured time: 80 to 600 operations.
+        """
+
+    @abstractmethod
+    def entry_bytes(self, itemsize: int) -> int:
+        """Peak bytes of :meth:`block` per entry, the result included; ``itemsize`` is that of the rows.
+
+        :data:`bigpca.kernels.rows.FIXED_BYTES` come on top, once for each block in the making.
+        """
+
+    @abstractmethod
+    def prepared_bytes(self, d: int, itemsize: int) -> int:
+        """Bytes of one prepared row."""
+
+    def resolve(self, d: int) -> Kernel:
+        """Return the kernel with the defaults that depend on the number of columns filled in (``gamma=None`` is 1 / d)."""
+        return self
+
+    def feature_width(self, d: int) -> int | None:
+        """Columns D of the exact finite feature map, or None where there is none (or it was not asked for)."""
+        return None
+
+    def features(self, rows: Rows, first_row: int = 0) -> Block:
+        """Return ``phi(x)`` (a, D) with ``phi(x)'phi(y) = k(x, y)``, in the precision of the rows.
+
+        Raises
+        ------
+        TypeError
+            Where the kernel has no exact finite feature map.
+        """
+        raise TypeError(
+            f"{self} has no exact finite feature map; a kernel with one was expected. Use KernelPCA's other solvers, or "
+            f"NystromKernelPCA."
+        )
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether ``block(A, B)`` looks at the rows of B, or only at their numbers (precomputed kernels)."""
+        return True
+
+    @property
+    def accepts_strings(self) -> bool:
+        """Whether rows are strings, as the integer codes of their characters with zeros at the end."""
+        return False
+
+    def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> Block:
+        """Return the kernel matrix of rows X (n, d) and Y (m, d), or of X with itself; all of it in memory.
+
+        Raises
+        ------
+        ValueError
+            Where shapes do not match, values are not finite, or the kernel does not accept the rows.
+        """
+        rows = checked_rows(X, "X")
+        kernel = self.resolve(rows.shape[1])
+        shift = rows.mean(axis=0, dtype=np.float64) if len(rows) else None
+        A = kernel.prepare(rows, shift)
+        if Y is None:
+            return kernel.block(A, A)
+        others = checked_rows(Y, "Y")
+        if others.shape[1] != rows.shape[1] and kernel.needs_rows and not kernel.accepts_strings:
+            raise ValueError(
+                f"X has {rows.shape[1]} columns and Y {others.shape[1]}; the same number was expected. Give rows of one kind."
+            )
+        return kernel.block(A, kernel.prepare(others, shift))
+
+    def diagonal(self, X: ArrayLike) -> Vector:
+        """Return ``k(x, x)`` (n,) of the rows of X; nothing else of the kernel matrix is computed."""
+        rows = checked_rows(X, "X")
+        kernel = self.resolve(rows.shape[1])
+        return kernel.diagonal_of(kernel.prepare(rows, rows.mean(axis=0, dtype=np.float64) if len(rows) else None))
+
+    def describe(self) -> dict[str, Any]:
+        """Return name and parameters as JSON values; :func:`bigpca.kernels.kernel_from` makes the kernel again.
+
+        Raises
+        ------
+        TypeError
+            Where a parameter is a Python function, which no file can hold.
+        """
+        return {"kernel": type(self).__name__} | {
+            field.name: self._json(field.name, getattr(self, field.name)) for field in fields(self)
+        }
+
+    def __add__(self, other: Kernel | float) -> Kernel:
+        own = _as_sum(self)
+        if isinstance(other, Kernel):
+            more = _as_sum(other)
+            return Sum((*own.kernels, *more.kernels), (*own.weights, *more.weights), own.constant + more.constant)
+        if not _is_number(other):
+            return NotImplemented
+        return Sum(own.kernels, own.weights, own.constant + float(other))
+
+    def __sub__(self, other: Kernel | float) -> Kernel:
+        if not isinstance(other, Kernel) and not _is_number(other):
+            return NotImplemented
+        return self + -1.0 * other
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Kernel | float) -> Kernel:
+        if isinstance(other, Kernel):
+            own, more = _as_product(self), _as_product(other)
+            return Product((*own.kernels, *more.kernels), (*own.exponents, *more.exponents))
+        if not _is_number(other):
+            return NotImplemented
+        addends = _as_sum(self)
+        weights = tuple(float(other) * weight for weight in addends.weights)
+        return Sum(addends.kernels, weights, float(other) * addends.constant)
+
+    __rmul__ = __mul__
+
+    def __pow__(self, exponent: float) -> Kernel:
+        if not _is_number(exponent):
+            return NotImplemented
+        return Product((self,), (exponent,))
+
+    def _json(self, name: str, value: Any) -> Any:
+        if hasattr(value, "describe"):
+            return value.describe()
+        if isinstance(value, tuple):
+            return [self._json(name, item) for item in value]
+        if isinstance(value, np.generic):
+            return value.item()
+        if value is not None and not isinstance(value, bool | int | float | str):
+            kind = "function" if callable(value) else "object"
+            raise TypeError(
+                f"{name} of {type(self).__name__} is the Python {kind} {value!r}, which no file can hold; numbers and "
+                "texts were expected. Keep the model in memory, or pickle it."
+            )
+        return value
+
+
+@dataclass(frozen=True)
+class Combined(Kernel):
+    """What kernels made of kernels share: each of :attr:`kernels` prepares the rows for itself."""
+
+    kernels: tuple[Kernel, ...]
+
+    def __post_init__(self) -> None:
+        given: tuple[Any, ...] = tuple(self.kernels)
+        if not given or not all(isinstance(item, Kernel) for item in given):
+            raise TypeError(
+                f"kernels = {given!r}; one or more kernels were expected. Make them with kernels.as_kernel."
+            )
+        if len({item.accepts_strings for item in given}) > 1:
+            names = ", ".join(type(item).__name__ for item in given)
+            raise TypeError(
+                f"{names} were combined, but some take strings and some numbers; rows of one kind were expected. "
+                "Combine kernels of one kind."
+            )
+        object.__setattr__(self, "kernels", given)
+        self._check_options()
+
+    @abstractmethod
+    def _check_options(self) -> None:
+        """Refuse the parameters beside the kernels."""
+
+    @property
+    def _all_positive(self) -> bool:
+        return all(kernel.positive_semidefinite for kernel in self.kernels)
+
+    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> Any:
+        return tuple(kernel.prepare(rows, shift, first_row) for kernel in self.kernels)
+
+    def prepared_bytes(self, d: int, itemsize: int) -> int:
+        return sum(kernel.prepared_bytes(d, itemsize) for kernel in self.kernels)
+
+    def flops_per_entry(self, d: int) -> float:
+        return sum(kernel.flops_per_entry(d) + 100.0 for kernel in self.kernels)
+
+    def entry_bytes(self, itemsize: int) -> int:
+        """The largest part, beside the result so far where there are several."""
+        return max(kernel.entry_bytes(itemsize) for kernel in self.kernels) + 8
+
+    def resolve(self, d: int) -> Self:
+        return replace(self, kernels=tuple(kernel.resolve(d) for kernel in self.kernels))
+
+    @property
+    def needs_rows(self) -> bool:
+        return any(kernel.needs_rows for kernel in self.kernels)
+
+    @property
+    def accepts_strings(self) -> bool:
+        return self.kernels[0].accepts_strings
+
+
+@dataclass(frozen=True)
+class Sum(Combined):
+    """``sum_i weights_i k_i(x, y) + constant``: what ``k1 + k2``, ``c * k`` and ``k + c`` make.
+
+    Positive semi-definite where all kernels are, and weights and constant are >= 0. The feature map is that of the parts
+    side by side, times the roots of the weights, with one more column for the constant.
+
+    Parameters
+    ----------
+    kernels : tuple of Kernel
+    weights : tuple of float, one each
+    constant : float
+        Invisible after centring.
+    """
+
+    weights: tuple[float, ...]
+    constant: float = 0.0
+
+    def _check_options(self) -> None:
+        object.__setattr__(self, "weights", _numbers("weights", self.weights, len(self.kernels)))
+        object.__setattr__(self, "constant", _numbers("constant", (self.constant,), 1)[0])
+
+    @property
+    def positive_semidefinite(self) -> bool:
+        return min(*self.weights, self.constant) >= 0 and self._all_positive
+
+    def block(self, A: Any, B: Any) -> Block:
+        parts = (kernel.block(*pair) for kernel, *pair in zip(self.kernels, A, B, strict=True))
+        weighted = (np.multiply(part, weight, out=part) for part, weight in zip(parts, self.weights, strict=True))
+        total = reduce(_add, weighted)
+        total += self.constant
+        return total
+
+    def diagonal_of(self, A: Any) -> Vector:
+        parts = zip(self.kernels, self.weights, A, strict=True)
+        return np.asarray(sum(w * kernel.diagonal_of(own) for kernel, w, own in parts) + self.constant, np.float64)
+
+    def feature_width(self, d: int) -> int | None:
+        widths = [kernel.feature_width(d) or 0 for kernel in self.kernels]
+        total = sum(widths) + (self.constant > 0)
+        allowed = min(*self.weights, self.constant) >= 0 and total <= max(WIDEST, *widths)
+        return total if allowed and all(widths) else None
+
+    def features(self, rows: Rows, first_row: int = 0) -> Block:
+        if self.feature_width(rows.shape[1]) is None:
+            return super().features(rows, first_row)
+        pairs = zip(self.kernels, self.weights, strict=True)
+        parts = [kernel.features(rows, first_row) * float(np.sqrt(weight)) for kernel, weight in pairs]
+        if self.constant > 0:
+            parts.append(np.full((len(rows), 1), np.sqrt(self.constant), rows.dtype))
+        return np.concatenate(parts, axis=1)
+
+
+@dataclass(frozen=True)
+class Product(Combined):
+    """``prod_i k_i(x, y)^exponents_i``: what ``k1 * k2`` and ``k ** p`` make, in float64.
+
+    Positive semi-definite where all kernels are, and the exponents are positive integers (Schur 1911). The feature map is
+    the Kronecker product of those of the parts, where it has at most 20,000 columns.
+
+    Parameters
+    ----------
+    kernels : tuple of Kernel
+    exponents : tuple of float > 0, one each
+    """
+
+    exponents: tuple[float, ...]
+
+    def _check_options(self) -> None:
+        exponents = _numbers("exponents", self.exponents, len(self.kernels))
+        if min(exponents) <= 0:
+            raise ValueError(f"exponents = {exponents}; numbers above 0 were expected. Use for example 2.")
+        object.__setattr__(self, "exponents", tuple(int(p) if p.is_integer() else p for p in exponents))
+
+    @property
+    def positive_semidefinite(self) -> bool:
+        return all(isinstance(p, int) for p in self.exponents) and self._all_positive
+
+    def entry_bytes(self, itemsize: int) -> int:
+        return max(kernel.entry_bytes(itemsize) for kernel in self.kernels) + 16
+
+    def block(self, A: Any, B: Any) -> Block:
+        parts = (kernel.block(*pair) for kernel, *pair in zip(self.kernels, A, B, strict=True))
+        powers = (_power(part, exponent) for part, exponent in zip(parts, self.exponents, strict=True))
+        with np.errstate(over="ignore", invalid="ignore"):
+            result = reduce(lambda total, part: np.multiply(total, part, out=total), powers)
+        refuse_overflow(result, "a product of kernel values")
+        return result
+
+    def diagonal_of(self, A: Any) -> Vector:
+        parts = zip(self.kernels, self.exponents, A, strict=True)
+        return prod((kernel.diagonal_of(own) ** p for kernel, p, own in parts), start=np.ones(()))
+
+    def _copies(self) -> list[Kernel]:
+        return [kernel for kernel, p in zip(self.kernels, self.exponents, strict=True) for _ in range(int(p))]
+
+    def feature_width(self, d: int) -> int | None:
+        widths = [kernel.feature_width(d) for kernel in self.kernels]
+        if None in widths or not all(isinstance(p, int) for p in self.exponents):
+            return None
+        total = prod(int(width or 0) ** p for width, p in zip(widths, self.exponents, strict=True))
+        return int(total) if total <= WIDEST else None
+
+    def features(self, rows: Rows, first_row: int = 0) -> Block:
+        if self.feature_width(rows.shape[1]) is None:
+            return super().features(rows, first_row)
+        maps = [kernel.features(rows, first_row) for kernel in self._copies()]
+        return reduce(lambda left, right: (left[:, :, None] * right[:, None, :]).reshape(len(rows), -1), maps)
+
+
+def _as_sum(kernel: Kernel) -> Sum:
+    return kernel if isinstance(kernel, Sum) else Sum((kernel,), (1.0,))
+
+
+def _as_product(kernel: Kernel) -> Product:
+    return kernel if isinstance(kernel, Product) else Product((kernel,), (1,))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+def _numbers(name: str, values: tuple[float, ...], count: int) -> tuple[float, ...]:
+    """Return finite floats, as many as asked for, or refuse them under this name."""
+    if len(values) != count or not all(_is_number(value) and isfinite(value) for value in values):
+        raise ValueError(f"{name} = {values!r}; {count} finite number(s) were expected. Give one for each kernel.")
+    return tuple(float(value) for value in values)
+
+
+def _add(total: Block, part: Block) -> Block:
+    """Add two blocks in place, in the wider one."""
+    return np.add(total, part, out=total if total.dtype.itemsize >= part.dtype.itemsize else part)
+
+
+def _power(block: Block, exponent: float) -> Block:
+    block = block.astype(np.float64, copy=False)
+    if isinstance(exponent, int):
+        raise_to(block, exponent)
+        return block
+    if (lowest := float(block.min(initial=0.0))) < 0:
+        raise ValueError(
+            f"a kernel value is {lowest:.6g}, which has no real power {exponent}; values >= 0 were expected. Use an integer."
+        )
+    return np.power(block, exponent, out=block)

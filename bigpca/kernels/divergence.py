@@ -1,0 +1,135 @@
+"""Kernels of histograms that come from divergences: chi-square, Hellinger and Jensen-Shannon."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.kernels.base import Kernel, Rows, Vector
+from bigpca.kernels.histogram import HistogramKernel, refuse_negative
+
+
+@dataclass(frozen=True)
+class ChiSquare(HistogramKernel):
+    """``k(x, y) = sum_c x_c y_c / (x_c + y_c)`` of non-negative rows, with 0 / 0 = 0 (Vedaldi & Zisserman 2012, table 1, halved).
+
+    Positive semi-definite, with ``k(x, x) = sum_c x_c / 2``. Another kernel than scikit-learn's ``chi2_kernel``, which is
+    the exponential of a distance. Costs as much as 16 d flops.
+
+    Raises
+    ------
+    ValueError
+        By :meth:`prepare`: a negative number.
+
+    Examples
+    --------
+    >>> ChiSquare()([[1.0, 3.0], [1.0, 0.0]]).tolist()
+    [[2.0, 0.5], [0.5, 0.5]]
+    """
+
+    @property
+    def _term(self) -> str:
+        return "chi square"
+
+    @property
+    def _diagonal_factor(self) -> float:
+        return 0.5
+
+    @property
+    def _flops_per_column(self) -> float:
+        return 16.0
+
+    def _histograms(self, rows: Rows, first_row: int) -> Rows:
+        refuse_negative(rows, first_row, self)
+        return rows.copy()
+
+
+@dataclass(frozen=True)
+class JensenShannon(HistogramKernel):
+    """``k(x, y) = sum_c x_c log2((x_c + y_c) / x_c) + y_c log2((x_c + y_c) / y_c)`` of non-negative rows, with 0 log 0 = 0.
+
+    Twice the kernel of Vedaldi & Zisserman 2012, table 1: ``k(x, x) = 2 sum_c x_c``. Computed as
+    ``low (Q(low / high) + |log2 x - log2 y|)`` with the smaller and the larger of the two numbers and a polynomial Q for
+    ``(1 + r) log2(1 + r) / r``: both parts are positive, so nothing cancels, whether x and y are nearly equal or far apart.
+    The relative error of an entry is at most ``2 eps max |log2|`` plus 2e-15 (float64) or 3e-6 (float32, sums included).
+    Logarithms are taken once per row. Costs as much as 60 d flops.
+
+    Raises
+    ------
+    ValueError
+        By :meth:`prepare`: a negative number.
+
+    Examples
+    --------
+    >>> JensenShannon()([[1.0, 3.0], [1.0, 0.0]]).round(12).tolist()
+    [[8.0, 2.0], [2.0, 2.0]]
+    """
+
+    @property
+    def _term(self) -> str:
+        return "jensen shannon"
+
+    @property
+    def _diagonal_factor(self) -> float:
+        return 2.0
+
+    @property
+    def _flops_per_column(self) -> float:
+        return 60.0
+
+    def _histograms(self, rows: Rows, first_row: int) -> Rows:
+        refuse_negative(rows, first_row, self)
+        return rows.copy()
+
+
+@dataclass(frozen=True)
+class Hellinger(Kernel):
+    """``k(x, y) = sum_c sqrt(x_c y_c)`` of non-negative rows: the product of their roots, which are its exact feature map.
+
+    Also called Bhattacharyya's kernel (Vedaldi & Zisserman 2012, table 1). Costs 2 d flops.
+
+    Raises
+    ------
+    ValueError
+        By :meth:`prepare` and :meth:`features`: a negative number.
+
+    Examples
+    --------
+    >>> Hellinger()([[1.0, 4.0], [9.0, 0.0]]).tolist()
+    [[5.0, 3.0], [3.0, 9.0]]
+    """
+
+    @property
+    def positive_semidefinite(self) -> bool:
+        return True
+
+    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> Rows:
+        return self.features(rows, first_row)
+
+    def block(self, A: Any, B: Any) -> NDArray[np.floating]:
+        products: NDArray[np.floating] = A @ B.T
+        return products
+
+    def diagonal_of(self, A: Any) -> Vector:
+        squares: Vector = np.einsum("ij,ij->i", A, A, dtype=np.float64)
+        return squares
+
+    def flops_per_entry(self, d: int) -> float:
+        return 2.0 * d
+
+    def entry_bytes(self, itemsize: int) -> int:
+        return itemsize
+
+    def prepared_bytes(self, d: int, itemsize: int) -> int:
+        return d * itemsize
+
+    def feature_width(self, d: int) -> int | None:
+        return d
+
+    def features(self, rows: Rows, first_row: int = 0) -> NDArray[np.floating]:
+        refuse_negative(rows, first_row, self)
+        roots: NDArray[np.floating] = np.sqrt(rows)
+        return roots

@@ -1,0 +1,340 @@
+"""Kernels that are functions of the dot product x'y: linear, polynomial, tanh, cosine."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import combinations_with_replacement
+from math import comb, factorial, isfinite, prod, sqrt
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.kernels.base import WIDEST, Kernel, Rows, Vector
+from bigpca.kernels.products import PreparedRows, prepare_rows, product_error, products
+from bigpca.kernels.rows import Block, mirror_upper, raise_to, strips
+
+HARMLESS = 1e-5  # error of an entry, relative to the largest, that rows of float32 may leave
+LARGEST32 = 1e18  # float32 ends at 3e38, and sums of squares of entries must not reach it
+LARGEST64 = 1e300
+
+
+def checked_gamma(gamma: float | None) -> None:
+    """Refuse a gamma that is neither None nor a finite number above 0.
+
+    Raises
+    ------
+    ValueError
+    """
+    if gamma is not None and not (isfinite(gamma) and gamma > 0):
+        raise ValueError(
+            f"gamma = {gamma}; a finite number above 0 was expected, or None for 1 / d. Use for example 0.1."
+        )
+
+
+@dataclass(frozen=True)
+class DotKernel(Kernel):
+    """A function of ``x'y``, from one product of two blocks; shift and first_row change nothing but errors."""
+
+    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedRows:
+        prepared = prepare_rows(rows)
+        self._check_rows(prepared, first_row)
+        return prepared
+
+    @abstractmethod
+    def _check_rows(self, A: PreparedRows, first_row: int) -> None:
+        """Refuse rows that the kernel does not take."""
+
+    @abstractmethod
+    def _precision(self, A: PreparedRows, B: PreparedRows) -> np.dtype[Any]:
+        """Return the precision that the product of these rows needs, a function of their norms."""
+
+    @abstractmethod
+    def _values(self, products: Any, d: int) -> None:
+        """Overwrite products ``x'y`` with the kernel's values."""
+
+    def block(self, A: PreparedRows, B: PreparedRows) -> Block:
+        dtype = np.result_type(A.columns.dtype, B.columns.dtype, self._precision(A, B))
+        result = products(A, B, dtype)
+        for _, strip in strips(result):
+            self._values(strip, len(A.columns))
+        if A is B:
+            mirror_upper(result)
+        return result
+
+    def diagonal_of(self, A: PreparedRows) -> Vector:
+        values = A.squares[:, None].copy()
+        self._values(values, len(A.columns))
+        return values[:, 0]
+
+    def flops_per_entry(self, d: int) -> float:
+        return 2.0 * d + 80
+
+    def entry_bytes(self, itemsize: int) -> int:
+        return 8
+
+    def prepared_bytes(self, d: int, itemsize: int) -> int:
+        return d * itemsize + 8
+
+
+@dataclass(frozen=True)
+class Linear(DotKernel):
+    """``k(x, y) = x'y + coef0``; positive semi-definite where coef0 >= 0.
+
+    One product, 2 d flops per entry. The feature map is the row itself, with a column sqrt(coef0) where that is not 0.
+
+    Parameters
+    ----------
+    coef0 : float
+        Invisible after centring.
+
+    Examples
+    --------
+    >>> Linear()([[1.0, 2.0]], [[3.0, 4.0]]).tolist()
+    [[11.0]]
+    """
+
+    coef0: float = 0.0
+
+    def __post_init__(self) -> None:
+        checked_coef0(self.coef0)
+
+    @property
+    def positive_semidefinite(self) -> bool:
+        return self.coef0 >= 0
+
+    def _check_rows(self, A: PreparedRows, first_row: int) -> None:
+        pass
+
+    def _precision(self, A: PreparedRows, B: PreparedRows) -> np.dtype[Any]:
+        return np.dtype(np.float32 if max(A.largest, B.largest) + abs(self.coef0) <= LARGEST32 else np.float64)
+
+    def _values(self, products: Any, d: int) -> None:
+        products += self.coef0
+
+    def feature_width(self, d: int) -> int | None:
+        return None if self.coef0 < 0 else d + (self.coef0 > 0)
+
+    def features(self, rows: Rows, first_row: int = 0) -> Block:
+        if self.coef0 < 0:
+            return super().features(rows, first_row)
+        if self.coef0 == 0:
+            return rows
+        return np.concatenate([rows, np.full((len(rows), 1), sqrt(self.coef0), rows.dtype)], axis=1)
+
+
+@dataclass(frozen=True)
+class WithGamma(DotKernel):
+    """A function of ``gamma x'y + coef0``."""
+
+    gamma: float | None = None
+    coef0: float = 1.0
+
+    def __post_init__(self) -> None:
+        checked_gamma(self.gamma)
+        checked_coef0(self.coef0)
+        self._check_options()
+
+    @abstractmethod
+    def _check_options(self) -> None:
+        """Refuse the parameters beside gamma and coef0."""
+
+    def _gamma(self, d: int) -> float:
+        return 1.0 / max(1, d) if self.gamma is None else float(self.gamma)
+
+    def resolve(self, d: int) -> Self:
+        return replace(self, gamma=self._gamma(d))
+
+    def _affine(self, products: Any, d: int) -> None:
+        products *= self._gamma(d)
+        products += self.coef0
+
+
+@dataclass(frozen=True)
+class Polynomial(WithGamma):
+    """``k(x, y) = (gamma x'y + coef0)^degree``; positive semi-definite where coef0 >= 0.
+
+    One product, and degree - 1 multiplications per entry (a negative base keeps its sign). Rows of float32 meet in float64
+    where ``(gamma |x|^2 + |coef0|)^degree`` may pass 1e18, or where the degree would make the product's rounding error
+    more than 1e-5 of the largest entry. The feature map, of all monomials with the roots of their multinomial
+    coefficients, is there where it has at most 20,000 columns.
+
+    Parameters
+    ----------
+    degree : int >= 1
+    gamma : float > 0, or None for 1 / d
+    coef0 : float
+
+    Raises
+    ------
+    ValueError
+        From :meth:`prepare`, at a row whose k(x, x) even float64 does not hold.
+
+    Examples
+    --------
+    >>> Polynomial(degree=2, gamma=1.0)([[1.0, 2.0]], [[3.0, -4.0]]).tolist()
+    [[16.0]]
+    """
+
+    degree: int = 3
+
+    def _check_options(self) -> None:
+        given: Any = self.degree
+        if isinstance(given, bool) or not isinstance(given, Integral) or given < 1:
+            raise ValueError(
+                f"degree = {given!r}; an integer of at least 1 was expected. Use k ** p for a fractional power."
+            )
+
+    @property
+    def positive_semidefinite(self) -> bool:
+        return self.coef0 >= 0
+
+    def _check_rows(self, A: PreparedRows, first_row: int) -> None:
+        bounds = self._gamma(len(A.columns)) * A.squares + abs(self.coef0)
+        largest = LARGEST64 ** (1 / self.degree)
+        if bounds.max(initial=0.0) > largest:
+            row = int(np.argmax(bounds > largest))
+            raise ValueError(
+                f"row {first_row + row}: gamma |x|^2 + |coef0| = {bounds[row]:.3g}, whose power {self.degree} is over 1e300 "
+                f"and beyond float64; at most {largest:.3g} was expected. Scale the rows, or use a smaller gamma."
+            )
+
+    def _precision(self, A: PreparedRows, B: PreparedRows) -> np.dtype[Any]:
+        d = len(A.columns)
+        base = self._gamma(d) * max(A.largest, B.largest) + abs(self.coef0)
+        safe = base <= LARGEST32 ** (1 / self.degree) and max(A.largest, B.largest) <= LARGEST32
+        accurate = self.degree * product_error(d, np.dtype(np.float32)) <= HARMLESS
+        return np.dtype(np.float32 if safe and accurate else np.float64)
+
+    def _values(self, products: Any, d: int) -> None:
+        self._affine(products, d)
+        raise_to(products, self.degree)
+
+    def flops_per_entry(self, d: int) -> float:
+        return 2.0 * d + 110 + 18 * self.degree
+
+    def feature_width(self, d: int) -> int | None:
+        if self.coef0 < 0:
+            return None
+        width = comb(d + (self.coef0 > 0) + self.degree - 1, self.degree)
+        return width if width <= WIDEST else None
+
+    def features(self, rows: Rows, first_row: int = 0) -> Block:
+        d = rows.shape[1]
+        if self.feature_width(d) is None:
+            return super().features(rows, first_row)
+        base = rows * sqrt(self._gamma(d))
+        if self.coef0 > 0:
+            base = np.concatenate([base, np.full((len(rows), 1), sqrt(self.coef0), rows.dtype)], axis=1)
+        places, roots = _monomials(base.shape[1], self.degree)
+        result: Block = base[:, places[0]] * roots.astype(rows.dtype)
+        for place in places[1:]:
+            result *= base[:, place]
+        return result
+
+
+@dataclass(frozen=True)
+class Tanh(WithGamma):
+    """``k(x, y) = tanh(gamma x'y + coef0)``, scikit-learn's sigmoid; not positive semi-definite.
+
+    One product and a tanh (80 flops' time) per entry; in float64 where the argument of rows of float32 would err by more
+    than 1e-5.
+
+    Parameters
+    ----------
+    gamma : float > 0, or None for 1 / d
+    coef0 : float
+    """
+
+    @property
+    def positive_semidefinite(self) -> bool:
+        return False
+
+    def _check_options(self) -> None:
+        pass
+
+    def _check_rows(self, A: PreparedRows, first_row: int) -> None:
+        pass
+
+    def _precision(self, A: PreparedRows, B: PreparedRows) -> np.dtype[Any]:
+        d = len(A.columns)
+        error = product_error(d, np.dtype(np.float32)) * self._gamma(d) * max(A.largest, B.largest)
+        return np.dtype(np.float32 if error <= HARMLESS else np.float64)
+
+    def _values(self, products: Any, d: int) -> None:
+        self._affine(products, d)
+        np.tanh(products, out=products)
+
+    def flops_per_entry(self, d: int) -> float:
+        return 2.0 * d + 160
+
+
+@dataclass(frozen=True)
+class Cosine(DotKernel):
+    """``k(x, y) = x'y / (|x| |y|)``: rows are divided by their lengths once, and that is the feature map too.
+
+    Raises
+    ------
+    ValueError
+        From :meth:`prepare` and :meth:`features`, at a row of zeros, which has no direction.
+
+    Examples
+    --------
+    >>> Cosine()([[1.0, 0.0]], [[3.0, 4.0]]).round(3).tolist()
+    [[0.6]]
+    """
+
+    @property
+    def positive_semidefinite(self) -> bool:
+        return True
+
+    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedRows:
+        return PreparedRows(np.array(self.features(rows, first_row).T, order="C"), np.ones(len(rows)))
+
+    def _check_rows(self, A: PreparedRows, first_row: int) -> None:
+        pass
+
+    def _precision(self, A: PreparedRows, B: PreparedRows) -> np.dtype[Any]:
+        return np.dtype(np.float32)
+
+    def _values(self, products: Any, d: int) -> None:
+        pass
+
+    def entry_bytes(self, itemsize: int) -> int:
+        return itemsize
+
+    def feature_width(self, d: int) -> int | None:
+        return d
+
+    def features(self, rows: Rows, first_row: int = 0) -> Block:
+        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+        if not lengths.all():
+            raise ValueError(
+                f"row {first_row + int(np.argmin(lengths))} is all zeros, which has no direction; rows of a length above 0 "
+                "were expected. Drop such rows, or use another kernel."
+            )
+        directions: Block = (rows / lengths[:, None]).astype(rows.dtype, copy=False)
+        return directions
+
+
+def checked_coef0(coef0: float) -> None:
+    """Refuse a coef0 that is not finite.
+
+    Raises
+    ------
+    ValueError
+    """
+    if not isfinite(coef0):
+        raise ValueError(f"coef0 = {coef0}; a finite number was expected. Use for example 1.0.")
+
+
+@lru_cache(maxsize=8)
+def _monomials(d: int, degree: int) -> tuple[NDArray[np.intp], Vector]:
+    """Return the factors (degree, D) of all monomials of this degree, and the roots of their multinomial coefficients."""
+    factors = list(combinations_with_replacement(range(d), degree))
+    counts = [factorial(degree) // prod(map(factorial, Counter(item).values())) for item in factors]
+    return np.array(factors, np.intp).reshape(-1, degree).T.copy(), np.sqrt(np.array(counts, np.float64))

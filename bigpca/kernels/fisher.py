@@ -1,0 +1,107 @@
+"""The Fisher kernel: two rows are alike where they would change a model in the same way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.kernels.base import Kernel, Rows, Vector
+from bigpca.kernels.mixture import GaussianMixtureScore
+
+
+@dataclass(frozen=True)
+class Fisher(Kernel):
+    """``k(x, y) = phi(x)' I^(-1) phi(y)``, phi the gradient of a model's log-likelihood (Jaakkola & Haussler 1999, eq. 5).
+
+    The scores, ``I^(-1/2) phi(x)``, are its exact feature map. Costs 2 D flops, beside the scores of each row.
+
+    Parameters
+    ----------
+    score : GaussianMixtureScore, its description, or any object with ``scores(rows) -> (a, D)``, or a function of that kind
+        The scores of rows (a, d), ALREADY multiplied by ``I^(-1/2)``: of each row for itself, whatever the others are.
+    D : int >= 1 or None
+        Their columns; asked of ``score.width(d)`` where None.
+
+    Raises
+    ------
+    TypeError
+        When the score is none of these, or nothing says how many columns it has.
+    ValueError
+        By :meth:`prepare` and :meth:`features`: scores of another shape, or not finite.
+
+    Examples
+    --------
+    >>> Fisher(GaussianMixtureScore([1.0], [[0.0]], [[1.0]]))([[1.0], [2.0]]).round(2).tolist()
+    [[1.0, 2.0], [2.0, 8.5]]
+    """
+
+    score: Any
+    D: int | None = None
+
+    def __post_init__(self) -> None:
+        given = self.score
+        if isinstance(given, dict) and given.get("score") == GaussianMixtureScore.__name__:
+            object.__setattr__(self, "score", GaussianMixtureScore.from_description(given))
+        elif not hasattr(given, "scores") and not callable(given):
+            raise TypeError(
+                f"score = {given!r} is a {type(given).__name__}; an object with scores(rows), or a function of rows, was "
+                f"expected. Use GaussianMixtureScore.of(mixture) for a Gaussian mixture."
+            )
+        if self.D is not None and (isinstance(self.D, bool) or not isinstance(self.D, int) or self.D < 1):
+            raise ValueError(
+                f"D = {self.D!r}; an integer of at least 1, or None, was expected. Give the columns of the scores."
+            )
+        if self.D is None and not hasattr(self.score, "width"):
+            raise TypeError(
+                "the score has no width(d), and D = None; the number of columns of the scores was expected. Give D, or add a "
+                "method width(d)."
+            )
+
+    @property
+    def positive_semidefinite(self) -> bool:
+        return True
+
+    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> Rows:
+        return self.features(rows, first_row)
+
+    def block(self, A: Any, B: Any) -> NDArray[np.floating]:
+        products: NDArray[np.floating] = A @ B.T
+        return products
+
+    def diagonal_of(self, A: Any) -> Vector:
+        squares: Vector = np.einsum("ij,ij->i", A, A, dtype=np.float64)
+        return squares
+
+    def flops_per_entry(self, d: int) -> float:
+        return 2.0 * self._width(d)
+
+    def entry_bytes(self, itemsize: int) -> int:
+        return itemsize
+
+    def prepared_bytes(self, d: int, itemsize: int) -> int:
+        return self._width(d) * itemsize
+
+    def feature_width(self, d: int) -> int | None:
+        return self._width(d)
+
+    def features(self, rows: Rows, first_row: int = 0) -> NDArray[np.floating]:
+        scores = np.asarray(self.score.scores(rows) if hasattr(self.score, "scores") else self.score(rows))
+        expected = (len(rows), self._width(rows.shape[1]))
+        if scores.shape != expected:
+            raise ValueError(
+                f"scores of {len(rows)} rows have shape {scores.shape}; {expected} was expected, one row of scores for each row. "
+                f"Correct the score, or D."
+            )
+        if not np.isfinite(scores).all():
+            row, column = np.argwhere(~np.isfinite(scores))[0]
+            raise ValueError(
+                f"score {column} of row {first_row + row} is {scores[row, column]}; finite scores were expected. Scale the data, "
+                f"or give float64."
+            )
+        return scores.astype(rows.dtype)
+
+    def _width(self, d: int) -> int:
+        return int(self.score.width(d)) if self.D is None else self.D

@@ -1,0 +1,108 @@
+"""Kernel matrices that are there already: classical scaling, graph kernels, or a kernel of another library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.kernels.base import Kernel, Rows, Vector
+
+SYMMETRY = 1e-6  # largest difference of K[i, j] and K[j, i] accepted, relative to the largest entry of the block
+
+
+@dataclass(frozen=True)
+class NumberedRows:
+    """Rows of a kernel matrix, and the absolute number of the first."""
+
+    rows: Rows
+    start: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.rows)
+
+
+@dataclass(frozen=True)
+class Precomputed(Kernel):
+    """``k(x_i, x_j) = X[i, j]``: row i of X is row i of the kernel matrix.
+
+    The rows of B are known by their absolute numbers ``first_row``, ``first_row + 1``, ..., which are columns of the rows of A;
+    their contents are not looked at. New rows hold their kernel with all training rows, and have no diagonal. Blocks on the
+    diagonal are checked for symmetry; entries of other blocks are taken as they are.
+
+    Parameters
+    ----------
+    indefinite : bool
+        Whether the matrix may have negative eigenvalues: nothing finds out for itself.
+
+    Raises
+    ------
+    ValueError
+        By :meth:`block`: a column that is not there, or ``block(A, A)`` not symmetric to 1e-6 of its largest entry.
+
+    Examples
+    --------
+    >>> Precomputed()([[2.0, 1.0], [1.0, 3.0]]).tolist()
+    [[2.0, 1.0], [1.0, 3.0]]
+    """
+
+    indefinite: bool = False
+
+    @property
+    def positive_semidefinite(self) -> bool:
+        return not self.indefinite
+
+    @property
+    def needs_rows(self) -> bool:
+        return False
+
+    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> NumberedRows:
+        return NumberedRows(rows.copy(), first_row)
+
+    def block(self, A: Any, B: Any) -> NDArray[np.floating]:
+        columns = A.rows.shape[1]
+        if B.stop > columns:
+            raise ValueError(
+                f"rows have {columns} columns, but their kernel with rows {B.start}:{B.stop} was asked for; one column for "
+                f"each training row was expected. Give the kernel matrix (n, n), and (new rows, n) for new rows."
+            )
+        entries: NDArray[np.floating] = A.rows[:, B.start : B.stop].copy()
+        if A is B:
+            _refuse_asymmetric(entries, A.start)
+        return entries
+
+    def diagonal_of(self, A: Any) -> Vector:
+        columns = A.rows.shape[1]
+        if A.stop > columns:
+            raise ValueError(
+                f"k(x, x) of row {max(A.start, columns)} was asked for, but rows have {columns} columns, one for each training "
+                f"row; a new row's k(x, x) is not in a precomputed matrix. Use a kernel that computes its entries."
+            )
+        places = np.arange(len(A.rows))
+        diagonal: Vector = A.rows[places, A.start + places].astype(np.float64)
+        return diagonal
+
+    def flops_per_entry(self, d: int) -> float:
+        return 2.0
+
+    def entry_bytes(self, itemsize: int) -> int:
+        return 2 * itemsize
+
+    def prepared_bytes(self, d: int, itemsize: int) -> int:
+        return d * itemsize
+
+
+def _refuse_asymmetric(entries: NDArray[np.floating], start: int) -> None:
+    if not entries.size:
+        return
+    differences = entries - entries.T
+    np.abs(differences, out=differences)
+    row, column = np.unravel_index(np.argmax(differences), differences.shape)
+    if differences[row, column] > SYMMETRY * max(entries.max(), -entries.min()):
+        raise ValueError(
+            f"K[{start + row}, {start + column}] = {entries[row, column]}, but K[{start + column}, {start + row}] = "
+            f"{entries[column, row]}; a symmetric kernel matrix was expected. Use (K + K') / 2, or check the order of its rows."
+        )

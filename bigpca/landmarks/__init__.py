@@ -1,0 +1,79 @@
+"""Which rows stand for all: the landmarks of Nyström approximations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.landmarks.base import LandmarkRequest, Landmarks
+from bigpca.landmarks.given import given
+from bigpca.landmarks.kmeans import kmeans
+from bigpca.landmarks.leverage import leverage
+from bigpca.landmarks.rpcholesky import rpcholesky
+from bigpca.landmarks.weighted import RowSquares, column_norm, diagonal, uniform
+
+__all__ = ["LandmarkRequest", "Landmarks", "SAMPLINGS", "select_landmarks"]
+
+SAMPLINGS = ("rpcholesky", "uniform", "diagonal", "column-norm", "leverage", "kmeans")
+
+
+def select_landmarks(
+    sampling: str | NDArray[Any],
+    request: LandmarkRequest,
+    row_squares: RowSquares | None = None,
+) -> Landmarks:
+    """Return m landmarks of X, chosen as ``sampling`` says.
+
+    =============== =========================================== ====== =================== ============
+    sampling        which                                       passes kernel evaluations  kernels
+    =============== =========================================== ====== =================== ============
+    "rpcholesky"    by what those before leave of k(x, x)       rounds n m                 PSD
+    "uniform"       all alike                                   1      0                   all
+    "diagonal"      by k(x, x)^2; uniform for RBF, Laplacian,   1      n                   all
+                    cosine and normalised kernels
+    "column-norm"   by the sums of squares of K's columns       2      n^2                 all
+    "leverage"      by ridge leverage scores                    2      n m                 PSD
+    "kmeans"        the centres of m clusters, no rows          many   0                   real vectors
+    ndarray (m,)    the rows of these numbers                   1      0                   all
+    ndarray (m, d)  these rows                                  0      0                   all
+    =============== =========================================== ====== =================== ============
+
+    Rows, except k-means' centres, depend on the seed and the rows alone, not on chunks, workers or threads.
+
+    Parameters
+    ----------
+    sampling : str or ndarray
+    request : LandmarkRequest
+    row_squares : callable or None
+        For "column-norm": sweeps over the kernel matrix and returns ``sum_j k(x_i, x_j)^2`` (n,), evaluations and reads.
+
+    Raises
+    ------
+    ValueError
+        For an unknown sampling; more landmarks than rows; whatever the samplings refuse.
+    TypeError
+        For given landmarks that are no numbers.
+    """
+    n, m = request.rows.n_rows, request.count
+    if m < 1:
+        raise ValueError(f"n_landmarks = {m}; at least 1 was expected. Give for example {min(n, 1000)}.")
+    if not isinstance(sampling, str):
+        return given(np.asarray(sampling), request)
+    if m > n:
+        raise ValueError(
+            f"{m} landmarks were asked for, and X has {n} rows; at most as many landmarks as rows were expected. Give "
+            f"n_landmarks={n} or fewer."
+        )
+    if sampling == "column-norm":
+        return column_norm(request, row_squares)
+    methods = {
+        "rpcholesky": rpcholesky, "uniform": uniform, "diagonal": diagonal, "leverage": leverage, "kmeans": kmeans,
+    }  # fmt: skip
+    if sampling not in methods:
+        raise ValueError(
+            f"sampling = {sampling!r} is not known; one of {', '.join(map(repr, SAMPLINGS))}, row numbers or rows was "
+            f"expected. Use one of these."
+        )
+    return methods[sampling](request)

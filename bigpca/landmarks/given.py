@@ -1,0 +1,94 @@
+"""Landmarks that the caller chose: row numbers, or rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.landmarks.base import LandmarkRequest, Landmarks
+from bigpca.passes.blocks import working_dtype
+from bigpca.passes.landmark_states import RowsAt
+from bigpca.passes.pass_state import PassState
+from bigpca.passes.rows import fold
+
+
+def given(landmarks: NDArray[Any], request: LandmarkRequest) -> Landmarks:
+    """Return the rows of given numbers (m,), read in one pass and in the given order, or given rows (m, d) as they are.
+
+    Raises
+    ------
+    ValueError
+        Where there are not m of them, a number is no row, negative or there twice; where rows have another number of
+        columns or are not finite.
+    TypeError
+        Where they are no numbers, or row numbers are no integers.
+    """
+    if landmarks.dtype.kind not in "iuf" or (landmarks.ndim == 1 and landmarks.dtype.kind == "f"):
+        raise TypeError(
+            f"landmarks of dtype {landmarks.dtype} and shape {landmarks.shape} were given; integers (m,), the numbers of "
+            f"rows, or numbers (m, d), rows, were expected. Convert them."
+        )
+    if landmarks.ndim not in (1, 2):
+        raise ValueError(
+            f"landmarks of shape {landmarks.shape} were given; (m,) for row numbers or (m, d) for rows was expected. "
+            f"Reshape them."
+        )
+    if len(landmarks) != request.count:
+        raise ValueError(
+            f"{len(landmarks)} landmarks were given and n_landmarks = {request.count}; as many were expected. Give "
+            f"n_landmarks={len(landmarks)}."
+        )
+    return _given_rows(landmarks, request) if landmarks.ndim == 2 else _given_numbers(landmarks, request)
+
+
+def _given_rows(rows: NDArray[Any], request: LandmarkRequest) -> Landmarks:
+    d = request.rows.n_columns
+    if rows.shape[1] != d:
+        raise ValueError(
+            f"the given landmarks have {rows.shape[1]} columns and X has {d}; the same number was expected. Give rows of X's "
+            f"kind."
+        )
+    if not np.isfinite(rows).all():
+        i, j = np.argwhere(~np.isfinite(rows))[0]
+        raise ValueError(f"landmark {i} has {rows[i, j]} in column {j}; finite numbers were expected. Repair it.")
+    converted = rows.astype(working_dtype(request.rows.dtype))
+    return Landmarks(converted, None, 0.0, 0, "given rows", request.count)
+
+
+def _given_numbers(numbers: NDArray[Any], request: LandmarkRequest) -> Landmarks:
+    _check_numbers(numbers, request.rows.n_rows)
+    wanted, d = numbers.astype(np.int64), request.rows.n_columns
+    dtype = working_dtype(request.rows.dtype)
+    found: RowsAt = fold(  # one pass over X
+        request.rows, {"landmarks": RowsAt(d, np.sort(wanted), dtype.itemsize)}, _take_found, name="landmarks",
+        number=request.number, options=request.options, shift=np.zeros(d), dtype=dtype,
+    )  # fmt: skip
+    missing = np.setdiff1d(wanted, found.indices)
+    if len(missing) or found.rows is None:
+        raise ValueError(
+            f"row {missing[0]} was given as a landmark and is left out for missing values; complete rows were expected. "
+            f"Choose others, or repair the data."
+        )
+    return Landmarks(found.rows[np.searchsorted(found.indices, wanted)], wanted, 1.0, 0, "given", request.count)
+
+
+def _check_numbers(numbers: NDArray[Any], n: int) -> None:
+    outside = np.flatnonzero((numbers < 0) | (numbers >= n))
+    if len(outside):
+        raise ValueError(
+            f"landmark {outside[0]} is row {numbers[outside[0]]} of {n}; numbers from 0 to {n - 1} were expected. Correct it."
+        )
+    values, counts = np.unique(numbers, return_counts=True)
+    if (counts > 1).any():
+        twice = values[counts > 1][0]
+        raise ValueError(
+            f"row {twice} is given twice as a landmark; each row once was expected. Remove the duplicates."
+        )
+
+
+def _take_found(state: PassState) -> RowsAt:
+    part: Any = state.parts["landmarks"]
+    found: RowsAt = part
+    return found

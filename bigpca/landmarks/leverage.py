@@ -1,0 +1,138 @@
+"""Landmarks drawn by ridge leverage scores, estimated by recursion on a uniform sample held in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.kernels.base import Kernel
+from bigpca.landmarks.base import LandmarkRequest, Landmarks, draw_rows, refuse_indefinite, rows_of
+from bigpca.landmarks.weighted import refuse_zero
+from bigpca.passes.landmark_blocks import cross_block, diagonal_of, prepare_landmarks, square_block, tile_rows
+from bigpca.passes.row_weights import Ones, Residual
+from bigpca.seeds import uniforms
+from bigpca.solvers.eigh import top_eigenpairs
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Integers = NDArray[np.int64]
+SAMPLE = 16  # rows in memory for each landmark
+LEAST_RIDGE = 1e-10  # of the mean of the weighted diagonal
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A weighted sample S from which leverage scores are estimated: ``min(1, (k_ii - |k(x_i, S) T|^2) / ridge)``.
+
+    Attributes
+    ----------
+    positions : ndarray of shape (s,); rows of the sample in memory
+    T : ndarray of shape (s, s); ``T T' = (K_SS + ridge W^-2)^-1``
+    ridge : float
+    """
+
+    positions: Integers
+    T: Matrix
+    ridge: float
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows in memory, in a random order, and the kernel that compares them."""
+
+    rows: NDArray[np.float64]
+    indices: Integers
+    kernel: Kernel
+    shift: Vector | None
+    threads: int | None
+
+
+def leverage(request: LandmarkRequest) -> Landmarks:
+    """Draw rows by approximate ridge leverage scores, without replacement: two passes over X, (m + 1) n evaluations.
+
+    The first pass draws ``16 m`` rows uniformly; on them the recursion over halves runs in memory; the second scores all
+    rows against the weighted sample that it ends with, and draws. Costs some ``32 m^2`` evaluations and ``m^3`` flops a level
+    beside the pass; state: ``16 m`` rows.
+
+    Raises
+    ------
+    ValueError
+        For kernels that are not positive semi-definite; where all k(x, x) are 0.
+
+    Notes
+    -----
+    Musco & Musco (2017), RecursiveRLS-Nyström, with the constants of their experiments: k = m / (4 log m), oversampling log m.
+    NOTE: there the recursion starts from all rows, and every level evaluates half of them; a sample of 16 m rows bounds what
+    has to be in memory. Its weights are multiplied by the share of the rows that it is.
+    """
+    refuse_indefinite(request.kernel, "leverage")
+    n, m = request.rows.n_rows, request.count
+    drawn = draw_rows(request, Ones(), min(n, SAMPLE * m), stream="leverage-sample")
+    rows = rows_of(drawn, request)
+    sample = Sample(rows.astype(np.float64), drawn.indices, request.kernel, request.shift, request.threads)
+    scorer, evaluations = score_by_halves(sample, m, drawn.count, request.seed)
+    at = scorer.positions
+    weight = Residual(
+        request.kernel, rows[at].astype(request.dtype), drawn.indices[at], scorer.T, 0.0, request.shift, scorer.ridge
+    )
+    final = draw_rows(request, weight, m, turn=1)
+    refuse_zero(final.weight_sum, f"all leverage scores under {request.kernel}")
+    return Landmarks(
+        rows_of(final, request), final.indices, 2.0, evaluations + final.evaluations, "leverage", m, final.diagonal_sum
+    )
+
+
+def score_by_halves(sample: Sample, m: int, n: int, seed: int) -> tuple[Scorer, int]:
+    """Return what scores all n rows, from a sample of them, and the kernel evaluations that it took.
+
+    The sample is halved until about m rows are left, which stand for themselves; each level scores twice as many rows from
+    those kept below, and keeps about m of them, each with the probability of its score.
+    """
+    sizes = [len(sample.rows)]
+    while sizes[-1] > m:
+        sizes.append(-(-sizes[-1] // 2))
+    oversampling = max(1.0, np.log(m))
+    rank = max(1, int(np.ceil(m / (4 * oversampling))))
+    positions, weights, evaluations = np.arange(sizes[-1]), np.ones(sizes[-1]), 0
+    for level, size in enumerate(reversed(sizes[:-1])):
+        scorer = _scorer(sample, positions, weights, rank, 1.0)
+        scores = np.minimum(1.0, oversampling * _scores(sample, scorer, size))
+        evaluations += len(positions) * (len(positions) + size) + size
+        kept = np.flatnonzero(uniforms(seed, f"leverage-{level}", 0, size, 1)[:, 0] < scores)
+        positions, weights = kept, 1 / np.sqrt(scores[kept])
+        if not len(kept):  # all scores are near 0
+            positions, weights = np.arange(min(m, size)), np.full(min(m, size), np.sqrt(size / min(m, size)))
+    scorer = _scorer(sample, positions, weights, rank, n / len(sample.rows))
+    return scorer, evaluations + len(positions) ** 2
+
+
+def _scorer(sample: Sample, positions: Integers, weights: Vector, rank: int, share: float) -> Scorer:
+    """Return the scorer of rows kept with ``weights``, each of which stands for ``share`` times as many."""
+    weights = weights * np.sqrt(share)
+    K_ss = square_block(sample.kernel, sample.rows[positions], sample.indices[positions], sample.shift)
+    weighted = K_ss * weights * weights[:, None]
+    trace = float(np.trace(weighted))
+    largest = top_eigenpairs(weighted, min(rank, len(positions)), threads=sample.threads)[0]
+    ridge = max((trace - float(largest.sum())) / rank, LEAST_RIDGE * trace / len(positions))
+    if ridge <= 0:  # rows of zeros: any ridge will do
+        ridge = 1.0
+    np.fill_diagonal(K_ss, np.diagonal(K_ss) + ridge / weights**2)
+    eigenvalues, vectors = top_eigenpairs(K_ss, threads=sample.threads)
+    eigenvalues = np.maximum(eigenvalues, np.finfo(np.float64).eps * eigenvalues[0])
+    return Scorer(positions, vectors.T / np.sqrt(eigenvalues), ridge)
+
+
+def _scores(sample: Sample, scorer: Scorer, size: int) -> Vector:
+    """Return ``(k_ii - |k(x_i, S) T|^2) / ridge`` of the first ``size`` rows, clipped at 0, a tile at a time."""
+    kernel, at = sample.kernel, scorer.positions
+    prepared = prepare_landmarks(kernel, sample.rows[at], sample.indices[at], sample.shift)
+    d, scores = sample.rows.shape[1], np.zeros(size)
+    step = tile_rows(kernel.prepared_bytes(d, 8) + len(at) * (kernel.entry_bytes(8) + 8))
+    for i in range(0, size, step):
+        stop = min(size, i + step)
+        A = prepare_landmarks(kernel, sample.rows[i:stop], sample.indices[i:stop], sample.shift)
+        B = cross_block(kernel, A, prepared) @ scorer.T
+        scores[i:stop] = diagonal_of(kernel, A) - np.einsum("ij,ij->i", B, B)
+    return np.maximum(scores, 0.0) / scorer.ridge

@@ -1,0 +1,96 @@
+"""Landmarks drawn with weights known from the rows alone, or from one sweep over the kernel matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.landmarks.base import LandmarkRequest, Landmarks, draw_rows, rows_of
+from bigpca.passes.landmark_states import BestRows
+from bigpca.passes.row_weights import Diagonal, Given, Ones
+
+Vector = NDArray[np.float64]
+RowSquares = Callable[[], tuple[Vector, int, float]]
+
+
+def uniform(request: LandmarkRequest) -> Landmarks:
+    """Draw every row with the same probability, without replacement. One pass, no kernel evaluation."""
+    return _landmarks(draw_rows(request, Ones(), request.count), request, "uniform")
+
+
+def diagonal(request: LandmarkRequest) -> Landmarks:
+    """Draw rows with ``p_i = k(x_i, x_i)^2 / sum_j k(x_j, x_j)^2``, without replacement. One pass, n evaluations.
+
+    For RBF, Laplacian, cosine and normalised kernels, whose diagonal is constant, this *is* uniform sampling, and draws the
+    same rows for the same seed. For polynomial kernels it is far better.
+
+    Raises
+    ------
+    ValueError
+        Where all k(x, x) are 0.
+
+    Notes
+    -----
+    Tutorial, eq. 64. NOTE: its denominator is printed as another sum; probabilities need this one.
+    """
+    drawn = draw_rows(request, Diagonal(request.kernel, 2, request.shift), request.count)
+    refuse_zero(drawn.weight_sum, f"all {drawn.count} values k(x, x) of {request.kernel}")
+    return _landmarks(drawn, request, "diagonal", trace=drawn.diagonal_sum)
+
+
+def column_norm(request: LandmarkRequest, row_squares: RowSquares | None) -> Landmarks:
+    """Draw rows with ``p_j ~ sum_i k(x_i, x_j)^2``, without replacement. One sweep over the kernel matrix, and one pass.
+
+    The sweep costs n^2 kernel evaluations, half where symmetry is used; estimates of the sums from a few columns fail.
+
+    Parameters
+    ----------
+    row_squares : callable
+        Makes the sweep; returns ``sum_j k(x_i, x_j)^2`` of every row (n,), float64, and the kernel evaluations and the reads
+        of X that it took.
+
+    Raises
+    ------
+    ValueError
+        Where it is not given, returns another shape, or zeros only.
+
+    Notes
+    -----
+    Tutorial, eq. 65.
+    """
+    if row_squares is None:
+        raise ValueError(
+            'sampling="column-norm" was asked for without the sums of squares of the kernel matrix, which one sweep over it '
+            'gives. A function row_squares was expected. Use sampling="diagonal" or "rpcholesky", which need no sweep.'
+        )
+    weights, evaluations, reads = row_squares()
+    if weights.shape != (request.rows.n_rows,):
+        raise ValueError(
+            f"row_squares returned shape {weights.shape}; one sum for each of {request.rows.n_rows} rows was expected. "
+            f"Return an array of shape ({request.rows.n_rows},)."
+        )
+    drawn = draw_rows(request, Given(weights), request.count)
+    refuse_zero(drawn.weight_sum, f"all {drawn.count} columns of the matrix of {request.kernel}")
+    return replace(_landmarks(drawn, request, "column-norm"), passes=1.0 + reads, evaluations=evaluations)
+
+
+def refuse_zero(weight_sum: float, what: str) -> None:
+    """Refuse to draw rows none of which has a weight.
+
+    Raises
+    ------
+    ValueError
+    """
+    if weight_sum == 0:
+        raise ValueError(
+            f"{what} are 0, so no row stands for any other. At least one row of positive weight was expected. Check the "
+            f"data (are all rows zero?) and the kernel."
+        )
+
+
+def _landmarks(drawn: BestRows, request: LandmarkRequest, method: str, trace: float | None = None) -> Landmarks:
+    rows = rows_of(drawn, request)
+    return Landmarks(rows, drawn.indices, 1.0, drawn.evaluations, method, request.count, trace)

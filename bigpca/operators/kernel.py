@@ -1,0 +1,140 @@
+"""The centred kernel matrix as an operator: ``HKH`` (n, n), never formed, multiplied by a thin block in one sweep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.kernels.base import Kernel
+from bigpca.operators.covariance import PROBES, Probes, Products
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.kernel_pairs import KernelLayout, fold_kernel, kernel_layout
+from bigpca.passes.kernel_states import KernelProduct
+from bigpca.passes.pass_state import PassState
+from bigpca.passes.product_states import probe_vectors
+from bigpca.passes.rows import RowInput
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+class KernelOperator:
+    """``A = HKH`` (n, n), ``H = I - 11'/n``, seen only through sweeps over pairs of rows (tutorial, algorithm 5).
+
+    Centring is implicit: ``A V = H (K (H V))``. A constant column beside the first block gives the row means of K in the
+    same sweep, and with them the trace and all that new rows need to be centred.
+
+    Parameters
+    ----------
+    rows : RowInput
+    kernel : Kernel
+        Resolved for the number of columns.
+    options : RunOptions
+    shift : ndarray of shape (d,)
+        Near the mean of the rows; see :meth:`bigpca.kernels.base.Kernel.prepare`.
+    seed : int
+        Of the probes.
+
+    Attributes
+    ----------
+    trace : float
+        Of HKH.
+    row_means : ndarray of shape (n,)
+        ``K 1 / n``.
+    squared_norm : float
+        ``|HKH|_F^2``, for kernels that are not positive semi-definite; else 0.
+    probes : Probes or None
+        All known after the first sweep.
+    reads : float
+        Reads of X so far.
+    evaluations : int
+        Kernel evaluations so far.
+    """
+
+    omitted = 0
+
+    def __init__(self, rows: RowInput, kernel: Kernel, options: RunOptions, *, shift: Vector, seed: int = 0) -> None:
+        self.rows, self.kernel, self.options, self.shift, self.seed = rows, kernel, options, shift, seed
+        self.layout: KernelLayout = kernel_layout(rows, kernel)
+        self.number = self.evaluations = 0
+        self.reads = 0.0
+        self.trace = self.squared_norm = 0.0
+        self.row_means: Vector = np.zeros(0)
+        self.probes: Probes | None = None
+        self.precision = float(np.finfo(np.float32).eps)
+
+    @property
+    def size(self) -> int:
+        """n."""
+        return self.rows.n_rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """n twice: what limits the number of components."""
+        return self.rows.n_rows, self.rows.n_rows
+
+    @property
+    def mean(self) -> float:
+        """Mean of all entries of K."""
+        return float(self.row_means.mean())
+
+    def begin(self, V: Matrix) -> Products:
+        """Multiply a first block (n, l), in one sweep."""
+        return Products(V, self.multiply(V))
+
+    def multiply(self, V: Matrix) -> Matrix:
+        """Return ``A V`` (n, l), in one sweep: ``n^2 / 2`` kernel evaluations and ``2 n^2 l`` flops."""
+        first, columns = not len(self.row_means), V.shape[1]
+        if first:
+            omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
+            V = np.hstack([V, omega])
+        V = V - V.mean(axis=0)
+        if first:
+            V = np.hstack([V, np.full((self.size, 1), 1.0 / self.size)])
+        state = self._sweep(V, squared=first and not self.kernel.positive_semidefinite)
+        product: Matrix = state.product
+        if first:
+            self._learn(state, product[:, -1])
+            product = product[:, :-1]
+        product -= product.mean(axis=0)
+        if first:
+            self.probes = Probes(omega, product[:, columns:].copy())
+        return np.ascontiguousarray(product[:, :columns])
+
+    def _sweep(self, V: Matrix, *, squared: bool) -> KernelProduct:
+        self.number += 1
+        template = KernelProduct(self.size, V.shape[1], np.ascontiguousarray(V), squared)
+        state: KernelProduct = fold_kernel(  # one sweep over all pairs of rows
+            self.rows, self.kernel, template, _take, shift=self.shift, layout=self.layout, number=self.number,
+            options=self.options,
+        )  # fmt: skip
+        self.reads += self.layout.sweep_reads
+        self.evaluations += state.evaluations
+        self.precision = state.precision
+        return state
+
+    def _learn(self, state: KernelProduct, row_means: Vector) -> None:
+        n = self.size
+        self.row_means = row_means.copy()
+        self.trace = state.diagonal - n * self.mean
+        if state.squared:  # |HKH|_F^2 = |K|_F^2 - 2 n |r|^2 + n^2 mean^2, r the row means
+            around = float(self.row_means @ self.row_means)
+            self.squared_norm = max(0.0, float(state.squares.sum()) - 2 * n * around + (n * self.mean) ** 2)
+
+
+def kernel_row_squares(
+    rows: RowInput, kernel: Kernel, options: RunOptions, *, shift: Vector, number: int
+) -> tuple[Vector, int, float]:
+    """Return ``sum_j K_ij^2`` (n,) by one sweep, the kernel evaluations it took, and its reads of X."""
+    layout = kernel_layout(rows, kernel)
+    template = KernelProduct(rows.n_rows, 0, np.zeros((rows.n_rows, 0)), squared=True)
+    state: KernelProduct = fold_kernel(  # one sweep over all pairs of rows
+        rows, kernel, template, _take, shift=shift, layout=layout, number=number, options=options
+    )
+    return state.squares, state.evaluations, layout.sweep_reads
+
+
+def _take(state: PassState) -> Any:
+    return state.parts["kernel"]

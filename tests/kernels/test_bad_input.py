@@ -1,0 +1,198 @@
+"""Wrong parameters, rows and functions: a clear error each, or the right answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import pairwise
+
+from bigpca.errors import ModelFormatError
+from bigpca.kernels import (
+    RBF,
+    Cosine,
+    FromFunction,
+    Kernel,
+    Laplacian,
+    Linear,
+    Polynomial,
+    Tanh,
+    as_kernel,
+    kernel_from,
+    scaled,
+)
+
+X = np.random.default_rng(0).standard_normal((12, 4))
+
+
+@pytest.mark.parametrize("kind", [RBF, Laplacian, Tanh, Polynomial])
+@pytest.mark.parametrize("gamma", [0.0, -1.0, np.nan, np.inf])
+def test_a_gamma_that_is_not_above_0_is_refused(kind: Any, gamma: float) -> None:
+    with pytest.raises(ValueError, match=r"gamma = .*; a finite number above 0 was expected, or None"):
+        kind(gamma=gamma)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Polynomial(degree=0), r"degree = 0; an integer of at least 1"),
+        (lambda: Polynomial(degree=2.5), r"degree = 2.5; an integer of at least 1"),  # type: ignore[arg-type]
+        (lambda: Polynomial(degree=True), r"degree = True; an integer"),
+        (lambda: Linear(np.nan), r"coef0 = nan; a finite number"),
+        (lambda: Tanh(coef0=np.inf), r"coef0 = inf; a finite number"),
+        (lambda: Laplacian(norm="max"), r"norm = 'max'; 'l1' or 'l2'"),
+        (lambda: RBF()(X[0]), r"X has shape \(4,\); \(rows, columns\)"),
+        (lambda: RBF()(np.array([["a"]])), r"X has dtype <U1; numbers were expected"),
+        (lambda: RBF()(X, X[:, :2]), r"X has 4 columns and Y 2; the same number"),
+        (lambda: RBF()(np.array([[1.0, 2.0], [0.0, np.nan]])), r"X\[1, 1\] = nan; finite numbers"),
+        (lambda: Cosine()(np.array([[1.0, 0.0], [0.0, 0.0]])), r"row 1 is all zeros, which has no direction"),
+        (lambda: Cosine().prepare(np.zeros((3, 2)), None, 50), r"row 50 is all zeros"),
+        (lambda: Cosine().features(np.zeros((3, 2)), 50), r"row 50 is all zeros"),
+        (lambda: as_kernel("gaussian"), r"kernel = 'gaussian'; one of linear, "),
+        (lambda: as_kernel("Normalized"), r"kernel = 'Normalized' has no defaults for inner"),
+    ],
+)
+def test_parameters_and_rows_that_do_not_fit_are_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("offset", [0, 5])
+def test_degree_5_on_raw_pixels_in_float32_keeps_its_digits(offset: int) -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (30, 784)).astype(np.float32)
+    K = Polynomial(gamma=1.0, coef0=offset, degree=5)(pixels)
+    exact = [
+        [float((int(dot) + offset) ** 5) for dot in row] for row in pixels.astype(np.int64) @ pixels.T.astype(np.int64)
+    ]
+    assert K.dtype == np.float64
+    np.testing.assert_allclose(K, exact, rtol=1e-13)
+
+
+def test_small_rows_stay_in_float32() -> None:
+    for kernel in (Polynomial(degree=5), Tanh(), Linear(), RBF()):
+        assert kernel(X.astype(np.float32)).dtype == np.float32
+
+
+def test_a_precision_depends_on_the_rows_not_on_their_order() -> None:
+    rows = np.concatenate([X, 1e6 * X]).astype(np.float32)
+    kernel = Polynomial(gamma=1.0, degree=4)
+    for order in (slice(None), slice(None, None, -1)):
+        assert kernel(rows[order]).dtype == np.float64
+
+
+def test_an_overflow_of_float64_names_the_row_and_both_sides_of_the_bound_are_right() -> None:
+    row = np.zeros((3, 2))
+    row[2, 0] = 10.0
+    assert Polynomial(gamma=1.0, coef0=0.0, degree=149)(row)[2, 2] == pytest.approx(1e298, rel=1e-12)
+    with pytest.raises(
+        ValueError, match=r"row 9: gamma \|x\|\^2 \+ \|coef0\| = 100, whose power 151 is over 1e300.*Scale"
+    ):
+        Polynomial(gamma=1.0, coef0=0.0, degree=151).prepare(row, None, 7)
+
+
+def test_a_large_linear_product_in_float32_does_not_overflow() -> None:
+    rows = np.full((2, 3), 1e19, np.float32)
+    np.testing.assert_allclose(Linear()(rows), 3 * float(rows[0, 0]) ** 2, rtol=1e-12)
+    assert np.isfinite(RBF(1.0)(rows)).all()
+
+
+@pytest.mark.parametrize("kernel", [Linear(), Polynomial(), RBF(), Laplacian(), Laplacian(norm="l2"), Tanh()], ids=str)
+def test_zero_rows_constant_rows_and_duplicates_are_no_special_cases(kernel: Kernel) -> None:
+    rows = np.concatenate([np.zeros((2, 4)), np.ones((2, 4)), X[:2], X[:2]])
+    K = kernel(rows)
+    assert np.isfinite(K).all()
+    np.testing.assert_allclose(K[4:6], K[6:8], rtol=0, atol=1e-14)
+
+
+def test_integers_and_bools_are_numbers() -> None:
+    ones = np.array([[1, 0], [1, 1]])
+    for rows in (ones, ones.astype(np.uint8), ones.astype(bool)):
+        np.testing.assert_array_equal(Linear()(rows), [[1, 1], [1, 2]])
+
+
+def row_function(x: Any, y: Any) -> float:
+    return float(np.sum(x * y[: len(x)]))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (row_function, r"returned shape \(\) for blocks of 12 and 12 rows; \(12, 12\) was expected.*not for two rows"),
+        (lambda A, B: (A @ B.T)[:, :-1], r"returned shape \(12, 11\)"),
+        (lambda A, B: A @ B.T * np.nan, r"returned nan for rows 0 and 0"),
+        (lambda A, B: (A @ B.T).astype(complex), r"returned complex128; real numbers"),
+        (
+            lambda A, B: A[:, :1] + 0 * B[:, 0],
+            r"for rows \(\d+, \d+\) of a block and .* k\(x, y\) = k\(y, x\) was expected",
+        ),
+    ],
+)
+def test_a_function_that_is_no_kernel_is_refused(function: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FromFunction(function)(X)
+
+
+def test_the_diagonal_of_a_function_is_found_by_the_block_and_checked() -> None:
+    np.testing.assert_allclose(FromFunction(lambda A, B: A @ B.T)(X).diagonal(), (X**2).sum(axis=1))
+    np.testing.assert_allclose(FromFunction(lambda A, B: A @ B.T).diagonal(X), (X**2).sum(axis=1))
+    with pytest.raises(ValueError, match=r"returned shape \(8, 1\)"):
+        FromFunction(lambda A, B: A[:, :1]).diagonal(X)
+
+
+def test_integer_results_of_a_function_become_float64() -> None:
+    assert FromFunction(lambda A, B: np.ones((len(A), len(B)), int))(X).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    "kernel", [FromFunction(np.matmul), scaled(Linear(), np.ravel), 2 * FromFunction(np.matmul)], ids=str
+)
+def test_a_function_cannot_be_described(kernel: Kernel) -> None:
+    with pytest.raises(TypeError, match=r"is the Python function .*which no file can hold.*pickle it"):
+        kernel.describe()
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        {"kernel": "Gaussian"},
+        {"kernel": None},
+        {},
+        {"kernel": "RBF"},
+        {"kernel": "RBF", "gamma": 1.0, "sigma": 2.0},
+        {"kernel": "RBF", "gamma": -1.0},
+        {"kernel": "Normalized", "inner": 3},
+        {"kernel": "Normalized", "inner": {"kernel": "Gaussian"}},
+        {"kernel": "Sum", "kernels": [{"kernel": "RBF", "gamma": 1.0}], "weights": [1.0, 2.0], "constant": 0.0},
+    ],
+)
+def test_an_altered_description_is_refused(description: dict[str, Any]) -> None:
+    with pytest.raises(ModelFormatError, match=r"not known|is described by|cannot be made"):
+        kernel_from(json.loads(json.dumps(description)))
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("linear", pairwise.linear_kernel), ("poly", pairwise.polynomial_kernel), ("polynomial", pairwise.polynomial_kernel),
+        ("rbf", pairwise.rbf_kernel), ("RBF", pairwise.rbf_kernel), ("laplacian", pairwise.laplacian_kernel),
+        ("sigmoid", pairwise.sigmoid_kernel), ("Tanh", pairwise.sigmoid_kernel), ("cosine", pairwise.cosine_similarity),
+        (pairwise.rbf_kernel, pairwise.rbf_kernel), (Linear(), pairwise.linear_kernel),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_names_and_functions_are_understood(name: Any, function: Any) -> None:
+    np.testing.assert_allclose(as_kernel(name)(X), function(X), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("kernel", [3, None, ["rbf"], RBF])
+def test_what_is_no_kernel_is_refused(kernel: Any) -> None:
+    with pytest.raises(TypeError, match=r"a kernel, a name or a function of two blocks of rows was expected"):
+        as_kernel(kernel)
+
+
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"function = 3; a function of two blocks"):
+        FromFunction(3)  # type: ignore[arg-type]

@@ -1,0 +1,174 @@
+"""RBF and Laplacian: digits at offsets, near duplicates and large norms; several widths from one product."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from bigpca.kernels import RBF, Laplacian
+from bigpca.kernels.distance import square_error
+from bigpca.kernels.dot import HARMLESS
+from bigpca.kernels.products import prepare_rows, product_error, products
+from bigpca.kernels.rows import FIXED_BYTES
+
+Kernel = RBF | Laplacian
+KERNELS: dict[str, Kernel] = {"rbf": RBF(0.1), "l1": Laplacian(0.1), "l2": Laplacian(0.1, "l2")}
+METRICS = {"rbf": "sqeuclidean", "l1": "cityblock", "l2": "euclidean"}
+each_kernel = pytest.mark.parametrize("name", KERNELS)
+each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+
+
+def expected(name: str, X: Any, Y: Any, gamma: float) -> NDArray[np.float64]:
+    return np.exp(-gamma * cdist(X.astype(np.float64), Y.astype(np.float64), METRICS[name]))
+
+
+def error_of(name: str, X: Any, gamma: float) -> float:
+    return float(np.abs(replace(KERNELS[name], gamma=gamma)(X) - expected(name, X, X, gamma)).max())
+
+
+def near_duplicates(dtype: Any, offset: float = 0.0) -> Any:
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((60, 30)) + offset
+    return np.concatenate([X, X, X + 1e-4 * rng.standard_normal(X.shape)]).astype(dtype)
+
+
+@each_kernel
+@each_dtype
+def test_the_same_block_twice_is_symmetric_to_the_bit_with_ones_on_the_diagonal(name: str, dtype: Any) -> None:
+    X = np.random.default_rng(0).standard_normal((700, 5)).astype(dtype)
+    A = KERNELS[name].prepare(X)
+    K = KERNELS[name].block(A, A)
+    np.testing.assert_array_equal(K, K.T)
+    np.testing.assert_array_equal(np.diagonal(K), 1)
+
+
+@each_kernel
+@each_dtype
+def test_no_value_is_over_1_though_squares_are_differences(name: str, dtype: Any) -> None:
+    X = near_duplicates(dtype)
+    A, B = (KERNELS[name].prepare(X.copy()) for _ in range(2))
+    assert KERNELS[name].block(A, B).max() <= 1
+
+
+@each_kernel
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_near_duplicates_in_float32_keep_their_distance(name: str, offset: float) -> None:
+    assert error_of(name, near_duplicates(np.float32, offset), 1.0) <= 2e-5
+
+
+@pytest.mark.parametrize("name", ["rbf", "l2"])
+@each_dtype
+def test_equal_and_near_rows_are_seen_though_norms_are_vast_beside_the_width(name: str, dtype: Any) -> None:
+    """Here even products in float64 err by more than the width: equal rows would not be alike."""
+    rng = np.random.default_rng(7)
+    X = (1e5 * rng.standard_normal((30, 40))).astype(dtype)
+    Y = np.concatenate([X, X + 0.1 * rng.standard_normal(X.shape).astype(dtype)])
+    gamma = 3.0 if name == "rbf" else 1.0
+    kernel = KERNELS[name].with_gamma(gamma)
+    A, B = prepare_rows(X), prepare_rows(Y)
+    assert gamma * square_error(A, B, np.float64) > 1e-3
+    K, truth = kernel.block(A, B), expected(name, X, Y, gamma)
+    assert ((truth > 0.01) & (truth < 0.99)).sum() >= 25
+    assert np.abs(K - truth).max() <= (HARMLESS if dtype == np.float32 else 1e-11)
+
+
+def test_near_duplicates_in_float64_keep_their_l2_distance() -> None:
+    """Products alone would err by the root of their rounding error, 1e-7."""
+    assert error_of("l2", near_duplicates(np.float64), 1.0) <= 1e-11
+
+
+@each_dtype
+def test_repeated_rows_have_distance_0_in_whichever_block(dtype: Any) -> None:
+    X = np.random.default_rng(2).standard_normal((10, 100)).astype(dtype)
+    for name, kernel in KERNELS.items():
+        K = kernel.block(kernel.prepare(X), kernel.prepare(np.tile(X, (3, 1))))
+        error = np.abs(np.diagonal(K[:, 10:20]) - 1).max()
+        assert error <= (0 if name != "rbf" else 0.1 * square_error(prepare_rows(X), prepare_rows(X), dtype))
+
+
+def test_large_norms_meet_in_float64_and_small_ones_do_not() -> None:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((80, 400))
+    for scale, wide in ((0.05, False), (30.0, True)):
+        rows = (scale * X + 1e-2 * rng.standard_normal(X.shape)).astype(np.float32)
+        rows = np.concatenate([rows, rows + np.float32(1e-2) * rng.standard_normal(rows.shape).astype(np.float32)])
+        A = prepare_rows(rows)
+        assert (square_error(A, A) > HARMLESS) == wide
+        assert error_of("rbf", rows, 1.0) <= HARMLESS
+        naive = np.exp(2 * np.minimum(products(A, A, np.dtype(np.float32), less_squares=True), 0))
+        assert (np.abs(naive - expected("rbf", rows, rows, 1.0)).max() > HARMLESS) == wide
+
+
+@each_dtype
+@pytest.mark.parametrize("d", [3, 50, 784, 3000])
+@pytest.mark.parametrize("kind", ["normal", "uniform", "sparse"])
+def test_products_err_by_less_than_the_bound_that_decides_the_precision(dtype: Any, d: int, kind: str) -> None:
+    rng = np.random.default_rng(d)
+    X = rng.standard_normal((150, d)) if kind == "normal" else rng.random((150, d))
+    X = (X * (rng.random(X.shape) < 0.1) if kind == "sparse" else X).astype(dtype)
+    A = prepare_rows(X)
+    wide = X.astype(np.longdouble)
+    norms = (wide**2).sum(axis=1) / 2
+    error = np.abs(products(A, A, np.dtype(dtype), less_squares=True) - (wide @ wide.T - norms[:, None] - norms)).max()
+    assert 0 < float(error) <= product_error(d, np.dtype(dtype)) * A.largest
+
+
+def test_rows_of_both_precisions_meet_in_float64() -> None:
+    X = np.random.default_rng(4).standard_normal((30, 7))
+    for name, kernel in KERNELS.items():
+        K = kernel.block(kernel.prepare(X.astype(np.float32)), kernel.prepare(X))
+        assert K.dtype == np.float64
+        np.testing.assert_allclose(K, expected(name, X.astype(np.float32), X, 0.1), rtol=0, atol=1e-6)
+
+
+@each_kernel
+@each_dtype
+def test_several_widths_from_one_product_are_the_blocks_of_each(name: str, dtype: Any) -> None:
+    X = np.random.default_rng(5).standard_normal((90, 12)).astype(dtype)
+    gammas = [0.01, 3.0, 0.2]
+    A, B = KERNELS[name].prepare(X), KERNELS[name].prepare(X[:40])
+    blocks = list(KERNELS[name].blocks_at(A, B, gammas))
+    assert len(blocks) == len({id(block) for block in blocks}) == 3
+    for gamma, K in zip(gammas, blocks, strict=True):
+        kernel = KERNELS[name].with_gamma(gamma)
+        assert (kernel.gamma, type(kernel)) == (gamma, type(KERNELS[name]))
+        np.testing.assert_allclose(K, kernel.block(A, B), rtol=0, atol=1e-5 if dtype == np.float32 else 1e-12)
+        np.testing.assert_allclose(
+            K, expected(name, X, X[:40], gamma), rtol=0, atol=1e-5 if dtype == np.float32 else 1e-12
+        )
+
+
+@each_kernel
+def test_no_width_costs_nothing_and_a_bad_one_is_refused(name: str) -> None:
+    A = KERNELS[name].prepare(np.eye(3))
+    assert list(KERNELS[name].blocks_at(A, A, [])) == []
+    with pytest.raises(ValueError, match=r"gamma = -1.*above 0 was expected"):
+        list(KERNELS[name].blocks_at(A, A, [1.0, -1.0]))
+
+
+@each_kernel
+def test_several_widths_hold_one_block_beside_the_one_they_give(name: str) -> None:
+    X = np.random.default_rng(6).standard_normal((1500, 4)).astype(np.float32)
+    A, B = KERNELS[name].prepare(X), KERNELS[name].prepare(X)
+    KERNELS[name].block(KERNELS[name].prepare(X[:2]), KERNELS[name].prepare(X[:2]))
+    tracemalloc.start()
+    for K in KERNELS[name].blocks_at(A, B, [0.1, 0.2, 0.3]):
+        size = K.size
+        del K
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert size * 8 <= peak <= size * (KERNELS[name].entry_bytes(4) + 4) + FIXED_BYTES
+
+
+@each_kernel
+def test_equal_rows_are_all_alike_and_no_rows_give_an_empty_block(name: str) -> None:
+    X = np.full((20, 6), 7.3, np.float32)
+    np.testing.assert_allclose(KERNELS[name](X), 1, rtol=0, atol=0)
+    assert KERNELS[name](X[:0]).shape == (0, 0)
+    assert KERNELS[name](X, X[:0]).shape == (20, 0)

@@ -1,0 +1,133 @@
+"""Fisher kernels: scores are gradients of the log-likelihood, whitened by the diagonal information of the papers."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.mixture import GaussianMixture
+
+from bigpca.kernels.fisher import Fisher
+from bigpca.kernels.mixture import GaussianMixtureScore
+
+
+def fitted(K: int = 3, d: int = 4, seed: int = 0) -> GaussianMixture:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((300, d)) * rng.uniform(0.5, 2, d) + rng.integers(0, K, (300, 1)) * 2.0
+    return GaussianMixture(K, covariance_type="diag", random_state=seed).fit(X)
+
+
+def likelihood(mixture: GaussianMixture, softmax: np.ndarray, means: np.ndarray, deviations: np.ndarray, X: np.ndarray):
+    """scikit-learn's log-likelihood of each row, as a function of what the scores are gradients by."""
+    moved = GaussianMixture(len(means), covariance_type="diag")
+    moved.weights_ = np.exp(softmax) / np.exp(softmax).sum()
+    moved.means_, moved.covariances_, moved.precisions_cholesky_ = means, deviations**2, 1 / deviations
+    return moved.score_samples(X)
+
+
+def test_scores_are_the_gradients_of_the_log_likelihood():
+    mixture = fitted()
+    score = GaussianMixtureScore.of(mixture)
+    X = mixture.sample(20)[0]
+    at = [np.log(mixture.weights_), mixture.means_, np.sqrt(mixture.covariances_)]
+    step = 1e-5  # central differences err by about step^2 and eps / step: 1e-10
+    columns = []
+    for which in range(3):
+        for place in np.ndindex(at[which].shape):
+            up, down = ([values.copy() for values in at] for _ in range(2))
+            up[which][place] += step
+            down[which][place] -= step
+            columns.append((likelihood(mixture, *up, X) - likelihood(mixture, *down, X)) / (2 * step))
+    gradients = score.scores(X) * np.sqrt(score.information())
+    np.testing.assert_allclose(gradients, np.transpose(columns), rtol=1e-6, atol=1e-7 * np.abs(gradients).max())
+
+
+def test_the_diagonal_information_is_that_of_components_that_do_not_overlap():
+    """The mean of phi phi' over the mixture's own rows is I, but for the weights, where it is diag(w) - w w'."""
+    weights = np.array([0.2, 0.5, 0.3])
+    score = GaussianMixtureScore(weights, [[0.0, 0.0], [50.0, 0.0], [0.0, 90.0]], [[1.0, 4.0], [2.0, 0.5], [1.0, 1.0]])
+    n = 200_000
+    rng = np.random.default_rng(0)
+    component = rng.choice(3, n, p=weights)
+    X = np.array(score.means)[component] + rng.standard_normal((n, 2)) * np.sqrt(np.array(score.covariances))[component]
+    scores = score.scores(X)
+    expected = np.eye(scores.shape[1])
+    expected[:3, :3] -= np.sqrt(np.outer(weights, weights))
+    products = scores.T @ scores / n
+    # Largest standard error: that of a squared deviation score, whose fourth moment is 15 / w: sqrt(75 / n) = 0.02.
+    np.testing.assert_allclose(products, expected, rtol=0, atol=5 * np.sqrt(15 / weights.min() / n))
+    np.testing.assert_allclose(scores.mean(axis=0), 0, atol=5 / np.sqrt(n))
+
+
+def test_scores_do_not_change_with_the_units_or_the_origin_of_the_data():
+    mixture = fitted()
+    X = mixture.sample(30)[0]
+    units, origin = np.array([1e-3, 1.0, 20.0, 1e4]), np.array([5.0, -1e4, 0.0, 1e6])
+    moved = GaussianMixtureScore(mixture.weights_, mixture.means_ * units + origin, mixture.covariances_ * units**2)
+    found = moved.scores(X * units + origin)
+    np.testing.assert_allclose(found, GaussianMixtureScore.of(mixture).scores(X), rtol=1e-5, atol=1e-6)
+
+
+def test_rows_far_from_all_components_have_finite_scores():
+    score = GaussianMixtureScore.of(fitted())
+    for dtype in (np.float32, np.float64):
+        scores = score.scores(np.full((2, 4), 1e6, dtype))
+        assert scores.dtype == dtype
+        assert np.isfinite(scores).all()
+
+
+def test_a_stored_score_makes_the_same_kernel():
+    kernel = Fisher(GaussianMixtureScore.of(fitted()))
+    description = json.loads(json.dumps(kernel.describe()))
+    assert description.pop("kernel") == "Fisher"
+    assert Fisher(**description) == kernel
+    assert hash(Fisher(**description)) == hash(kernel)
+
+
+def test_mixtures_that_do_not_suit_are_refused():
+    with pytest.raises(ValueError, match=r"covariance_type='full'; a GaussianMixture with covariance_type=\"diag\""):
+        GaussianMixtureScore.of(GaussianMixture(2))
+    with pytest.raises(ValueError, match=r"has no covariances_; a fitted one was expected"):
+        GaussianMixtureScore.of(GaussianMixture(2, covariance_type="diag"))
+    with pytest.raises(ValueError, match=r"rows have 3 columns, but the mixture 4"):
+        Fisher(GaussianMixtureScore.of(fitted()))(np.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("weights", "means", "covariances", "message"),
+    [
+        ([0.5, 0.5], [[0.0], [1.0]], [[1.0]], r"shapes \(2,\), \(2, 1\) and \(1, 1\); \(K,\), \(K, d\)"),
+        ([0.5, 0.4], [[0.0], [1.0]], [[1.0], [1.0]], r"weights have minimum 0\.4 and sum 0\.9"),
+        ([1.0, 0.0], [[0.0], [1.0]], [[1.0], [1.0]], r"weights have minimum 0\.0 and sum 1\.0"),
+        ([1.0], [[0.0]], [[0.0]], r"a variance is not above 0 \(the smallest is 0\.0\)"),
+        ([1.0], [[np.nan]], [[1.0]], r"means or covariances are not finite"),
+    ],
+)
+def test_numbers_that_make_no_mixture_are_refused(weights, means, covariances, message):
+    with pytest.raises(ValueError, match=message):
+        GaussianMixtureScore(weights, means, covariances)
+
+
+def test_scores_that_are_no_function_or_of_unknown_width_are_refused():
+    with pytest.raises(TypeError, match=r"score = 3 is a int; an object with scores\(rows\), or a function of rows"):
+        Fisher(3)
+    with pytest.raises(TypeError, match=r"the score has no width\(d\), and D = None"):
+        Fisher(np.sin)
+    for D in (0, 2.0, True):
+        with pytest.raises(ValueError, match=r"D = .*; an integer of at least 1, or None"):
+            Fisher(np.sin, D)
+
+
+def test_scores_of_a_wrong_shape_or_not_finite_are_refused():
+    X = np.ones((4, 2))
+    assert Fisher(np.sin, 2)(X).shape == (4, 4)
+    with pytest.raises(ValueError, match=r"scores of 4 rows have shape \(4, 2\); \(4, 3\) was expected"):
+        Fisher(np.sin, 3)(X)
+    with pytest.raises(ValueError, match=r"score 1 of row 13 is inf; finite scores were expected"):
+        Fisher(lambda rows: np.where(np.arange(8).reshape(4, 2) == 7, np.inf, rows), 2).prepare(X, None, 10)
+
+
+def test_a_function_cannot_be_stored():
+    with pytest.raises(TypeError, match=r"which no file can hold"):
+        Fisher(np.sin, 2).describe()

@@ -1,0 +1,101 @@
+"""Centres of clusters as landmarks: the clusters are found, reads are bounded, and what has no mean is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from bigpca.kernels.distance import RBF
+from bigpca.landmarks import select_landmarks
+from bigpca.passes.jobs import RunOptions
+from tests.estimators.stores import stored
+from tests.landmarks.cases import digits, features, request
+from tests.operators.counting import Reads
+
+KERNEL = RBF(gamma=0.01)
+CLUSTERS, EACH, D = 5, 60, 4
+
+
+def blobs(dtype: str = "f4") -> np.ndarray:
+    """Clusters of deviation 1, 50 apart."""
+    rng = np.random.default_rng(0)
+    centres = 50.0 * np.arange(CLUSTERS)[:, None] * np.ones(D)
+    return (np.repeat(centres, EACH, axis=0) + rng.standard_normal((CLUSTERS * EACH, D))).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
+def test_centres_of_clusters_are_their_means(dtype: str) -> None:
+    X = blobs(dtype)
+    found = select_landmarks("kmeans", request(da.from_array(X, chunks=(70, 3)), KERNEL, CLUSTERS))
+    means = X.reshape(CLUSTERS, EACH, D).mean(axis=1, dtype="f8")
+    assert found.rows.dtype == ("f8" if dtype == "f8" else "f4")
+    np.testing.assert_allclose(found.rows[np.argsort(found.rows[:, 0])], means, rtol=0, atol=1e-4)
+    assert found.indices is None
+    assert (found.method, found.evaluations, found.short) == ("kmeans", 0, False)
+
+
+def test_the_seed_decides_and_threads_do_not() -> None:
+    X = da.from_array(digits(400), chunks=(100, 64))
+    found = []
+    for scheduler, seed in (("sync", 1), ("threads", 1), ("sync", 2)):
+        with dask.config.set(scheduler=scheduler):
+            found.append(select_landmarks("kmeans", request(X, KERNEL, 20, seed=seed)).rows)
+    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-12)
+    assert not np.allclose(found[0], found[2])
+    local = select_landmarks("kmeans", request(X, KERNEL, 20, seed=1, options=RunOptions(scheduler="local")))
+    np.testing.assert_allclose(local.rows, found[0], rtol=0, atol=1e-12)
+
+
+def test_centres_lose_less_of_the_trace_than_rows() -> None:
+    X, m, lost = digits(400), 20, {}
+    for sampling in ("kmeans", "uniform"):
+        errors = []
+        for seed in range(5):
+            rows = select_landmarks(sampling, request(X, KERNEL, m, seed=seed)).rows
+            K = np.asarray(KERNEL(np.vstack([rows, X])))
+            errors.append(1 - (features(K, np.arange(m))[m:] ** 2).sum() / len(X))
+        lost[sampling] = np.mean(errors)
+    assert lost["kmeans"] < lost["uniform"]
+
+
+def test_reads_are_at_most_those_stated(reads: Reads, tmp_path: Path) -> None:
+    X = stored(tmp_path, digits(400).astype("f4"), (50, 64))
+    found = select_landmarks("kmeans", request(X, KERNEL, 20))
+    most = reads.per_chunk((400, 64), (50, 64)).max()
+    assert 0.8 * found.passes < most <= found.passes <= 54
+
+
+def test_duplicates_give_fewer_centres() -> None:
+    X = np.repeat(blobs()[::EACH], 30, axis=0)
+    found = select_landmarks("kmeans", request(X, KERNEL, 9))
+    assert len(found.rows) >= CLUSTERS
+    assert len(np.unique(found.rows, axis=0)) == len(found.rows)
+
+
+@dataclass(frozen=True)
+class StringsRBF(RBF):
+    @property
+    def accepts_strings(self) -> bool:
+        return True
+
+
+def test_rows_without_a_mean_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r'compares no vectors, and sampling="kmeans" averages rows.*Use sampling="rpch'
+    ):
+        select_landmarks("kmeans", request(blobs(), StringsRBF(gamma=1.0), 4))
+    with pytest.raises(ValueError, match=r'"kmeans" cannot leave out rows with missing values.*or repair the data'):
+        select_landmarks("kmeans", request(blobs(), KERNEL, 4, nan_policy="omit"))
+
+
+def test_missing_values_are_found() -> None:
+    X: Any = blobs()
+    X[7, 2] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        select_landmarks("kmeans", request(X, KERNEL, 4))

@@ -1,0 +1,72 @@
+"""How well landmarks stand for all rows: figures on digits, over 10 seeds, against the methods' own definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bigpca.kernels.base import Kernel
+from bigpca.kernels.distance import RBF
+from bigpca.kernels.dot import Polynomial
+from bigpca.landmarks import select_landmarks
+from tests.landmarks.cases import digits, matrix, request, sequential_rpcholesky, similarity, squares_of, trace_error
+
+SEEDS = range(10)
+KERNELS = {
+    "rbf 0.002": RBF(gamma=0.002),
+    "rbf 0.01": RBF(gamma=0.01),
+    "poly 3": Polynomial(degree=3, gamma=1.0, coef0=0.0),
+    "poly 5": Polynomial(degree=5, gamma=1.0, coef0=0.0),
+}
+
+
+def mean_error(sampling: str, kernel: Kernel, K: np.ndarray, m: int, dtype: str = "f8") -> float:
+    X = digits().astype(dtype)
+    chosen = [select_landmarks(sampling, request(X, kernel, m, seed=s)).indices for s in SEEDS]
+    assert all(indices is not None and len(set(indices)) == m for indices in chosen)
+    return float(np.mean([trace_error(K, indices) for indices in chosen]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_three_rounds_lose_as_little_of_the_trace_as_sequential_pivoted_cholesky(name: str) -> None:
+    kernel = KERNELS[name]
+    K = matrix(kernel, digits())
+    for m in (50, 100):
+        sequential = np.mean([trace_error(K, sequential_rpcholesky(K, m, s)) for s in SEEDS])
+        ratio = mean_error("rpcholesky", kernel, K, m) / sequential
+        assert 0.85 < ratio < 1.15  # the standard error of the ratio is up to 0.05
+
+
+@pytest.mark.usefixtures("float32_products")
+def test_blocks_in_float32_lose_as_little() -> None:
+    kernel = KERNELS["rbf 0.002"]
+    K = matrix(kernel, digits())
+    assert request(digits().astype("f4"), kernel, 50).dtype == np.float32
+    sequential = np.mean([trace_error(K, sequential_rpcholesky(K, 50, s)) for s in SEEDS])
+    assert mean_error("rpcholesky", kernel, K, 50, "f4") < 1.15 * sequential
+
+
+def test_leverage_scores_lie_between_pivoted_cholesky_and_uniform_rows() -> None:
+    kernel, m = KERNELS["rbf 0.002"], 100
+    K = matrix(kernel, digits())
+    best, leverage, uniform = (mean_error(s, kernel, K, m) for s in ("rpcholesky", "leverage", "uniform"))
+    assert best < leverage < 0.95 * uniform
+    poly = KERNELS["poly 5"]
+    K = matrix(poly, digits())
+    assert mean_error("leverage", poly, K, m) < 2 * mean_error("rpcholesky", poly, K, m)
+    assert mean_error("uniform", poly, K, m) > 100 * mean_error("rpcholesky", poly, K, m)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "least", "most"),
+    [("rpcholesky", 0.999, 1), ("diagonal", 0.999, 1), ("column-norm", 0.999, 1), ("uniform", 0, 0.9)],
+)
+def test_similarity_of_kernel_principal_axes(sampling: str, least: float, most: float) -> None:
+    X, kernel = digits(400), KERNELS["poly 5"]
+    K = matrix(kernel, X)
+    found = []
+    for seed in SEEDS:
+        landmarks = select_landmarks(sampling, request(X, kernel, 50, seed=seed), squares_of(K))
+        assert landmarks.indices is not None
+        found.append(similarity(K, landmarks.indices))
+    assert least <= np.mean(found) <= most + 1e-12

@@ -1,0 +1,142 @@
+"""Randomly pivoted Cholesky in rounds: what it costs, what it never chooses, and where it stops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bigpca.kernels.distance import RBF
+from bigpca.kernels.dot import Linear, Polynomial, Tanh
+from bigpca.landmarks import Landmarks, select_landmarks
+from tests.builders import offset_data
+from tests.estimators.stores import stored
+from tests.landmarks.cases import CountedRBF, Tally, features, matrix, request
+from tests.operators.counting import Reads
+
+N, D = 600, 12
+
+
+def rpcholesky(X: Any, kernel: Any, m: int, **options: Any) -> Landmarks:
+    return select_landmarks("rpcholesky", request(X, kernel, m, **options))
+
+
+def rows(seed: int = 0) -> np.ndarray:
+    return offset_data(N, D, mean=2.0, seed=seed, dtype="f8")
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 5])
+def test_kernel_evaluations_and_reads_are_counted_exactly(rounds: int, reads: Reads, tmp_path: Path) -> None:
+    tally, m = Tally(), 40
+    X = stored(tmp_path, rows(), (100, D))
+    found = rpcholesky(X, CountedRBF(0.05, tally), m, rounds=rounds)
+    assert len(found.rows) == m
+    assert found.evaluations == tally.entries
+    assert found.evaluations <= N * m * (rounds - 1) / 2 + N * rounds + 4 * m**2
+    assert found.evaluations <= N * m * rounds
+    assert found.passes == rounds
+    assert (reads.per_chunk((N, D), (100, D)) == rounds).all()
+
+
+def test_a_round_beyond_the_last_is_counted_too() -> None:
+    tally = Tally()
+    copies = np.repeat(rows()[:30], 20, axis=0)
+    found = rpcholesky(copies, CountedRBF(0.05, tally), 60, rounds=2)
+    assert found.passes == 3
+    assert found.evaluations == tally.entries
+
+
+def test_the_traces_are_those_of_the_matrix() -> None:
+    X, kernel, m = rows(), RBF(gamma=1.0), 40  # so narrow that no candidate is rejected
+    K = matrix(kernel, X)
+    found = rpcholesky(X, kernel, m, rounds=2)
+    assert found.trace == pytest.approx(np.trace(K), rel=1e-12)
+    assert found.indices is not None
+    left = N - (features(K, found.indices[: m // 2]) ** 2).sum()  # half of them were chosen when it was computed
+    assert found.residual_trace == pytest.approx(left, rel=1e-9)
+    assert left > N - (features(K, found.indices) ** 2).sum()
+
+
+def test_landmarks_are_rows_in_the_working_dtype() -> None:
+    for stored_as, working in (("f4", "f4"), ("f8", "f8"), ("u1", "f4"), ("i4", "f8")):
+        X = (10 * rows()).astype(stored_as)
+        found = rpcholesky(X, RBF(gamma=0.001), 30)
+        assert found.indices is not None
+        assert found.rows.dtype == working
+        assert np.array_equal(found.rows, X[found.indices])
+        assert not found.short
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.usefixtures("float32_products")
+def test_duplicates_are_never_chosen(dtype: str, seed: int) -> None:
+    X = np.tile(rows(seed)[:10], (30, 1)).astype(dtype)
+    for kernel in (RBF(gamma=0.05), Polynomial(degree=5, gamma=1.0, coef0=1.0)):
+        found = rpcholesky(X, kernel, 20, seed=seed)
+        assert found.indices is not None
+        assert sorted(found.indices % 10) == list(range(10))
+        assert found.short
+        assert found.requested == 20
+        assert found.residual_trace == 0
+
+
+def test_equal_rows_give_one_landmark() -> None:
+    found = rpcholesky(np.full((50, 4), 3.0), RBF(gamma=1.0), 5)
+    assert len(found.rows) == 1
+    assert found.short
+
+
+def test_a_kernel_of_low_rank_gives_as_many_landmarks() -> None:
+    found = rpcholesky(rows(), Linear(), 30)
+    assert len(found.rows) == D
+    assert np.linalg.matrix_rank(found.rows) == D
+    assert found.residual_trace == 0
+
+
+def test_all_rows_can_be_landmarks() -> None:
+    X = rows()[:40]
+    found = rpcholesky(X, RBF(gamma=0.5), 40)
+    assert found.indices is not None
+    assert sorted(found.indices) == list(range(40))
+    one = rpcholesky(X, RBF(gamma=0.5), 1)
+    assert (len(one.rows), one.passes) == (1, 1.0)
+
+
+@pytest.mark.parametrize("sampling", ["diagonal", "rpcholesky", "leverage"])
+def test_zero_rows_are_never_chosen(sampling: str) -> None:
+    X = rows()
+    X[: N - 20] = 0
+    for seed in range(5):
+        found = select_landmarks(sampling, request(X, Linear(), 8, seed=seed))
+        assert found.indices is not None
+        assert (found.indices >= N - 20).all()
+        assert len(found.rows) == 8
+    with pytest.raises(ValueError, match=r"all .* are 0, so no row stands for any other.*Check the data"):
+        select_landmarks(sampling, request(np.zeros((50, 3)), Linear(), 8))
+
+
+def test_fewer_rows_of_positive_weight_than_landmarks_give_as_many() -> None:
+    X = rows()
+    X[5:] = 0
+    found = select_landmarks("diagonal", request(X, Linear(), 8))
+    assert found.indices is not None
+    assert sorted(found.indices) == [0, 1, 2, 3, 4]
+    assert found.short
+
+
+@pytest.mark.parametrize("sampling", ["rpcholesky", "leverage"])
+def test_indefinite_kernels_are_refused(sampling: str) -> None:
+    with pytest.raises(ValueError, match=f'not positive semi-definite.*"{sampling}" needs.*Use sampling="uniform"'):
+        select_landmarks(sampling, request(rows(), Tanh(gamma=0.05, coef0=-1.0), 8))
+    for allowed in ("uniform", "diagonal"):
+        assert len(select_landmarks(allowed, request(rows(), Tanh(gamma=0.05, coef0=-1.0), 8)).rows) == 8
+
+
+def test_weights_beyond_float64_are_said_with_their_row() -> None:
+    X = rows()
+    X[17] *= 1e80
+    with pytest.raises(ValueError, match=r"the sampling weight of row 17 is inf; a finite .* normalise the kernel"):
+        select_landmarks("diagonal", request(X, Linear(), 8))

@@ -1,0 +1,195 @@
+"""What all samplings share: the seed and the rows decide, chunks and threads do not; errors name what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+import bigpca as bp
+from bigpca.kernels.distance import RBF
+from bigpca.kernels.dot import Polynomial
+from bigpca.landmarks import SAMPLINGS, Landmarks, select_landmarks
+from bigpca.passes.checkpoint import Checkpoint
+from bigpca.passes.jobs import RunOptions
+from tests.builders import offset_data
+from tests.estimators.stores import stored
+from tests.landmarks.cases import CountedRBF, Tally, matrix, request, squares_of
+from tests.operators.counting import Reads
+
+N, D, M = 600, 12, 25
+KERNEL = Polynomial(degree=3, gamma=0.5, coef0=1.0)
+DRAWN = [s for s in SAMPLINGS if s != "kmeans"]  # k-means' centres depend on the chunks
+
+
+def rows(n: int = N, dtype: str = "f4") -> np.ndarray:
+    return offset_data(n, D, mean=2.0, dtype=dtype)
+
+
+def select(sampling: Any, X: Any, m: int = M, kernel: Any = KERNEL, **options: Any) -> Landmarks:
+    sweep = None
+    if isinstance(sampling, str) and sampling == "column-norm":
+        sweep = squares_of(matrix(kernel, np.asarray(X)))
+    return select_landmarks(sampling, request(X, kernel, m, **options), sweep)
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+@pytest.mark.parametrize("sampling", DRAWN)
+def test_neither_chunks_nor_threads_choose_the_rows(sampling: str, scheduler: str, tmp_path: Path) -> None:
+    X = rows()
+    expected = select(sampling, X)
+    assert expected.indices is not None
+    assert len(set(expected.indices)) == M
+    lazy = da.from_array(X, chunks=((0, 1, 130, 0, 200, N - 331), D))
+    with dask.config.set(scheduler=scheduler):
+        for given_as in (
+            stored(tmp_path, X, (150, D)), stored(tmp_path, X, (200, 5)), lazy, (lazy * 2).rechunk((90, 10)) / 2,
+        ):  # fmt: skip
+            found = select(sampling, given_as)
+            assert np.array_equal(found.indices, expected.indices)  # type: ignore[arg-type]
+            assert np.array_equal(found.rows, expected.rows)
+            assert np.array_equal(found.rows, X[expected.indices])
+
+
+@pytest.mark.parametrize("sampling", DRAWN)
+def test_seeds_choose_the_rows(sampling: str) -> None:
+    X = rows()
+    first, same, other = (select(sampling, X, seed=s).indices for s in (1, 1, 2))
+    assert np.array_equal(first, same)  # type: ignore[arg-type]
+    assert not np.array_equal(np.sort(first), np.sort(other))  # type: ignore[arg-type]
+
+
+def test_diagonal_sampling_with_a_constant_diagonal_is_uniform_sampling() -> None:
+    X = rows()
+    uniform, diagonal = (select(s, X, kernel=RBF(gamma=0.1)).indices for s in ("uniform", "diagonal"))
+    assert np.array_equal(uniform, diagonal)  # type: ignore[arg-type]
+    assert not np.array_equal(uniform, select("diagonal", X).indices)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "passes"), [("uniform", 1), ("diagonal", 1), ("column-norm", 1), ("leverage", 2), ("rpcholesky", 3)]
+)
+def test_reads_and_evaluations_are_counted(sampling: str, passes: int, reads: Reads, tmp_path: Path) -> None:
+    tally, X = Tally(), rows()
+    kernel = CountedRBF(0.05, tally)
+    sweep = squares_of(matrix(RBF(gamma=0.05), X))
+    found = select_landmarks(sampling, request(stored(tmp_path, X, (100, D)), kernel, M), sweep)
+    swept = sampling == "column-norm"  # its own sweep is counted by the function that makes it
+    assert found.passes == passes + swept
+    assert (reads.per_chunk((N, D), (100, D)) == passes).all()
+    assert found.evaluations == tally.entries + swept * N**2
+    assert found.method == sampling
+
+
+@pytest.mark.parametrize("sampling", DRAWN)
+def test_rows_with_missing_values_are_left_out(sampling: str) -> None:
+    X = rows(dtype="f8")
+    bad = X.copy()
+    bad[::3, 4] = np.nan
+    good = np.delete(X, slice(None, None, 3), axis=0)
+    K = np.zeros((N, N))
+    K[np.ix_(np.arange(N) % 3 > 0, np.arange(N) % 3 > 0)] = matrix(KERNEL, good)
+    found = select_landmarks(sampling, request(bad, KERNEL, M, nan_policy="omit"), squares_of(K))
+    assert found.indices is not None
+    assert (found.indices % 3 > 0).all()
+    assert np.array_equal(found.rows, X[found.indices])
+    with pytest.raises(
+        ValueError, match="401 landmarks were asked for, and 400 of 600 rows are free of missing values"
+    ):
+        select_landmarks(sampling, request(bad, KERNEL, 401, nan_policy="omit"), squares_of(K))
+    with pytest.raises(bp.NonFiniteError):
+        select_landmarks(sampling, request(bad, KERNEL, M), squares_of(K))
+
+
+@pytest.mark.parametrize("sampling", DRAWN)
+def test_finished_passes_are_not_read_again(sampling: str, reads: Reads, tmp_path: Path) -> None:
+    X = stored(tmp_path, rows(), (100, D))
+    found = []
+    for _ in range(2):
+        checkpoint = Checkpoint(tmp_path / "run.ckpt", {"computes": "landmarks"})
+        try:
+            found.append(select(sampling, X, options=RunOptions(checkpoint), number=4))
+        finally:
+            checkpoint.release()
+        read = reads.per_chunk((N, D), (100, D))
+    assert np.array_equal(found[0].indices, found[1].indices)
+    assert np.array_equal(found[0].rows, found[1].rows)
+    assert found[0].evaluations == found[1].evaluations
+    assert read.max() <= (sampling == "column-norm")  # the oracle's own reading of X
+
+
+def test_more_landmarks_than_rows_none_or_an_unknown_sampling_are_refused() -> None:
+    X = rows(20)
+    for sampling in SAMPLINGS:
+        with pytest.raises(ValueError, match=r"21 landmarks were asked for, and X has 20 rows.*Give n_landmarks=20"):
+            select(sampling, X, 21)
+    with pytest.raises(ValueError, match=r"n_landmarks = 0; at least 1 was expected"):
+        select("uniform", X, 0)
+    with pytest.raises(
+        ValueError, match=r"sampling = 'random' is not known; one of 'rpcholesky', 'uniform'.*Use one of"
+    ):
+        select("random", X, 5)
+
+
+def test_column_norms_need_the_sweep() -> None:
+    wanted = request(rows(20), KERNEL, 5)
+    with pytest.raises(ValueError, match=r'without the sums of squares.*Use sampling="diagonal" or "rpcholesky"'):
+        select_landmarks("column-norm", wanted)
+    with pytest.raises(ValueError, match=r"row_squares returned shape \(19,\); one sum for each of 20 rows"):
+        select_landmarks("column-norm", wanted, lambda: (np.ones(19), 400, 1.0))
+    with pytest.raises(ValueError, match=r"the sampling weight of row 3 is -1.0"):
+        select_landmarks("column-norm", wanted, lambda: (np.where(np.arange(20) == 3, -1.0, 1.0), 400, 1.0))
+    with pytest.raises(ValueError, match=r"all 20 columns of the matrix of Polynomial.* are 0"):
+        select_landmarks("column-norm", wanted, lambda: (np.zeros(20), 400, 1.0))
+
+
+def test_given_numbers_are_read_in_the_given_order(tmp_path: Path) -> None:
+    X = rows()
+    numbers = np.array([401, 3, 599, 0, 150])
+    for given_as in (X, stored(tmp_path, X, (150, D)), da.from_array(X, chunks=(7, 5)) * 1):
+        found = select(numbers, given_as, 5)
+        assert np.array_equal(found.rows, X[numbers])
+        assert np.array_equal(found.indices, numbers)  # type: ignore[arg-type]
+        assert (found.passes, found.evaluations, found.rows.dtype) == (1.0, 0, np.float32)
+
+
+def test_given_rows_are_used_as_they_are() -> None:
+    points = np.arange(3.0 * D).reshape(3, D)
+    found = select(points, rows(), 3)
+    assert np.array_equal(found.rows, points)
+    assert found.indices is None
+    assert (found.passes, found.rows.dtype) == (0.0, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("landmarks", "message"),
+    [
+        ([1, 2, 3], r"3 landmarks were given and n_landmarks = 4; as many were expected. Give n_landmarks=3"),
+        ([1, 2, 3, 20], r"landmark 3 is row 20 of 20; numbers from 0 to 19 were expected"),
+        ([1, -2, 3, 4], r"landmark 1 is row -2 of 20; numbers from 0 to 19"),
+        ([1, 7, 3, 7], r"row 7 is given twice as a landmark; each row once was expected. Remove"),
+        (np.zeros((4, D + 1)), r"the given landmarks have 13 columns and X has 12"),
+        (np.full((4, D), np.inf), r"landmark 0 has inf in column 0; finite numbers were expected"),
+        (np.zeros((4, D, 1)), r"landmarks of shape \(4, 12, 1\) were given; \(m,\) .* or \(m, d\)"),
+    ],
+)
+def test_given_landmarks_that_cannot_be_are_refused(landmarks: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        select(np.asarray(landmarks), rows(20), 4)
+
+
+@pytest.mark.parametrize("landmarks", [[0.0, 1.0, 2.0, 3.0], ["a", "b", "c", "d"], [True, False, True, True]])
+def test_given_landmarks_that_are_no_row_numbers_are_refused(landmarks: Any) -> None:
+    with pytest.raises(TypeError, match=r"were given; integers \(m,\), the numbers of rows, or numbers \(m, d\), rows"):
+        select(np.asarray(landmarks), rows(20), 4)
+
+
+def test_a_given_row_with_missing_values_is_refused() -> None:
+    bad = rows(20)
+    bad[7, 3] = np.nan
+    with pytest.raises(ValueError, match="row 7 was given as a landmark and is left out for missing values"):
+        select_landmarks(np.array([1, 7]), request(bad, KERNEL, 2, nan_policy="omit"))
