@@ -1,4 +1,4 @@
-"""The real data of the 03_tutorial_* examples, read where packages put it, and the options that all of them take."""
+"""The real data of the 03_tutorial_* and 04_kernel_* examples, read where packages put it, and the options that all of them take."""
 
 from __future__ import annotations
 
@@ -63,6 +63,13 @@ def read_fashion(folder: Path, part: str = "train") -> tuple[np.ndarray, np.ndar
         for file, offset in zip(files, (16, 8), strict=True)
     )
     return images.reshape(-1, 784), np.array(CLOTHES)[labels]
+
+
+def z_scored(rows: np.ndarray, like: np.ndarray | None = None) -> np.ndarray:
+    """Columns of mean 0 and standard deviation 1 (constant ones 0), by the columns of ``like`` where that is given."""
+    seen = (rows if like is None else like).astype("float64")
+    deviation = seen.std(axis=0)
+    return (rows - seen.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
 
 
 def write_network_features(images: np.ndarray, shape: tuple[int, int], size: int, folder: Path) -> bool:

@@ -7,10 +7,11 @@ from typing import Any
 from bigpca.cli.output import plain
 
 RECORDED, SHOWN = 10, 5  # leading eigenvalues in JSON, and in text
+KERNEL_FACTS = ("kernel_evaluations", "trace_error", "negative_mass")
 
 
 def describe_answer(model: Any) -> dict[str, Any]:
-    """Return the leading eigenvalues of a linear model, and its certificate (None where it is exact to rounding).
+    """Return the leading eigenvalues of a model, and its certificate (None where it is exact to rounding).
 
     >>> import numpy as np
     >>> import bigpca
@@ -31,6 +32,9 @@ def describe_answer(model: Any) -> dict[str, Any]:
         "explained_variance": model.explained_variance_[:RECORDED],
         "certificate": certificate,
     }
+    if hasattr(model, "kernel_"):  # the bounds are of the kernel matrix, not of a covariance
+        answer |= {"eigenvalues": model.eigenvalues_[:RECORDED], "kernel": repr(model.kernel_)}
+        answer |= {name: getattr(model, f"{name}_") for name in KERNEL_FACTS if hasattr(model, f"{name}_")}
     return plain(answer)  # type: ignore[no-any-return]
 
 
@@ -47,13 +51,15 @@ def answer_rows(answer: dict[str, Any]) -> dict[str, object]:
     converged          yes
     """
     captured, certificate = f"{100 * answer['variance_captured']:.2f} %", answer["certificate"]
-    values = answer["explained_variance"][:SHOWN]
+    values = answer.get("eigenvalues", answer["explained_variance"])[:SHOWN]
+    facts: dict[str, object] = {"kernel": answer["kernel"]} if "kernel" in answer else {}
+    facts |= {name.replace("_", " "): f"{answer[name]:.3g}" for name in KERNEL_FACTS if name in answer}
     if certificate is None:
-        return {"variance captured": captured, "eigenvalues": " ".join(f"{value:.6g}" for value in values)}
+        return facts | {"variance captured": captured, "eigenvalues": " ".join(f"{value:.6g}" for value in values)}
     low, high = (100 * share for share in certificate["captured_variance_bounds"])
     confidence = certificate["confidence"]
     bounds = zip(values, certificate["eigenvalue_bounds"], strict=False)
-    rows: dict[str, object] = {
+    rows: dict[str, object] = facts | {
         "variance captured": f"{captured}, within {low:.2f} to {high:.2f} %",
         "eigenvalues": [f"{value:.6g}, within {lower:.6g} to {upper:.6g}" for value, (lower, upper) in bounds],
         "bounds hold": "always" if confidence == 1 else f"with probability {confidence:.6g}",

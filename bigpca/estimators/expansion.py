@@ -105,24 +105,42 @@ class Expansion:
     mean_weights: Vector
     mean_square: float
 
-    def products(self, rows: NDArray[Any], weights: Matrix) -> tuple[Matrix, Vector]:
-        """Return ``k(rows, R) weights`` (b, l) and ``k(x, x)`` (b,) of the rows, float64; one read of the references."""
+    def products(self, rows: NDArray[Any], weights: Matrix) -> Matrix:
+        """Return ``k(rows, R) weights`` (b, l) in float64; one read of the references.
+
+        The side that is smaller, rows or references, is held prepared, and the other goes past it tile by tile.
+        """
         dtype = working_dtype(rows.dtype)
-        tiles = range(0, len(rows), TILE_ROWS)
-        prepared = [self._prepare(rows[i : i + TILE_ROWS], dtype, 0) for i in tiles]
         total = np.zeros((len(rows), weights.shape[1]))
-        for first, references in self.references.tiles():
-            B = self._prepare_references(references, dtype, first)
-            W = weights[first : first + len(references)]
-            for i, A in zip(tiles, prepared, strict=True):
-                K = (
-                    landmark_block(self.kernel, A, B)
-                    if self.references.indices is not None
-                    else self.kernel.block(A, B)
-                )
-                total[i : i + TILE_ROWS] += K @ W.astype(K.dtype, copy=False)
-        squares = np.concatenate([self.kernel.diagonal_of(A) for A in prepared]) if prepared else np.zeros(0)
-        return total, squares
+        if len(rows) <= self.references.shape[0]:
+            held = list(self._tiles(rows, dtype))
+            for first, B in self._reference_tiles(dtype):
+                for start, A in held:
+                    self._add(total, start, A, B, weights, first)
+        else:
+            references = list(self._reference_tiles(dtype))
+            for start, A in self._tiles(rows, dtype):
+                for first, B in references:
+                    self._add(total, start, A, B, weights, first)
+        return total
+
+    def squares(self, rows: NDArray[Any]) -> Vector:
+        """Return ``k(x, x)`` (b,) of the rows."""
+        tiles = self._tiles(rows, working_dtype(rows.dtype))
+        return np.concatenate([np.zeros(0), *(self.kernel.diagonal_of(A) for _, A in tiles)])
+
+    def _tiles(self, rows: NDArray[Any], dtype: np.dtype[Any]) -> Iterator[tuple[int, Any]]:
+        for i in range(0, len(rows), TILE_ROWS):
+            yield i, self._prepare(rows[i : i + TILE_ROWS], dtype, 0)
+
+    def _reference_tiles(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, Any]]:
+        for first, rows in self.references.tiles():
+            yield first, self._prepare_references(rows, dtype, first)
+
+    def _add(self, total: Matrix, start: int, A: Any, B: Any, weights: Matrix, first: int) -> None:
+        K = landmark_block(self.kernel, A, B) if self.references.indices is not None else self.kernel.block(A, B)
+        W = weights[first : first + K.shape[1]]
+        total[start : start + len(K)] += K @ W.astype(K.dtype, copy=False)
 
     def _prepare(self, rows: NDArray[Any], dtype: np.dtype[Any], first: int) -> Any:
         return self.kernel.prepare(rows.astype(dtype, copy=False), self.shift, first)
@@ -135,25 +153,27 @@ class Expansion:
 
     def apply(self, rows: NDArray[Any]) -> Matrix:
         """Return ``f`` of rows (b, d)."""
-        total, _ = self.products(rows, self.coefficients)
+        total = self.products(rows, self.coefficients)
         total -= self.offsets
         return total
 
     def distances(self, rows: NDArray[Any]) -> Vector:
         """Return ``k_c(x, x) - |f(x)|^2`` (b,), clipped at 0: ``k_c(x, x) = k(x, x) - 2 k(x, R) c + c' k(R, R) c``."""
         weights = np.column_stack([self.coefficients, self.mean_weights])
-        products, squares = self.products(rows.astype(np.float64), weights)
+        values = rows.astype(np.float64)
+        products = self.products(values, weights)
         scores = products[:, :-1] - self.offsets
-        centred = squares - 2 * products[:, -1] + self.mean_square
+        centred = self.squares(values) - 2 * products[:, -1] + self.mean_square
         distances: Vector = np.maximum(centred - np.einsum("ij,ij->i", scores, scores), 0.0)
         return distances
 
     def bytes_for(self, d: int, rows: int, itemsize: int, columns: int) -> int:
         """Peak bytes of :meth:`products` beside its input, with ``columns`` columns of weights."""
-        prepared = (rows + TILE_ROWS) * self.kernel.prepared_bytes(d, itemsize) + 2 * TILE_ROWS * d * itemsize
+        held = min(rows, self.references.shape[0]) + TILE_ROWS
+        prepared = held * self.kernel.prepared_bytes(d, itemsize) + 2 * TILE_ROWS * d * itemsize
         tile = TILE_ROWS**2 * self.kernel.entry_bytes(itemsize) + FIXED_BYTES
-        held = self.references.held_bytes if self.references.rows is None else 0
-        return prepared + tile + held + 8 * (rows + 2 * TILE_ROWS) * columns
+        read = self.references.held_bytes if self.references.rows is None else 0
+        return prepared + tile + read + 8 * (rows + 2 * TILE_ROWS) * columns
 
     def describe(self) -> dict[str, Any]:
         """Digest of the expansion."""

@@ -15,12 +15,14 @@ from bigpca.estimators.kernel_spectrum import (
     KernelSettings,
     KernelSpectrum,
     hold_references,
+    rounding_of,
     row_shift,
     training_expansion,
 )
 from bigpca.passes.dot_states import DotPanels, double_centre
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.kernel_pairs import fold_kernel, kernel_layout, sweep_bytes
+from bigpca.passes.kernel_states import refuse_overflow
 from bigpca.passes.pass_state import PassState
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources, peak_bytes
@@ -115,20 +117,22 @@ def _solve(state: PassState, *, settings: KernelSettings) -> DenseSpectrum:
     part: Any = state.parts["kernel"]
     K = part.matrix()
     n = len(K)
-    row_means = K.mean(axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        row_means = K.mean(axis=1)
+    refuse_overflow(settings.kernel, row_means)
     double_centre(K)
     trace, norm = float(np.trace(K)), float(np.linalg.norm(K))
     given: Any = settings.n_components
     whole = given is None or needs_full_spectrum(given) or not settings.kernel.positive_semidefinite
     wanted = None if whole else min(int(given), n)
     eigenvalues, vectors = top_eigenpairs(K, wanted, signed=True, threads=settings.threads)
-    rounding = n * np.finfo(np.float64).eps * float(np.abs(eigenvalues).max(initial=0.0))
+    rounding = rounding_of(eigenvalues, row_means)
     negative = eigenvalues[eigenvalues < -rounding]
     rank = max(1, int(np.count_nonzero(eigenvalues > rounding)))
-    positive = np.where(eigenvalues > 0, eigenvalues, 0.0)
+    positive = np.where(eigenvalues > rounding, eigenvalues, 0.0)
     k = rank if given is None else min(resolve_components(given, positive, trace, n, n), n)
     if settings.kernel.positive_semidefinite:
-        eigenvalues = positive
+        eigenvalues, trace = positive, max(trace, 0.0)
     return DenseSpectrum(
         eigenvalues[:k], np.ascontiguousarray(vectors[:k].T), row_means, trace, norm, float(-negative.sum())
     )

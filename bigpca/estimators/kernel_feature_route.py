@@ -90,11 +90,22 @@ class FeatureJob:
             bounds = certificate.eigenvalue_bounds * (n - 1)
             certificate = replace(certificate, eigenvalue_bounds=bounds, residuals=residuals)
         eigenvalues = found.variances * (n - 1)
-        return KernelSpectrum(n, found.omitted, eigenvalues, found.total * (n - 1), projection, 0, certificate)
+        spectrum = KernelSpectrum(n, found.omitted, eigenvalues, found.total * (n - 1), projection, 0, certificate)
+        return spectrum if self.settings.n_components is not None else _positive_part(spectrum, projection)
 
     def describe(self) -> dict[str, Any]:
         """Fingerprint of the passes."""
         return self.job.describe() | {"features of": kernel_identity(self.settings.kernel)}
+
+
+def _positive_part(spectrum: KernelSpectrum, projection: FeatureProjection) -> KernelSpectrum:
+    """Return the spectrum without the eigenvalues that are 0 to rounding; one at least."""
+    eigenvalues = spectrum.eigenvalues
+    rounding = max(spectrum.count, len(eigenvalues)) * np.finfo(np.float64).eps * eigenvalues[0]
+    k = max(1, int(np.count_nonzero(eigenvalues > rounding)))
+    return replace(
+        spectrum, eigenvalues=eigenvalues[:k], expansion=replace(projection, components=projection.components[:k])
+    )
 
 
 def plan_features(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dask.array as da
+import numpy as np
 
 from bigpca.estimators.fitting import seconds
 from bigpca.estimators.kernel_dense_route import describe_kernel_dense, plan_kernel_dense, run_kernel_dense
@@ -14,6 +15,7 @@ from bigpca.estimators.kernel_krylov_route import describe_kernel_krylov, plan_k
 from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum, check_references
 from bigpca.estimators.krylov_route import Iteration
 from bigpca.estimators.spectrum import check_enough_rows
+from bigpca.kernels.base import Kernel
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
@@ -88,12 +90,16 @@ def plan_kernel_fit(
             '"krylov".'
         )
     width = None if pairs_only else settings.kernel.feature_width(int(opened.shape[1]))
+    given: Any = settings.n_components
+    if width is not None and solver == "auto" and isinstance(given, int | np.integer) and given > width:
+        width = None  # the kernel matrix has as many eigenvalues as rows, if only zeros
     if solver == "features" or (solver == "auto" and width is not None):
         featured = plan_features(opened, settings, memory_limit=memory_limit, policies=policies)
         if solver == "features":
             return featured
     rows = RowInput(opened, **policies)
     check_enough_rows(rows.n_rows)
+    check_square(rows, settings.kernel)
     resources = find_resources(memory_limit, in_process=rows.in_memory)
     dense = solver == "dense" or (solver == "auto" and not _iterates(rows, settings))
     plan, iteration = (
@@ -110,7 +116,24 @@ def plan_kernel_fit(
     return KernelJob(rows, settings, plan, iteration)
 
 
+def check_square(rows: RowInput, kernel: Kernel) -> None:
+    """Refuse a kernel matrix that is not square, where the rows are one.
+
+    Raises
+    ------
+    ValueError
+    """
+    if not kernel.needs_rows and rows.n_rows != rows.n_columns:
+        raise ValueError(
+            f"X has shape ({rows.n_rows}, {rows.n_columns}), but {kernel} takes the kernel matrix of the training rows; (n, n) "
+            f"was expected. Give it whole to fit, and (new rows, n) to transform."
+        )
+
+
 def _iterates(rows: RowInput, settings: KernelSettings) -> bool:
     """Whether the default is to iterate: beyond some thousand rows, for a number of components or a rule that allows it."""
     few = DENSE_ROWS if settings.kernel.positive_semidefinite else DENSE_INDEFINITE_ROWS
+    given: Any = settings.n_components
+    if not settings.kernel.positive_semidefinite and not isinstance(given, int | np.integer):
+        return False  # shares and rules need the whole of an indefinite spectrum
     return rows.n_rows > few and partial_will_do(settings.n_components, rows.n_rows, rows.n_rows)

@@ -18,6 +18,8 @@ from bigpca.estimators.expansion import Expansion, KernelScores, kernel_identity
 from bigpca.estimators.kernel_spectrum import (
     KernelSettings,
     KernelSpectrum,
+    collected,
+    first_share,
     hold_references,
     row_shift,
     training_expansion,
@@ -49,9 +51,21 @@ MORE_COLUMNS = 10
 
 
 def size_iteration(rows: RowInput, settings: KernelSettings, blocks: int = 4) -> Iteration:
-    """Choose block and basis: sweeps cost far more than columns, so blocks are of 2 k columns, at least k + 10."""
+    """Choose block and basis: sweeps cost far more than columns, so blocks are of 2 k columns, at least k + 10.
+
+    Raises
+    ------
+    ValueError
+        For a share or a rule that needs more of the spectrum than an iteration finds.
+    """
     n = rows.n_rows
     k = starting_components(settings.n_components, n, n)
+    if not settings.kernel.positive_semidefinite and not isinstance(settings.n_components, int | np.integer):
+        raise ValueError(
+            f"n_components = {settings.n_components!r} chooses by the whole spectrum where {settings.kernel} is not positive "
+            f"semi-definite: the trace of HKH holds negative parts, which no leading eigenvalues show. Give a number, or use "
+            f'solver="dense".'
+        )
     block = min(n, max(2 * k, k + MORE_COLUMNS))
     columns = blocks * block
     if not isinstance(settings.n_components, int | np.integer):
@@ -128,6 +142,7 @@ def run_kernel_krylov(
     """Iterate until the wanted eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
     kernel, shift = settings.kernel, row_shift(rows)
     operator = KernelOperator(rows, kernel, options, shift=shift, seed=settings.seed)
+    operator.reads += first_share(rows)
     start, evaluations = _start(rows, settings, options, operator, iteration)
     facts: dict[str, float] = {}
     if kernel.positive_semidefinite:
@@ -142,6 +157,7 @@ def run_kernel_krylov(
     references = hold_references(rows, kernel, options, operator.number + 1)
     expansion = training_expansion(rows, settings, shift, operator.row_means, V, values, references)
     total = operator.evaluations + evaluations
+    certificate = replace(certificate, n_passes=operator.reads + int(collected(rows, kernel)))
     return KernelSpectrum(rows.n_rows, 0, values, operator.trace, expansion, total, certificate, facts)
 
 

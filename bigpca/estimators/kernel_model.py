@@ -75,8 +75,18 @@ class KernelModel(PlannedModel[KernelSpectrum]):
         """Return the squared distance of each row's image to the fitted subspace: 0 for rows like the training rows.
 
         ``k_c(x, x) - |y|^2 >= 0``, in the units of the kernel; lazy for lazy input. Shape (n,), or (n, 1) in ``out``.
+
+        Raises
+        ------
+        ValueError
+            For a precomputed kernel, whose rows lack k(x, x).
         """
         check_is_fitted(self)
+        if not self.kernel_.needs_rows:
+            raise ValueError(
+                f"the distance of a row's image needs k(x, x), which is not in the rows that {self.kernel_} takes: they hold "
+                f"k(x, training rows) alone. Use a kernel that computes its entries."
+            )
         distances = self._map(X, self._open(X, reset=False), self._novelty_map(), 1, Destination(out, overwrite))
         return distances if out is not None else distances[:, 0]
 
@@ -156,11 +166,15 @@ class KernelModel(PlannedModel[KernelSpectrum]):
         return replace(kernel, **{name: value for name, value in given.items() if name in own}).resolve(d)
 
     def _open(self, X: Any, *, reset: bool, minimum: int = 1) -> da.Array:
-        if not as_kernel(self.kernel).accepts_strings or is_lazy(X):
+        if not as_kernel(self.kernel).accepts_strings:
             return as_dask(self, X, reset=reset, minimum=minimum)
+        checked = self if reset else copy(self)  # strings may be longer than those of the fit
+        if is_lazy(X):
+            return as_dask(checked, X, reset=True, minimum=minimum)
         values = np.asarray(X)
         codes = string_codes(values) if values.dtype.kind in "OSU" else values
-        checked = self if reset else copy(self)  # strings may be longer than those of the fit
+        if not codes.shape[-1]:  # empty strings only
+            codes = np.zeros((len(codes), 1), codes.dtype)
         return as_dask(checked, codes, reset=True, minimum=minimum)
 
     def _settings(self, d: int) -> KernelSettings:
@@ -187,6 +201,8 @@ class KernelModel(PlannedModel[KernelSpectrum]):
         self.kernel_evaluations_ = found.evaluations
         self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
         self.solver_ = solver
+        for name in ("_preimage", *(f"{fact}_" for fact in getattr(getattr(self, "_found", None), "facts", ()))):
+            self.__dict__.pop(name, None)  # of an earlier fit
         self._found = found
         for name, field in CERTIFICATE_FIELDS.items():
             value = getattr(found.certificate, field, None)
@@ -203,12 +219,19 @@ class KernelModel(PlannedModel[KernelSpectrum]):
         """Set the attributes that this estimator alone has: ``kernel_`` among them."""
 
     def _check_preimage(self, n: int) -> None:
-        """Refuse a regression on too many reference rows.
+        """Refuse a regression on too many reference rows, or by a kernel that takes no scores.
 
         Raises
         ------
         MemoryBudgetError
+        ValueError
         """
+        kernel = as_kernel(self.kernel)
+        if self.fit_inverse_transform and (kernel.accepts_strings or not kernel.needs_rows):
+            raise ValueError(
+                f"fit_inverse_transform regresses rows on their scores, which {kernel} cannot compare: it takes "
+                f"{'strings' if kernel.accepts_strings else 'rows of a kernel matrix'}. Use fit_inverse_transform=False."
+            )
         if self.fit_inverse_transform and n > PREIMAGE_ROWS:
             raise MemoryBudgetError(
                 f"fit_inverse_transform regresses {n} rows on their scores, an {n} x {n} matrix = {format_bytes(8 * n * n)}; "
@@ -221,7 +244,14 @@ class KernelModel(PlannedModel[KernelSpectrum]):
         self.__dict__.pop("_preimage", None)
         if self.fit_inverse_transform:
             rows = np.concatenate([tile for _, tile in expansion.references.tiles()])
-            self._preimage = ridge_preimage(self.kernel_, rows, expansion.apply(rows), self.alpha)
+            scores = expansion.apply(rows)
+            try:
+                self._preimage = ridge_preimage(self.kernel_, rows, scores, self.alpha)
+            except ValueError as error:
+                raise ValueError(
+                    f"fit_inverse_transform regresses rows on their scores, which {self.kernel_} does not take: {error} Use "
+                    f"fit_inverse_transform=False."
+                ) from error
 
     def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         arrays, attributes = pack_kernel_spectrum(self._found)

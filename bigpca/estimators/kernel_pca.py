@@ -109,7 +109,10 @@ class KernelPCA(KernelModel):
         n, d = opened.shape
         self._check_components(n)
         settings = self._settings(int(d))
-        job = plan_kernel_fit(opened, settings, self.solver, memory_limit=self.memory_limit, policies=self._policies)
+        job = plan_kernel_fit(
+            opened, settings, self.solver, memory_limit=self.memory_limit, policies=self._policies,
+            pairs_only=self.fit_inverse_transform,
+        )  # fmt: skip
         self._check_preimage(job.rows.n_rows)
         return job
 

@@ -29,7 +29,7 @@ from bigpca.planning import Plan, Resources, peak_bytes
 from bigpca.sketches.base import Sketch
 from bigpca.solvers.components import needs_full_spectrum, resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
-from bigpca.solvers.indefinite import SignedPairs, signed_nystrom, signed_ritz
+from bigpca.solvers.indefinite import SignedPairs, orthonormal_product, signed_nystrom, signed_ritz
 from bigpca.solvers.nystrom import nystrom, nystrom_bytes
 
 Vector = NDArray[np.float64]
@@ -148,7 +148,8 @@ def _tutorial(
         return values[:k], V, frobenius_bounds(operator, _lower(W, Z, k))
     approximation = nystrom(W, Z, k, precision=operator.precision, threads=settings.threads)
     certificate = certify(approximation, k, operator.trace, precision=operator.precision, probes=operator.probes)
-    return values[:k], V, certificate
+    off = np.linalg.norm(approximation.multiply(V) - V * values[:k], axis=0)
+    return values[:k], V, replace(certificate, residuals=np.asarray(certificate.residuals) + off)
 
 
 def _signed(
@@ -156,22 +157,24 @@ def _signed(
 ) -> tuple[Vector, Matrix, Certificate, dict[str, float]]:
     """Signed eigenpairs of an indefinite kernel: the largest by value, and the negative mass that was seen."""
     n, q = Y.shape
-    pairs: SignedPairs = signed_ritz(W, Y, min(q, n)) if core == "ritz" else signed_nystrom(W, Y, min(q, n))
+    ritz = core == "ritz"
+    pairs: SignedPairs = (
+        signed_ritz(W, Y, min(q, n)) if ritz else signed_nystrom(W, Y, min(q, n), precision=operator.precision)
+    )
     rounding = n * np.finfo(np.float64).eps * float(np.abs(pairs.values).max(initial=0.0))
     positive = max(1, int(np.count_nonzero(pairs.values > rounding)))
     k = min(_components(settings, np.maximum(pairs.values, 0.0), operator), positive)
     negative = pairs.negative_mass
     warn_indefinite(settings, negative, float(np.sqrt(operator.squared_norm)), whole=False)
     V = fix_signs(np.ascontiguousarray(pairs.vectors[:k])).T
-    lower = pairs.values[:k] if core == "ritz" else _lower(W, Y, k)
+    lower = pairs.values[:k] if ritz else _lower(W, Y, k)
     return pairs.values[:k], V, frobenius_bounds(operator, lower), {"negative_mass": negative}
 
 
 def _lower(W: Matrix, Y: Matrix, k: int) -> Vector:
     """Return the Ritz values of W's span (k,), which no eigenvalue is below."""
-    Q, R = np.linalg.qr(W)
-    AQ = np.linalg.lstsq(R.T, Y.T, rcond=None)[0].T
-    return signed_ritz(Q, AQ, 1).values[:k]
+    values = signed_ritz(*orthonormal_product(W, Y), 1).values[:k]
+    return np.concatenate([values, np.zeros(k - len(values))])
 
 
 def _components(settings: KernelSettings, values: Vector, operator: KernelOperator) -> int:

@@ -101,6 +101,27 @@ def row_shift(rows: RowInput) -> Vector:
     return first_shift(rows, layout)
 
 
+def first_share(rows: RowInput) -> float:
+    """Return the share of X that :func:`row_shift` reads."""
+    start, stop = rows.layout(0).reads[0]
+    return (stop - start) / rows.n_rows
+
+
+def collected(rows: RowInput, kernel: Kernel) -> bool:
+    """Whether :func:`hold_references` reads X once more."""
+    return kernel.needs_rows and rows.source is None
+
+
+def rounding_of(eigenvalues: Vector, row_means: Vector) -> float:
+    """Return what an eigenvalue of HKH may owe to rounding in float64: a share of the largest, and one of ``|K|_2``.
+
+    ``|K|_2 >= |K 1| / sqrt(n) = sqrt(n) |r|``, r the row means: where all rows are nearly equal, centring leaves nothing else.
+    """
+    n, eps = len(row_means), float(np.finfo(np.float64).eps)
+    largest = float(np.abs(eigenvalues).max(initial=0.0))
+    return eps * (n * largest + 10 * float(np.sqrt(n) * np.linalg.norm(row_means)))
+
+
 def training_expansion(
     rows: RowInput, settings: KernelSettings, shift: Vector, row_means: Vector, V: Matrix, eigenvalues: Vector,
     references: References,
@@ -110,8 +131,7 @@ def training_expansion(
     ``y = sum_t a_t (k(x, x_t) - mean_s k(x, x_s) - r_t + mean(r))`` with ``A = H V / sqrt(lambda)`` (tutorial, algorithm 5;
     SPCA paper, appendix C): the columns of A sum to 0, so that leaves ``k(x, X) A - r'A``.
     """
-    largest = float(np.abs(eigenvalues).max(initial=0.0))
-    used = eigenvalues > rows.n_rows * np.finfo(np.float64).eps * largest
+    used = eigenvalues > rounding_of(eigenvalues, row_means)
     coefficients = (V - V.mean(axis=0)) * (used / np.sqrt(np.where(used, eigenvalues, 1.0)))
     n = rows.n_rows
     return Expansion(

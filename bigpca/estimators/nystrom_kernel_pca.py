@@ -39,7 +39,6 @@ from bigpca.planning import Plan, Resources
 from bigpca.seeds import check_seed
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents, check_n_components
-from bigpca.solvers.features import truncation_for
 
 EXTENSIONS = ("features", "tutorial")
 FLOAT64 = float(np.finfo(np.float64).eps)
@@ -82,7 +81,8 @@ class NystromJob:
             state, omitted = fold_features(self.rows, (features,), options, number)
             found = solve_features(state, 0, features, self.settings, omitted=omitted)
             found = replace(found, state=state, evaluations=found.evaluations + landmarks.evaluations)
-        return with_landmarks(found, landmarks, features, landmarks.passes + (self.extension == "features"))
+        passes = landmarks.passes + (self.extension == "features") + self.rows.counted
+        return with_landmarks(found, landmarks, features, passes)
 
     def select(self, shift: NDArray[np.float64], options: RunOptions) -> Landmarks:
         """Choose the landmarks."""
@@ -316,7 +316,7 @@ class NystromKernelPCA(KernelModel):
             landmarks = job.select(shift, options)
             features = tuple(features_of(k, landmarks, shift, job.precision, job.settings.threads) for k in kernels)
             state, omitted = fold_features(job.rows, features, options, job.numbers(landmarks))
-        models = []
+        models, passes = [], landmarks.passes + 1 + job.rows.counted
         for which, own in enumerate(features):
             model = clone(self)
             single = replace(
@@ -324,10 +324,11 @@ class NystromKernelPCA(KernelModel):
                 residuals=state.residuals[which : which + 1], evaluations=state.evaluations // len(features),
             )  # fmt: skip
             settings = replace(job.settings, kernel=own.kernel)
-            found = replace(solve_features(single, 0, own, settings, omitted=omitted), state=single)
+            found = solve_features(single, 0, own, settings, omitted=omitted)
+            found = replace(found, state=single, evaluations=found.evaluations + landmarks.evaluations)
             model.set_params(**self._with_width(own.kernel))
             model._remember_features(seen)
-            model._take(with_landmarks(found, landmarks, own, landmarks.passes + 1), job.plan.solver)
+            model._take(with_landmarks(found, landmarks, own, passes), job.plan.solver)
             model.plan_ = job.plan
             models.append(model)
         return models
@@ -374,10 +375,8 @@ class NystromKernelPCA(KernelModel):
 
     def _features(self) -> LandmarkFeatures:
         expansion: Any = self._found.expansion
-        precision = max(self._found.state.precision, FLOAT64)  # type: ignore[union-attr]
-        amplification = truncation_for(precision) ** -0.5
         return LandmarkFeatures(
-            self.kernel_, expansion.references.rows, self.landmark_transform_, expansion.shift, amplification,
+            self.kernel_, expansion.references.rows, self.landmark_transform_, expansion.shift,
             expansion.references.indices,
         )  # fmt: skip
 

@@ -21,7 +21,7 @@ from bigpca.passes.accumulators import Moments
 from bigpca.passes.blocks import product_dtype
 from bigpca.passes.dot_states import double_centre
 from bigpca.passes.jobs import RunOptions
-from bigpca.passes.landmark_blocks import square_block
+from bigpca.passes.landmark_blocks import diagonal_of, prepare_landmarks, square_block
 from bigpca.passes.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.pass_state import PassState
 from bigpca.passes.rows import RowInput, fold
@@ -32,6 +32,7 @@ from bigpca.solvers.features import landmark_transform, truncation_for
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+MOST_AMPLIFIED = 1.01 * truncation_for(float(np.finfo(np.float32).eps)) ** -0.5  # by a T made for float32
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,12 @@ class LandmarkFeatures:
         T.
     shift : ndarray of shape (d,)
     indices : ndarray of shape (m,), or None
-    amplification : float
-        By how much T can magnify the rounding of kernel values: the root of K_mm's condition on what was kept.
     """
 
     kernel: Kernel
     landmarks: NDArray[Any]
     transform: Matrix
     shift: Vector
-    amplification: float
     indices: NDArray[np.int64] | None = None
 
     @property
@@ -62,10 +60,24 @@ class LandmarkFeatures:
         """The landmarks, as what new rows meet."""
         return References(self.landmarks, None, self.indices)
 
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """Row numbers of the landmarks, or places where they are no rows."""
+        return np.arange(len(self.landmarks)) if self.indices is None else self.indices
+
     def block(self) -> Matrix:
         """Return K_mm (m, m) in float64."""
-        numbers = np.arange(len(self.landmarks)) if self.indices is None else self.indices
-        return square_block(self.kernel, self.landmarks, numbers, self.shift)
+        return square_block(self.kernel, self.landmarks, self.numbers, self.shift)
+
+    @property
+    def amplification(self) -> float:
+        """By how much T magnifies the rounding of kernel values, relative to ``sqrt(k(x, x) k(l, l))``.
+
+        Largest column of ``diag(K_mm)^(1/2) T``: 1 over the root of the smallest eigenvalue kept of the scaled K_mm.
+        """
+        prepared = prepare_landmarks(self.kernel, self.landmarks.astype(np.float64), self.numbers, self.shift)
+        lengths = np.sqrt(diagonal_of(self.kernel, prepared))
+        return max(1.0, float(np.linalg.norm(lengths[:, None] * self.transform, axis=0).max()))
 
 
 def features_of(
@@ -78,14 +90,14 @@ def features_of(
     ValueError
         Where the landmarks have no images of positive length.
     """
-    found = LandmarkFeatures(kernel, landmarks.rows, np.zeros((0, 0)), shift, 1.0, landmarks.indices)
+    found = LandmarkFeatures(kernel, landmarks.rows, np.zeros((0, 0)), shift, landmarks.indices)
     T = landmark_transform(found.block(), truncation_for(precision), equilibrated=True, threads=threads)
     if not T.size:
         raise ValueError(
             f"k(x, x) = 0 for all {len(landmarks.rows)} landmarks under {kernel}: they span nothing. Rows with images of "
             f"positive length were expected. Choose other landmarks, or another kernel."
         )
-    return replace(found, transform=T, amplification=truncation_for(precision) ** -0.5)
+    return replace(found, transform=T)
 
 
 def features_dtype(rows: RowInput, kernel: Kernel, m: int) -> np.dtype[np.floating]:
@@ -97,7 +109,11 @@ def features_dtype(rows: RowInput, kernel: Kernel, m: int) -> np.dtype[np.floati
 def fold_features(
     rows: RowInput, features: tuple[LandmarkFeatures, ...], options: RunOptions, number: int
 ) -> tuple[LandmarkMoments, int]:
-    """Return the moments of the features of all rows, and how many rows were omitted: one read of X."""
+    """Return the moments of the features of all rows, and how many rows were omitted: one read of X.
+
+    Kernel values are in float64 where T magnifies the rounding of float32 by more than a T made for float32 does: the T of
+    a small fit that rows are added to.
+    """
     first = features[0]
     mapped = LandmarkMap(
         tuple(f.kernel for f in features),
@@ -108,6 +124,8 @@ def fold_features(
     )
     template = LandmarkMoments.of(rows.n_columns, mapped)
     dtype = features_dtype(rows, first.kernel, len(first.landmarks))
+    if max(f.amplification for f in features) > MOST_AMPLIFIED:
+        dtype = np.dtype(np.float64)
     moments, omitted = fold(  # one pass over X
         rows, {"features": template}, _take, name="features", number=number, options=options,
         shift=np.zeros(rows.n_columns), dtype=dtype,
@@ -141,7 +159,7 @@ def solve_features(
     expansion = Expansion(
         features.kernel,
         features.shift,
-        References(features.landmarks),
+        features.references,
         coefficients,
         mean @ V,
         T @ mean,
@@ -182,9 +200,14 @@ def _components(settings: KernelSettings, values: Vector, total: float, n: int) 
 def _certify(
     values: Vector, k: int, total: float, state: LandmarkMoments, which: int, features: LandmarkFeatures
 ) -> Certificate:
-    """Bound the eigenvalues of HKH: ``HKH - HBB'H`` is positive semi-definite, with a trace of at most the residual's."""
+    """Bound the eigenvalues of HKH: ``HKH - HBB'H`` is positive semi-definite, with a trace of at most the residual's.
+
+    Rounding of kernel values is magnified by T. That of the sums ``k(x, L) T`` over m landmarks is not, but may be
+    ``m eps / 2`` of them where rows are alike, as those of a wide kernel are.
+    """
     diagonal = float(state.diagonals[which])
     slack = rounding_slack(diagonal, precision=state.precision * features.amplification)
+    slack += len(features.landmarks) * state.precision * diagonal
     bounds = trace_bounds(values, k, total, slack)
     captured = np.array(captured_variance_bounds(values, k, total, slack))
     share = np.minimum(captured / total, 1.0) if total > 0 else np.ones(2)

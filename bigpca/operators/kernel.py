@@ -11,10 +11,11 @@ from bigpca.kernels.base import Kernel
 from bigpca.operators.covariance import PROBES, Probes, Products
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.kernel_pairs import KernelLayout, fold_kernel, kernel_layout
-from bigpca.passes.kernel_states import KernelProduct
+from bigpca.passes.kernel_states import KernelProduct, refuse_overflow
 from bigpca.passes.pass_state import PassState
 from bigpca.passes.product_states import probe_vectors
 from bigpca.passes.rows import RowInput
+from bigpca.solvers.certificates import SLACK
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -44,7 +45,10 @@ class KernelOperator:
     row_means : ndarray of shape (n,)
         ``K 1 / n``.
     squared_norm : float
-        ``|HKH|_F^2``, for kernels that are not positive semi-definite; else 0.
+        An upper bound of ``|HKH|_F^2``, for kernels that are not positive semi-definite; else 0.
+    precision : float
+        Rounding of a product relative to ``|HKH|_F``: that of the tiles is relative to ``|K|_F``, of which centring may
+        leave little (a wide Gaussian kernel is 1 less something small).
     probes : Probes or None
         All known after the first sweep.
     reads : float
@@ -64,6 +68,7 @@ class KernelOperator:
         self.row_means: Vector = np.zeros(0)
         self.probes: Probes | None = None
         self.precision = float(np.finfo(np.float32).eps)
+        self.magnification = 1.0  # |K|_F / |HKH|_F
 
     @property
     def size(self) -> int:
@@ -96,11 +101,13 @@ class KernelOperator:
         state = self._sweep(V, squared=first and not self.kernel.positive_semidefinite)
         product: Matrix = state.product
         if first:
-            self._learn(state, product[:, -1])
+            self.row_means = product[:, -1].copy()
+            refuse_overflow(self.kernel, self.row_means)
             product = product[:, :-1]
         product -= product.mean(axis=0)
         if first:
             self.probes = Probes(omega, product[:, columns:].copy())
+            self._learn(state, float(np.linalg.norm(self.probes.products)) / PROBES**0.5)
         return np.ascontiguousarray(product[:, :columns])
 
     def _sweep(self, V: Matrix, *, squared: bool) -> KernelProduct:
@@ -112,16 +119,29 @@ class KernelOperator:
         )  # fmt: skip
         self.reads += self.layout.sweep_reads
         self.evaluations += state.evaluations
-        self.precision = state.precision
+        self.precision = state.precision * self.magnification
         return state
 
-    def _learn(self, state: KernelProduct, row_means: Vector) -> None:
-        n = self.size
-        self.row_means = row_means.copy()
+    def _learn(self, state: KernelProduct, norm: float) -> None:
+        """Take trace and norms from the first sweep; ``norm`` estimates ``|HKH|_F`` (from probes, without bias).
+
+        ``|K|_F^2 = |HKH|_F^2 + 2 n |r|^2 - n^2 mean^2``, r the row means. A trace and a norm below what rounding leaves of
+        them are set to that: HKH may be 0, but nothing shows it.
+        """
+        n, eps = self.size, state.precision
+        around = max(0.0, 2 * n * float(self.row_means @ self.row_means) - (n * self.mean) ** 2)
         self.trace = state.diagonal - n * self.mean
-        if state.squared:  # |HKH|_F^2 = |K|_F^2 - 2 n |r|^2 + n^2 mean^2, r the row means
-            around = float(self.row_means @ self.row_means)
-            self.squared_norm = max(0.0, float(state.squares.sum()) - 2 * n * around + (n * self.mean) ** 2)
+        if state.squared:
+            whole = float(state.squares.sum())
+            self.squared_norm = max(0.0, whole - around) + SLACK * eps * whole
+            norm = self.squared_norm**0.5
+        else:
+            whole = norm**2 + around
+            least = eps * whole**0.5
+            self.trace = max(self.trace, least)
+            norm = max(min(norm, self.trace), least)
+        self.magnification = max(1.0, whole**0.5 / norm) if norm > 0 else 1.0
+        self.precision = eps * self.magnification
 
 
 def kernel_row_squares(

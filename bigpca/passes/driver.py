@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from typing import Any
 
+from bigpca.heap import steady_heap, trim_heap
 from bigpca.passes.cancel import cancel_run
 from bigpca.passes.checkpoint import Checkpoint, WriteFailed, check_stamps, warn_unwritten
 from bigpca.passes.cluster import run_on_cluster
@@ -30,6 +30,7 @@ def run_pass(job: Pass, number: int, options: RunOptions) -> Any:
         On a cluster: no worker for ``workers_timeout``; the scheduler lost.
     """
     began = time.perf_counter()
+    steady_heap()
     left = Left()
     if options.checkpoint is not None:
         left = _take_up(job, number, options.checkpoint)
@@ -47,16 +48,9 @@ def run_pass(job: Pass, number: int, options: RunOptions) -> Any:
             result = run_on_cluster(client, job, options, left)
     finally:
         cancel_run(job.run_id)
-        _trim_heap()
+        trim_heap()
     options.emit(DoneEvent(job.name, time.perf_counter() - began))
     return result
-
-
-def _trim_heap() -> None:
-    """Give freed memory back to the system, where glibc keeps it: blocks below 32 MiB stay in its heaps otherwise."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def _take_up(job: Pass, number: int, checkpoint: Checkpoint) -> Left:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from dask.task_spec import Task, TaskRef
 
+from bigpca.heap import steady_heap
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.blocks import Layout
 from bigpca.passes.checkpoint import Checkpoint, SegmentFiles
@@ -135,6 +136,7 @@ class Left:
 
 def fold_group(task: GroupTask, run_id: str, keys: tuple[Any, ...], *values: Any) -> PassState:
     """Fold one group; ``keys`` and ``values`` are the persisted chunks it needs."""
+    steady_heap()
     return task.run(run_id, dict(zip(keys, values, strict=True)))
 
 

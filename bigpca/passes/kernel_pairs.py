@@ -1,14 +1,14 @@
 """One sweep over the kernel matrix ``K[i, j] = k(x_i, x_j)`` (n, n) of the rows of X: every pair of tiles once, none kept.
 
 A task holds one panel of rows, prepared, and streams the rows from its start to the end past it; so a sweep of P panels
-reads X ``(P + 1) / 2`` times. K is symmetric: a tile serves its mirror image too, and a sweep makes little more than
-``n^2 / 2`` kernel evaluations.
+reads X ``(P + 1) / 2`` times, and a little more where panels begin inside chunks. K is symmetric: a tile serves its mirror image
+too, and a sweep makes little more than ``n^2 / 2`` kernel evaluations.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,17 +49,14 @@ class KernelLayout:
     reads : tuple of (start, stop)
         Runs of whole row chunks: what is read at a time.
     tile_rows : int
+    sweep_reads : float
+        Reads of X that one sweep takes: every panel reads on from the beginning of the chunk in which it begins.
     """
 
     panels: Layout
     reads: tuple[tuple[int, int], ...]
     tile_rows: int
-
-    @property
-    def sweep_reads(self) -> float:
-        """Reads of X that one sweep takes."""
-        n = self.panels.n_rows
-        return sum(n - start for start, _ in self.panels.reads) / max(1, n)
+    sweep_reads: float
 
     @property
     def panel_rows(self) -> int:
@@ -97,7 +94,17 @@ def kernel_layout(rows: RowInput, kernel: Kernel) -> KernelLayout:
     ends = [panels * s // runs for s in range(runs + 1)]
     segments = tuple(range(a, b) for a, b in itertools.pairwise(ends))
     cut = tuple(itertools.pairwise(edges))
-    return KernelLayout(Layout(n, rows.n_columns, base.row_bytes, tile, cut, groups, segments), base.reads, tile)
+    layout = Layout(n, rows.n_columns, base.row_bytes, tile, cut, groups, segments)
+    return KernelLayout(layout, base.reads, tile, _sweep_reads(rows, edges[:-1]))
+
+
+def _sweep_reads(rows: RowInput, starts: list[int]) -> float:
+    """Reads of X by tasks that read from these rows to the end: a chunk is decoded whole, an array in memory is cut."""
+    n, begun = rows.n_rows, np.array(starts)
+    if not rows.in_memory:
+        chunks = np.concatenate([[0], np.cumsum(rows.row_chunks)])
+        begun = chunks[np.searchsorted(chunks, begun, side="right") - 1]
+    return float((n - begun).sum()) / max(1, n)
 
 
 def kernel_dtype(rows: RowInput) -> np.dtype[np.floating]:
@@ -121,8 +128,8 @@ class KernelGroup:
 
     index: int
     reader: Reader
-    panel: tuple[tuple[int, int], ...]
-    stream: tuple[tuple[int, int], ...]
+    stop: int
+    reads: tuple[tuple[int, int], ...]
     tile_rows: int
     dtype: np.dtype[Any]
     kernel: Kernel
@@ -135,24 +142,32 @@ class KernelGroup:
         if isinstance(self.reader, GraphReader):
             self.reader.inputs = inputs
         shared = inputs.get(SHARED, {})
-        start, stop = self.panel[0][0], self.panel[-1][1]
+        start, stop = self.reads[0][0], self.stop
         template = self.template.with_shared(shared["kernel"]) if "kernel" in shared else self.template
         state = template.fresh(start, stop)
         held: list[tuple[int, Any]] = []
-        with one_blas_thread():
-            for first, rows in read_ahead(self.reader, self.panel + self.stream):
-                for i in range(0, len(rows), self.tile_rows):
+        # An overflow shows in the row means of K, which are looked at when the sweep is done.
+        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+            for first, rows in read_ahead(self.reader, self.reads):
+                for row, tile in self._tiles(first, rows):
                     check_cancelled(run_id)
-                    row = first + i
-                    prepared = self._prepare(rows[i : i + self.tile_rows], row)
+                    prepared = self._prepare(tile, row)
                     if row < stop:
                         held.append((row, prepared))
                     for other_row, other in held:
                         state.add_tile(self.kernel.block(other, prepared), other_row, row)
-                    del prepared
+                    del prepared, tile
                 del rows
             state.close()
         return PassState({"kernel": state}, stop - start, 0, {self.index: self.stamp})
+
+    def _tiles(self, first: int, rows: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Cut what was read into tiles, none of which crosses the end of the panel."""
+        end = first + len(rows)
+        edge = min(max(self.stop, first), end)
+        for a, b in ((first, edge), (edge, end)):
+            for row in range(a, b, self.tile_rows):
+                yield row, rows[row - first : min(row + self.tile_rows, b) - first]
 
     def _prepare(self, slab: NDArray[Any], row: int) -> Any:
         values = slab.astype(self.dtype, copy=False)
@@ -195,7 +210,7 @@ def fold_kernel(
         start, stop = layout.panels.reads[group]
         reader, futures = rows.reader(start, n)
         task = KernelGroup(
-            group, reader, layout.clipped(start, stop), layout.clipped(stop, n), layout.tile_rows, dtype, kernel, shift,
+            group, reader, stop, layout.clipped(start, n), layout.tile_rows, dtype, kernel, shift,
             template.without_shared(), stamp(group),
         )  # fmt: skip
         return task, futures

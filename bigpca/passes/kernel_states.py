@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators import Accumulator, Arrays
 from bigpca.passes.blocks import Block
 
@@ -88,9 +89,9 @@ class KernelProduct(Accumulator):
         if mirrored:
             self.product[columns] += K.T @ V[row : row + a].astype(K.dtype, copy=False)
         if self.squared:
-            self.squares[rows] += np.einsum("ij,ij->i", K, K)
+            self.squares[rows] += np.einsum("ij,ij->i", K, K, dtype=np.float64)
             if mirrored:
-                self.squares[columns] += np.einsum("ij,ij->j", K, K)
+                self.squares[columns] += np.einsum("ij,ij->j", K, K, dtype=np.float64)
         if not mirrored:
             self.diagonal += float(np.diagonal(K).sum(dtype=np.float64))
         self.evaluations += K.size
@@ -136,3 +137,19 @@ class KernelProduct(Accumulator):
     def describe(self) -> dict[str, Any]:
         digest = "" if self.V is None else hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
         return {"accumulator": "KernelProduct", "V": digest, "squared": self.squared}
+
+
+def refuse_overflow(kernel: Kernel, row_means: Vector) -> None:
+    """Refuse kernel values that float64 does not hold, as the mean of each row of K shows them.
+
+    Raises
+    ------
+    ValueError
+        With the first such row.
+    """
+    bad = np.flatnonzero(~np.isfinite(row_means))
+    if len(bad):
+        raise ValueError(
+            f"{kernel} has values beyond float64 (1.8e308), or squares beyond it on the way to them, in {len(bad)} rows of the "
+            f"kernel matrix; the first is row {bad[0]}. Finite values were expected. Divide the data by their scale."
+        )

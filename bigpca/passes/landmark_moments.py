@@ -18,7 +18,7 @@ from bigpca.passes.landmark_blocks import landmark_block, prepare_landmarks
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-TILE_BYTES = 16 * MIB
+TILE_BYTES = 4 * MIB
 TILE_ROWS = 4096
 
 
@@ -61,7 +61,7 @@ class LandmarkMap:
 
     @property
     def tile_rows(self) -> int:
-        """Rows mapped at a time: about 16 MiB of kernel values in float32."""
+        """Rows mapped at a time: about 4 MiB of kernel values in float32."""
         return max(256, min(TILE_ROWS, TILE_BYTES // (4 * max(1, len(self.landmarks)))))
 
     def working_bytes(self, d: int, itemsize: int) -> int:
@@ -186,7 +186,7 @@ class LandmarkMoments(Accumulator):
         return total
 
     def to_arrays(self) -> Arrays:
-        arrays = {f"moments-{j}-{k}": a for j, m in enumerate(self.moments) for k, a in m.to_arrays().items()}
+        arrays = {f"moments{j}_{k}": a for j, m in enumerate(self.moments) for k, a in m.to_arrays().items()}
         return arrays | {
             "diagonals": self.diagonals, "residuals": self.residuals, "evaluations": np.array(self.evaluations),
             "precision": np.array(self.precision),
@@ -195,7 +195,7 @@ class LandmarkMoments(Accumulator):
     def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> LandmarkMoments:
         moments = []
         for j, m in enumerate(self.moments):
-            start = f"moments-{j}-"
+            start = f"moments{j}_"
             moments.append(m.with_arrays({k.removeprefix(start): a for k, a in arrays.items() if k.startswith(start)}))
         return replace(
             self, moments=tuple(moments), diagonals=arrays["diagonals"], residuals=arrays["residuals"],

@@ -1,0 +1,101 @@
+"""PCA, dual PCA and kernel PCA of faces, in and out of sample, and faces from 2 axes and from all: Ghojogh & Crowley, section 7.1.
+
+Their Frey faces are replaced by the ORL faces: 400 pictures of 40 people, shuffled, 80 % to learn from.
+
+What to see: PCA by the covariance of the pixels, dual PCA by the dot matrix of the pictures and kernel PCA with the linear kernel
+(by its n x n kernel matrix) give the same scores, but for rounding and signs. New pictures fall among the old under every kernel.
+The cosine kernel looks like linear PCA of rows on a sphere. From all axes, the pictures that were learnt come back exactly; new
+ones nearly, for what they have outside the span is lost. Two axes make an average face of that brightness. PCA is centred, so that
+the mean face is added: the paper rebuilds faces without it. Kernel PCA has no axes in pixels; pictures from its scores are regressed
+(`inverse_transform`); the kernel sees pixels and scores alike there, so faces are scaled to be about 1 apart in both.
+"""
+
+import numpy as np
+from tutorial_data import FACE, FACES_MISSING, options, output_folder, read_faces, z_scored
+
+import bigpca as bp
+from bigpca.kernels import RBF, Cosine, Linear
+
+HELD_OUT = 0.2
+SHOWN = 14
+
+
+def error(found: np.ndarray, faces: np.ndarray) -> float:
+    """Root mean square difference of grey levels."""
+    return float(np.sqrt(np.mean((found - faces) ** 2)))
+
+
+def rebuilt(model: bp.PCA, faces: np.ndarray, k: int) -> np.ndarray:
+    """Faces from their first k scores alone."""
+    scores = model.transform(faces)
+    return model.inverse_transform(np.where(np.arange(scores.shape[1]) < k, scores, 0))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = options(__doc__)
+    parser.add_argument("--pixels", type=int, default=4, help="keep every so many pixels, where a covariance is needed")
+    given = parser.parse_args(arguments)
+    faces = read_faces(given.faces)
+    if faces is None:
+        print(f"skipped: {FACES_MISSING}")
+        return
+    folder = output_folder(given.out)
+    shuffled = faces[np.random.default_rng(0).permutation(len(faces))].astype("float64")
+    known, new = np.split(shuffled, [round(len(faces) * (1 - HELD_OUT))])
+
+    small = shuffled.reshape(-1, *FACE)[:, :: given.pixels, :: given.pixels].reshape(len(faces), -1)
+    X, held_out = (z_scored(part, small[: len(known)]) for part in np.split(small, [len(known)]))
+    models = {
+        "PCA": bp.PCA(2, solver="covariance"),
+        "dual PCA": bp.PCA(2, solver="dot"),
+        "linear kernel": bp.KernelPCA(2, kernel=Linear(), solver="dense"),
+        "RBF kernel": bp.KernelPCA(2, kernel=RBF()),  # of width 1 / d
+        "cosine kernel": bp.KernelPCA(2, kernel=Cosine(), solver="dense"),
+    }
+    embedded = {name: (model.fit_transform(X), model.transform(held_out)) for name, model in models.items()}
+    print(f"{len(X)} faces of {X.shape[1]:,} pixels, {len(held_out)} held out: scores on 2 axes\n")
+    print(f"{'':15} {'solver':>10}   off PCA's   spread of new / of known")
+    for name, (inside, outside) in embedded.items():
+        spread = " ".join(f"{ratio:8.2f}" for ratio in outside.std(axis=0) / inside.std(axis=0))
+        off = np.abs(np.abs(inside) - np.abs(embedded["PCA"][0])).max()
+        same = f"{off / np.abs(embedded['PCA'][0]).max():11.1g}" if "kernel" not in name or "linear" in name else f"{'':11}"
+        print(f"{name:15} {models[name].solver_:>10} {same}   {spread}")
+
+    whole = bp.PCA(len(known) - 1, solver="dot").fit(known)
+    mean, size = whole.mean_, np.sqrt(whole.total_variance_)
+    kernel = bp.KernelPCA(len(known) - 1, kernel=RBF(0.5), fit_inverse_transform=True, alpha=1e-3)
+    kernel.fit((known - mean) / size)
+    strips = {"known": known, "held out": new}
+    print(f"\n{'faces from':32}     known  held out   (grey levels of 255, off by)")
+    for label, make in {
+        "2 axes": lambda rows: rebuilt(whole, rows, 2),
+        "all axes": lambda rows: rebuilt(whole, rows, len(known)),
+        "all axes of an RBF kernel": lambda rows: (
+            mean + size * kernel.inverse_transform(kernel.transform((rows - mean) / size))
+        ),
+    }.items():
+        found = make(known), make(new)
+        print(f"{label:32}{error(found[0], known):10.2g}{error(found[1], new):10.2g}")
+        strips |= {f"known, from {label}": found[0], f"held out, from {label}": found[1]}
+
+    try:
+        from matplotlib.figure import Figure
+
+        from bigpca.quality.plots import draw_scores, image_tiles, picture_of_strips, save_picture
+    except ImportError:
+        return
+    figure = Figure(figsize=(3.6 * len(embedded), 4.2), dpi=100, layout="constrained", facecolor="white")
+    labels = np.repeat(["known", "new"], [len(X), len(held_out)])
+    for axes, (name, both) in zip(figure.subplots(1, len(embedded)), embedded.items(), strict=True):
+        draw_scores(axes, np.concatenate(both), labels=labels)
+        axes.set_title(name, loc="left")
+    legend = axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    for handle in legend.legend_handles:
+        handle.set_sizes([30.0])
+    print(f"\nscores: {save_picture(figure, folder / 'kernel_faces_scores.png')}")
+    tiles = {name: image_tiles(rows[:SHOWN], FACE, SHOWN) for name, rows in strips.items()}
+    print(f"faces: {save_picture(picture_of_strips(tiles), folder / 'kernel_faces.png')}")
+
+
+if __name__ == "__main__":
+    main()

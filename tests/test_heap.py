@@ -1,0 +1,50 @@
+"""Freed blocks of a pass go back to the system, where the C library is glibc."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from bigpca.heap import steady_heap, trim_heap
+
+GLIBC = platform.libc_ver()[0] == "glibc"
+SCRIPT = """
+import sys
+import numpy as np, psutil
+from bigpca.heap import steady_heap
+if sys.argv[1] == "steady":
+    steady_heap()
+used = lambda: psutil.Process().memory_info().rss
+np.ones(3 << 20)  # 24 MiB, freed: glibc now keeps blocks of up to that size in its heap
+kept = []
+before = used()
+for _ in range(8):
+    block = np.ones(2 << 20)  # 16 MiB
+    kept.append(np.ones(1000))  # above it in the heap
+    del block
+held = [np.ones(2 << 20) for _ in range(8)]
+small = [np.ones(1000) for _ in range(100)]
+del held
+print((used() - before) >> 20)
+"""
+
+
+@pytest.mark.skipif(not GLIBC, reason="only glibc's heap is told how to keep blocks")
+def test_blocks_that_are_freed_leave_the_process() -> None:
+    held = {
+        mode: int(subprocess.run([sys.executable, "-c", SCRIPT, mode], capture_output=True, check=True).stdout)
+        for mode in ("steady", "as it is")
+    }
+    assert held["steady"] <= 16
+    assert held["as it is"] >= held["steady"] + 64
+
+
+def test_a_heap_without_these_functions_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigpca.heap.ctypes.CDLL", lambda name: object())
+    steady_heap.cache_clear()
+    assert not steady_heap()
+    trim_heap()
+    steady_heap.cache_clear()
