@@ -6,7 +6,9 @@ import ctypes
 from functools import lru_cache
 
 M_MMAP_THRESHOLD = -3  # of malloc.h
-MAPPED_FROM = 8 << 20  # tiles of a few MiB are reused from the heap, which is faster; slabs and thin matrices are not kept
+MAPPED_FROM = (
+    8 << 20
+)  # tiles of a few MiB are reused from the heap, which is faster; slabs and thin matrices are not kept
 
 
 @lru_cache(maxsize=1)

@@ -58,7 +58,11 @@ def main(arguments: list[str] | None = None) -> None:
     for name, (inside, outside) in embedded.items():
         spread = " ".join(f"{ratio:8.2f}" for ratio in outside.std(axis=0) / inside.std(axis=0))
         off = np.abs(np.abs(inside) - np.abs(embedded["PCA"][0])).max()
-        same = f"{off / np.abs(embedded['PCA'][0]).max():11.1g}" if "kernel" not in name or "linear" in name else f"{'':11}"
+        same = (
+            f"{off / np.abs(embedded['PCA'][0]).max():11.1g}"
+            if "kernel" not in name or "linear" in name
+            else f"{'':11}"
+        )
         print(f"{name:15} {models[name].solver_:>10} {same}   {spread}")
 
     whole = bp.PCA(len(known) - 1, solver="dot").fit(known)

@@ -59,7 +59,9 @@ def main(arguments: list[str] | None = None) -> None:
     grey = (part[0][:most].astype("float32") / 255 for part, most in ((train, given.rows), (test, given.test_rows)))
     X, new = (bp.ingest(rows, folder / f"{name}.zarr", overwrite=True) for name, rows in zip("Xy", grey, strict=True))
 
-    print(f"{len(X):,} pictures, {len(new):,} held out: share whose nearest picture is of the same kind, by scores kept\n")
+    print(
+        f"{len(X):,} pictures, {len(new):,} held out: share whose nearest picture is of the same kind, by scores kept\n"
+    )
     print(f"{'':22}" + "".join(f"{k:>7}" for k in KEPT) + "   variance  seconds  kernel values / n^2  solver")
     fitted: dict[str, tuple[Any, np.ndarray]] = {}
     for name, model in models(max(KEPT), given.landmarks, given.gamma).items():

@@ -18,7 +18,9 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples"
 TUTORIAL = sorted(FOLDER.glob("03_tutorial_*.py"))
-EXAMPLES = sorted(set(FOLDER.glob("[0-9][0-9]_*.py")) - set(TUTORIAL))
+KERNEL = sorted(FOLDER.glob("04_kernel_*.py"))  # on what is installed with scikit-learn, or say what is missing
+EXAMPLES = sorted(set(FOLDER.glob("[0-9][0-9]_*.py")) - set(TUTORIAL) - set(KERNEL))
+SMALL = {"04_kernel_scaling": ("--rows", 200), "04_kernel_denoising": ("--rows", 400)}
 NOWHERE = ("--faces", "nowhere", "--fashion", "nowhere")
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -52,6 +54,14 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     if "real_data" in path.stem:
         pytest.importorskip("matplotlib")
         assert len(list(tmp_path.rglob("*.png"))) == 1
+
+
+@pytest.mark.parametrize("path", KERNEL, ids=lambda path: path.stem)
+def test_a_kernel_example_runs_or_says_what_to_install(path: Path, tmp_path: Path) -> None:
+    said = run(path, *NOWHERE, "--out", tmp_path, *SMALL.get(path.stem, ()), folder=tmp_path)
+    assert said.strip()
+    for picture in tmp_path.rglob("*.png"):
+        assert picture.read_bytes().startswith(PNG)
 
 
 @pytest.mark.parametrize("path", [path for path in EXAMPLES if "real_data" in path.stem], ids=lambda path: path.stem)

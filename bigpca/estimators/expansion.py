@@ -26,6 +26,7 @@ from bigpca.passes.readers import DirectReader
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 TILE_ROWS = 1024
+GONE = "which is gone; new rows are compared with them. Put them back there, or fit again."
 STREAM_BYTES = 32 << 20  # of reference rows read at a time
 
 
@@ -62,7 +63,11 @@ class References:
         itemsize = self.source.dtype.itemsize  # type: ignore[union-attr]
         step = max(1, STREAM_BYTES // (TILE_ROWS * d * itemsize)) * TILE_ROWS
         for first in range(0, count, step):
-            rows = reader.read(first, min(first + step, count))
+            try:
+                rows = reader.read(first, min(first + step, count))
+            except FileNotFoundError as error:
+                path = self.source.path  # type: ignore[union-attr]
+                raise FileNotFoundError(f"the model's training rows were in {path}, {GONE} ({error})") from error
             for start in range(0, len(rows), TILE_ROWS):
                 yield first + start, rows[start : start + TILE_ROWS]
 

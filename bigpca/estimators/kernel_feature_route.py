@@ -91,21 +91,26 @@ class FeatureJob:
             certificate = replace(certificate, eigenvalue_bounds=bounds, residuals=residuals)
         eigenvalues = found.variances * (n - 1)
         spectrum = KernelSpectrum(n, found.omitted, eigenvalues, found.total * (n - 1), projection, 0, certificate)
-        return spectrum if self.settings.n_components is not None else _positive_part(spectrum, projection)
+        return _without_null_axes(spectrum, projection, whole=self.settings.n_components is None)
 
     def describe(self) -> dict[str, Any]:
         """Fingerprint of the passes."""
         return self.job.describe() | {"features of": kernel_identity(self.settings.kernel)}
 
 
-def _positive_part(spectrum: KernelSpectrum, projection: FeatureProjection) -> KernelSpectrum:
-    """Return the spectrum without the eigenvalues that are 0 to rounding; one at least."""
-    eigenvalues = spectrum.eigenvalues
-    rounding = max(spectrum.count, len(eigenvalues)) * np.finfo(np.float64).eps * eigenvalues[0]
-    k = max(1, int(np.count_nonzero(eigenvalues > rounding)))
-    return replace(
-        spectrum, eigenvalues=eigenvalues[:k], expansion=replace(projection, components=projection.components[:k])
-    )
+def _without_null_axes(spectrum: KernelSpectrum, projection: FeatureProjection, *, whole: bool) -> KernelSpectrum:
+    """Return the spectrum with 0 for axes whose eigenvalue is 0 to rounding: no row's image has a part in them.
+
+    Where the ``whole`` spectrum was asked for they are left out, but for one.
+    """
+    n, eps = spectrum.count, float(np.finfo(np.float64).eps)
+    largest = float(spectrum.eigenvalues.max(initial=0.0))
+    rounding = eps * (max(n, len(projection.mean)) * largest + 10 * n * float(projection.mean @ projection.mean))
+    used = spectrum.eigenvalues > rounding
+    kept = max(1, int(np.count_nonzero(used))) if whole else len(used)
+    components = np.where(used[:, None], projection.components, 0.0)[:kept]
+    eigenvalues = np.where(used, spectrum.eigenvalues, 0.0)[:kept]
+    return replace(spectrum, eigenvalues=eigenvalues, expansion=replace(projection, components=components))
 
 
 def plan_features(

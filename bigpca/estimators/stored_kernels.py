@@ -83,6 +83,8 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel) -> KernelSpectru
             float(attributes["mean_square"]),
         )  # fmt: skip
         p = references.shape[0]
+        if expansion.coefficients.shape[:1] != (p,):
+            raise ValueError(f"it has {p} reference rows, but coefficients of shape {expansion.coefficients.shape}")
         if expansion.mean_weights.shape != (p,) or expansion.offsets.shape != (k,):
             raise ValueError(f"it has {p} reference rows, but weights of shape {expansion.mean_weights.shape}")
     if expansion.coefficients.shape[1] != k:

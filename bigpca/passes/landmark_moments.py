@@ -68,7 +68,12 @@ class LandmarkMap:
         """Memory of one tile: kernel values, features and prepared rows; and of the prepared landmarks."""
         kernel, m = self.kernels[0], len(self.landmarks)
         entries = self.tile_rows * m * (kernel.entry_bytes(itemsize) + 2 * itemsize)
-        return FIXED_BYTES + entries + (self.tile_rows + m) * (kernel.prepared_bytes(d, itemsize) + d * itemsize) + m * m * itemsize
+        return (
+            FIXED_BYTES
+            + entries
+            + (self.tile_rows + m) * (kernel.prepared_bytes(d, itemsize) + d * itemsize)
+            + m * m * itemsize
+        )
 
     def describe(self) -> dict[str, Any]:
         """What identifies the features."""

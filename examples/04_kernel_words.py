@@ -1,0 +1,110 @@
+"""Words compared by how they are spelt: string kernels, nearest neighbours and a map.
+
+Strings go to `fit` as they are. `Spectrum(n)` counts common substrings of n letters; `Subsequence(n, decay)` common letters in
+order, gaps allowed at a price. Both grow with the length of the words, so that they are normalised.
+
+What to see: substrings of 3 letters fail where a family changes a letter inside: sang has none in common with any other word, and
+all of these are equally far away. Subsequences bridge such changes (sang, sung). New words go through `transform` like rows; they
+may be longer than any word of the fit. Two axes hold a fifth of the variance, as families have little in common with one
+another: axes take up one family after the other, or endings that families share.
+"""
+
+import numpy as np
+from tutorial_data import options, output_folder
+
+import bigpca as bp
+from bigpca.kernels import Kernel, Spectrum, Subsequence, normalized
+
+FAMILIES = {
+    "sing": "sing sang sung song singer singing songs",
+    "nation": "nation nations national nationality international nationwide",
+    "compute": "compute computer computing computation computed supercomputer",
+    "observe": "observe observer observed observation observatory",
+    "write": "write writer writing written wrote rewrite",
+    "colour": "colour colours coloured colourful colourless",
+    "foot": "foot feet footing football barefoot",
+    "drink": "drink drank drunk drinker drinking",
+    "break": "break broke broken breaking breaker unbreakable",
+}
+NEW = (
+    "singers",
+    "computable",
+    "unwritten",
+    "discolouration",
+    "drunkard",
+    "footballers",
+    "heartbreaking",
+    "observations",
+)
+TIE = 1e-9
+ROOM = (0.09, 0.022)  # of the map's width and height, that a word takes
+MAPPED = "subsequences of 2"
+KERNELS: dict[str, Kernel] = {
+    "substrings of 2": normalized(Spectrum(2)),
+    "substrings of 3": normalized(Spectrum(3)),
+    "subsequences of 2": normalized(Subsequence(2, decay=0.5)),
+    "subsequences of 3": normalized(Subsequence(3, decay=0.5)),
+}
+
+
+def squared_distances(rows: np.ndarray, known: np.ndarray) -> np.ndarray:
+    return ((rows[:, None] - known) ** 2).sum(axis=2)
+
+
+def right_share(scores: np.ndarray, families: np.ndarray) -> np.ndarray:
+    """For each row, the share of its family among the nearest others; more than one where they tie."""
+    distances = squared_distances(scores, scores)
+    np.fill_diagonal(distances, np.inf)
+    nearest = distances < distances.min(axis=1)[:, None] + TIE
+    return (nearest & (families == families[:, None])).sum(axis=1) / nearest.sum(axis=1)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    given = options(__doc__).parse_args(arguments)
+    folder = output_folder(given.out)
+    words = np.array([word for family in FAMILIES.values() for word in family.split()])
+    families = np.array([name for name, family in FAMILIES.items() for _ in family.split()])
+
+    print(f"{len(words)} words of {len(FAMILIES)} families: whose nearest neighbour is of the family\n")
+    fitted = {}
+    for name, kernel in KERNELS.items():
+        model = bp.KernelPCA(kernel=kernel).fit(words)
+        scores = model.transform(words)
+        right = right_share(scores, families)
+        fitted[name] = model, scores
+        lost = ", ".join(words[right < 1]) or "none"
+        print(
+            f"{name:18} {right.mean():6.1%}   2 axes hold {model.explained_variance_ratio_[:2].sum():.0%}   not: {lost}"
+        )
+    print(f"\n{'new word':16}" + "".join(f"{name:>20}" for name in KERNELS))
+    found = {
+        name: words[squared_distances(model.transform(np.array(NEW)), scores).argmin(axis=1)]
+        for name, (model, scores) in fitted.items()
+    }
+    for i, word in enumerate(NEW):
+        print(f"{word:16}" + "".join(f"{neighbours[i]:>20}" for neighbours in found.values()))
+
+    try:
+        from matplotlib.figure import Figure
+
+        from bigpca.quality.plots import COLOURS, save_picture
+    except ImportError:
+        return
+    scores, colours = fitted[MAPPED][1], dict(zip(FAMILIES, COLOURS, strict=False))
+    figure = Figure(figsize=(17, 8.5), dpi=90, layout="constrained", facecolor="white")
+    for axes, pair in zip(figure.subplots(1, 2), ((0, 1), (2, 3)), strict=True):
+        places = scores[:, pair] / np.ptp(scores[:, pair], axis=0)
+        axes.scatter(*places.T, s=12, color=[colours[family] for family in families])
+        axes.set(xlabel=f"score on component {pair[0] + 1}", ylabel=f"on component {pair[1] + 1}", xticks=[], yticks=[])
+        axes.margins(0.1)
+        written: list[np.ndarray] = []
+        for word, family, place in zip(words, families, places, strict=True):
+            if all((np.abs(place - other) > ROOM).any() for other in written):
+                written.append(place)
+                axes.annotate(word, place, (4, 3), textcoords="offset points", fontsize=9, color=colours[family])
+    figure.suptitle(f"Words by {MAPPED} letters, a colour for each family")
+    print(f"\nthe map: {save_picture(figure, folder / 'kernel_words.png')}")
+
+
+if __name__ == "__main__":
+    main()
