@@ -65,7 +65,8 @@ def leverage(request: LandmarkRequest) -> Landmarks:
     -----
     Musco & Musco (2017), RecursiveRLS-Nyström, with the constants of their experiments: k = m / (4 log m), oversampling log m.
     NOTE: there the recursion starts from all rows, and every level evaluates half of them; a sample of 16 m rows bounds what
-    has to be in memory. Its weights are multiplied by the share of the rows that it is.
+    has to be in memory. Its weights are multiplied by the share of the rows that it is. NOTE: where fewer than m rows have a
+    score, because the weighted sample leaves nothing but rounding of the others, it completes the landmarks.
     """
     refuse_indefinite(request.kernel, "leverage")
     n, m = request.rows.n_rows, request.count
@@ -78,10 +79,11 @@ def leverage(request: LandmarkRequest) -> Landmarks:
         request.kernel, rows[at].astype(request.dtype), drawn.indices[at], scorer.T, 0.0, request.shift, scorer.ridge
     )
     final = draw_rows(request, weight, m, turn=1)
-    refuse_zero(final.weight_sum, f"all leverage scores under {request.kernel}")
-    return Landmarks(
-        rows_of(final, request), final.indices, 2.0, evaluations + final.evaluations, "leverage", m, final.diagonal_sum
-    )
+    refuse_zero(final.diagonal_sum, f"all {final.count} values k(x, x) of {request.kernel}")
+    chosen, indices = rows_of(final, request), final.indices
+    more = at[~np.isin(drawn.indices[at], indices)][: m - len(indices)]  # none where m rows have a score
+    chosen, indices = np.concatenate([chosen, rows[more]]), np.concatenate([indices, drawn.indices[more]])
+    return Landmarks(chosen, indices, 2.0, evaluations + final.evaluations, "leverage", m, final.diagonal_sum)
 
 
 def score_by_halves(sample: Sample, m: int, n: int, seed: int) -> tuple[Scorer, int]:

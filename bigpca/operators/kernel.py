@@ -17,6 +17,7 @@ from bigpca.passes.product_states import probe_vectors
 from bigpca.passes.rows import RowInput
 from bigpca.solvers.certificates import SLACK
 
+ALIKE = 4.0
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
@@ -48,7 +49,8 @@ class KernelOperator:
         An upper bound of ``|HKH|_F^2``, for kernels that are not positive semi-definite; else 0.
     precision : float
         Rounding of a product relative to ``|HKH|_F``: that of the tiles is relative to ``|K|_F``, of which centring may
-        leave little (a wide Gaussian kernel is 1 less something small).
+        leave little (a wide Gaussian kernel is 1 less something small); four times as large as roundings that cancel are,
+        because those of rows that are alike, as in clusters, do not.
     probes : Probes or None
         All known after the first sweep.
     reads : float
@@ -68,7 +70,7 @@ class KernelOperator:
         self.row_means: Vector = np.zeros(0)
         self.probes: Probes | None = None
         self.precision = float(np.finfo(np.float32).eps)
-        self.magnification = 1.0  # |K|_F / |HKH|_F
+        self.magnification = ALIKE  # times |K|_F / |HKH|_F
 
     @property
     def size(self) -> int:
@@ -140,7 +142,7 @@ class KernelOperator:
             least = eps * whole**0.5
             self.trace = max(self.trace, least)
             norm = max(min(norm, self.trace), least)
-        self.magnification = max(1.0, whole**0.5 / norm) if norm > 0 else 1.0
+        self.magnification = ALIKE * (max(1.0, whole**0.5 / norm) if norm > 0 else 1.0)
         self.precision = eps * self.magnification
 
 

@@ -1,0 +1,165 @@
+"""A kernel model on disk comes back as it was, with its training rows or with where they are; or it is refused."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigpca as bp
+from bigpca import KernelPCA, ModelFormatError, kernels
+from bigpca.estimators import stored_kernels
+from bigpca.estimators.model_io import StoredModel, save_model
+from tests.builders import data_with_spectrum, power_law
+from tests.estimators.stores import stored
+
+N, D = 90, 5
+X = data_with_spectrum(N, power_law(D), mean=1.0)[0]
+NEW = data_with_spectrum(20, power_law(D), mean=1.0, seed=5)[0]
+MODELS: dict[str, dict[str, Any]] = {
+    "rbf": {"kernel": "rbf", "gamma": 0.3},
+    "krylov": {"kernel": kernels.RBF(0.3), "solver": "krylov", "tol": 1e-4, "max_passes": 7, "random_state": 3},
+    "features": {"kernel": "poly", "degree": 2, "coef0": 0.5},
+    "algebra": {"kernel": 2 * kernels.RBF(0.3) * kernels.Laplacian() + kernels.normalized(kernels.Polynomial(1.0, 1.0, 2))},
+    "and back": {"kernel": "rbf", "fit_inverse_transform": True, "alpha": 0.1},
+    "share": {"n_components": 0.8, "kernel": "laplacian", "memory_limit": "2 GiB", "solve_threads": 1},
+    "rule": {"n_components": bp.RelativeThreshold(0.2), "kernel": "rbf", "max_kernel_evaluations": 1e9},
+    "indefinite": {"kernel": kernels.Tanh(0.5, -1.0)},
+}  # fmt: skip
+SAID = (
+    "eigenvalues_", "explained_variance_", "explained_variance_ratio_", "total_variance_", "kernel_evaluations_",
+    "n_components_", "n_samples_", "n_omitted_", "n_features_in_", "solver_",
+)  # fmt: skip
+OPTIONAL = (
+    "eigenvectors_", "negative_mass_", "eigenvalue_bounds_", "captured_variance_bounds_", "bounds_confidence_", "residuals_",
+    "n_passes_", "converged_",
+)  # fmt: skip
+WORDS = np.array(["banana", "ananas", "nab", "a", "bandana", "cabana"])
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.filterwarnings("ignore:Tanh:bigpca.errors.ApproximationWarning")
+def test_everything_comes_back(name: str, tmp_path: Path) -> None:
+    model = KernelPCA(**({"n_components": 3} | MODELS[name])).fit(X)
+    model.save(tmp_path / "model.zarr")
+    loaded = bp.load(tmp_path / "model.zarr")
+    assert type(loaded) is KernelPCA
+    assert loaded.get_params() == model.get_params()
+    assert loaded.kernel_ == model.kernel_
+    for attribute in SAID:
+        assert np.array_equal(getattr(loaded, attribute), getattr(model, attribute)), attribute
+    for attribute in OPTIONAL:
+        assert hasattr(loaded, attribute) == hasattr(model, attribute), attribute
+        assert np.array_equal(getattr(loaded, attribute, None), getattr(model, attribute, None)), attribute
+    assert np.array_equal(loaded.transform(NEW), model.transform(NEW))
+    assert np.array_equal(loaded.novelty(NEW), model.novelty(NEW))
+    if model.fit_inverse_transform:
+        scores = model.transform(NEW)
+        assert np.array_equal(loaded.inverse_transform(scores), model.inverse_transform(scores))
+
+
+def test_a_precomputed_kernel_and_strings_come_back(tmp_path: Path) -> None:
+    matrix, new = X @ X.T, NEW @ X.T
+    for name, kernel, rows, others in (
+        ("matrix", "precomputed", matrix, new),
+        ("words", kernels.Subsequence(2, 0.5), WORDS, np.array(["bananabananabanana", "", "nab"])),
+        ("letters", kernels.Spectrum(2, alphabet="abcdns"), WORDS, np.array(["bananabananabanana", "", "nab"])),
+    ):
+        model = KernelPCA(2, kernel=kernel).fit(rows)
+        model.save(tmp_path / name)
+        assert np.array_equal(bp.load(tmp_path / name).transform(others), model.transform(others)), name
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "u1"])
+def test_training_rows_of_a_small_store_are_copied_into_the_model(dtype: str, tmp_path: Path) -> None:
+    rows = (20 * X + 100).astype(dtype)
+    given = stored(tmp_path, rows, (20, D))
+    model = KernelPCA(2, kernel="rbf", gamma=1e-3).fit(given)
+    expected = model.transform(20 * NEW + 100)
+    model.save(tmp_path / "model.zarr")
+    for store in tmp_path.glob("store-*"):
+        shutil.rmtree(store)
+    loaded = bp.load(tmp_path / "model.zarr")
+    assert np.array_equal(loaded.transform(20 * NEW + 100), expected)
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take every store for one that is too large to copy."""
+    monkeypatch.setattr(stored_kernels, "HELD_BYTES", 100)
+
+
+@pytest.mark.usefixtures("large")
+def test_training_rows_of_a_large_store_stay_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = KernelPCA(2, kernel="rbf").fit(stored(tmp_path, X, (20, D)))
+    monkeypatch.chdir(tmp_path)
+    model.save("model.zarr")
+    monkeypatch.chdir("/")
+    loaded = bp.load(tmp_path / "model.zarr")
+    assert np.array_equal(loaded.transform(NEW), model.transform(NEW))
+    assert "references" not in StoredModel.of(model).arrays
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.transform(NEW), model.transform(NEW))
+    assert len(pickle.dumps(model)) < 3 * (X.nbytes + 20_000)
+
+
+@pytest.mark.usefixtures("large")
+def test_a_store_that_is_gone_or_of_another_shape_is_named(tmp_path: Path) -> None:
+    model = KernelPCA(2, kernel="rbf").fit(stored(tmp_path, X, (20, D)))
+    model.save(tmp_path / "model.zarr")
+    (path,) = tmp_path.glob("store-*")
+    path.rename(tmp_path / "elsewhere.zarr")
+    with pytest.raises(
+        ModelFormatError, match=rf"its training rows were in {path}, which is gone\. Put them back there"
+    ):
+        bp.load(tmp_path / "model.zarr")
+    for given in (NEW, bp.open(tmp_path / "elsewhere.zarr")):
+        with pytest.raises(FileNotFoundError, match=rf"the model's training rows were in {path}, .*Put them back"):
+            np.asarray(model.transform(given))
+    with pytest.raises(FileNotFoundError, match=r"the model's training rows were in"):
+        model.save(tmp_path / "again.zarr")
+        model.denoise(NEW)
+    bp.ingest(X[:50], path)
+    with pytest.raises(ModelFormatError, match=r"its training rows were of shape \(90, 5\), but .* holds \(50, 5\)"):
+        bp.load(tmp_path / "model.zarr")
+    shutil.rmtree(path)
+    (tmp_path / "elsewhere.zarr").rename(path)
+    assert np.array_equal(bp.load(tmp_path / "model.zarr").transform(NEW), model.transform(NEW))
+
+
+@pytest.mark.parametrize(
+    "kernel", [lambda A, B: A @ B.T, kernels.FromFunction(lambda A, B: A @ B.T, True)], ids=["function", "kernel of it"]
+)
+def test_a_kernel_made_of_a_function_is_not_saved(kernel: Any, tmp_path: Path) -> None:
+    model = KernelPCA(2, kernel=kernel, solver="dense")
+    model.fit(X)  # its matrix has no negative eigenvalue, so nothing is said
+    with pytest.raises(TypeError, match=r"Python function"):
+        model.save(tmp_path / "model.zarr")
+    assert not (tmp_path / "model.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"offsets": np.zeros(4)}, r"it has 90 reference rows, but weights"),
+        ({"mean_weights": np.zeros(7)}, r"it has 90 reference rows, but weights of shape \(7,\)"),
+        ({"coefficients": np.zeros((90, 3))}, r"it has 2 eigenvalues, but coefficients of shape \(90, 3\)"),
+        ({"coefficients": np.zeros((80, 2))}, r"coefficients of shape \(80, 2\)"),
+        ({"references": np.full((90, 5), np.nan)}, "references with values that are not finite"),
+        ({"shift": None}, "does not hold what a KernelPCA of format"),
+    ],
+)
+def test_a_whole_but_wrong_model_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    model = StoredModel.of(KernelPCA(2, kernel="rbf").fit(X))
+    for name, array in changes.items():
+        if array is None:
+            del model.arrays[name]
+        else:
+            model.arrays[name] = array
+    save_model(tmp_path / "model.zarr", model, overwrite=False)
+    with pytest.raises(ModelFormatError, match=message):
+        bp.load(tmp_path / "model.zarr")
