@@ -4,12 +4,14 @@
 A sketch of the empirical kernel map (Gaussian or feature hashing, q columns) costs all n^2 kernel values, landmarks n q. The
 kernels see the scores on all 399 axes instead of 10,304 pixels, as these have the same distances and dot products.
 
-What to see: with the "ritz" core a sketch of 50 columns is nearly exact, and algorithm 6 as printed ("tutorial") far from it at
-the same two sweeps. Of landmarks, "features" with the mean of all rows beats eqs. 62-63 with that of the landmarks whatever the
-sampling. (x'y)^5 is where sampling decides: its diagonal spans some orders of magnitude, and uniform landmarks miss the few
-rows that make up the leading axes. The plain sum is that polynomial to 16 digits. tanh is not positive semi-definite, so
-that neither features nor pivoted Cholesky are defined for the kernels with it: a dash. Where Sim is low and Diff is not large,
-eigenvalues are close and their axes have turned.
+What to see: a Gaussian sketch of 50 columns with the "ritz" core is nearly exact; algorithm 6 as printed ("tutorial") takes the
+same two sweeps, has eigenvalues to some 5 %, and mixes neighbouring axes. "nystrom" makes do with one sweep. Feature hashing is
+as good, except for (x'y)^5: what falls into the column of one of its few heavy rows is lost. Landmarks' "features", with the mean of
+all rows, are better than eqs. 62-63 ("tutorial"), whose eigenvalues, n / q times the landmarks', hold for uniform ones only. For
+(x'y)^5 the sampling decides: uniform landmarks miss the heavy rows, those by diagonal or column norm are nearly exact, and
+pivoted Cholesky, which serves the trace rather than the first axes, is in between. The plain sum is that polynomial: the others
+are lost in its rounding. tanh is not positive semi-definite, so features and pivoted Cholesky are not defined for kernels with it:
+a dash. Where Sim is low and Diff is small, eigenvalues are close and their axes have turned.
 """
 
 import warnings
@@ -81,7 +83,7 @@ def measure(kernel: Kernel, X: np.ndarray, widths: list[int], seeds: int) -> tup
 
 def print_table(name: str, exact: bp.KernelPCA, curves: Curves, widths: list[int]) -> None:
     values, negative = exact.eigenvalues_, getattr(exact, "negative_mass_", 0.0)
-    print(f"\n{name}: eigenvalues {values[0]:.3g} ... {values[-1]:.3g}, negative ones sum to {-negative:.3g}")
+    print(f"\n{name}: eigenvalues {values[0]:.3g} ... {values[-1]:.3g}, negative ones sum to {0.0 - negative:.3g}")
     print(f"{'':28}" + "".join(f"   q = {q:<3}  Sim    Diff" for q in widths))
     for first, seconds in (*((s, CORES) for s in SKETCHES), *((s, EXTENSIONS) for s in SAMPLINGS)):
         for second in seconds:

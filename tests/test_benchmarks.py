@@ -183,3 +183,49 @@ def test_sketches_err_as_they_state(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     row = last_line(capsys)
     assert row["Downsample"]["error"] == row["Downsample"]["stated"]
     assert all(row[name]["error"] < 2 * row[name]["stated"] for name in row if "stated" in row[name])
+
+
+def test_kernel_compares_with_arpack_and_counts_kernel_evaluations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contenders = ("roofline-sweep", "bigpca-krylov tol=1e-4", "bigpca-landmarks landmarks=100")
+    size = ("--shape", "2500x20", "--landmarks", 50, "-k", 4, "--rounds", 1)
+    run("kernel.py", *contenders, "--directory", tmp_path, *size, monkeypatch=monkeypatch)
+    _, krylov, landmarks = (row := last_line(capsys)).values()
+    assert list(row) == list(contenders)
+    assert krylov["max_error"] < 1e-4
+    assert krylov["max_error"] < landmarks["max_error"] < landmarks["bound_width"]
+    assert 0.5 < krylov["evaluations"] < 0.55 * 5
+    assert 100 / 2500 <= landmarks["evaluations"] <= 4 * 100 / 2500  # its own setting, not the 50 for all
+    assert min(krylov["over_bound"], krylov["peak_mib"], landmarks["reads"]) > 0
+    store = tmp_path / "clusters-2500x20.zarr"
+    X = np.asarray(zarr.open_array(store, mode="r")[:], np.float64)
+    squares = (X**2).sum(axis=1)
+    K = np.exp(2 * X @ X.T - squares[:, None] - squares)
+    K -= K.mean(axis=0)
+    exact = np.linalg.eigvalsh(K - K.mean(axis=1)[:, None])[::-1][:4]
+    reference = np.load(tmp_path / "clusters-2500x20.zarr.kernel-eigenvalues.npy")
+    np.testing.assert_allclose(reference, exact, rtol=1e-9)
+
+
+def test_all_contenders_of_kernel_pca_find_the_same_eigenvalue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("kernel.py", "--shape", "500x10", "--rounds", 0, "-k", 3, "--directory", tmp_path, monkeypatch=monkeypatch)
+    store, found = tmp_path / "clusters-500x10.zarr", []
+    for name in ("sklearn-arpack", "sklearn-randomized", "sklearn-nystroem", "bigpca-krylov", "bigpca-landmarks"):
+        run("kernel_contenders.py", name, store, 3, "gamma=1.0", "landmarks=300", monkeypatch=monkeypatch)
+        found.append(last_line(capsys)["first"])
+    assert max(found) / min(found) - 1 < 1e-3
+    run("kernel_contenders.py", "roofline-landmarks", store, 3, "landmarks=300", monkeypatch=monkeypatch)
+    assert last_line(capsys)["landmarks_s"] > 0
+
+
+def test_kernel_says_what_data_is_missing_and_refuses_a_short_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SystemExit, match="apt-get install dataset-fashion-mnist, or give --fashion or --shape"):
+        run("kernel.py", "--fashion", tmp_path, "--directory", tmp_path, monkeypatch=monkeypatch)
+    np.save(tmp_path / "clusters-60x5.zarr.kernel-eigenvalues.npy", np.ones(2))
+    with pytest.raises(SystemExit, match="holds 2 eigenvalues, 3 are needed"):
+        run("kernel.py", "--shape", "60x5", "-k", 3, "--directory", tmp_path, monkeypatch=monkeypatch)

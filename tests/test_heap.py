@@ -18,16 +18,11 @@ from bigpca.heap import steady_heap
 if sys.argv[1] == "steady":
     steady_heap()
 used = lambda: psutil.Process().memory_info().rss
-np.ones(3 << 20)  # 24 MiB, freed: glibc now keeps blocks of up to that size in its heap
-kept = []
+np.ones(3 << 20)  # 24 MiB, freed: glibc now takes blocks of up to that size from its heap
 before = used()
-for _ in range(8):
-    block = np.ones(2 << 20)  # 16 MiB
-    kept.append(np.ones(1000))  # above it in the heap
-    del block
-held = [np.ones(2 << 20) for _ in range(8)]
-small = [np.ones(1000) for _ in range(100)]
-del held
+pairs = [(np.ones(2 << 20), np.ones(1 << 15)) for _ in range(8)]  # 16 MiB, and 256 KiB above it in the heap
+kept = [small for _, small in pairs]
+del pairs
 print((used() - before) >> 20)
 """
 

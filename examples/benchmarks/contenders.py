@@ -98,10 +98,10 @@ def compared(row: dict, k: int, reference: Path | None) -> dict:
     return row
 
 
-def run_apart(contender: str, store: Path, k: int, *options: str) -> dict:
-    """Run one contender, ``NAME key=value ...``, in a process of its own."""
+def run_apart(contender: str, store: Path, k: int, *options: str, script: str = __file__) -> dict:
+    """Run one contender, ``NAME key=value ...``, of a script in a process of its own."""
     name, *settings = contender.split()
-    command = [sys.executable, __file__, name, str(store), str(k), *settings, *options]
+    command = [sys.executable, script, name, str(store), str(k), *settings, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stderr.strip().splitlines()
@@ -266,10 +266,10 @@ CONTENDERS = {
 }
 
 
-def main() -> None:
+def main(contenders: dict[str, Callable[..., dict]] = CONTENDERS, description: str | None = __doc__) -> None:
     """Run the contender that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=CONTENDERS)
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=contenders)
     parser.add_argument("store")
     parser.add_argument("k", type=int)
     parser.add_argument("settings", nargs="*", metavar="key=value", help="such as solver=dot, workers=2, threads=1")
@@ -279,7 +279,7 @@ def main() -> None:
     settings = dict(pair.split("=", 1) for pair in given.settings)
     if given.cold:
         drop_from_cache(given.store)
-    row = compared(CONTENDERS[given.name](given.store, given.k, **settings), given.k, given.reference)
+    row = compared(contenders[given.name](given.store, given.k, **settings), given.k, given.reference)
     print(json.dumps({"contender": " ".join([given.name, *given.settings]), **row}))
 
 

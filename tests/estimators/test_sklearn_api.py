@@ -18,13 +18,15 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bigpca as bp
-from bigpca import PCA, ApproximatePCA
+from bigpca import PCA, ApproximateKernelPCA, ApproximatePCA, KernelPCA, NystromKernelPCA
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 5)) @ RNG.standard_normal((5, 5))
 
 
 def expected_failures(estimator: Any) -> dict[str, str]:
+    if "kernel" in estimator.get_params():
+        return {}
     core = getattr(estimator, "core", "")
     goes_on = (
         "it calls partial_fit, and a fit that keeps no sums of all rows has nothing to go on from: a worded ValueError"
@@ -46,6 +48,9 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     [
         PCA(), PCA(solver="dot"), PCA(whiten=True), PCA(scale=True), PCA(solver="krylov"), PCA(2, solver="krylov"),
         ApproximatePCA(), ApproximatePCA(2, scale=True), ApproximatePCA(core="tutorial"), ApproximatePCA(core="ritz"),
+        KernelPCA(), KernelPCA(2, kernel="rbf"), KernelPCA(2, kernel="rbf", solver="krylov"), KernelPCA(2, kernel="sigmoid"),
+        KernelPCA(2, kernel="rbf", fit_inverse_transform=True), ApproximateKernelPCA(), ApproximateKernelPCA(2, core="ritz"),
+        ApproximateKernelPCA(2, core="tutorial"), NystromKernelPCA(), NystromKernelPCA(2, n_landmarks=10),
     ],
     expected_failed_checks=expected_failures,
 )  # fmt: skip
