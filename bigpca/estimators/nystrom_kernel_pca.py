@@ -16,7 +16,7 @@ from bigpca.estimators.covariance_route import fold_memory
 from bigpca.estimators.expansion import kernel_identity
 from bigpca.estimators.fitting import running
 from bigpca.estimators.kernel_model import KernelModel
-from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum, row_shift
+from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum, first_share, row_shift
 from bigpca.estimators.nystrom_route import (
     LandmarkFeatures,
     features_dtype,
@@ -81,7 +81,7 @@ class NystromJob:
             state, omitted = fold_features(self.rows, (features,), options, number)
             found = solve_features(state, 0, features, self.settings, omitted=omitted)
             found = replace(found, state=state, evaluations=found.evaluations + landmarks.evaluations)
-        passes = landmarks.passes + (self.extension == "features") + self.rows.counted
+        passes = landmarks.passes + (self.extension == "features") + before_landmarks(self.rows)
         return with_landmarks(found, landmarks, features, passes)
 
     def select(self, shift: NDArray[np.float64], options: RunOptions) -> Landmarks:
@@ -111,6 +111,11 @@ class NystromJob:
             "computes": "landmarks", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel),
             "count": self.count, "sampling": sampling, "rounds": self.rounds, "seed": self.settings.seed,
         }  # fmt: skip
+
+
+def before_landmarks(rows: RowInput) -> float:
+    """Return the passes before the choice of landmarks: rows of unknown number are counted, the first ones give the shift."""
+    return rows.counted + first_share(rows)
 
 
 def with_landmarks(
@@ -146,11 +151,11 @@ def plan_nystrom(
     solve = 8 * 6 * max(m, candidates) ** 2
     if resources.local:
         peak = max(peak, solve // resources.threads)
-    passes += int(extension == "features") + int(rows.counted)
+    passes += (extension == "features") + before_landmarks(rows)
     return Plan(
         solver=f"landmarks ({named})",
         reason=f"{m} landmarks, " + ("features of all rows" if one_pass else "no pass beyond their choice"),
-        passes=passes,
+        passes=round(passes, 1),
         bytes_read=int(passes * n * d * rows.dtype.itemsize),
         flops=flops + 14.0 * m**3,
         tasks=int(passes) * (2 * groups + 1),
@@ -316,7 +321,7 @@ class NystromKernelPCA(KernelModel):
             landmarks = job.select(shift, options)
             features = tuple(features_of(k, landmarks, shift, job.precision, job.settings.threads) for k in kernels)
             state, omitted = fold_features(job.rows, features, options, job.numbers(landmarks))
-        models, passes = [], landmarks.passes + 1 + job.rows.counted
+        models, passes = [], landmarks.passes + 1 + before_landmarks(job.rows)
         for which, own in enumerate(features):
             model = clone(self)
             single = replace(
