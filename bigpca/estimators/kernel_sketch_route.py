@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.errors import ApproximationWarning
 from bigpca.estimators.certifying import certify
 from bigpca.estimators.expansion import kernel_identity
 from bigpca.estimators.kernel_krylov_route import frobenius_bounds, warn_indefinite
@@ -163,8 +165,15 @@ def _signed(
     )
     rounding = n * np.finfo(np.float64).eps * float(np.abs(pairs.values).max(initial=0.0))
     positive = max(1, int(np.count_nonzero(pairs.values > rounding)))
-    k = min(_components(settings, np.maximum(pairs.values, 0.0), operator), positive)
-    negative = pairs.negative_mass
+    wanted = _components(settings, np.maximum(pairs.values, 0.0), operator)
+    k, negative = min(wanted, positive), pairs.negative_mass
+    if k < wanted and settings.n_components is not None:
+        warnings.warn(
+            f"{wanted} components were asked for, and a sketch of {q} columns shows {k} positive eigenvalues: {k} are kept. "
+            f'Use a wider sketch, core="ritz", or fewer components.',
+            ApproximationWarning,
+            stacklevel=5,
+        )
     warn_indefinite(settings, negative, float(np.sqrt(operator.squared_norm)), whole=False)
     V = fix_signs(np.ascontiguousarray(pairs.vectors[:k])).T
     lower = pairs.values[:k] if ritz else _lower(W, Y, k)
