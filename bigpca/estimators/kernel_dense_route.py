@@ -14,6 +14,7 @@ from bigpca.estimators.kernel_krylov_route import warn_indefinite
 from bigpca.estimators.kernel_spectrum import (
     KernelSettings,
     KernelSpectrum,
+    held_share,
     hold_references,
     rounding_of,
     row_shift,
@@ -63,6 +64,7 @@ def plan_kernel_dense(rows: RowInput, settings: KernelSettings, resources: Resou
     panel = 8 * layout.panel_rows * n
     solve = 2 * state + eigh_bytes(n)
     peak = max(peak_bytes(read, 0, working, 0) + 2 * panel, (solve - 2 * state) // resources.threads)
+    peak += held_share(rows, kernel, resources)
     return Plan(
         solver="dense",
         reason=f"a {n} x {n} kernel matrix in memory",

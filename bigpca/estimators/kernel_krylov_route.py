@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from bigpca.errors import ApproximationWarning
 from bigpca.estimators.covariance_route import fold_memory
-from bigpca.estimators.expansion import Expansion, KernelScores, kernel_identity
+from bigpca.estimators.expansion import Expansion, kernel_identity
+from bigpca.estimators.kernel_maps import KernelScores
 from bigpca.estimators.kernel_spectrum import (
     KernelSettings,
     KernelSpectrum,
     collected,
     first_share,
+    held_share,
     hold_references,
     row_shift,
     training_expansion,
@@ -101,6 +103,7 @@ def _plan_with(rows: RowInput, settings: KernelSettings, resources: Resources, i
     basis = iteration.basis_bytes
     if resources.local:
         peak = max(peak, start) + (basis + 16 * n * width) // resources.threads
+    peak += held_share(rows, kernel, resources)
     sweep = layout.total_evaluations
     flops = sweep * (kernel.flops_per_entry(d) + 4.0 * width)
     reads = TYPICAL_SWEEPS * layout.sweep_reads + (4 if landmarks else 1)
@@ -284,13 +287,15 @@ def _indefinite(
 def frobenius_bounds(operator: KernelOperator, lower: Vector) -> Certificate:
     """Bound the leading eigenvalues of an indefinite HKH, of which lower bounds (k,) are known.
 
-    ``lambda_i^2 <= |HKH|_F^2 - sum_(j != i) lower_j^2``, over the lower bounds that are positive. Nothing bounds the share
-    of a trace that has negative parts.
+    ``lambda_i^2 <= |HKH|_F^2 - sum_(j != i) lower_j^2``, over the lower bounds that are positive. Only the first eigenvalue is
+    known to be none below 0 (``HKH 1 = 0``). Nothing bounds the share of a trace that has negative parts.
     """
-    squared, lower = operator.squared_norm, np.maximum(lower, 0.0)
+    squared, known = operator.squared_norm, np.maximum(lower, 0.0)
     slack = rounding_slack(float(np.sqrt(operator.size * squared)), precision=operator.precision)
-    upper = np.sqrt(np.maximum(squared - (np.sum(lower**2) - lower**2), 0.0)) + slack
-    bounds = np.column_stack([np.maximum(lower - slack, 0.0), np.maximum.accumulate(upper[::-1])[::-1]])
+    upper = np.sqrt(np.maximum(squared - (np.sum(known**2) - known**2), 0.0)) + slack
+    least = lower - slack
+    least[:1] = np.maximum(least[:1], 0.0)
+    bounds = np.column_stack([least, np.maximum.accumulate(upper[::-1])[::-1]])
     return Certificate(bounds, None, np.array([0.0, 1.0]), 1.0)
 
 

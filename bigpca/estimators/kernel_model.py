@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.errors import MemoryBudgetError, format_bytes
-from bigpca.estimators.expansion import FixedPoint, KernelScores, Novelty, RidgePreimage, ridge_preimage
 from bigpca.estimators.inputs import as_dask, is_lazy
+from bigpca.estimators.kernel_maps import FixedPoint, KernelScores, Novelty, RidgePreimage, ridge_preimage
 from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum
 from bigpca.estimators.linear_model import CERTIFICATE_FIELDS
 from bigpca.estimators.model_io import StoredModel

@@ -16,6 +16,7 @@ from bigpca.estimators.kernel_krylov_route import frobenius_bounds, warn_indefin
 from bigpca.estimators.kernel_spectrum import (
     KernelSettings,
     KernelSpectrum,
+    held_share,
     hold_references,
     row_shift,
     training_expansion,
@@ -65,16 +66,15 @@ class KernelSketchJob:
         W = self.sketch.matrix(rows.n_rows)
         Y = operator.multiply(W)  # sweep 1
         facts: dict[str, float] = {}
-        if self.core == "tutorial":
+        if self.core == "ritz":
+            W = np.linalg.qr(Y)[0]
+            Y = operator.multiply(W)  # sweep 2
+        if not settings.kernel.positive_semidefinite:
+            values, V, certificate, facts = _signed(operator, W, Y, settings, self.core)
+        elif self.core == "tutorial":
             values, V, certificate = _tutorial(operator, W, Y, settings)
         else:
-            if self.core == "ritz":
-                W = np.linalg.qr(Y)[0]
-                Y = operator.multiply(W)  # sweep 2
-            if settings.kernel.positive_semidefinite:
-                values, V, certificate = _definite(operator, W, Y, settings)
-            else:
-                values, V, certificate, facts = _signed(operator, W, Y, settings, self.core)
+            values, V, certificate = _definite(operator, W, Y, settings)
         references = hold_references(rows, settings.kernel, options, operator.number + 1)
         expansion = training_expansion(rows, settings, operator.shift, operator.row_means, V, values, references)
         certificate = replace(certificate, n_passes=operator.reads)
@@ -93,7 +93,20 @@ class KernelSketchJob:
 def plan_kernel_sketch(
     rows: RowInput, settings: KernelSettings, resources: Resources, sketch: Sketch, core: str
 ) -> KernelSketchJob:
-    """Cost of one sweep with q columns ("ritz": two of that; "tutorial": a second one with k)."""
+    """Cost of one sweep with q columns ("ritz": two of that; "tutorial": a second one with k).
+
+    Raises
+    ------
+    ValueError
+        For a share or a rule where the kernel is indefinite.
+    """
+    given: Any = settings.n_components
+    if not settings.kernel.positive_semidefinite and given is not None and needs_full_spectrum(given):
+        raise ValueError(
+            f"n_components = {given!r} chooses by the whole spectrum where {settings.kernel} is not positive semi-definite: the "
+            f"trace of HKH holds negative parts, which no leading eigenvalues show. Give a number, or use "
+            f'KernelPCA(solver="dense").'
+        )
     n, d, kernel, q = rows.n_rows, rows.n_columns, settings.kernel, sketch.width(rows.n_rows)
     layout = kernel_layout(rows, kernel)
     width = q + PROBES + 1
@@ -102,6 +115,7 @@ def plan_kernel_sketch(
     peak = peak_bytes(read, 0, working, state)
     if resources.local:
         peak += (5 * 8 * n * width + nystrom_bytes(n, q, q)) // resources.threads
+    peak += held_share(rows, kernel, resources)
     sweeps = 1 if core == "nystrom" else 2
     what = {"nystrom": "one sweep", "tutorial": "algorithm 6: a sweep, and one for its vectors", "ritz": "two sweeps"}
     plan = Plan(
@@ -141,17 +155,30 @@ def _tutorial(
     squares, U = top_eigenpairs(Z.T @ Z, threads=settings.threads)
     values = np.sqrt(squares)
     k = _components(settings, values, operator)
-    vectors = operator.multiply(Z @ U[:k].T)  # sweep 2
-    norms = np.linalg.norm(vectors, axis=0)
-    vectors /= np.where(norms > 0, norms, 1.0)
-    V = fix_signs(np.ascontiguousarray(vectors.T)).T
-    if not settings.kernel.positive_semidefinite:
-        warn_indefinite(settings, 0.0, float(np.sqrt(operator.squared_norm)), whole=False)
-        return values[:k], V, frobenius_bounds(operator, _lower(W, Z, k))
+    V = fix_signs(_unit_rows(operator.multiply(Z @ U[:k].T))).T  # sweep 2
     approximation = nystrom(W, Z, k, precision=operator.precision, threads=settings.threads)
     certificate = certify(approximation, k, operator.trace, precision=operator.precision, probes=operator.probes)
     off = np.linalg.norm(approximation.multiply(V) - V * values[:k], axis=0)
     return values[:k], V, replace(certificate, residuals=np.asarray(certificate.residuals) + off)
+
+
+def _tutorial_pairs(operator: KernelOperator, Z: Matrix, settings: KernelSettings) -> SignedPairs:
+    """Algorithm 6 on an indefinite kernel.
+
+    NOTE: a square root has no sign, so it is that of ``Z u``'s Rayleigh quotient: the second sweep multiplies all q columns.
+    """
+    squares, U = top_eigenpairs(Z.T @ Z, threads=settings.threads)
+    axes = Z @ U.T
+    products = operator.multiply(axes)  # sweep 2
+    values = np.sqrt(squares) * np.sign(np.einsum("ij,ij->j", axes, products))
+    order = np.argsort(-values, kind="stable")
+    return SignedPairs(values[order], _unit_rows(products)[order])
+
+
+def _unit_rows(columns: Matrix) -> Matrix:
+    """Return columns (n, k), divided by their lengths, as rows (k, n); zeros stay."""
+    norms = np.linalg.norm(columns, axis=0)
+    return np.ascontiguousarray((columns / np.where(norms > 0, norms, 1.0)).T)
 
 
 def _signed(
@@ -159,10 +186,12 @@ def _signed(
 ) -> tuple[Vector, Matrix, Certificate, dict[str, float]]:
     """Signed eigenpairs of an indefinite kernel: the largest by value, and the negative mass that was seen."""
     n, q = Y.shape
-    ritz = core == "ritz"
-    pairs: SignedPairs = (
-        signed_ritz(W, Y, min(q, n)) if ritz else signed_nystrom(W, Y, min(q, n), precision=operator.precision)
-    )
+    if core == "ritz":
+        pairs = signed_ritz(W, Y, q)
+    elif core == "tutorial":
+        pairs = _tutorial_pairs(operator, Y, settings)
+    else:
+        pairs = signed_nystrom(W, Y, q, precision=operator.precision)
     rounding = n * np.finfo(np.float64).eps * float(np.abs(pairs.values).max(initial=0.0))
     positive = max(1, int(np.count_nonzero(pairs.values > rounding)))
     wanted = _components(settings, np.maximum(pairs.values, 0.0), operator)
@@ -176,14 +205,14 @@ def _signed(
         )
     warn_indefinite(settings, negative, float(np.sqrt(operator.squared_norm)), whole=False)
     V = fix_signs(np.ascontiguousarray(pairs.vectors[:k])).T
-    lower = pairs.values[:k] if ritz else _lower(W, Y, k)
+    lower = pairs.values[:k] if core == "ritz" else _lower(operator, W, Y, k)
     return pairs.values[:k], V, frobenius_bounds(operator, lower), {"negative_mass": negative}
 
 
-def _lower(W: Matrix, Y: Matrix, k: int) -> Vector:
-    """Return the Ritz values of W's span (k,), which no eigenvalue is below."""
+def _lower(operator: KernelOperator, W: Matrix, Y: Matrix, k: int) -> Vector:
+    """Return the Ritz values of W's span (k,), which no eigenvalue is below; what it lacks is below 0 by |HKH|_F at most."""
     values = signed_ritz(*orthonormal_product(W, Y), 1).values[:k]
-    return np.concatenate([values, np.zeros(k - len(values))])
+    return np.concatenate([values, np.full(k - len(values), -np.sqrt(operator.squared_norm))])
 
 
 def _components(settings: KernelSettings, values: Vector, operator: KernelOperator) -> int:

@@ -10,7 +10,8 @@ from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
 from bigpca.errors import MemoryBudgetError, format_bytes
-from bigpca.estimators.expansion import Expansion, FeatureProjection, References
+from bigpca.estimators.expansion import Expansion, FeatureProjection
+from bigpca.estimators.references import References
 from bigpca.estimators.spectrum import Certificate
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators import Accumulator
@@ -19,6 +20,7 @@ from bigpca.passes.pairs import first_shift
 from bigpca.passes.pass_state import PassState
 from bigpca.passes.rows import RowInput, fold
 from bigpca.passes.sampling import RowSample
+from bigpca.planning import Resources
 from bigpca.solvers.components import NComponents
 
 Vector = NDArray[np.float64]
@@ -112,6 +114,14 @@ def collected(rows: RowInput, kernel: Kernel) -> bool:
     return kernel.needs_rows and rows.source is None
 
 
+def held_share(rows: RowInput, kernel: Kernel, resources: Resources) -> int:
+    """Return the bytes of training rows that :func:`hold_references` keeps in this process, for each of its threads."""
+    read_again = rows.source is not None and rows.source.format != "numpy"
+    if not resources.local or not kernel.needs_rows or read_again:
+        return 0
+    return rows.n_rows * rows.n_columns * rows.dtype.itemsize // resources.threads
+
+
 def rounding_of(eigenvalues: Vector, row_means: Vector) -> float:
     """Return what an eigenvalue of HKH may owe to rounding in float64: a share of the largest, and one of ``|K|_2``.
 
@@ -152,7 +162,7 @@ def hold_references(rows: RowInput, kernel: Kernel, options: RunOptions, number:
         return References(np.zeros((rows.n_rows, 0)))
     source = rows.source
     if source is not None and source.format != "numpy":
-        return References(None, source)
+        return References.stored(source)
     if source is not None:
         return References(np.ascontiguousarray(source.read(0, rows.n_rows)))
     return References(collect_rows(rows, options, number))

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.estimators.expansion import Expansion, References
+from bigpca.estimators.expansion import Expansion
 from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum
+from bigpca.estimators.references import References
 from bigpca.estimators.spectrum import Certificate
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import Landmarks

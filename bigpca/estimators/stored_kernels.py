@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
-from bigpca.estimators.expansion import Expansion, FeatureProjection, References
+from bigpca.estimators.expansion import Expansion, FeatureProjection
 from bigpca.estimators.kernel_spectrum import HELD_BYTES, KernelSpectrum
 from bigpca.estimators.model_io import StoredModel
+from bigpca.estimators.references import References
 from bigpca.estimators.spectrum import Certificate
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators import Moments
@@ -45,6 +46,7 @@ def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, NDArray[Any]]
         if references.rows is None and references.source is not None and _bytes(references) > HELD_BYTES:
             source = references.source
             attributes["references"] = {"path": source.path, "member": source.member, "shape": list(source.shape)}
+            attributes["references"]["fingerprint"] = references.fingerprint()
         else:
             arrays["references"] = np.concatenate([rows for _, rows in references.tiles()])
     certificate = found.certificate
@@ -126,7 +128,7 @@ def _read_references(arrays: dict[str, NDArray[Any]], attributes: dict[str, Any]
     Raises
     ------
     ValueError
-        Where the store is gone, or holds an array of another shape.
+        Where the store is gone, or holds an array of another shape, or other rows.
     """
     place = attributes["references"]
     if place is None:
@@ -138,4 +140,7 @@ def _read_references(arrays: dict[str, NDArray[Any]], attributes: dict[str, Any]
     if source is None or list(source.shape) != place["shape"]:
         found = None if source is None else source.shape
         raise ValueError(f"its training rows were of shape {tuple(place['shape'])}, but {path} holds {found}")
-    return References(None, source)
+    references = References.stored(source)
+    if references.fingerprint() != place["fingerprint"]:
+        raise ValueError(f"its training rows were in {path}, which holds other rows now. Put them back there")
+    return references

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 import bigpca as bp
 from bigpca import KernelPCA, ModelFormatError, kernels
@@ -128,6 +129,23 @@ def test_a_store_that_is_gone_or_of_another_shape_is_named(tmp_path: Path) -> No
     shutil.rmtree(path)
     (tmp_path / "elsewhere.zarr").rename(path)
     assert np.array_equal(bp.load(tmp_path / "model.zarr").transform(NEW), model.transform(NEW))
+
+
+@pytest.mark.usefixtures("large")
+def test_training_rows_that_changed_are_refused_and_a_copy_of_them_is_not(tmp_path: Path) -> None:
+    model = KernelPCA(2, kernel="rbf").fit(stored(tmp_path, X, (20, D)))
+    scores = model.transform(NEW)
+    model.save(tmp_path / "model.zarr")
+    (path,) = tmp_path.glob("store-*")
+    path.rename(tmp_path / "kept.zarr")
+    shutil.copytree(tmp_path / "kept.zarr", path)  # the same rows in files of another age
+    assert np.array_equal(bp.load(tmp_path / "model.zarr").transform(NEW), scores)
+    changed = zarr.open_array(path, mode="r+")
+    changed[:] = changed[:] + 1
+    with pytest.raises(ValueError, match=rf"training rows were in {path}, whose files changed after the fit"):
+        model.transform(NEW)
+    with pytest.raises(ModelFormatError, match=rf"its training rows were in {path}, which holds other rows now"):
+        bp.load(tmp_path / "model.zarr")
 
 
 @pytest.mark.parametrize(
