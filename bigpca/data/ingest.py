@@ -76,7 +76,7 @@ def ingest(
     native, fitting = max(rows.row_chunks, default=1) or 1, max(1, min(rows.n_rows, SLAB_BYTES // row_bytes))
     size = chunk_rows or (fitting // native * native if native <= fitting else fitting)
     with resolve_progress(progress) as report:
-        options = RunOptions(progress=report, scheduler="local" if rows.in_memory else None)
+        options = RunOptions(progress=report, scheduler="local" if rows.in_process else None)
         return project_to(
             rows, f, rows.n_columns, out, name="ingest", options=options, overwrite=overwrite, chunk_rows=size
         )

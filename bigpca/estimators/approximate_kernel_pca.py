@@ -114,7 +114,7 @@ class ApproximateKernelPCA(KernelModel):
         self._check_preimage(n)
         check_references(rows, settings.kernel)
         sketch = self._sketch(n)
-        resources = find_resources(self.memory_limit, in_process=rows.in_memory)
+        resources = find_resources(self.memory_limit, in_process=rows.in_process)
         return plan_kernel_sketch(rows, settings, resources, sketch, self.core)
 
     def _sketch(self, n: int) -> Sketch:

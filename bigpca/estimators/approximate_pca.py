@@ -187,7 +187,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         settings = self._settings(d)
         rows = RowInput(opened, **self._policies)
         check_enough_rows(rows.n_rows, minimum=minimum)
-        resources = find_resources(self.memory_limit, in_process=rows.in_memory)
+        resources = find_resources(self.memory_limit, in_process=rows.in_process)
         return SketchJob(rows, settings, plan_sketch(rows, settings, resources))
 
     def _read_state(self, seen: Self, X: Any, *, first: bool, progress: ProgressArgument) -> tuple[FusedProduct, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
@@ -160,7 +160,7 @@ def plan_fit(
     solver: str,
     *,
     memory_limit: int | str | None,
-    policies: dict[str, str],
+    policies: Mapping[str, Any],
     minimum: int = 2,
 ) -> FitJob:
     """Plan a fit of a Dask array without reading it (a counting read only where row chunks are unknown).
@@ -175,7 +175,7 @@ def plan_fit(
     check_solver(solver)
     rows = RowInput(X, **policies)
     check_enough_rows(rows.n_rows, minimum=minimum)
-    resources = find_resources(memory_limit, in_process=rows.in_memory)
+    resources = find_resources(memory_limit, in_process=rows.in_process)
     if solver == "krylov":
         return FitJob(rows, settings, *plan_krylov(rows, settings, resources))
     if solver == "covariance":
@@ -215,7 +215,7 @@ def running(
         if checkpoint is not None and description is not None:
             held = Checkpoint(checkpoint, description)
         try:
-            yield RunOptions(held, report, workers_timeout, "local" if rows.in_memory else None)
+            yield RunOptions(held, report, workers_timeout, "local" if rows.in_process else None)
         finally:
             if held is not None:
                 held.release()

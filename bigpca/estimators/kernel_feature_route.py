@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.data.sources import source_of
 from bigpca.estimators.expansion import FeatureProjection, kernel_identity
 from bigpca.estimators.fitting import FitJob, plan_fit
 from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum
@@ -114,7 +116,7 @@ def _without_null_axes(spectrum: KernelSpectrum, projection: FeatureProjection, 
 
 
 def plan_features(
-    opened: da.Array, settings: KernelSettings, *, memory_limit: int | str | None, policies: dict[str, str]
+    opened: da.Array, settings: KernelSettings, *, memory_limit: int | str | None, policies: Mapping[str, Any]
 ) -> FeatureJob:
     """Plan a PCA of the features, whichever solver suits their number.
 
@@ -137,4 +139,6 @@ def plan_features(
         settings.n_components, solve_threads=settings.solve_threads, keep_state_bytes=0, tol=settings.tol,
         max_passes=settings.max_passes, seed=settings.seed,
     )  # fmt: skip
+    source = source_of(opened)
+    policies = {**policies, "in_process": source is not None and source.format == "numpy"}
     return FeatureJob(plan_fit(mapped, pca, "auto", memory_limit=memory_limit, policies=policies), settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +65,7 @@ def plan_kernel_fit(
     solver: str,
     *,
     memory_limit: int | str | None,
-    policies: dict[str, str],
+    policies: Mapping[str, Any],
     pairs_only: bool = False,
 ) -> KernelJob | FeatureJob:
     """Plan a fit without reading X.
@@ -100,7 +101,7 @@ def plan_kernel_fit(
     rows = RowInput(opened, **policies)
     check_enough_rows(rows.n_rows)
     check_square(rows, settings.kernel)
-    resources = find_resources(memory_limit, in_process=rows.in_memory)
+    resources = find_resources(memory_limit, in_process=rows.in_process)
     dense = solver == "dense" or (solver == "auto" and not _iterates(rows, settings))
     plan, iteration = (
         (plan_kernel_dense(rows, settings, resources), None) if dense else plan_kernel_krylov(rows, settings, resources)

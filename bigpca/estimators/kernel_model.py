@@ -45,7 +45,7 @@ class KernelModel(PlannedModel[KernelSpectrum]):
         Of the centred kernel matrix HKH, as scikit-learn's.
     explained_variance_ : ndarray of shape (k,); ``eigenvalues_ / (n - 1)``
     explained_variance_ratio_ : ndarray of shape (k,)
-        Share of the trace of HKH.
+        Share of the trace of HKH; of an indefinite kernel, whose negative eigenvalues are in the trace, the sum can exceed 1.
     total_variance_ : float
         ``trace(HKH) / (n - 1)``; by landmarks, an upper bound of it.
     kernel_evaluations_ : int

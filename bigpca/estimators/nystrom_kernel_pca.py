@@ -364,7 +364,7 @@ class NystromKernelPCA(KernelModel):
             )
         m = self._count(rows.n_rows)
         check_n_components(self.n_components, m, m)
-        resources = find_resources(self.memory_limit, in_process=rows.in_memory)
+        resources = find_resources(self.memory_limit, in_process=rows.in_process)
         plan = plan_nystrom(rows, settings, resources, m, self.sampling, rounds, self.extension)
         return NystromJob(rows, settings, plan, m, self.sampling, rounds, self.extension)
 

@@ -137,7 +137,7 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return as_dask(self, X, reset=reset, minimum=minimum)
 
     @property
-    def _policies(self) -> dict[str, str]:
+    def _policies(self) -> dict[str, Any]:
         for name, allowed in (("nan_policy", ("raise", "omit")), ("missing_chunks", ("raise", "fill"))):
             if getattr(self, name) not in allowed:
                 raise ValueError(

@@ -170,7 +170,7 @@ def project_to(
         {"input": rows.describe(), "stamp": rows.stamp(0, rows.n_rows), "map": f.describe(), "chunk": size}
     )
     shape = (rows.n_rows, width)
-    plan_writing(rows, f, width, size, name, find_resources(memory_limit, in_process=rows.in_memory)).check()
+    plan_writing(rows, f, width, size, name, find_resources(memory_limit, in_process=rows.in_process)).check()
     with create_output(
         out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, attributes=attributes, overwrite=overwrite
     ) as output:

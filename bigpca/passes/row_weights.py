@@ -18,20 +18,8 @@ from bigpca.passes.landmark_blocks import (
     landmark_block,
     prepare_landmarks,
     prepare_tile,
-    square_block,
     tile_rows,
 )
-
-__all__ = [
-    "Diagonal",
-    "Given",
-    "Ones",
-    "Residual",
-    "RowWeight",
-    "landmark_block",
-    "prepare_landmarks",
-    "square_block",
-]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -35,15 +35,20 @@ class RowInput:
         Unknown row chunks are counted first: one more read.
     missing_chunks : {"raise", "fill"}
     nan_policy : {"raise", "omit"}
+    in_process : bool
+        Whether X is computed from an array of this process, which never travels to workers; known for NumPy input.
     """
 
-    def __init__(self, X: da.Array, *, missing_chunks: str = "raise", nan_policy: str = "raise") -> None:
+    def __init__(
+        self, X: da.Array, *, missing_chunks: str = "raise", nan_policy: str = "raise", in_process: bool = False
+    ) -> None:
         self.counted = bool(np.isnan(X.shape[0]))
         self.X = count_rows(X) if self.counted else X
         self.missing_chunks, self.nan_policy = missing_chunks, nan_policy
         self.source: RowSource | None = source_of(self.X)
         if self.source is not None and missing_chunks == "fill":
             self.source = filling(self.source)
+        self.in_process = in_process or self.in_memory
         self._graph: GraphSource | None = None
         self._lock = threading.Lock()
         self._source_digest: str | None = None
@@ -66,7 +71,7 @@ class RowInput:
 
     @property
     def in_memory(self) -> bool:
-        """Whether X is a NumPy array of this process, which never travels to workers."""
+        """Whether X is a NumPy array of this process."""
         return self.source is not None and self.source.format == "numpy"
 
     @property

@@ -49,7 +49,7 @@ def read_once(
     chosen = layout or rows.layout(template.state_bytes)
     plan_read(rows, template, name, chosen, memory_limit).check()
     with resolve_progress(progress) as report:
-        options = RunOptions(progress=report, scheduler="local" if rows.in_memory else None)
+        options = RunOptions(progress=report, scheduler="local" if rows.in_process else None)
         unshifted = None if layout is None else np.zeros(rows.n_columns)
         dtype = None if layout is None else working_dtype(rows.dtype)
         state: State = fold(
@@ -80,7 +80,7 @@ def plan_read(rows: RowInput, template: Accumulator, name: str, layout: Layout, 
         block_rows=block_rows,
         peak_bytes=peak_bytes(read, copied, template.product_bytes, template.state_bytes),
         output_bytes=0,
-        resources=find_resources(memory_limit, in_process=rows.in_memory),
+        resources=find_resources(memory_limit, in_process=rows.in_process),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 
 import bigpca as bp
 from bigpca import KernelPCA, MemoryBudgetError, kernels
@@ -112,3 +113,13 @@ def test_transform_refuses_rows_of_another_width() -> None:
     for given in (X[:, :3], da.from_array(X[:, :3], chunks=(40, 3))):
         with pytest.raises(ValueError, match="X has 3 features, but KernelPCA is expecting 6 features"):
             model.transform(given)
+
+
+def test_features_of_numpy_rows_are_made_in_this_process_whatever_client_there_is() -> None:
+    model, rows = KernelPCA(2, kernel=kernels.Hellinger(), solver="features"), np.abs(X)
+    cluster = LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
+    with cluster, Client(cluster):
+        model.fit(rows)
+        assert not cluster.scheduler.transition_log
+        model.fit(da.from_array(rows, chunks=(50, -1)) + 0)
+        assert cluster.scheduler.transition_log
