@@ -13,7 +13,7 @@ from distributed import Client, LocalCluster
 
 import bigpca as bp
 from bigpca import KernelPCA, MemoryBudgetError, kernels
-from bigpca.estimators import expansion, kernel_spectrum
+from bigpca.estimators import expansion, kernel_spectrum, references
 from tests.builders import data_with_spectrum, power_law
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
@@ -85,8 +85,9 @@ def test_each_block_of_new_rows_reads_the_training_rows_once(tmp_path: Path, mon
 def test_rows_and_references_beyond_a_tile_and_a_read_are_all_met(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expansion, "TILE_ROWS", 32)
-    monkeypatch.setattr(expansion, "STREAM_BYTES", 64 * 8 * D)
+    for module in (expansion, references):
+        monkeypatch.setattr(module, "TILE_ROWS", 32)
+    monkeypatch.setattr(references, "STREAM_BYTES", 64 * 8 * D)
     model = KernelPCA(2, kernel="rbf", gamma=0.5).fit(stored(tmp_path, X, (40, D)))
     A, b = model._expansion().coefficients, model._expansion().offsets
     for new in (X, np.vstack([X, X + 1]), X[:5]):
