@@ -27,10 +27,17 @@ if TYPE_CHECKING:
     from bigpca.estimators.combining import merge as merge
     from bigpca.estimators.combining import select_solver as select_solver
     from bigpca.estimators.kernel_pca import KernelPCA as KernelPCA
+    from bigpca.estimators.kernel_supervised import KernelRoweisDiscriminantAnalysis as KernelRoweisDiscriminantAnalysis
+    from bigpca.estimators.kernel_supervised import KernelSupervisedPCA as KernelSupervisedPCA
     from bigpca.estimators.loading import load as load
     from bigpca.estimators.nystrom_kernel_pca import NystromKernelPCA as NystromKernelPCA
     from bigpca.estimators.pca import PCA as PCA
+    from bigpca.estimators.roweis import FisherDiscriminantAnalysis as FisherDiscriminantAnalysis
+    from bigpca.estimators.roweis import RoweisDiscriminantAnalysis as RoweisDiscriminantAnalysis
+    from bigpca.estimators.roweis_map import roweis_map as roweis_map
     from bigpca.estimators.sketch_transformer import SketchTransformer as SketchTransformer
+    from bigpca.estimators.supervised_pca import SupervisedPCA as SupervisedPCA
+    from bigpca.estimators.supervised_pca import SupervisedRandomProjection as SupervisedRandomProjection
     from bigpca.solvers.components import Elbow as Elbow
     from bigpca.solvers.components import GavishDonoho as GavishDonoho
     from bigpca.solvers.components import MarchenkoPastur as MarchenkoPastur
@@ -59,6 +66,13 @@ _HOMES = {
     "NystromKernelPCA": "bigpca.estimators.nystrom_kernel_pca",
     "ApproximatePCA": "bigpca.estimators.approximate_pca",
     "SketchTransformer": "bigpca.estimators.sketch_transformer",
+    "FisherDiscriminantAnalysis": "bigpca.estimators.roweis",
+    "KernelRoweisDiscriminantAnalysis": "bigpca.estimators.kernel_supervised",
+    "KernelSupervisedPCA": "bigpca.estimators.kernel_supervised",
+    "RoweisDiscriminantAnalysis": "bigpca.estimators.roweis",
+    "SupervisedPCA": "bigpca.estimators.supervised_pca",
+    "SupervisedRandomProjection": "bigpca.estimators.supervised_pca",
+    "roweis_map": "bigpca.estimators.roweis_map",
     "merge": "bigpca.estimators.combining",
     "select_solver": "bigpca.estimators.combining",
     "Elbow": "bigpca.solvers.components",

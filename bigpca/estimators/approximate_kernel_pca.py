@@ -99,7 +99,7 @@ class ApproximateKernelPCA(KernelModel):
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _job(self, seen: Self, X: Any) -> KernelSketchJob:
+    def _job(self, seen: Self, X: Any, y: Any) -> KernelSketchJob:
         if self.core not in CORES:
             raise ValueError(f"core = {self.core!r} is unknown; one of {', '.join(map(repr, CORES))} was expected.")
         rows = RowInput(seen._open(X, reset=True, minimum=2), **self._policies)

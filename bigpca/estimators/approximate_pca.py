@@ -177,7 +177,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         fit = Settings(self.n_components, self.center, self.scale, self.solve_threads, self.keep_state_bytes)
         return SketchSettings(fit, sketch, self.core)
 
-    def _job(self, seen: Self, X: Any) -> SketchJob:
+    def _job(self, seen: Self, X: Any, y: Any) -> SketchJob:
         return self._plan_job(seen, X, reset=True, minimum=2)
 
     def _plan_job(self, seen: Self, X: Any, *, reset: bool, minimum: int) -> SketchJob:

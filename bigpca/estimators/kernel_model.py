@@ -70,6 +70,7 @@ class KernelModel(PlannedModel[KernelSpectrum]):
     fit_inverse_transform: bool
     alpha: float
     _output_name: ClassVar[str] = "scores"
+    _variances: ClassVar[bool] = True  # whether the eigenvalues are those of HKH
 
     def novelty(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return the squared distance of each row's image to the fitted subspace: 0 for rows like the training rows.
@@ -82,6 +83,11 @@ class KernelModel(PlannedModel[KernelSpectrum]):
             For a precomputed kernel, whose rows lack k(x, x).
         """
         check_is_fitted(self)
+        if not self._orthonormal:
+            raise ValueError(
+                "the axes are not orthonormal, so that scores say nothing of the distance to what they span. Use r2 = 0, or "
+                "KernelPCA."
+            )
         if not self.kernel_.needs_rows:
             raise ValueError(
                 f"the distance of a row's image needs k(x, x), which is not in the rows that {self.kernel_} takes: they hold "
@@ -145,6 +151,11 @@ class KernelModel(PlannedModel[KernelSpectrum]):
     def _n_features_out(self) -> int:
         return self.n_components_
 
+    @property
+    def _orthonormal(self) -> bool:
+        """Whether the axes are; a hook for models whose axes need not be."""
+        return True
+
     def _resolved_kernel(self, d: int) -> Kernel:
         """Return the kernel with the parameters that scikit-learn gives beside its name, and defaults filled in.
 
@@ -195,8 +206,9 @@ class KernelModel(PlannedModel[KernelSpectrum]):
     def _take(self, found: KernelSpectrum, solver: str) -> None:
         n, k = found.count, len(found.eigenvalues)
         self.eigenvalues_ = found.eigenvalues
-        self.explained_variance_ = found.eigenvalues / max(1, n - 1)
-        self.explained_variance_ratio_ = found.eigenvalues / found.total if found.total > 0 else np.zeros(k)
+        if self._variances:
+            self.explained_variance_ = found.eigenvalues / max(1, n - 1)
+            self.explained_variance_ratio_ = found.eigenvalues / found.total if found.total > 0 else np.zeros(k)
         self.total_variance_ = found.total / max(1, n - 1)
         self.kernel_evaluations_ = found.evaluations
         self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted

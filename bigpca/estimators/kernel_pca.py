@@ -103,7 +103,7 @@ class KernelPCA(KernelModel):
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _job(self, seen: Self, X: Any) -> KernelJob | FeatureJob:
+    def _job(self, seen: Self, X: Any, y: Any) -> KernelJob | FeatureJob:
         check_iteration(self.tol, self.max_passes, self.random_state)
         opened = seen._open(X, reset=True, minimum=2)
         n, d = opened.shape

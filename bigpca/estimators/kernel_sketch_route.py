@@ -16,6 +16,8 @@ from bigpca.estimators.kernel_krylov_route import frobenius_bounds, warn_indefin
 from bigpca.estimators.kernel_spectrum import (
     KernelSettings,
     KernelSpectrum,
+    collected,
+    first_share,
     held_share,
     hold_references,
     row_shift,
@@ -77,7 +79,8 @@ class KernelSketchJob:
             values, V, certificate = _definite(operator, W, Y, settings)
         references = hold_references(rows, settings.kernel, options, operator.number + 1)
         expansion = training_expansion(rows, settings, operator.shift, operator.row_means, V, values, references)
-        certificate = replace(certificate, n_passes=operator.reads)
+        reads = operator.reads + first_share(rows) + int(collected(rows, settings.kernel))
+        certificate = replace(certificate, n_passes=reads)
         return KernelSpectrum(
             rows.n_rows, 0, values, operator.trace, expansion, operator.evaluations, certificate, facts
         )
@@ -155,28 +158,33 @@ def _tutorial(
     squares, U = top_eigenpairs(Z.T @ Z, threads=settings.threads)
     values = np.sqrt(squares)
     k = _components(settings, values, operator)
-    V = fix_signs(_unit_rows(operator.multiply(Z @ U[:k].T))).T  # sweep 2
+    V = fix_signs(_unit_rows(operator.multiply(_unit_rows(Z @ U[:k].T).T))).T  # sweep 2
     approximation = nystrom(W, Z, k, precision=operator.precision, threads=settings.threads)
     certificate = certify(approximation, k, operator.trace, precision=operator.precision, probes=operator.probes)
     off = np.linalg.norm(approximation.multiply(V) - V * values[:k], axis=0)
     return values[:k], V, replace(certificate, residuals=np.asarray(certificate.residuals) + off)
 
 
-def _tutorial_pairs(operator: KernelOperator, Z: Matrix, settings: KernelSettings) -> SignedPairs:
-    """Algorithm 6 on an indefinite kernel.
+def _tutorial_pairs(
+    operator: KernelOperator, Z: Matrix, settings: KernelSettings
+) -> tuple[SignedPairs, Matrix, Matrix]:
+    """Algorithm 6 on an indefinite kernel; also what the second sweep multiplied, and its product.
 
     NOTE: a square root has no sign, so it is that of ``Z u``'s Rayleigh quotient: the second sweep multiplies all q columns.
     """
     squares, U = top_eigenpairs(Z.T @ Z, threads=settings.threads)
-    axes = Z @ U.T
+    axes = _unit_rows(Z @ U.T).T
     products = operator.multiply(axes)  # sweep 2
     values = np.sqrt(squares) * np.sign(np.einsum("ij,ij->j", axes, products))
     order = np.argsort(-values, kind="stable")
-    return SignedPairs(values[order], _unit_rows(products)[order])
+    return SignedPairs(values[order], _unit_rows(products)[order]), axes, products
 
 
 def _unit_rows(columns: Matrix) -> Matrix:
-    """Return columns (n, k), divided by their lengths, as rows (k, n); zeros stay."""
+    """Return columns (n, k), divided by their lengths, as rows (k, n); zeros stay.
+
+    What a sweep multiplies has to be of this size: products with float32 tiles overflow at 3e38.
+    """
     norms = np.linalg.norm(columns, axis=0)
     return np.ascontiguousarray((columns / np.where(norms > 0, norms, 1.0)).T)
 
@@ -184,35 +192,36 @@ def _unit_rows(columns: Matrix) -> Matrix:
 def _signed(
     operator: KernelOperator, W: Matrix, Y: Matrix, settings: KernelSettings, core: str
 ) -> tuple[Vector, Matrix, Certificate, dict[str, float]]:
-    """Signed eigenpairs of an indefinite kernel: the largest by value, and the negative mass that was seen."""
+    """Signed eigenpairs of an indefinite kernel: the largest by value.
+
+    Bounds, and the negative mass, come from the Ritz values of what was multiplied: Nyström's are no bounds here.
+    """
     n, q = Y.shape
     if core == "ritz":
         pairs = signed_ritz(W, Y, q)
     elif core == "tutorial":
-        pairs = _tutorial_pairs(operator, Y, settings)
+        pairs, W, Y = _tutorial_pairs(operator, Y, settings)  # a span that is far nearer to the leading axes
     else:
         pairs = signed_nystrom(W, Y, q, precision=operator.precision)
     rounding = n * np.finfo(np.float64).eps * float(np.abs(pairs.values).max(initial=0.0))
-    positive = max(1, int(np.count_nonzero(pairs.values > rounding)))
-    wanted = _components(settings, np.maximum(pairs.values, 0.0), operator)
-    k, negative = min(wanted, positive), pairs.negative_mass
-    if k < wanted and settings.n_components is not None:
+    positive = int(np.count_nonzero(pairs.values > rounding))
+    given: Any = settings.n_components  # a number or None: plan_kernel_sketch refuses the others here
+    wanted = positive if given is None else int(given)
+    k = max(1, min(wanted, positive))
+    if positive < wanted:
         warnings.warn(
-            f"{wanted} components were asked for, and a sketch of {q} columns shows {k} positive eigenvalues: {k} are kept. "
-            f'Use a wider sketch, core="ritz", or fewer components.',
+            f"{wanted} components were asked for, and a sketch of {q} columns shows {positive} positive eigenvalues: {k} are "
+            f'kept. Use a wider sketch, core="ritz", or fewer components.',
             ApproximationWarning,
             stacklevel=5,
         )
-    warn_indefinite(settings, negative, float(np.sqrt(operator.squared_norm)), whole=False)
+    norm = float(np.sqrt(operator.squared_norm))
+    ritz = pairs if core == "ritz" else signed_ritz(*orthonormal_product(W, Y), 1)
+    lower = np.concatenate([ritz.values[:k], np.full(max(0, k - len(ritz.values)), -norm)])  # Cauchy
+    warn_indefinite(settings, ritz.negative_mass, norm, whole=False)
     V = fix_signs(np.ascontiguousarray(pairs.vectors[:k])).T
-    lower = pairs.values[:k] if core == "ritz" else _lower(operator, W, Y, k)
-    return pairs.values[:k], V, frobenius_bounds(operator, lower), {"negative_mass": negative}
-
-
-def _lower(operator: KernelOperator, W: Matrix, Y: Matrix, k: int) -> Vector:
-    """Return the Ritz values of W's span (k,), which no eigenvalue is below; what it lacks is below 0 by |HKH|_F at most."""
-    values = signed_ritz(*orthonormal_product(W, Y), 1).values[:k]
-    return np.concatenate([values, np.full(k - len(values), -np.sqrt(operator.squared_norm))])
+    facts = {"negative_mass": ritz.negative_mass}
+    return np.maximum(pairs.values[:k], 0.0), V, frobenius_bounds(operator, lower), facts
 
 
 def _components(settings: KernelSettings, values: Vector, operator: KernelOperator) -> int:

@@ -11,11 +11,14 @@ from bigpca.errors import ModelFormatError
 from bigpca.estimators.approximate_kernel_pca import ApproximateKernelPCA
 from bigpca.estimators.approximate_pca import ApproximatePCA
 from bigpca.estimators.kernel_pca import KernelPCA
+from bigpca.estimators.kernel_supervised import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA
 from bigpca.estimators.model_io import FORMAT, StoredModel, decode_parameters
 from bigpca.estimators.nystrom_kernel_pca import NystromKernelPCA
 from bigpca.estimators.pca import PCA
 from bigpca.estimators.row_transformer import RowTransformer
+from bigpca.estimators.roweis import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
 from bigpca.estimators.sketch_transformer import SketchTransformer
+from bigpca.estimators.supervised_pca import SupervisedPCA, SupervisedRandomProjection
 from bigpca.storage import read_group
 
 CLASSES: dict[str, type[RowTransformer]] = {
@@ -24,6 +27,12 @@ CLASSES: dict[str, type[RowTransformer]] = {
     "KernelPCA": KernelPCA,
     "NystromKernelPCA": NystromKernelPCA,
     "PCA": PCA,
+    "FisherDiscriminantAnalysis": FisherDiscriminantAnalysis,
+    "KernelRoweisDiscriminantAnalysis": KernelRoweisDiscriminantAnalysis,
+    "KernelSupervisedPCA": KernelSupervisedPCA,
+    "RoweisDiscriminantAnalysis": RoweisDiscriminantAnalysis,
+    "SupervisedPCA": SupervisedPCA,
+    "SupervisedRandomProjection": SupervisedRandomProjection,
     "SketchTransformer": SketchTransformer,
 }
 

@@ -73,6 +73,20 @@ class StateForm:
     shapes: dict[str, tuple[int, ...]]
 
 
+def pack_values(values: NDArray[Any]) -> list[Any]:
+    """Return an array (c,) of integers, bools, strings or bytes as JSON values."""
+    plain = np.char.decode(values, "latin1") if values.dtype.kind == "S" else values
+    return [values.dtype.kind, plain.tolist()]
+
+
+def unpack_values(packed: list[Any]) -> NDArray[Any]:
+    """Return what :func:`pack_values` packed."""
+    kind, values = packed
+    return (
+        np.char.encode(np.array(values), "latin1") if kind == "S" else np.array(values, kind if kind in "?U" else None)
+    )
+
+
 def _encode(name: str, value: Any) -> Any:
     """Return a parameter as a JSON value."""
     if name == "n_components":

@@ -305,7 +305,7 @@ class NystromKernelPCA(KernelModel):
             For a kernel without a width, no gamma, or ``extension="tutorial"``.
         """
         seen = copy(self)
-        job = self._job(seen, X)
+        job = self._job(seen, X, None)
         kernel: Any = job.settings.kernel
         if not hasattr(kernel, "blocks_at") or not len(gammas) or self.extension != "features":
             raise ValueError(
@@ -343,7 +343,7 @@ class NystromKernelPCA(KernelModel):
     def _with_width(self, kernel: Kernel) -> dict[str, Any]:
         return {"gamma": kernel.gamma} if isinstance(self.kernel, str) else {"kernel": kernel}  # type: ignore[attr-defined]
 
-    def _job(self, seen: Self, X: Any) -> NystromJob:
+    def _job(self, seen: Self, X: Any, y: Any) -> NystromJob:
         check_seed(self.random_state, "random_state")
         rounds = positive_integer("rounds", self.rounds)
         if self.extension not in EXTENSIONS:

@@ -132,7 +132,7 @@ class PCA(LinearModel[Moments]):
             tol=self.tol, max_passes=self.max_passes, seed=self.random_state,
         )  # fmt: skip
 
-    def _job(self, seen: Self, X: Any) -> FitJob:
+    def _job(self, seen: Self, X: Any, y: Any) -> FitJob:
         opened = as_dask(seen, X, reset=True, minimum=2)
         n, d = opened.shape
         check_n_components(self.n_components, None if np.isnan(n) else n, d)

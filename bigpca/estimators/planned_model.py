@@ -48,22 +48,22 @@ class PlannedModel(RowTransformer, Generic[Found]):
     plan_: Plan
 
     @abstractmethod
-    def _job(self, seen: Self, X: Any) -> Job[Found]:
-        """Check X with ``seen``, a copy that takes number and names of features, and plan the fit; nothing is read."""
+    def _job(self, seen: Self, X: Any, y: Any) -> Job[Found]:
+        """Check X with ``seen``, a copy that takes number and names of features, and plan the fit; X is not read."""
 
     @abstractmethod
     def _take(self, found: Found, solver: str) -> None:
         """Set the fitted attributes."""
 
-    def plan(self, X: Any) -> Plan:
-        """Return what ``fit(X)`` will cost, without reading X: print it, or use its fields.
+    def plan(self, X: Any, y: Any = None) -> Plan:
+        """Return what ``fit(X, y)`` will cost, without reading X: print it, or use its fields.
 
         Raises
         ------
         MemoryBudgetError
             Where nothing fits (with ``solver="auto"``); a named solver's plan says ``fits`` instead.
         """
-        return self._job(copy(self), X).plan
+        return self._job(copy(self), X, y).plan
 
     def fit(self, X: Any, y: Any = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None) -> Self:
         """Fit to X (n, d), in as many reads as :meth:`plan` counts.
@@ -71,7 +71,7 @@ class PlannedModel(RowTransformer, Generic[Found]):
         Parameters
         ----------
         X : Dask array, path, Zarr array, xarray.DataArray, or anything array-like
-        y : ignored
+        y : labels of the rows, where the model learns from them; else ignored
         checkpoint : path of a directory
             What a killed run leaves there, a rerun of the same fit continues from, to the same bits.
         progress : True for a bar, or a callable that takes events
@@ -86,7 +86,7 @@ class PlannedModel(RowTransformer, Generic[Found]):
             Where the checkpoint is another computation's or in use.
         """
         seen = copy(self)  # takes the names and number of features; self changes when all went well
-        job = self._job(seen, X)
+        job = self._job(seen, X, y)
         job.plan.check()
         description = job.describe() if checkpoint is not None else None
         with running(

@@ -12,7 +12,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
 from bigpca.estimators.expansion import Expansion, FeatureProjection
 from bigpca.estimators.kernel_spectrum import HELD_BYTES, KernelSpectrum
-from bigpca.estimators.model_io import StoredModel
+from bigpca.estimators.model_io import StoredModel, pack_values, unpack_values
 from bigpca.estimators.references import References
 from bigpca.estimators.spectrum import Certificate
 from bigpca.kernels.base import Kernel
@@ -35,7 +35,9 @@ def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, NDArray[Any]]
         "evaluations": int(found.evaluations), "certificate": None, "references": None,
         "facts": {name: _plain(value) for name, value in found.facts.items() if not isinstance(value, np.ndarray)},
     }  # fmt: skip
-    arrays |= {f"fact_{name}": value for name, value in found.facts.items() if isinstance(value, np.ndarray)}
+    known = {name: value for name, value in found.facts.items() if isinstance(value, np.ndarray)}
+    arrays |= {f"fact_{name}": value for name, value in known.items() if value.dtype.kind not in "US"}
+    attributes["texts"] = {name: pack_values(value) for name, value in known.items() if value.dtype.kind in "US"}
     expansion = found.expansion
     if isinstance(expansion, FeatureProjection):
         arrays |= {"feature_mean": expansion.mean, "components": expansion.components}
@@ -97,6 +99,7 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel) -> KernelSpectru
         bounds, captured = arrays["eigenvalue_bounds"], arrays["captured_variance_bounds"]
         certificate = Certificate(bounds, arrays.get("residuals"), captured, **certified)
     facts = dict(attributes["facts"])
+    facts |= {name: unpack_values(value) for name, value in attributes["texts"].items()}
     facts |= {name.removeprefix("fact_"): array for name, array in arrays.items() if name.startswith("fact_")}
     return KernelSpectrum(
         int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["eigenvalues"], float(attributes["total"]),

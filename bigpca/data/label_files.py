@@ -1,0 +1,241 @@
+"""Labels that lie in a file or a store, as one array: nothing is unpickled, and no lost chunk is read as class 0."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from bigpca.data.checks import is_decode_error
+from bigpca.data.files import PARQUET_SUFFIXES
+from bigpca.data.parquet import parquet_paths, parquet_rows
+from bigpca.data.zarr_chunks import ChunkFiles
+from bigpca.data.zarr_groups import arrays_of, is_zarr_directory
+from bigpca.data.zarr_metadata import ALLOWED_CODECS, array_document, codecs_of, short_name
+from bigpca.data.zarr_reader import wrap_zarr
+from bigpca.errors import CorruptedChunkError, MissingChunksError
+
+# No leading zeros: "01" and "1" are two codes, and as numbers they would silently be one class.
+INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
+REAL = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+INFINITE = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
+TEXT_CODECS = ALLOWED_CODECS | {"vlen-utf8", "vlen-bytes"}
+
+
+def read_label_file(source: str) -> NDArray[Any]:
+    """Read the labels at a path as they are stored; gaps are None or NaN.
+
+    Parameters
+    ----------
+    source : str
+        A ``.npy`` file, a ``.csv`` file with a header, Parquet (a file, folder or glob), or a Zarr store or URL.
+        ``"path::name"`` names the column of a table or the array of a Zarr group; it is not needed where there is one.
+
+    Returns
+    -------
+    ndarray of shape (n,), (n, m) or any other that is stored
+
+    Raises
+    ------
+    FileNotFoundError
+        When nothing is at the path.
+    KeyError
+        When the table has no such column; lists those there are.
+    ValueError
+        When the format is not known, a column must be named, or a line of a CSV has another number of fields.
+    CorruptedChunkError, MissingChunksError
+        When the file cannot be decoded, or the store does not hold a chunk.
+    """
+    path, name = _split(source)
+    if "://" in path:
+        return read_zarr(zarr.open(path, mode="r"), name)
+    path = os.path.abspath(os.path.expanduser(path))
+    if os.path.isdir(path) and is_zarr_directory(path):
+        return read_zarr(zarr.open(path, mode="r"), name)
+    if path.lower().endswith(PARQUET_SUFFIXES) or (os.path.isdir(path) and parquet_paths(path)):
+        return _parquet_column(path, name)
+    if not os.path.isfile(path):
+        raise FileNotFoundError(
+            f"{path} holds no labels: a .npy or .csv file, Parquet or a Zarr store was expected. Check the path."
+        )
+    if path.lower().endswith(".csv"):
+        return _csv_column(path, name)
+    if not path.lower().endswith(".npy"):
+        raise ValueError(
+            f"{path} is of no known format for labels: .npy, .csv, Parquet or a Zarr directory was expected. "
+            "Read it yourself and pass the array."
+        )
+    if name is not None:
+        raise KeyError(f"{path} is one array, so it has no member {name!r}. Leave ::{name} out.")
+    return _npy(path)
+
+
+def _split(source: str) -> tuple[str, str | None]:
+    path, mark, name = source.partition("::")
+    whole = not mark or "://" in name or os.path.exists(source)  # "simplecache::s3://..." is one URL
+    return (source, None) if whole else (path, name)
+
+
+def _choose(path: str, name: str | None, names: Sequence[str], what: str) -> str:
+    listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "") if names else "nothing"
+    if name is None and len(names) == 1:
+        return names[0]
+    if name is None:
+        raise ValueError(
+            f"{path} has {len(names)} {what}s; one of labels was expected. Name it, as in 'path::name': {listed}."
+        )
+    if names.count(name) != 1:
+        found = f"{names.count(name)} {what}s" if name in names else f"no {what}"
+        raise KeyError(f"{path} has {found} {name!r}; one was expected. It has: {listed}. Name one of them.")
+    return name
+
+
+def _npy(path: str) -> NDArray[Any]:
+    with open(path, "rb") as file:
+        try:
+            return np.lib.format.read_array(file, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            if "Object arrays" in str(error):
+                raise TypeError(
+                    f"{path} holds pickled objects, which are never loaded; numbers or strings were expected. "
+                    "Save it again as such, for instance np.save(path, y.astype(str))."
+                ) from None
+            raise CorruptedChunkError(
+                f"{path} is not a complete .npy file: {error}. Write it again with np.save."
+            ) from error
+
+
+def _csv_column(path: str, name: str | None) -> NDArray[Any]:
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            lines = [(reader.line_num, fields) for fields in reader]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise CorruptedChunkError(
+            f"{path} cannot be read as comma-separated UTF-8 text: {error}. Repair or write it again."
+        ) from error
+    while lines and not lines[-1][1]:
+        del lines[-1]  # blank lines after the last row
+    header = lines[0][1] if lines else []
+    column = header.index(_choose(path, name, header, "column"))
+    for number, fields in lines[1:]:
+        if len(fields) != len(header) and (fields or len(header) > 1):  # in one column, a blank line is a gap
+            raise ValueError(
+                f"{path}: line {number} has {len(fields)} fields; {len(header)} were expected, as in its header. "
+                "Quote fields that hold commas, and remove blank lines."
+            )
+    return parse_column([fields[column] if fields else "" for _, fields in lines[1:]])
+
+
+def parse_column(texts: Sequence[str]) -> NDArray[Any]:
+    """Turn the texts of one CSV column into integers, real numbers or strings, whichever holds all; "" is a gap.
+
+    In a column of numbers "nan" is a gap too. Numbers have no leading zeros, so "007" stays a string.
+
+    Returns
+    -------
+    ndarray of shape (n,), object; gaps are None
+
+    Examples
+    --------
+    >>> parse_column(["1", "", "2"]).tolist(), parse_column(["1", "2.5"]).tolist(), parse_column(["01", "1"]).tolist()
+    ([1, None, 2], [1.0, 2.5], ['01', '1'])
+    """
+    given = {text for text in texts if text}
+    numbers = {text for text in given if text.lower() != "nan"}
+    known: dict[str, Any] = dict.fromkeys(given)
+    if numbers and all(INTEGER.fullmatch(text) for text in numbers):
+        known |= {text: int(text) for text in numbers}
+    elif numbers and all(REAL.fullmatch(text) or INFINITE.fullmatch(text) for text in numbers):
+        known |= {text: float(text) for text in numbers}
+    else:
+        known = {text: text for text in given}
+    return np.array([known.get(text) for text in texts], dtype=object)
+
+
+def _parquet_column(path: str, name: str | None) -> NDArray[Any]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ImportError(
+            f"{path} needs pyarrow, which is not installed. Run: pip install 'bigpca[formats]'"
+        ) from error
+    paths = parquet_paths(path)
+    if not paths:
+        raise FileNotFoundError(f"no Parquet files were found for {path}. Check the path.")
+    parts = []
+    for file in paths:
+        try:
+            name = _choose(file, name, pq.read_schema(file).names, "column")
+            if pa.types.is_nested(pq.read_schema(file).field(name).type):
+                rows = parquet_rows(path, name)
+                return rows.read(0, rows.array_shape[0], (0, rows.array_shape[1]))
+            # One file as it is: a folder named "a=b" above it must not become a column.
+            with pq.ParquetFile(file) as opened:
+                column = opened.read(columns=[name]).column(0)
+        except (OSError, pa.ArrowInvalid) as error:
+            if not is_decode_error(error):
+                raise
+            raise CorruptedChunkError(f"{file} cannot be decoded ({error}). Copy or write the file again.") from error
+        parts.append(np.array(column.to_pylist(), dtype=object) if _has_gaps(column) else column.to_numpy())
+    same = len({part.dtype for part in parts}) == 1
+    return np.concatenate(parts if same else [part.astype(object) for part in parts])
+
+
+def _has_gaps(column: Any) -> bool:
+    import pyarrow as pa
+
+    number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    return bool(column.null_count) or not number
+
+
+def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None) -> NDArray[Any]:
+    """Read a Zarr array of numbers or of strings whole, once all its chunks are known to be there.
+
+    Parameters
+    ----------
+    node : zarr.Array or zarr.Group
+    name : which array of the group; not needed where there is one.
+
+    Raises
+    ------
+    MissingChunksError
+        When the store does not hold a chunk, which Zarr would read as the fill value: a class of its own.
+    TypeError, ValueError
+        For dtypes and codecs that are not on the list, before any chunk is read.
+    """
+    path = str(node.store_path)
+    if isinstance(node, zarr.Group):
+        arrays = dict(arrays_of(node))
+        return read_zarr(arrays[_choose(path, name and name.strip("/"), list(arrays), "array")])
+    if name is not None:
+        raise KeyError(f"{path} is one Zarr array, so it has no member {name!r}. Leave ::{name} out.")
+    check_chunks(node)
+    if node.dtype.kind not in "OSTU":
+        return wrap_zarr(node)[:] if node.ndim else np.asarray(node[...])
+    unknown = [one for one, _ in codecs_of(array_document(node)) if short_name(one) not in TEXT_CODECS]
+    if unknown:
+        raise ValueError(
+            f"{path} uses the codec {unknown[0]!r}, which is not one of the decoders allowed for untrusted input; no "
+            "chunk was read. If you trust the store, read it with Zarr and pass the array."
+        )
+    return np.asarray(node[...])
+
+
+def check_chunks(array: zarr.Array[Any]) -> None:
+    """Refuse a Zarr array of labels that lacks chunks, with the remedy that fits labels."""
+    files = ChunkFiles.of(array)
+    missing = files.missing(files.all_cells())
+    if missing:
+        raise MissingChunksError(
+            f"{files.label}: {len(missing)} chunks of labels are not in the store: {', '.join(missing[:5])}; all were "
+            f"expected. They were lost, or held only the fill value {array.fill_value!r} and were dropped when written "
+            "(Zarr's default). Restore them or, if you know that they held it, pass the values: array[:]."
+        )

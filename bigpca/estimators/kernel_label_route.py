@@ -1,0 +1,215 @@
+"""Supervised fits under a kernel: on Nyström features, which are exact with all rows as landmarks, or by one sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.estimators.expansion import Expansion, kernel_identity
+from bigpca.estimators.kernel_spectrum import (
+    KernelSettings,
+    KernelSpectrum,
+    held_share,
+    hold_references,
+    row_shift,
+    training_expansion,
+)
+from bigpca.estimators.label_statistics import LabelStatistics, label_templates
+from bigpca.estimators.nystrom_kernel_pca import NystromJob
+from bigpca.estimators.nystrom_route import LandmarkFeatures, features_of
+from bigpca.operators.kernel import KernelOperator
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.kernel_pairs import kernel_layout, sweep_bytes
+from bigpca.passes.landmark_moments import LandmarkMap
+from bigpca.passes.on_features import OnFeatures
+from bigpca.passes.pass_state import PassState
+from bigpca.passes.rows import RowInput, fold
+from bigpca.planning import Plan, Resources, peak_bytes
+from bigpca.solvers.roweis import Axes
+
+Matrix = NDArray[np.float64]
+Solve = Callable[[LabelStatistics], Axes]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Labels as a pass takes them.
+
+    Attributes
+    ----------
+    codes : ndarray of shape (n,), int32
+    n_classes : int
+    features : ndarray of shape (n, m), or None
+        Of real labels; None for classes.
+    whole : bool
+        Whether the scatter is kept whole.
+    facts : dict
+        What the model is to know: classes, missing labels.
+    """
+
+    codes: NDArray[np.int32]
+    n_classes: int
+    features: Matrix | None
+    whole: bool
+    facts: dict[str, Any]
+
+    @property
+    def delta(self) -> Matrix:
+        """Delta (n, m); one-hot for classes, zeros for rows without a label."""
+        if self.features is not None:
+            return self.features
+        delta = np.zeros((len(self.codes), self.n_classes))
+        used = np.flatnonzero(self.codes >= 0)
+        delta[used, self.codes[used]] = 1.0
+        return delta
+
+
+@dataclass(frozen=True)
+class FeatureLabelJob:
+    """A supervised fit on the features of landmarks, planned.
+
+    Attributes
+    ----------
+    landmarks : NystromJob
+        The choice of landmarks, and the plan of it and one pass.
+    labelled : Labelled
+    solve : callable
+        From statistics of the features to axes in their space.
+    """
+
+    landmarks: NystromJob
+    labelled: Labelled
+    solve: Solve
+
+    @property
+    def rows(self) -> RowInput:
+        """X."""
+        return self.landmarks.rows
+
+    @property
+    def plan(self) -> Plan:
+        """Of landmarks and features; the eigenproblem is as large."""
+        return self.landmarks.plan
+
+    def describe(self) -> dict[str, Any]:
+        """Fingerprint of the passes."""
+        names = label_templates(
+            1, self.labelled.codes, self.labelled.n_classes, self.labelled.features, whole=self.labelled.whole
+        )
+        return self.landmarks.describe() | {"labels": {name: part.describe() for name, part in names.items()}}
+
+    def run(self, options: RunOptions) -> KernelSpectrum:
+        """Choose landmarks, read X once more, solve."""
+        job, labelled = self.landmarks, self.labelled
+        shift = row_shift(self.rows)
+        landmarks = job.select(shift, options)
+        features = features_of(job.settings.kernel, landmarks, shift, job.precision, job.settings.threads)
+        r = features.transform.shape[1]
+        inner = label_templates(r, labelled.codes, labelled.n_classes, labelled.features, whole=labelled.whole)
+        mapped = LandmarkMap((features.kernel,), features.landmarks, (features.transform,), shift, features.indices)
+        template = OnFeatures(self.rows.n_columns, mapped, inner)
+        state, omitted = fold(  # one pass over X
+            self.rows, {"features": template}, _take, name="labelled-features", number=1 + job.numbers(landmarks),
+            options=options, shift=np.zeros(self.rows.n_columns), dtype=np.dtype(f"f{8 if job.precision < 1e-10 else 4}"),
+        )  # fmt: skip
+        statistics = LabelStatistics(state.inner["classes"], state.inner.get("cross"), omitted)
+        axes = self.solve(statistics)
+        facts = labelled.facts | {"landmark_transform": features.transform, "rank": axes.rank}
+        if landmarks.indices is not None:
+            facts["landmark_indices"] = landmarks.indices
+        return KernelSpectrum(
+            statistics.count, omitted, axes.values, statistics.total_scatter, in_features(features, statistics, axes),
+            state.evaluations + landmarks.evaluations, None, facts,
+        )  # fmt: skip
+
+
+def _take(state: PassState) -> tuple[Any, int]:
+    return state.parts["features"], int(state.omitted)
+
+
+def in_features(features: LandmarkFeatures, statistics: LabelStatistics, axes: Axes) -> Expansion:
+    """Return the scores ``U'(B - mean)`` as an expansion over the landmarks: ``k(x, L) T U - U'mean``."""
+    T, U, mean = features.transform, axes.components.T, statistics.mean
+    return Expansion(
+        features.kernel, features.shift, features.references, T @ U, mean @ U, T @ mean, float(mean @ mean)
+    )
+
+
+@dataclass(frozen=True)
+class DualLabelJob:
+    """Kernel supervised PCA by its dual: one sweep over the kernel matrix with the label features, planned.
+
+    ``(Delta'H K H Delta) v = s^2 v``, scores ``s^-1 v'Delta'H k(X, x)`` (SPCA paper, section 6.2). NOTE: they are divided
+    by s, not by s^2.
+    """
+
+    rows: RowInput
+    settings: KernelSettings
+    plan: Plan
+    labelled: Labelled
+    wanted: Callable[[Axes], Axes]
+
+    def describe(self) -> dict[str, Any]:
+        """Fingerprint of the sweep."""
+        return {
+            "computes": "kernel label product", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel),
+            "labels": label_templates(1, self.labelled.codes, self.labelled.n_classes, self.labelled.features, whole=False)[
+                "classes"
+            ].describe(),
+        }  # fmt: skip
+
+    def run(self, options: RunOptions) -> KernelSpectrum:
+        """Sweep and solve."""
+        rows, settings = self.rows, self.settings
+        operator = KernelOperator(rows, settings.kernel, options, shift=row_shift(rows), seed=settings.seed)
+        delta = self.labelled.delta
+        delta = delta - delta.mean(axis=0)
+        Y = operator.multiply(delta)
+        G = delta.T @ Y
+        values, vectors = np.linalg.eigh((G + G.T) / 2)
+        order = np.argsort(values)[::-1]
+        values, vectors = values[order], vectors[:, order]
+        rank = int(np.count_nonzero(values > len(G) * np.finfo(np.float64).eps * max(values[0], 0.0)))
+        axes = self.wanted(Axes(values[:rank], vectors[:, :rank].T, rank))
+        s = np.sqrt(axes.values)
+        scores = Y @ axes.components.T / s  # of the training rows
+        signs = np.sign(scores[np.argmax(np.abs(scores), axis=0), np.arange(len(s))])
+        coefficients = delta @ (axes.components.T * signs) / s
+        references = hold_references(rows, settings.kernel, options, operator.number + 1)
+        expansion = training_expansion(
+            rows, settings, operator.shift, operator.row_means, np.zeros((rows.n_rows, 0)), np.zeros(0), references
+        )
+        expansion = replace(expansion, coefficients=coefficients, offsets=operator.row_means @ coefficients)
+        facts = self.labelled.facts | {"rank": rank}
+        return KernelSpectrum(rows.n_rows, 0, axes.values, operator.trace, expansion, operator.evaluations, None, facts)
+
+
+def plan_dual(rows: RowInput, settings: KernelSettings, resources: Resources, columns: int) -> Plan:
+    """Cost of one sweep with the label features."""
+    n, d, kernel = rows.n_rows, rows.n_columns, settings.kernel
+    layout = kernel_layout(rows, kernel)
+    width = columns + 11  # probes and a constant
+    read, working = sweep_bytes(rows, kernel, layout, width)
+    state = 8 * n * width
+    peak = peak_bytes(read, 0, working, state) + held_share(rows, kernel, resources)
+    if resources.local:
+        peak += 3 * 8 * n * columns // resources.threads
+    return Plan(
+        solver="dual",
+        reason=f"one sweep over pairs of rows with {columns} label features",
+        passes=round(layout.sweep_reads + 1, 1),
+        bytes_read=int((layout.sweep_reads + 1) * n * d * rows.dtype.itemsize),
+        flops=layout.total_evaluations * (kernel.flops_per_entry(d) + 4.0 * width),
+        tasks=2 * len(layout.panels.groups) + 1,
+        state_bytes=state,
+        block_rows=layout.tile_rows,
+        peak_bytes=peak,
+        output_bytes=8 * n * columns,
+        resources=resources,
+        evaluations=float(layout.total_evaluations),
+        most_evaluations=settings.max_kernel_evaluations,
+    )

@@ -1,0 +1,362 @@
+"""Kernel supervised PCA and kernel Roweis discriminant analysis, on Nyström features that may be exact."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from bigpca.data.labels import ClassLabels, TargetLabels, open_labels
+from bigpca.estimators.kernel_label_route import DualLabelJob, FeatureLabelJob, Labelled, plan_dual
+from bigpca.estimators.kernel_model import KernelModel
+from bigpca.estimators.kernel_spectrum import KernelSpectrum, check_references
+from bigpca.estimators.label_features import LabelFeatures, LandmarkLabels, LinearLabels, label_width
+from bigpca.estimators.label_statistics import LabelStatistics
+from bigpca.estimators.nystrom_kernel_pca import NystromJob, plan_nystrom
+from bigpca.estimators.roweis import check_conditioning, check_factor, family_axes, family_of
+from bigpca.estimators.supervised_pca import LABEL_KERNELS, cut_axes, leading_axes
+from bigpca.passes.resources import find_resources
+from bigpca.passes.rows import RowInput
+from bigpca.sketches.base import positive_integer
+from bigpca.solvers.components import NComponents
+from bigpca.solvers.roweis import Axes
+
+EXACT_ROWS = 2000  # up to which all rows are landmarks
+FORMS = ("direct", "dual")
+
+
+class KernelLabelModel(KernelModel):
+    """Scores on axes in feature space that were learned from labels.
+
+    Attributes
+    ----------
+    eigenvalues_ : ndarray of shape (k,), descending
+        Of the (generalised) eigenproblem: no variances.
+    classes_ : ndarray of shape (c,), where labels are classes
+    n_unlabelled_ : int
+        Rows left out for missing labels.
+    rank_ : int
+        Axes that the labels determine, among those computed.
+    landmarks_, landmark_indices_, landmark_transform_
+        As in :class:`bigpca.NystromKernelPCA`, where there are landmarks.
+    kernel_, kernel_evaluations_, n_samples_, n_omitted_, ...
+        As in :class:`bigpca.estimators.kernel_model.KernelModel`.
+    """
+
+    n_landmarks: int | None
+    sampling: Any
+    rounds: int
+    missing_labels: str
+    _variances: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def _whole(self) -> bool:
+        """Whether the scatter of features is needed whole."""
+
+    @abstractmethod
+    def _features(self, labels: TargetLabels) -> LabelFeatures:
+        """Return the features of real labels; ValueError where only classes will do."""
+
+    @abstractmethod
+    def _solve(self, statistics: LabelStatistics) -> Axes:
+        """Return the axes in the space of the features."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def _labelled(self, y: Any, n: int) -> Labelled:
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None. Give one label for each of {n} rows."
+            )
+        labels = open_labels(y, n, missing=self.missing_labels)
+        facts: dict[str, Any] = {"n_unlabelled": labels.missing}
+        if isinstance(labels, ClassLabels):
+            return Labelled(labels.codes, labels.n_classes, None, self._whole, facts | {"classes": labels.classes})
+        used = labels.used
+        known = self._features(labels).features(labels.values[used])
+        delta = np.zeros((n, known.shape[1]))
+        delta[used] = known
+        return Labelled(np.where(used, 0, -1).astype(np.int32), 1, delta, self._whole, facts)
+
+    def _feature_job(self, rows: RowInput, labelled: Labelled) -> FeatureLabelJob:
+        settings, n = self._settings(rows.n_columns), rows.n_rows
+        if not settings.kernel.positive_semidefinite:
+            raise ValueError(
+                f"{settings.kernel} is not positive semi-definite, so it has no features to learn axes in; a kernel that is was "
+                f"expected. Use another kernel."
+            )
+        sampling, m = self.sampling, n
+        if self.n_landmarks is not None:
+            m = positive_integer("n_landmarks", self.n_landmarks)
+        elif not isinstance(sampling, str):
+            m = len(np.asarray(sampling))
+        elif n > EXACT_ROWS:
+            m = 1000
+        if m > n and isinstance(sampling, str):
+            raise ValueError(
+                f"n_landmarks = {m}, but X has {n} rows; at most as many landmarks as rows were expected. Use {n} or fewer."
+            )
+        if m == n and isinstance(sampling, str):
+            sampling = np.arange(n)
+        resources = find_resources(self.memory_limit, in_process=rows.in_process)
+        rounds = positive_integer("rounds", self.rounds)
+        plan = plan_nystrom(rows, settings, resources, m, sampling, rounds, "features")
+        landmarks = NystromJob(rows, settings, plan, m, sampling, rounds, "features")
+        return FeatureLabelJob(landmarks, labelled, self._solve)
+
+    def _take_more(self, found: KernelSpectrum) -> None:
+        expansion: Any = found.expansion
+        self.kernel_ = expansion.kernel
+        self.__dict__.pop("landmarks_", None)
+        if "landmark_transform" in found.facts:
+            self.landmarks_ = expansion.references.rows
+        self._fit_preimage(expansion)
+
+
+class KernelSupervisedPCA(KernelLabelModel):
+    """Kernel supervised PCA (SPCA paper, section 6): axes in feature space on which images depend on the labels most.
+
+    ``form="direct"``: supervised PCA of Nyström features, in one read beyond the choice of landmarks; exact where all rows are
+    landmarks. ``form="dual"``: exact for any n by one sweep over pairs of rows, ``n^2 / 2`` kernel evaluations; new rows are
+    compared with all training rows.
+
+    Parameters
+    ----------
+    n_components : int or None
+        None for all axes that the labels determine: c - 1 for classes.
+    form : {"direct", "dual"}
+    kernel, gamma, degree, coef0, random_state, max_kernel_evaluations, fit_inverse_transform, alpha
+        As in :class:`bigpca.KernelPCA`; "rbf" by default.
+    label_kernel, label_gamma, missing_labels
+        As in :class:`bigpca.SupervisedPCA`.
+    n_landmarks : int or None
+        None for all rows up to 2,000, else 1,000.
+    sampling, rounds
+        As in :class:`bigpca.NystromKernelPCA`.
+    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`.
+
+    Attributes
+    ----------
+    See :class:`KernelLabelModel`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([0, 1], 50)
+    >>> X = rng.standard_normal((100, 2)) * (1 + 4 * y[:, None])  # told apart by their lengths
+    >>> model = KernelSupervisedPCA(gamma=0.2).fit(X, y)
+    >>> scores = model.transform(X)[:, 0]
+    >>> bool(abs(scores[y == 0].mean() - scores[y == 1].mean()) > 2 * scores.std() * 0.7)
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: NComponents = None,
+        *,
+        form: str = "direct",
+        kernel: Any = "rbf",
+        gamma: float | None = None,
+        degree: int = 3,
+        coef0: float = 1,
+        label_kernel: str = "linear",
+        label_gamma: float | None = None,
+        n_landmarks: int | None = None,
+        sampling: Any = "rpcholesky",
+        rounds: int = 3,
+        random_state: int = 0,
+        max_kernel_evaluations: float = 2e11,
+        fit_inverse_transform: bool = False,
+        alpha: float = 1.0,
+        missing_labels: str = "raise",
+        nan_policy: str = "raise",
+        missing_chunks: str = "raise",
+        memory_limit: int | str | None = None,
+        solve_threads: int | None = None,
+        workers_timeout: float = 60.0,
+    ) -> None:
+        self.n_components = n_components
+        self.form = form
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.label_kernel = label_kernel
+        self.label_gamma = label_gamma
+        self.n_landmarks = n_landmarks
+        self.sampling = sampling
+        self.rounds = rounds
+        self.random_state = random_state
+        self.max_kernel_evaluations = max_kernel_evaluations
+        self.fit_inverse_transform = fit_inverse_transform
+        self.alpha = alpha
+        self.missing_labels = missing_labels
+        self.nan_policy = nan_policy
+        self.missing_chunks = missing_chunks
+        self.memory_limit = memory_limit
+        self.solve_threads = solve_threads
+        self.workers_timeout = workers_timeout
+
+    @property
+    def _whole(self) -> bool:
+        return False
+
+    def _features(self, labels: TargetLabels) -> LabelFeatures:
+        if self.label_kernel not in LABEL_KERNELS:
+            raise ValueError(f'label_kernel = {self.label_kernel!r} is unknown; "linear" or "rbf" was expected.')
+        known = labels.values[labels.used]
+        gamma = label_width(known)  # refuses labels that are all equal
+        if self.label_kernel == "linear":
+            return LinearLabels()
+        return LandmarkLabels.of(known, gamma if self.label_gamma is None else float(self.label_gamma))
+
+    def _solve(self, statistics: LabelStatistics) -> Axes:
+        return leading_axes(statistics, self.n_components, self.solve_threads)
+
+    def _job(self, seen: Self, X: Any, y: Any) -> FeatureLabelJob | DualLabelJob:
+        if self.form not in FORMS:
+            raise ValueError(f'form = {self.form!r} is unknown; "direct" or "dual" was expected.')
+        rows = RowInput(seen._open(X, reset=True, minimum=2), **self._policies)
+        labelled = self._labelled(y, rows.n_rows)
+        if self.form == "direct":
+            return self._feature_job(rows, labelled)
+        if rows.nan_policy == "omit" or labelled.facts["n_unlabelled"]:
+            raise ValueError(
+                'form="dual" compares all pairs of rows and must know them before: it leaves out none, neither for missing '
+                'values nor for missing labels. Remove such rows first, or use form="direct".'
+            )
+        settings = self._settings(rows.n_columns)
+        self._check_preimage(rows.n_rows)
+        check_references(rows, settings.kernel)
+        resources = find_resources(self.memory_limit, in_process=rows.in_process)
+        plan = plan_dual(rows, settings, resources, labelled.delta.shape[1])
+        return DualLabelJob(rows, settings, plan, labelled, self._wanted)
+
+    def _wanted(self, found: Axes) -> Axes:
+        return cut_axes(found, self.n_components, "Delta'H K H Delta")
+
+
+class KernelRoweisDiscriminantAnalysis(KernelLabelModel):
+    """Kernel Roweis discriminant analysis (RDA paper, section 4): the family of (r1, r2) in feature space.
+
+    Roweis discriminant analysis of Nyström features, in one read beyond the choice of landmarks: (0, 0) is kernel PCA, (1, 0)
+    kernel supervised PCA, (0, 1) kernel Fisher discriminant analysis. With all rows as landmarks it is the representer form
+    ``K H P H K theta = lambda (r2 N + (1 - r2) K) theta``, reduced to the range of K; with r2 = 1 the scatter within classes is
+    then singular, and refused unless something is said about it.
+
+    Parameters
+    ----------
+    n_components, r1, r2, robust, regularization, normalize, missing_labels
+        As in :class:`bigpca.RoweisDiscriminantAnalysis`.
+    robust_share : float in (0, 1)
+        Its ``alpha``.
+    kernel, gamma, degree, coef0, random_state, max_kernel_evaluations, fit_inverse_transform, alpha
+        As in :class:`bigpca.KernelPCA`; "rbf" by default.
+    n_landmarks, sampling, rounds
+        As in :class:`KernelSupervisedPCA`.
+    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`.
+
+    Attributes
+    ----------
+    See :class:`KernelLabelModel`; components are not orthonormal where r2 > 0.
+    """
+
+    def __init__(
+        self,
+        n_components: NComponents = None,
+        *,
+        r1: float = 0.5,
+        r2: float = 0.5,
+        robust: bool = False,
+        robust_share: float = 0.98,
+        regularization: float | str | None = None,
+        normalize: bool = False,
+        kernel: Any = "rbf",
+        gamma: float | None = None,
+        degree: int = 3,
+        coef0: float = 1,
+        n_landmarks: int | None = None,
+        sampling: Any = "rpcholesky",
+        rounds: int = 3,
+        random_state: int = 0,
+        max_kernel_evaluations: float = 2e11,
+        fit_inverse_transform: bool = False,
+        alpha: float = 1.0,
+        missing_labels: str = "raise",
+        nan_policy: str = "raise",
+        missing_chunks: str = "raise",
+        memory_limit: int | str | None = None,
+        solve_threads: int | None = None,
+        workers_timeout: float = 60.0,
+    ) -> None:
+        self.n_components = n_components
+        self.r1 = r1
+        self.r2 = r2
+        self.robust = robust
+        self.robust_share = robust_share
+        self.regularization = regularization
+        self.normalize = normalize
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.n_landmarks = n_landmarks
+        self.sampling = sampling
+        self.rounds = rounds
+        self.random_state = random_state
+        self.max_kernel_evaluations = max_kernel_evaluations
+        self.fit_inverse_transform = fit_inverse_transform
+        self.alpha = alpha
+        self.missing_labels = missing_labels
+        self.nan_policy = nan_policy
+        self.missing_chunks = missing_chunks
+        self.memory_limit = memory_limit
+        self.solve_threads = solve_threads
+        self.workers_timeout = workers_timeout
+
+    @property
+    def supervision_level_(self) -> float:
+        """``(r1 + r2) / 2``."""
+        return (check_factor("r1", self.r1) + check_factor("r2", self.r2)) / 2
+
+    @property
+    def roweis_criterion_(self) -> float:
+        """``tr(U'R1 U) / tr(U'R2 U)``, the mean of the eigenvalues."""
+        return float(self.eigenvalues_.mean())
+
+    @property
+    def _orthonormal(self) -> bool:
+        return float(self.r2) == 0.0
+
+    @property
+    def _whole(self) -> bool:
+        return True
+
+    def _features(self, labels: TargetLabels) -> LabelFeatures:
+        if check_factor("r2", self.r2) > 0:
+            raise ValueError(
+                f"labels are numbers, and r2 = {self.r2:g} > 0 needs the scatter within classes; classes were expected. Give "
+                f"classes (strings or integers), or use r2 = 0."
+            )
+        label_width(labels.values[labels.used])
+        return LinearLabels()
+
+    def _solve(self, statistics: LabelStatistics) -> Axes:
+        r1, r2 = check_factor("r1", self.r1), check_factor("r2", self.r2)
+        family = family_of(statistics, normalize=bool(self.normalize), threads=self.solve_threads)
+        conditioning = check_conditioning(self.robust, self.robust_share, self.regularization)
+        return family_axes(family, r1, r2, self.n_components, conditioning, len(statistics.moments.counts))
+
+    def _job(self, seen: Self, X: Any, y: Any) -> FeatureLabelJob:
+        check_factor("r1", self.r1)
+        check_factor("r2", self.r2)
+        check_conditioning(self.robust, self.robust_share, self.regularization)
+        rows = RowInput(seen._open(X, reset=True, minimum=2), **self._policies)
+        return self._feature_job(rows, self._labelled(y, rows.n_rows))

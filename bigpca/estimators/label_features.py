@@ -1,0 +1,129 @@
+"""Label features Delta with ``K_y = Delta Delta'``: the label kernel is never n x n."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.kernels.distance import RBF
+from bigpca.seeds import normals, uniforms
+from bigpca.solvers.features import landmark_transform, truncation_for
+
+Matrix = NDArray[np.float64]
+MOST_LANDMARKS = 256  # distinct labels up to which the RBF label kernel is exact
+
+
+class LabelFeatures(Protocol):
+    """Features of real labels."""
+
+    def features(self, values: Matrix) -> Matrix:
+        """Return Delta (n, m) of labels (n, t)."""
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what makes them again, by :func:`label_features_from`."""
+
+
+@dataclass(frozen=True)
+class LinearLabels:
+    """``Delta = y``, the linear label kernel."""
+
+    def features(self, values: Matrix) -> Matrix:
+        """Return the labels."""
+        return values
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return nothing."""
+        return {}
+
+
+@dataclass(frozen=True)
+class LandmarkLabels:
+    """``Delta = k(y, L) T`` with ``T'k(L, L) T = I``: the RBF label kernel, exact on labels that are among L, else by Nyström.
+
+    Attributes
+    ----------
+    gamma : float
+    landmarks : ndarray of shape (m, t)
+    transform : ndarray of shape (m, r)
+    """
+
+    gamma: float
+    landmarks: Matrix
+    transform: Matrix
+
+    @classmethod
+    def of(cls, values: Matrix, gamma: float) -> LandmarkLabels:
+        """Return features for labels (n, t): all distinct ones are landmarks, or 256 quantiles in the order of the first."""
+        distinct = np.unique(values, axis=0)
+        if len(distinct) > MOST_LANDMARKS:
+            distinct = distinct[np.linspace(0, len(distinct) - 1, MOST_LANDMARKS).round().astype(int)]
+        K = np.asarray(RBF(gamma)(distinct), np.float64)
+        return cls(gamma, distinct, landmark_transform(K, truncation_for(float(np.finfo(np.float64).eps))))
+
+    def features(self, values: Matrix) -> Matrix:
+        """Return Delta, 4,096 rows at a time."""
+        kernel, out = RBF(self.gamma), np.empty((len(values), self.transform.shape[1]))
+        for i in range(0, len(values), 4096):
+            out[i : i + 4096] = kernel(values[i : i + 4096], self.landmarks) @ self.transform
+        return out
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the landmarks and their factor."""
+        return {"gamma": np.array(self.gamma), "landmarks": self.landmarks, "transform": self.transform}
+
+
+@dataclass(frozen=True)
+class FourierLabels:
+    """``Delta = sqrt(2 / m) cos(y W + b)``: random Fourier features of the RBF label kernel (Rahimi & Recht 2007).
+
+    Attributes
+    ----------
+    frequencies : ndarray of shape (t, m), normal with variance ``2 gamma``
+    phases : ndarray of shape (m,), uniform on [0, 2 pi)
+    """
+
+    frequencies: Matrix
+    phases: NDArray[np.float64]
+
+    @classmethod
+    def draw(cls, columns: int, count: int, gamma: float, seed: int) -> FourierLabels:
+        """Return m random features of labels with ``columns`` columns."""
+        frequencies = normals(seed, "label-frequencies", 0, columns, count, np.float64) * np.sqrt(2 * gamma)
+        return cls(frequencies, 2 * np.pi * uniforms(seed, "label-phases", 0, 1, count)[0])
+
+    def features(self, values: Matrix) -> Matrix:
+        """Return Delta."""
+        features: Matrix = np.sqrt(2 / len(self.phases)) * np.cos(values @ self.frequencies + self.phases)
+        return features
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return frequencies and phases."""
+        return {"frequencies": self.frequencies, "phases": self.phases}
+
+
+def label_features_from(arrays: dict[str, NDArray[Any]]) -> LabelFeatures:
+    """Return the features that ``to_arrays`` gave."""
+    if "frequencies" in arrays:
+        return FourierLabels(arrays["frequencies"], arrays["phases"])
+    if "landmarks" in arrays:
+        return LandmarkLabels(float(arrays["gamma"]), arrays["landmarks"], arrays["transform"])
+    return LinearLabels()
+
+
+def label_width(values: Matrix) -> float:
+    """Return ``1 / (t var(y))``, the default gamma of a label kernel.
+
+    Raises
+    ------
+    ValueError
+        Where all labels are equal.
+    """
+    variance = float(values.var())
+    if not variance > 0:
+        raise ValueError(
+            f"all {len(values)} labels are equal, so rows cannot be told apart by them. Labels that differ were expected."
+        )
+    return float(1.0 / (values.shape[1] * variance))

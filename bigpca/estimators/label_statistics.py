@@ -1,0 +1,131 @@
+"""What a supervised fit knows of rows and labels after one read, and the pass that brings it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.passes.accumulators import Accumulator, LeftProduct, unpack_upper
+from bigpca.passes.class_moments import ClassMoments
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.pass_state import PassState
+from bigpca.passes.rows import RowInput, fold
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LabelStatistics:
+    """Sufficient statistics of labelled rows: for supervised PCA, Fisher's and Roweis' discriminants, and PCA.
+
+    Attributes
+    ----------
+    moments : ClassMoments
+        Of the classes; of one class of all labelled rows where labels are numbers.
+    cross : LeftProduct or None
+        ``Delta' X`` of label features Delta (n, m); None for classes, whose one-hot features are in the moments.
+    omitted : int
+        Rows left out for missing values.
+    """
+
+    moments: ClassMoments
+    cross: LeftProduct | None = None
+    omitted: int = 0
+
+    @property
+    def count(self) -> int:
+        """Rows used."""
+        return self.moments.count
+
+    @property
+    def mean(self) -> Vector:
+        """Mean of the rows used (d,)."""
+        return self.moments.mean
+
+    @property
+    def between(self) -> Matrix:
+        """Rows ``sqrt(n_c) (mean_c - mean)'`` (c, d), whose product is S_B."""
+        counts = self.moments.counts[:, None]
+        return np.where(counts > 0, np.sqrt(counts) * (self.moments.means - self.mean), 0.0)
+
+    @property
+    def psi(self) -> Matrix:
+        """``Psi' = Delta'H X`` (m, d); for classes, ``n_c (mean_c - mean)'``."""
+        if self.cross is not None:
+            return self.cross.about(self.mean)
+        return self.between * np.sqrt(self.moments.counts[:, None])
+
+    @property
+    def within(self) -> Matrix:
+        """S_W (d, d), symmetric; the total scatter where labels are numbers."""
+        upper = unpack_upper(self.moments.within, self.moments.n_features)
+        return np.triu(upper) + np.triu(upper, 1).T
+
+    @property
+    def total_scatter(self) -> float:
+        """Trace of S_T."""
+        moments = self.moments
+        diagonal = np.diagonal(moments.scatter) if moments.whole else moments.within
+        return float(diagonal.sum() + (self.between**2).sum())
+
+    def merge(self, other: LabelStatistics) -> LabelStatistics:
+        """Return the statistics of both sets of rows, of the same classes or label features."""
+        cross = None
+        if self.cross is not None and other.cross is not None:
+            cross = self.cross.merge(other.cross)
+        return LabelStatistics(self.moments.merge(other.moments), cross, self.omitted + other.omitted)
+
+    def with_classes(self, positions: NDArray[np.int64], n_classes: int) -> LabelStatistics:
+        """Return the statistics with the classes moved to ``positions`` of ``n_classes``."""
+        return replace(self, moments=self.moments.with_classes(positions, n_classes))
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return them as named arrays, for a model file."""
+        arrays = {f"moments_{name}": array for name, array in self.moments.to_arrays().items()}
+        if self.cross is not None:
+            arrays |= {f"cross_{name}": array for name, array in self.cross.to_arrays().items()}
+        return arrays
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]], d: int, *, whole: bool, omitted: int) -> LabelStatistics:
+        """Return what :meth:`to_arrays` gave."""
+        parts: dict[str, dict[str, Any]] = {"moments": {}, "cross": {}}
+        for name, array in arrays.items():
+            kind, _, own = name.partition("_")
+            parts[kind][own] = array
+        codes = np.zeros(0, np.int32)
+        moments = ClassMoments(d, len(parts["moments"]["counts"]), codes, whole).with_arrays(parts["moments"])
+        cross = None
+        if parts["cross"]:
+            empty = LeftProduct(d, np.zeros((0, len(parts["cross"]["weight"]))))
+            cross = empty.with_arrays(parts["cross"])
+        return cls(moments, cross, omitted)
+
+
+def label_templates(
+    d: int, codes: NDArray[np.int32], n_classes: int, features: Matrix | None, *, whole: bool
+) -> dict[str, Accumulator]:
+    """Return the accumulators of one labelled pass."""
+    templates: dict[str, Accumulator] = {"classes": ClassMoments(d, n_classes, codes, whole)}
+    if features is not None:
+        templates["cross"] = LeftProduct(d, features)
+    return templates
+
+
+def fold_labels(rows: RowInput, templates: dict[str, Accumulator], options: RunOptions) -> LabelStatistics:
+    """Return the statistics of all labelled rows: one read of X."""
+    found: LabelStatistics = fold(  # one pass over X
+        rows, templates, partial(_statistics), name="labels", number=1, options=options
+    )
+    return found
+
+
+def _statistics(state: PassState) -> LabelStatistics:
+    parts: Any = state.parts
+    return LabelStatistics(parts["classes"], parts.get("cross"), int(state.omitted))

@@ -1,0 +1,306 @@
+"""Roweis and Fisher discriminant analysis: one family of generalised eigenproblems, each from one read."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from bigpca.data.labels import TargetLabels
+from bigpca.errors import ApproximationWarning
+from bigpca.estimators.label_features import LabelFeatures, LinearLabels, label_width
+from bigpca.estimators.label_statistics import LabelStatistics
+from bigpca.estimators.supervised_model import SupervisedModel, Supervision
+from bigpca.estimators.supervised_pca import leading_axes
+from bigpca.solvers.components import NComponents
+from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily
+
+
+class DiscriminantModel(SupervisedModel):
+    """Generalised eigenproblems of the Roweis family; a subclass names its point (r1, r2)."""
+
+    robust: bool
+    alpha: float
+    regularization: float | str | None
+
+    @property
+    @abstractmethod
+    def _factors(self) -> tuple[float, float]:
+        """(r1, r2), checked."""
+
+    @property
+    @abstractmethod
+    def _normalized(self) -> bool:
+        """Whether the terms have equal traces."""
+
+    @property
+    def supervision_level_(self) -> float:
+        """``(r1 + r2) / 2``: 0 for PCA, 1 for double supervised discriminant analysis."""
+        return sum(self._factors) / 2
+
+    @property
+    def roweis_criterion_(self) -> float:
+        """``tr(U'R1 U) / tr(U'R2 U)``, the mean of the eigenvalues."""
+        return float(self.eigenvalues_.mean())
+
+    @property
+    def _whole(self) -> bool:
+        return self._factors != (1.0, 0.0)
+
+    def _features(self, labels: TargetLabels) -> LabelFeatures:
+        if self._factors[1] > 0:
+            raise ValueError(
+                f"labels are numbers, and r2 = {self._factors[1]:g} > 0 needs the scatter within classes; classes were expected. "
+                f"Give classes (strings or integers), or use r2 = 0."
+            )
+        label_width(labels.values[labels.used])  # refuses labels that are all equal
+        return LinearLabels()
+
+    def _solve(self, statistics: LabelStatistics, supervision: Supervision) -> Axes:
+        if not self._whole and not isinstance(self.n_components, float):
+            return leading_axes(statistics, self.n_components, self.solve_threads)
+        check_classes(statistics, supervision, *self._factors)
+        family = family_of(statistics, normalize=self._normalized, threads=self.solve_threads)
+        return family_axes(
+            family, *self._factors, self.n_components, self._conditioning, len(statistics.moments.counts)
+        )
+
+    @property
+    def _conditioning(self) -> Conditioning:
+        return check_conditioning(self.robust, self.alpha, self.regularization)
+
+
+class RoweisDiscriminantAnalysis(DiscriminantModel):
+    """Maximise ``tr(U'R1 U)`` subject to ``U'R2 U = I`` (RDA paper, eq. 35).
+
+    ``R1 = r1 Psi Psi' + (1 - r1) S_T``, ``R2 = r2 S_W + (1 - r2) I``: (0, 0) is PCA, (1, 0) supervised PCA, (0, 1) Fisher's
+    discriminant analysis, (1, 1) double supervised discriminant analysis. One read, where a (d, d) matrix fits.
+
+    Parameters
+    ----------
+    n_components : int, float in (0, 1), or None
+        A float keeps that share of the sum of all generalised eigenvalues; None all axes of eigenvalues that are not 0.
+    r1, r2 : float in [0, 1]
+        Real labels need ``r2 = 0``.
+    robust : bool
+        For singular or ill-conditioned R2: its trailing eigenvalues are replaced by their mean (RDA paper, section 5.2).
+    alpha : float in (0, 1)
+        Share of the sum of R2's eigenvalues that the leading ones, which are kept, hold.
+    regularization : None, "pinv" or float > 0
+        Of a singular R2: refuse it, leave out its null space, or add that multiple of I.
+    normalize : bool
+        Scale ``Psi Psi'``, ``S_T`` and ``S_W`` to the trace of I. NOTE: as printed they grow as n^2, n and n, so that on large n
+        all but the corners of the square of (r1, r2) coincide; the printed formula is the default.
+    missing_labels : {"raise", "drop"}
+    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`.
+
+    Attributes
+    ----------
+    supervision_level_, roweis_criterion_ : float
+    components_, eigenvalues_, mean_, classes_, ...
+        See :class:`bigpca.estimators.supervised_model.SupervisedModel`; ``components_ R2 components_' = I``.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([0, 1], 50)
+    >>> X = rng.standard_normal((100, 3)) * [9, 1, 1] + np.outer(y, [0, 5, 0])
+    >>> RoweisDiscriminantAnalysis(1, r1=0.5, r2=0.5, normalize=True).fit(X, y).components_.round(1).argmax()
+    np.int64(1)
+    """
+
+    def __init__(
+        self,
+        n_components: NComponents = None,
+        *,
+        r1: float = 0.5,
+        r2: float = 0.5,
+        robust: bool = False,
+        alpha: float = 0.98,
+        regularization: float | str | None = None,
+        normalize: bool = False,
+        missing_labels: str = "raise",
+        nan_policy: str = "raise",
+        missing_chunks: str = "raise",
+        memory_limit: int | str | None = None,
+        solve_threads: int | None = None,
+        workers_timeout: float = 60.0,
+    ) -> None:
+        self.n_components = n_components
+        self.r1 = r1
+        self.r2 = r2
+        self.robust = robust
+        self.alpha = alpha
+        self.regularization = regularization
+        self.normalize = normalize
+        self.missing_labels = missing_labels
+        self.nan_policy = nan_policy
+        self.missing_chunks = missing_chunks
+        self.memory_limit = memory_limit
+        self.solve_threads = solve_threads
+        self.workers_timeout = workers_timeout
+
+    @property
+    def _factors(self) -> tuple[float, float]:
+        return check_factor("r1", self.r1), check_factor("r2", self.r2)
+
+    @property
+    def _normalized(self) -> bool:
+        return bool(self.normalize)
+
+
+class FisherDiscriminantAnalysis(DiscriminantModel):
+    """Fisher's discriminant analysis: ``S_T u = lambda S_W u``, the point (0, 1) of the Roweis family.
+
+    The c - 1 axes that tell classes apart have ``lambda > 1``; beyond them all eigenvalues are 1 and the axes arbitrary.
+
+    Parameters
+    ----------
+    n_components : int or None
+        None for c - 1.
+    robust, alpha, regularization, missing_labels
+        As in :class:`RoweisDiscriminantAnalysis`.
+    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`.
+
+    Attributes
+    ----------
+    See :class:`RoweisDiscriminantAnalysis`.
+    """
+
+    def __init__(
+        self,
+        n_components: NComponents = None,
+        *,
+        robust: bool = False,
+        alpha: float = 0.98,
+        regularization: float | str | None = None,
+        missing_labels: str = "raise",
+        nan_policy: str = "raise",
+        missing_chunks: str = "raise",
+        memory_limit: int | str | None = None,
+        solve_threads: int | None = None,
+        workers_timeout: float = 60.0,
+    ) -> None:
+        self.n_components = n_components
+        self.robust = robust
+        self.alpha = alpha
+        self.regularization = regularization
+        self.missing_labels = missing_labels
+        self.nan_policy = nan_policy
+        self.missing_chunks = missing_chunks
+        self.memory_limit = memory_limit
+        self.solve_threads = solve_threads
+        self.workers_timeout = workers_timeout
+
+    @property
+    def _factors(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    @property
+    def _normalized(self) -> bool:
+        return False
+
+
+def check_factor(name: str, value: Any) -> float:
+    """Return a Roweis factor.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise TypeError(f"{name} = {value!r} is a {type(value).__name__}; a number from 0 to 1 was expected.")
+    if not 0 <= float(value) <= 1:
+        raise ValueError(f"{name} = {value} is outside [0, 1], the range of Roweis factors. Give a number from 0 to 1.")
+    return float(value)
+
+
+def check_conditioning(robust: Any, alpha: Any, regularization: Any) -> Conditioning:
+    """Return what is done where R2 is singular.
+
+    Raises
+    ------
+    ValueError
+    """
+    given: Any = regularization
+    number = not isinstance(given, bool) and isinstance(given, Real) and float(given) > 0
+    if regularization is not None and regularization != "pinv" and not number:
+        raise ValueError(f'regularization = {regularization!r}; None, "pinv" or a positive number was expected.')
+    if not 0 < alpha < 1:
+        raise ValueError(
+            f"alpha = {alpha!r} is outside (0, 1), where it is a share of a sum. Give a number such as 0.98."
+        )
+    return Conditioning(bool(robust), float(alpha), float(given) if number else given)
+
+
+def check_classes(statistics: LabelStatistics, supervision: Supervision, r1: float, r2: float) -> None:
+    """Refuse classes that cannot be told apart.
+
+    Raises
+    ------
+    ValueError
+    """
+    counts = statistics.moments.counts
+    if supervision.classes is not None and np.count_nonzero(counts) < 2 and (r1, r2) != (0.0, 0.0):
+        raise ValueError(
+            f"only one of {len(counts)} classes has rows left, out of {statistics.count} rows; at least two classes were "
+            f"expected. Give rows of several classes, or use PCA."
+        )
+    if statistics.count < 2:
+        raise ValueError(
+            f"Found array with {statistics.count} sample(s) that have labels and no missing values, while a minimum of 2 is "
+            f"required. Give more rows."
+        )
+
+
+def family_of(statistics: LabelStatistics, *, normalize: bool, threads: int | None) -> RoweisFamily:
+    """Return the family of the statistics: one (d, d) eigenproblem."""
+    return RoweisFamily(statistics.within, statistics.between, statistics.psi, normalize=normalize, threads=threads)
+
+
+def family_axes(
+    family: RoweisFamily, r1: float, r2: float, n_components: Any, conditioning: Conditioning, n_classes: int
+) -> Axes:
+    """Return the axes at one point of the family.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For components that cannot be; see also :meth:`bigpca.solvers.roweis.RoweisFamily.constraint`.
+    """
+    d, fisher = family.size, (r1, r2) == (0.0, 1.0)
+    _, added = family.constraint(r2, conditioning)
+    if added:
+        warnings.warn(
+            f"the leading eigenvalues of R2 hold all of their sum, so that the others' mean is 0: {added:.3g} was added to it. "
+            f"Use a smaller alpha than {conditioning.alpha:g} to keep fewer.",
+            ApproximationWarning,
+            stacklevel=6,
+        )
+    if isinstance(n_components, float) and 0 < n_components < 1:
+        found = family.solve(r1, r2, None, conditioning)
+        shares = np.cumsum(found.values) / found.values.sum()
+        k = min(int(np.searchsorted(shares, n_components)) + 1, len(shares))
+        return Axes(found.values[:k], found.components[:k], found.rank)
+    if n_components is None:
+        found = family.solve(r1, r2, min(n_classes - 1, d) if fisher else None, conditioning)
+        kept = max(1, found.rank)
+        return Axes(found.values[:kept], found.components[:kept], found.rank)
+    if isinstance(n_components, bool) or not isinstance(n_components, Integral):
+        raise TypeError(f"n_components = {n_components!r}; an int, a float in (0, 1) or None was expected here.")
+    k = int(n_components)
+    if not 1 <= k <= d:
+        raise ValueError(f"n_components = {k} is out of range; 1 to {d}, the number of features, was expected.")
+    if fisher and k > n_classes - 1:
+        warnings.warn(
+            f"n_components = {k}, but {n_classes} classes have {n_classes - 1} axes that tell them apart: the "
+            f"eigenvalues of the others are 1 and these axes arbitrary. Use {n_classes - 1} or fewer.",
+            ApproximationWarning,
+            stacklevel=6,
+        )
+    return family.solve(r1, r2, k, conditioning)

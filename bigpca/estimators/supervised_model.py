@@ -1,0 +1,308 @@
+"""Models that learn linear axes from labelled rows in one read: what they share, whichever problem they solve."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from bigpca.data.labels import ClassLabels, Labels, TargetLabels, merge_classes, open_labels
+from bigpca.estimators.covariance_route import fold_memory
+from bigpca.estimators.fitting import running
+from bigpca.estimators.inputs import as_dask
+from bigpca.estimators.label_features import LabelFeatures, label_features_from
+from bigpca.estimators.label_statistics import LabelStatistics, fold_labels, label_templates
+from bigpca.estimators.model_io import StoredModel, pack_values, unpack_values
+from bigpca.estimators.planned_model import PlannedModel
+from bigpca.estimators.projection import Projection, Reconstruction
+from bigpca.estimators.row_transformer import Destination, Lazy, Path
+from bigpca.passes.accumulators import Accumulator
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.progress import ProgressArgument
+from bigpca.passes.resources import find_resources
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Plan, Resources
+from bigpca.solvers.components import NComponents
+from bigpca.solvers.eigh import eigh_bytes
+from bigpca.solvers.roweis import Axes
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """What labels a model learned from.
+
+    Attributes
+    ----------
+    classes : ndarray of shape (c,), sorted, or None where labels are numbers
+    features : LabelFeatures or None
+        What numbers become.
+    unlabelled : int
+        Rows left out for missing labels.
+    """
+
+    classes: NDArray[Any] | None
+    features: LabelFeatures | None
+    unlabelled: int
+
+
+@dataclass(frozen=True)
+class SupervisedFit:
+    """What one read and a solve bring.
+
+    Attributes
+    ----------
+    statistics : LabelStatistics
+    supervision : Supervision
+    axes : Axes
+    """
+
+    statistics: LabelStatistics
+    supervision: Supervision
+    axes: Axes
+
+
+@dataclass(frozen=True)
+class SupervisedJob:
+    """One labelled pass, planned.
+
+    Attributes
+    ----------
+    rows : RowInput
+    plan : Plan
+    templates : dict of str to Accumulator
+    supervision : Supervision
+    solve : callable
+        From :class:`LabelStatistics` to :class:`bigpca.solvers.roweis.Axes`.
+    """
+
+    rows: RowInput
+    plan: Plan
+    templates: dict[str, Accumulator]
+    supervision: Supervision
+    solve: Any
+
+    def run(self, options: RunOptions) -> SupervisedFit:
+        """Read X and solve."""
+        statistics = fold_labels(self.rows, self.templates, options)
+        return SupervisedFit(statistics, self.supervision, self.solve(statistics, self.supervision))
+
+    def describe(self) -> dict[str, Any]:
+        """Fingerprint of the pass, which serves any components and (r1, r2)."""
+        states = {name: template.describe() for name, template in self.templates.items()}
+        return {"computes": "labelled moments", "input": self.rows.describe(), "states": states}
+
+
+class SupervisedModel(PlannedModel[SupervisedFit]):
+    """Scores ``U'(x - mean)`` on axes U that were learned from labels, in one read of X.
+
+    A subclass says which labels it takes (:meth:`_features`), whether it needs the (d, d) scatter (:attr:`_whole`), and solves
+    (:meth:`_solve`).
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+        U'; orthonormal only where R2 = I.
+    eigenvalues_ : ndarray of shape (k,), descending
+        Of the (generalised) eigenproblem.
+    mean_ : ndarray of shape (d,)
+        Of the labelled rows.
+    classes_ : ndarray of shape (c,), sorted; class_counts_ : ndarray of shape (c,); class_means_ : ndarray of shape (c, d)
+        Where labels are classes.
+    total_variance_ : float
+        Trace of the covariance of the labelled rows.
+    n_samples_, n_omitted_, n_unlabelled_ : int
+        Rows used, left out for missing values, and left out for missing labels.
+    rank_ : int
+        Axes that the labels determine, among those computed.
+    """
+
+    n_components: NComponents
+    missing_labels: str
+    solve_threads: int | None
+    _output_name = "scores"
+
+    @property
+    @abstractmethod
+    def _whole(self) -> bool:
+        """Whether the solve needs S_W whole, d x d."""
+
+    @abstractmethod
+    def _features(self, labels: TargetLabels) -> LabelFeatures:
+        """Return the features of real labels; ValueError where only classes will do."""
+
+    @abstractmethod
+    def _solve(self, statistics: LabelStatistics, supervision: Supervision) -> Axes:
+        """Return the axes."""
+
+    def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
+        """Add labelled rows; the result equals a fit on all rows to rounding. One read of the new rows.
+
+        New classes may come with them; features of real labels stay those of the first fit.
+        """
+        if not hasattr(self, "_statistics"):
+            return self.fit(X, y, progress=progress)
+        seen = copy(self)
+        rows = RowInput(as_dask(seen, X, reset=False), **self._policies)
+        old, old_supervision = self._statistics, self._supervision
+        labels = self._labels(y, rows.n_rows, old_supervision)
+        classes = old_supervision.classes
+        own = self._supervise(labels, old_supervision.features)
+        templates = self._templates(rows, labels, own)
+        with running(rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout) as options:
+            new = fold_labels(rows, templates, options)
+        if classes is not None and own.classes is not None:
+            classes, before, now = merge_classes(classes, own.classes)
+            old, new = old.with_classes(before, len(classes)), new.with_classes(now, len(classes))
+        merged = old.merge(new)
+        supervision = Supervision(classes, own.features, old_supervision.unlabelled + own.unlabelled)
+        self._take(SupervisedFit(merged, supervision, self._solve(merged, supervision)), self.solver_)
+        return self
+
+    def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return rows (n, d) from scores (n, k): ``U (U'U)^-1 y + mean``, the least-squares reconstruction (SPCA paper, eq. 4)."""
+        check_is_fitted(self)
+        opened = as_dask(copy(self), X, reset=True)
+        k = len(self.components_)
+        if opened.shape[1] != k:
+            raise ValueError(f"scores have {opened.shape[1]} columns; {k} (n_components_) were expected.")
+        axes = np.asarray(np.linalg.pinv(self.components_).T, np.float64)  # rows of (U'U)^-1 U'
+        back = Reconstruction(self.mean_, None, axes, None)
+        return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "components_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    def _row_map(self) -> Projection:
+        return Projection(self.mean_, None, self.components_, None, self.nan_policy)
+
+    def _labels(self, y: Any, n: int, like: Supervision | None = None) -> Labels:
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None. Give one label for each of {n} rows."
+            )
+        if like is None:
+            return open_labels(y, n, missing=self.missing_labels)
+        classes = "one-hot" if getattr(y, "ndim", 1) == 2 else "classes"
+        kind = "targets" if like.classes is None else classes
+        return open_labels(y, n, kind=kind, missing=self.missing_labels, min_classes=1)
+
+    def _supervise(self, labels: Labels, features: LabelFeatures | None = None) -> Supervision:
+        if isinstance(labels, ClassLabels):
+            return Supervision(labels.classes, None, labels.missing)
+        return Supervision(None, self._features(labels) if features is None else features, labels.missing)
+
+    def _templates(self, rows: RowInput, labels: Labels, supervision: Supervision) -> dict[str, Accumulator]:
+        d = rows.n_columns
+        if isinstance(labels, ClassLabels):
+            return label_templates(d, labels.codes, len(labels.classes), None, whole=self._whole)
+        features: Any = supervision.features
+        used = labels.used
+        delta = np.zeros((len(used), 0))
+        known = features.features(labels.values[used])
+        delta = np.zeros((len(used), known.shape[1]))
+        delta[used] = known
+        return label_templates(d, np.where(used, 0, -1).astype(np.int32), 1, delta, whole=self._whole)
+
+    def _job(self, seen: Self, X: Any, y: Any) -> SupervisedJob:
+        rows = RowInput(as_dask(seen, X, reset=True, minimum=2), **self._policies)
+        labels = self._labels(y, rows.n_rows)
+        supervision = self._supervise(labels)
+        templates = self._templates(rows, labels, supervision)
+        resources = find_resources(self.memory_limit, in_process=rows.in_process)
+        plan = plan_labels(rows, templates, resources, type(self).__name__, whole=self._whole)
+        return SupervisedJob(rows, plan, templates, supervision, self._solve)
+
+    def _take(self, found: SupervisedFit, solver: str) -> None:
+        statistics, supervision, axes = found.statistics, found.supervision, found.axes
+        self._statistics, self._supervision = statistics, supervision
+        self.components_, self.eigenvalues_, self.rank_ = axes.components, axes.values, axes.rank
+        self.mean_, self.n_samples_, self.n_omitted_ = statistics.mean, statistics.count, statistics.omitted
+        self.n_unlabelled_, self.solver_ = supervision.unlabelled, solver
+        self.n_features_in_, self.n_components_ = len(self.mean_), len(axes.values)
+        self.total_variance_ = statistics.total_scatter / max(1, statistics.count - 1)
+        for name in ("classes_", "class_counts_", "class_means_"):
+            self.__dict__.pop(name, None)
+        if supervision.classes is not None:
+            self.classes_ = supervision.classes
+            self.class_counts_, self.class_means_ = statistics.moments.counts.astype(np.int64), statistics.moments.means
+
+    def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        features, classes = self._supervision.features, self._supervision.classes
+        arrays = {"components": self.components_, "eigenvalues": self.eigenvalues_} | self._statistics.to_arrays()
+        if features is not None:
+            arrays |= {f"labels_{name}": array for name, array in features.to_arrays().items()}
+        attributes = {
+            "classes": None if classes is None else pack_values(classes), "omitted": self.n_omitted_, "rank": self.rank_,
+            "unlabelled": self.n_unlabelled_,
+            "solver": self.solver_, "n_features": self.n_features_in_, "whole": self._whole,
+        }  # fmt: skip
+        return arrays, attributes
+
+    def _restore(self, stored: StoredModel) -> None:
+        arrays, attributes = stored.arrays, stored.attributes
+        for name, array in arrays.items():
+            if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+                raise ValueError(f"it has {name} with values that are not finite numbers")
+        own = {n: a for n, a in arrays.items() if n.startswith(("moments_", "cross_"))}
+        d = int(attributes["n_features"])
+        statistics = LabelStatistics.of_arrays(own, d, whole=attributes["whole"], omitted=int(attributes["omitted"]))
+        classes = None
+        features = None
+        if attributes["classes"] is not None:
+            classes = unpack_values(attributes["classes"])
+        else:
+            features = label_features_from(
+                {n.removeprefix("labels_"): a for n, a in arrays.items() if n.startswith("labels_")}
+            )
+        components, values = arrays["components"], arrays["eigenvalues"]
+        if components.shape != (len(values), d) or statistics.moments.means.shape[1:] != (d,):
+            raise ValueError(
+                f"it has {len(values)} eigenvalues of {d} features, but components of shape {components.shape}"
+            )
+        supervision = Supervision(classes, features, int(attributes["unlabelled"]))
+        axes = Axes(values, components, int(attributes["rank"]))
+        self._take(SupervisedFit(statistics, supervision, axes), attributes["solver"])
+
+
+def plan_labels(
+    rows: RowInput, templates: dict[str, Accumulator], resources: Resources, name: str, *, whole: bool
+) -> Plan:
+    """Cost of one labelled read, and of a (d, d) or thin solve."""
+    n, d = rows.n_rows, rows.n_columns
+    state = sum(template.state_bytes for template in templates.values())
+    product = sum(template.product_bytes for template in templates.values())
+    per_row = sum(template.flops_per_row for template in templates.values())
+    peak, block_rows, groups = fold_memory(rows, state, product, float(n) * per_row)
+    solve = 3 * 8 * d * d + eigh_bytes(d) if whole else 3 * state
+    if resources.local:
+        peak = max(peak, solve // resources.threads)
+    passes = 1 + int(rows.counted)
+    return Plan(
+        solver=name,
+        reason="one read of rows and labels, " + (f"and a {d} x {d} eigenproblem" if whole else "and a thin one"),
+        passes=passes,
+        bytes_read=passes * n * d * rows.dtype.itemsize,
+        flops=float(n) * per_row + (9.0 * d**3 if whole else 4.0 * state / 8),
+        tasks=2 * groups + 1,
+        state_bytes=state,
+        block_rows=block_rows,
+        peak_bytes=peak,
+        output_bytes=8 * d * (d if whole else 1),
+        resources=resources,
+    )

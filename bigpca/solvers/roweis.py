@@ -1,0 +1,169 @@
+"""The Roweis family from its sufficient statistics: every (r1, r2) from one rotation, supervised PCA from a thin matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.blas import blas_threads
+from bigpca.solvers.eigh import fix_signs, top_eigenpairs
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+STRENGTHENED = 1e-8  # of R2's largest eigenvalue, where the mean of those replaced is 0
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Directions U (d, k) with ``U'R1 U = diag(values)`` and ``U'R2 U = I``.
+
+    Attributes
+    ----------
+    values : ndarray of shape (k,), descending
+    components : ndarray of shape (k, d); U'
+    rank : int
+        Of R1 within the range of R2: eigenvalues above rounding.
+    """
+
+    values: Vector
+    components: Matrix
+    rank: int
+
+
+@dataclass(frozen=True)
+class Conditioning:
+    """What is done where R2 is singular.
+
+    Attributes
+    ----------
+    robust : bool
+        Replace the trailing eigenvalues of R2, all but the fewest that hold the share ``alpha`` of their sum, by their mean
+        (RDA paper, section 5.2).
+    alpha : float
+    regularization : None, "pinv" or float
+        Refuse; leave out the null space of R2; or add that multiple of I to R2.
+    """
+
+    robust: bool = False
+    alpha: float = 0.98
+    regularization: float | str | None = None
+
+
+REFUSED = Conditioning()
+
+
+class RoweisFamily:
+    """All ``max tr(U'R1 U) s.t. U'R2 U = I`` over (r1, r2), from one rotation into the eigenvectors of S_W.
+
+    ``R1 = r1 Psi Psi' + (1 - r1) S_T`` and ``R2 = r2 S_W + (1 - r2) I``, with ``S_T = S_W + S_B``: in those axes R2 is
+    diagonal for every r2, so a whole grid costs one (d, d) eigenproblem to begin with and one more, of the k leading pairs
+    only, for each of its models (RDA paper, eqs. 31-36).
+
+    Parameters
+    ----------
+    within : ndarray of shape (d, d)
+        S_W, symmetric; destroyed. The total scatter where there are no classes.
+    between : ndarray of shape (c, d)
+        Rows ``sqrt(n_c) (mean_c - mean)'``, whose product is S_B.
+    psi : ndarray of shape (m, d)
+        Psi', ``Delta'H X``.
+    normalize : bool
+        Scale Psi Psi', S_T and S_W to the trace of I. NOTE: as printed they grow as n^2, n and n while I does not grow, so
+        that on large n an even grid of (r1, r2) holds its four corners only.
+    threads : int or None
+
+    Attributes
+    ----------
+    values : ndarray of shape (d,), descending
+        Eigenvalues of S_W.
+    """
+
+    def __init__(
+        self, within: Matrix, between: Matrix, psi: Matrix, *, normalize: bool = False, threads: int | None = None
+    ) -> None:
+        d = len(within)
+        trace_within, trace_between = float(np.trace(within)), float((between**2).sum())
+        self.values, self.rotation = top_eigenpairs(within, threads=threads)  # rows are eigenvectors
+        self.threads = threads
+        self._between, self._psi = between @ self.rotation.T, psi @ self.rotation.T
+        traces = (float((psi**2).sum()), trace_within + trace_between, trace_within)
+        self._scales = tuple(d / trace if normalize and trace > 0 else 1.0 for trace in traces)
+
+    @property
+    def size(self) -> int:
+        """d."""
+        return len(self.values)
+
+    def constraint(self, r2: float, conditioning: Conditioning = REFUSED) -> tuple[Vector, float]:
+        """Return the eigenvalues of R2 (d,) along the rotated axes, 0 for those left out, and what was added to a zero mean.
+
+        Raises
+        ------
+        ValueError
+            Where R2 is singular and nothing was said about it.
+        """
+        found = r2 * self._scales[2] * self.values + (1.0 - r2)
+        added = 0.0
+        if conditioning.robust:
+            shares = np.cumsum(found)
+            leading = int(np.searchsorted(shares, conditioning.alpha * shares[-1])) + 1
+            if leading < len(found):
+                mean = float(found[leading:].mean())
+                smallest = STRENGTHENED * float(found[0])
+                added = smallest if mean < smallest else 0.0
+                found = np.concatenate([found[:leading], np.full(len(found) - leading, mean + added)])
+        given = conditioning.regularization
+        if isinstance(given, float | int) and not isinstance(given, bool):
+            found = found + given
+        null = found <= len(found) * np.finfo(np.float64).eps * found[0]
+        if null.any() and given != "pinv":
+            raise ValueError(
+                f"R2 = r2 S_W + (1 - r2) I with r2 = {r2:g} is singular: {int(null.sum())} of its {len(found)} eigenvalues are 0 "
+                f"to rounding, as rows of a class differ in too few directions (constant features, or d > n - c). Use "
+                f'robust=True, regularization="pinv" or a number added to its diagonal, r2 < 1, or fewer features.'
+            )
+        return np.where(null, 0.0, found), added
+
+    def solve(self, r1: float, r2: float, k: int | None, conditioning: Conditioning = REFUSED) -> Axes:
+        """Return the k leading generalised eigenpairs of (R1, R2); all where k is None.
+
+        Cost: 2 c d^2 flops for R1 in rotated axes, and an eigenproblem of order d.
+        """
+        L, _ = self.constraint(r2, conditioning)
+        root = np.divide(1.0, np.sqrt(L), out=np.zeros_like(L), where=L > 0)
+        between, psi = self._between * root, self._psi * root
+        total = (1.0 - r1) * self._scales[1]
+        R1 = total * (between.T @ between)
+        R1 += (r1 * self._scales[0]) * (psi.T @ psi)
+        R1.flat[:: len(R1) + 1] += total * self.values * root**2
+        size = int(np.count_nonzero(L))
+        wanted = size if k is None else min(k, size)
+        values, vectors = top_eigenpairs(R1, wanted, threads=self.threads)
+        rank = int(np.count_nonzero(values > len(L) * np.finfo(np.float64).eps * values[0]))
+        return Axes(values, fix_signs((vectors * root) @ self.rotation), rank)
+
+
+def supervised_axes(psi: Matrix, k: int | None, *, threads: int | None = None) -> Axes:
+    """Return the leading eigenpairs of ``Psi Psi'``, whichever way is cheaper (SPCA paper, sections 5.1 and 5.3).
+
+    Directly from the (d, d) matrix where there are more label features than features, else by the singular value
+    decomposition of ``Psi' = Delta'H X`` (the dual form), which never makes it.
+
+    Parameters
+    ----------
+    psi : ndarray of shape (m, d)
+    k : int or None
+        None for the rank.
+    """
+    m, d = psi.shape
+    if m > d:
+        values, vectors = top_eigenpairs(psi.T @ psi, threads=threads)
+    else:
+        with blas_threads(threads):
+            _, s, vectors = np.linalg.svd(psi, full_matrices=False)
+        values = s**2
+    rank = int(np.count_nonzero(values > max(m, d) * np.finfo(np.float64).eps * values[0])) if values.size else 0
+    kept = rank if k is None else min(k, len(values))
+    return Axes(values[:kept], fix_signs(np.ascontiguousarray(vectors[:kept])), rank)
