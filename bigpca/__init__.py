@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from bigpca.estimators.roweis import FisherDiscriminantAnalysis as FisherDiscriminantAnalysis
     from bigpca.estimators.roweis import RoweisDiscriminantAnalysis as RoweisDiscriminantAnalysis
     from bigpca.estimators.roweis_map import roweis_map as roweis_map
+    from bigpca.estimators.scored_pca import ScoredPCA as ScoredPCA
     from bigpca.estimators.sketch_transformer import SketchTransformer as SketchTransformer
     from bigpca.estimators.supervised_pca import SupervisedPCA as SupervisedPCA
     from bigpca.estimators.supervised_pca import SupervisedRandomProjection as SupervisedRandomProjection
+    from bigpca.quality.dependence import hsic as hsic
     from bigpca.solvers.components import Elbow as Elbow
     from bigpca.solvers.components import GavishDonoho as GavishDonoho
     from bigpca.solvers.components import MarchenkoPastur as MarchenkoPastur
@@ -73,8 +75,10 @@ _HOMES = {
     "SupervisedPCA": "bigpca.estimators.supervised_pca",
     "SupervisedRandomProjection": "bigpca.estimators.supervised_pca",
     "roweis_map": "bigpca.estimators.roweis_map",
+    "ScoredPCA": "bigpca.estimators.scored_pca",
     "merge": "bigpca.estimators.combining",
     "select_solver": "bigpca.estimators.combining",
+    "hsic": "bigpca.quality.dependence",
     "Elbow": "bigpca.solvers.components",
     "GavishDonoho": "bigpca.solvers.components",
     "MarchenkoPastur": "bigpca.solvers.components",

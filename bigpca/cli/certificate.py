@@ -34,6 +34,7 @@ def describe_answer(model: Any) -> dict[str, Any]:
     }
     if hasattr(model, "kernel_"):  # the bounds are of the kernel matrix, not of a covariance
         answer |= {"eigenvalues": model.eigenvalues_[:RECORDED], "kernel": repr(model.kernel_)}
+        answer |= {"landmarks": len(model.landmarks_)} if hasattr(model, "landmarks_") else {}
         answer |= {name: getattr(model, f"{name}_") for name in KERNEL_FACTS if hasattr(model, f"{name}_")}
     return plain(answer)  # type: ignore[no-any-return]
 
@@ -53,6 +54,7 @@ def answer_rows(answer: dict[str, Any]) -> dict[str, object]:
     captured, certificate = f"{100 * answer['variance_captured']:.2f} %", answer["certificate"]
     values = answer.get("eigenvalues", answer["explained_variance"])[:SHOWN]
     facts: dict[str, object] = {"kernel": answer["kernel"]} if "kernel" in answer else {}
+    facts |= {"landmarks": f"{answer['landmarks']:,}"} if "landmarks" in answer else {}
     facts |= {name.replace("_", " "): f"{answer[name]:.3g}" for name in KERNEL_FACTS if name in answer}
     if certificate is None:
         return facts | {"variance captured": captured, "eigenvalues": " ".join(f"{value:.6g}" for value in values)}

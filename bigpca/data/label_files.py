@@ -114,23 +114,38 @@ def _npy(path: str) -> NDArray[Any]:
 def _csv_column(path: str, name: str | None) -> NDArray[Any]:
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            lines = [(reader.line_num, fields) for fields in reader]
+            return parse_column(_csv_texts(csv.reader(file, strict=True), path, name))
     except (csv.Error, UnicodeDecodeError) as error:
         raise CorruptedChunkError(
             f"{path} cannot be read as comma-separated UTF-8 text: {error}. Repair or write it again."
         ) from error
-    while lines and not lines[-1][1]:
-        del lines[-1]  # blank lines after the last row
-    header = lines[0][1] if lines else []
+
+
+def _csv_texts(reader: Any, path: str, name: str | None) -> list[str]:
+    """Collect the texts of one column; blank lines are gaps where it is alone, and may end the file."""
+    header: list[str] = next(reader, [])
     column = header.index(_choose(path, name, header, "column"))
-    for number, fields in lines[1:]:
-        if len(fields) != len(header) and (fields or len(header) > 1):  # in one column, a blank line is a gap
-            raise ValueError(
-                f"{path}: line {number} has {len(fields)} fields; {len(header)} were expected, as in its header. "
-                "Quote fields that hold commas, and remove blank lines."
-            )
-    return parse_column([fields[column] if fields else "" for _, fields in lines[1:]])
+    texts: list[str] = []
+    blank: list[int] = []
+    for fields in reader:
+        if not fields:
+            blank.append(reader.line_num)
+            continue
+        if blank and len(header) > 1:
+            raise _ragged(path, blank[0], 0, len(header))
+        if len(fields) != len(header):
+            raise _ragged(path, reader.line_num, len(fields), len(header))
+        texts += [""] * len(blank)
+        texts.append(fields[column])
+        blank = []
+    return texts
+
+
+def _ragged(path: str, line: int, fields: int, expected: int) -> ValueError:
+    return ValueError(
+        f"{path}: line {line} has {fields} fields; {expected} were expected, as in its header. "
+        "Quote fields that hold commas, and remove blank lines."
+    )
 
 
 def parse_column(texts: Sequence[str]) -> NDArray[Any]:

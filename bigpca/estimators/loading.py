@@ -17,6 +17,7 @@ from bigpca.estimators.nystrom_kernel_pca import NystromKernelPCA
 from bigpca.estimators.pca import PCA
 from bigpca.estimators.row_transformer import RowTransformer
 from bigpca.estimators.roweis import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
+from bigpca.estimators.scored_pca import ScoredPCA
 from bigpca.estimators.sketch_transformer import SketchTransformer
 from bigpca.estimators.supervised_pca import SupervisedPCA, SupervisedRandomProjection
 from bigpca.storage import read_group
@@ -33,6 +34,7 @@ CLASSES: dict[str, type[RowTransformer]] = {
     "RoweisDiscriminantAnalysis": RoweisDiscriminantAnalysis,
     "SupervisedPCA": SupervisedPCA,
     "SupervisedRandomProjection": SupervisedRandomProjection,
+    "ScoredPCA": ScoredPCA,
     "SketchTransformer": SketchTransformer,
 }
 
@@ -61,13 +63,32 @@ def load(path: str | os.PathLike[str]) -> Any:
     group = read_group(path, kind=list(CLASSES), newest=FORMAT)
     stored = StoredModel(group.kind, group.arrays, group.attributes)
     try:
-        model = CLASSES[group.kind](**decode_parameters(stored.attributes["parameters"]))
-        model._restore(stored)
-        names = stored.attributes["feature_names"]
+        return restored(stored)
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFormatError(
             f"{path} does not hold what a {group.kind} of format {group.format} has: {error}. Save it again."
         ) from error
+
+
+def restored(stored: StoredModel) -> Any:
+    """Return the estimator that a stored model was.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        Where something is missing or wrong.
+    """
+    model = _of_parameters(stored.kind, stored.attributes["parameters"])
+    model._restore(stored)
+    names = stored.attributes["feature_names"]
     if names is not None:
         model.feature_names_in_ = np.array(names, dtype=object)
     return model
+
+
+def _of_parameters(kind: str, parameters: dict[str, Any]) -> Any:
+    decoded = decode_parameters(parameters)
+    inner = decoded.get("estimator")
+    if inner is not None:
+        decoded["estimator"] = _of_parameters(inner["kind"], inner["parameters"])
+    return CLASSES[kind](**decoded)

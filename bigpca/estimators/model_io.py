@@ -47,7 +47,7 @@ class StoredModel:
         arrays, attributes = model._fitted_values()
         names = getattr(model, "feature_names_in_", None)
         common = {
-            "parameters": {name: _encode(name, value) for name, value in model.get_params(deep=False).items()},
+            "parameters": _encode_all(model),
             "environment": numerical_environment(),
             "feature_names": None if names is None else [str(name) for name in names],
         }
@@ -87,10 +87,16 @@ def unpack_values(packed: list[Any]) -> NDArray[Any]:
     )
 
 
+def _encode_all(model: Any) -> dict[str, Any]:
+    return {name: _encode(name, value) for name, value in model.get_params(deep=False).items()}
+
+
 def _encode(name: str, value: Any) -> Any:
     """Return a parameter as a JSON value."""
     if name == "n_components":
         return encode_components(value)
+    if name == "estimator" and value is not None:
+        return {"kind": type(value).__name__, "parameters": _encode_all(value)}
     if isinstance(value, Sketch | Kernel):
         return value.describe()
     if name == "sampling" and not isinstance(value, str):
