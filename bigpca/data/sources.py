@@ -183,3 +183,8 @@ def _array_behind(X: da.Array, blocks: dict[Any, Any]) -> NDArray[Any] | None:
 
 def _keys(X: da.Array) -> list[Any]:
     return [key for row in X.__dask_keys__() for key in row]
+
+
+def with_columns(X: da.Array, columns: np.ndarray[Any, Any]) -> da.Array:
+    """Return X (n, d) with columns (n, m) of memory at its right, in the row chunks of X."""
+    return da.concatenate([X, da.from_array(columns, chunks=(X.chunks[0], -1))], axis=1)

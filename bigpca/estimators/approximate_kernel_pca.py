@@ -48,7 +48,7 @@ class ApproximateKernelPCA(KernelModel):
     eigenvectors_ : ndarray of shape (n, k); unit vectors, orthogonal except for "tutorial"
     sketch_ : Sketch
     negative_mass_ : float
-        Of kernels that are not positive semi-definite: a lower bound with "ritz", an estimate with "nystrom".
+        Of kernels that are not positive semi-definite: a lower bound, from the Ritz values of the sketch.
 
     See :class:`bigpca.estimators.kernel_model.KernelModel` for the others.
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from bigpca.data.labels import ClassLabels, Labels, open_labels
+from bigpca.data.sources import with_columns
 from bigpca.estimators.feature_scores import explained_share, feature_scores, label_columns
 from bigpca.estimators.fitting import running
 from bigpca.estimators.inputs import as_dask
@@ -254,7 +255,7 @@ class ScoredPCA(RowTransformer):
         n, q = len(delta), len(candidates)
         rows_of = opened[:, np.sort(candidates)]
         place = np.searchsorted(np.sort(candidates), candidates)
-        joined = da.concatenate([rows_of, da.from_array(delta, chunks=(rows_of.chunks[0], -1))], axis=1)
+        joined = with_columns(rows_of, delta)
         folds = integers(self.random_state, "folds", 0, n, 1, int(self.folds))[:, 0]
         used = labels.used
         templates: dict[str, Accumulator] = {

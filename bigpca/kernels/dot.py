@@ -20,7 +20,7 @@ from bigpca.kernels.rows import Block, mirror_upper, raise_to, strips
 
 HARMLESS = 1e-5  # error of an entry, relative to the largest, that rows of float32 may leave
 LARGEST32 = 1e18  # float32 ends at 3e38, and sums of squares of entries must not reach it
-LARGEST64 = 1e300
+LARGEST64 = 1e150  # their squares are summed
 
 
 def checked_gamma(gamma: float | None) -> None:
@@ -199,8 +199,8 @@ class Polynomial(WithGamma):
         if bounds.max(initial=0.0) > largest:
             row = int(np.argmax(bounds > largest))
             raise ValueError(
-                f"row {first_row + row}: gamma |x|^2 + |coef0| = {bounds[row]:.3g}, whose power {self.degree} is over 1e300 "
-                f"and beyond float64; at most {largest:.3g} was expected. Scale the rows, or use a smaller gamma."
+                f"row {first_row + row}: gamma |x|^2 + |coef0| = {bounds[row]:.3g}, whose power {self.degree} is over 1e150, "
+                f"whose square float64 does not hold; at most {largest:.3g} was expected. Scale the rows, or use a smaller gamma."
             )
 
     def _precision(self, A: PreparedRows, B: PreparedRows) -> np.dtype[Any]:

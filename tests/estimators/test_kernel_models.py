@@ -118,35 +118,6 @@ def test_several_widths_share_one_read() -> None:
         np.testing.assert_allclose(model.eigenvalues_, single.eigenvalues_, rtol=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "nystrom", "ritz"),
-    [(RBF(1e-4), 0.97, 0.99), (Polynomial(degree=5, gamma=1.0, coef0=0.0), 0.97, 0.99), (Tanh(1e-4, 0.0), 0.96, 0.99)],
-    ids=["rbf", "poly5", "tanh"],
-)
-@pytest.mark.filterwarnings("ignore::bigpca.ApproximationWarning")
-def test_sketches_of_the_kernel_map_find_the_axes_of_digits(
-    kernel: bp.kernels.Kernel, nystrom: float, ritz: float, digits: Matrix
-) -> None:
-    true = np.linalg.eigh(centred(kernel(digits).astype(np.float64)))[1][:, ::-1][:, :10]
-    found = {"nystrom": [], "ritz": []}
-    for core, values in found.items():
-        for seed in range(10):
-            sketch = bp.sketches.Gaussian(50, seed=seed)
-            V = bp.ApproximateKernelPCA(10, kernel=kernel, sketch=sketch, core=core).fit(digits).eigenvectors_
-            values.append(np.abs((V * true).sum(axis=0)).mean())
-    assert np.mean(found["nystrom"]) >= nystrom
-    assert np.mean(found["ritz"]) >= ritz
-
-
-@pytest.fixture(scope="module")
-def digits() -> Matrix:
-    from sklearn.datasets import load_digits
-
-    X = load_digits().data[:400]
-    deviation = X.std(axis=0)
-    return np.where(deviation > 0, (X - X.mean(axis=0)) / np.where(deviation > 0, deviation, 1), 0.0)
-
-
 def test_a_saved_model_scores_alike(tmp_path) -> None:
     X = rows_of(200)
     for model in (
