@@ -198,8 +198,7 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
             )
         if like is None:
             return open_labels(y, n, missing=self.missing_labels)
-        classes = "one-hot" if getattr(y, "ndim", 1) == 2 else "classes"
-        kind = "targets" if like.classes is None else classes
+        kind = "targets" if like.classes is None else "classes"
         return open_labels(y, n, kind=kind, missing=self.missing_labels, min_classes=1)
 
     def _supervise(self, labels: Labels, features: LabelFeatures | None = None) -> Supervision:

@@ -1,0 +1,272 @@
+"""Labels that are broken, ambiguous or of no use are refused, with the numbers and what was expected."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zarr
+
+from bigpca.data.labels import ClassLabels, open_labels
+from bigpca.errors import CorruptedChunkError, MissingChunksError
+from tests.data.label_savers import (
+    INTEGERS,
+    NAMES,
+    N,
+    save_npy,
+    save_parquet,
+    save_zarr,
+    save_zarr_group,
+)
+
+CSV_FAULTS = [
+    ("a,b\n1,2\n", "", ValueError, r"y.csv has 2 columns; one of labels was expected. Name it, .*: a, b\."),
+    ("a,b\n1,2\n", "::c", KeyError, r"y.csv has no column 'c'; one was expected. It has: a, b\. Name one of them"),
+    ("a,a\n1,2\n", "::a", KeyError, r"has 2 columns 'a'; one was expected"),
+    ("", "::a", KeyError, r"has no column 'a'; one was expected. It has: nothing"),
+    ("a,b\n1,2\n3\n", "::a", ValueError, r"y.csv: line 3 has 1 fields; 2 were expected, as in its header. Quote"),
+    ("a,b\n1,2\n\n3,4\n", "::a", ValueError, r"line 3 has 0 fields"),
+    ("a\n1\n\n2\n3,4\n", "", ValueError, r"line 5 has 2 fields; 1 were expected"),
+    ("a\n1,2\n", "", ValueError, r"line 2 has 2 fields; 1 were expected"),
+    ('a,b\n"1,2\n3,4\n', "::a", CorruptedChunkError, r"y.csv cannot be read as comma-separated UTF-8 text: .*Repair"),
+    (b"a,b\n\xff,2\n", "::a", CorruptedChunkError, r"cannot be read as comma-separated UTF-8 text"),
+]
+
+
+@pytest.mark.parametrize(("text", "column", "error", "match"), CSV_FAULTS)
+def test_tables_that_cannot_be_read_are_named_with_the_line_or_columns(
+    text: Any, column: str, error: type[Exception], match: str, tmp_path: Path
+) -> None:
+    (tmp_path / "y.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(error, match=match):
+        open_labels(f"{tmp_path}/y.csv{column}", 2)
+
+
+# Faults.
+
+ragged = [[0, 1], [1]]
+FAULTS: list[tuple[Any, int, dict[str, Any], type[Exception], str]] = [
+    ([0, 1, 1], 4, {}, ValueError, r"there are 3 labels, but X has 4 rows; one label for each row was expected. Give"),
+    ([0, 1, 1], 2, {}, ValueError, r"there are 3 labels, but X has 2 rows"),
+    ([], 2, {}, ValueError, r"there are 0 labels, but X has 2 rows"),
+    (np.zeros((0, 3)), 2, {}, ValueError, r"there are 0 labels, but X has 2 rows"),
+    ([0, 1], 0, {}, ValueError, r"n is 0; an integer >= 1 was expected"),
+    ([0, 1], -2, {}, ValueError, r"n is -2; an integer >= 1 was expected"),
+    ([0, 1], 2.0, {}, ValueError, r"n is 2\.0; an integer >= 1 was expected"),
+    ([0, 1], True, {}, ValueError, r"n is True; an integer"),
+    ([0, 1], 2, {"min_classes": 0}, ValueError, r"min_classes is 0; an integer >= 1"),
+    ([0, 1], 2, {"kind": "real"}, ValueError, r"kind is 'real'; one of auto, classes, one-hot, targets was expected"),
+    ([0, 1], 2, {"missing": "skip"}, ValueError, r"missing is 'skip'; \"raise\" or \"drop\" was expected"),
+    ([None, None], 2, {"missing": "drop"}, ValueError, r"all 2 labels are missing; some were expected"),
+    ([np.nan, np.nan], 2, {}, ValueError, r"all 2 labels are missing"),
+    (np.full((2, 3), np.nan), 2, {"missing": "drop"}, ValueError, r"all 2 labels are missing"),
+    (
+        [7, 7, 7],
+        3,
+        {},
+        ValueError,
+        r"all 3 labels are of 1 class \(7\); at least 2 classes were expected. Use an unsup",
+    ),
+    (["a", None], 2, {"missing": "drop"}, ValueError, r"all 1 labels are of 1 class \(a\)"),
+    ([[0, 1], [0, 1]], 2, {}, ValueError, r"all 2 labels are of 1 class \(1\)"),
+    ([1.5, np.inf, -np.inf], 3, {}, ValueError, r"2 of 3 targets are infinite \(rows 1, 2\); finite numbers were exp"),
+    ([[1.5, np.inf], [0, 0]], 2, {}, ValueError, r"1 of 2 targets are infinite \(row 0\)"),
+    (
+        np.zeros((2, 2, 2)),
+        2,
+        {},
+        ValueError,
+        r"labels \(ndarray\) have shape \(2, 2, 2\); \(n,\), or \(n, m\) with m >= 1",
+    ),
+    (np.zeros((2, 0)), 2, {}, ValueError, r"have shape \(2, 0\)"),
+    (3, 2, {}, ValueError, r"labels \(int\) have shape \(\)"),
+    ({"a": 1}, 2, {}, ValueError, r"labels \(dict\) have shape \(\)"),
+    (
+        ["a", 1],
+        2,
+        {},
+        TypeError,
+        r"labels hold integers \(1\) and strings \('a'\); only numbers, only strings or only b",
+    ),
+    (np.array([1.5, "a"], object), 2, {}, TypeError, r"labels hold real numbers \(1.5\) and strings \('a'\)"),
+    (["a", b"a"], 2, {}, TypeError, r"labels hold bytes \(b'a'\) and strings"),
+    (ragged, 2, {}, TypeError, r"labels hold list \(\[0, 1\]\); only numbers"),
+    ([1j, 2], 2, {}, TypeError, r"labels hold complex numbers \(1j\) and integers \(2\)"),
+    (np.array([1j, 2]), 2, {}, TypeError, r"labels have dtype complex128; integers, .* Take real and imaginary parts"),
+    (np.array(["2020"], "M8[D]"), 1, {}, TypeError, r"labels have dtype datetime64\[D\]; .* Convert to numbers of sec"),
+    (np.zeros(2, "i4,f4"), 2, {}, TypeError, r"labels have dtype \[\('f0'"),
+    ([2**64, 0], 2, {}, ValueError, r"the label 18446744073709551616 does not fit its type; integers of 64 bits"),
+    ([2**63, -1], 2, {}, ValueError, r"the label 9223372036854775808 does not fit its type"),
+    ([10**400, 0.5], 2, {}, ValueError, r"the label 1000000000000000000000000000000000000\.\.\. does not fit"),
+    (
+        ["a\0", "a"],
+        2,
+        {},
+        ValueError,
+        r"1 labels end in a zero character, such as 'a\\x00'; NumPy's strings cannot hold",
+    ),
+    (
+        [[0, 1, 1], [1, 0, 0], [0, 0, 0]],
+        3,
+        {},
+        ValueError,
+        r"2 of 3 one-hot rows .* \(rows 0, 2\): row 0 has 2 ones and a",
+    ),
+    (
+        [[0, 0], [1, 0]],
+        2,
+        {},
+        ValueError,
+        r"1 of 2 one-hot rows .* \(row 0\): row 0 has 0 ones and adds up to 0; 1 and 1",
+    ),
+    (
+        [[0.5, 0.5], [1, 0]],
+        2,
+        {"kind": "one-hot"},
+        ValueError,
+        r"row 0 has 0 ones and adds up to 1; 1 and 1 were expected",
+    ),
+    ([[1, 0.5], [1, 0]], 2, {"kind": "classes"}, ValueError, r"row 0 has 1 ones and adds up to 1\.5"),
+    (
+        [0, 1],
+        2,
+        {"kind": "one-hot"},
+        ValueError,
+        r"one-hot labels have shape \(2,\) and dtype int64; numbers 0 and 1 of s",
+    ),
+    ([["a", "b"]] * 2, 2, {}, ValueError, r"one-hot labels have shape \(2, 2\) and dtype <U1"),
+    (
+        [[1, 2], [3, 4]],
+        2,
+        {},
+        ValueError,
+        r"labels have shape \(2, 2\) and dtype int64; \(n,\), one-hot rows of 0 and 1, or",
+    ),
+    (
+        [0.5, 1],
+        2,
+        {"kind": "classes"},
+        ValueError,
+        r"1 of 2 labels are not integers up to 2\^53, such as 0\.5; classes were",
+    ),
+    ([np.inf, 1], 2, {"kind": "classes"}, ValueError, r"1 of 2 labels are not integers up to 2\^53, such as inf"),
+    (
+        [2.0**54, 1],
+        2,
+        {"kind": "classes"},
+        ValueError,
+        r"1 of 2 labels are not integers up to 2\^53, such as 1\.80144e\+16",
+    ),
+    (["a", "b"], 2, {"kind": "targets"}, ValueError, r"targets have dtype <U1; real numbers were expected. Convert"),
+]
+
+
+@pytest.mark.parametrize(("y", "n", "options", "error", "match"), FAULTS, ids=[row[-1][:40] for row in FAULTS])
+def test_labels_that_cannot_be_used_are_refused_with_the_numbers(
+    y: Any, n: Any, options: dict[str, Any], error: type[Exception], match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        open_labels(y, n, **options)
+
+
+def test_one_class_is_allowed_in_a_batch() -> None:
+    labels = open_labels([7, 7], 2, min_classes=1)
+    assert isinstance(labels, ClassLabels)
+    assert labels.classes.tolist() == [7]
+    with pytest.raises(ValueError, match=r"all 3 labels are of 2 class.* at least 3 classes were expected"):
+        open_labels([7, 7, 8], 3, min_classes=3)
+
+
+def test_paths_without_labels_say_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nowhere.npy holds no labels: a .npy or .csv file, Parquet or a Zarr"):
+        open_labels(tmp_path / "nowhere.npy", 2)
+    with pytest.raises(FileNotFoundError, match=r"holds no labels"):
+        open_labels(tmp_path, 2)
+    with pytest.raises(FileNotFoundError, match=r"no Parquet files were found for .*none_\*.parquet"):
+        open_labels(tmp_path / "none_*.parquet", 2)
+    (tmp_path / "y.txt").write_text("1")
+    with pytest.raises(ValueError, match=r"y.txt is of no known format for labels: .npy, .csv, Parquet or a Zarr"):
+        open_labels(tmp_path / "y.txt", 2)
+
+
+def test_pickled_objects_are_never_loaded_and_broken_arrays_are_named(tmp_path: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "went off",))
+
+    np.save(tmp_path / "o.npy", np.array([Bomb(), Bomb()], object), allow_pickle=True)
+    with pytest.raises(TypeError, match=r"o.npy holds pickled objects, which are never loaded; numbers or strings"):
+        open_labels(tmp_path / "o.npy", 2)
+    assert not (tmp_path / "went off").exists()
+    path = save_npy(tmp_path, INTEGERS)
+    for kept in (0, 9, 60, 140):
+        whole = path.read_bytes()
+        path.write_bytes(whole[:kept])
+        with pytest.raises(CorruptedChunkError, match=r"y.npy is not a complete .npy file: .*Write it again"):
+            open_labels(path, N)
+        path.write_bytes(whole)
+    with pytest.raises(KeyError, match=r"y.npy is one array, so it has no member 'a'. Leave ::a out"):
+        open_labels(f"{path}::a", N)
+
+
+def test_columns_of_parquet_are_named_and_broken_files_too(tmp_path: Path) -> None:
+    source = save_parquet(tmp_path, INTEGERS)
+    path = tmp_path / "y.parquet"
+    with pytest.raises(ValueError, match=r"y.parquet has 2 columns; one of labels was expected.*: id, y\."):
+        open_labels(path, N)
+    with pytest.raises(KeyError, match=r"y.parquet has no column 'z'; one was expected. It has: id, y\. "):
+        open_labels(f"{path}::z", N)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CorruptedChunkError, match=r"y.parquet cannot be decoded .*Copy or write the file again"):
+        open_labels(source, N)
+    pq.write_table(pa.table({"y": pd.to_datetime(["2020-01-01", "2021-01-01"])}), path)
+    with pytest.raises(TypeError, match=r"labels hold (Timestamp|datetime)"):
+        open_labels(path, 2)
+
+
+def test_lost_chunks_of_labels_are_never_class_zero(tmp_path: Path) -> None:
+    for name, y in (("i", np.abs(INTEGERS)), ("s", NAMES)):
+        (tmp_path / name).mkdir()
+        path = save_zarr(tmp_path / name, y)
+        (path / "c" / "2").unlink()
+        for source in (path, zarr.open_array(path), da.from_zarr(path), da.from_zarr(path)[::-1]):
+            with pytest.raises(
+                MissingChunksError, match=r"1 chunks of labels are not in the store: c/2; all were expected"
+            ):
+                open_labels(source, N)
+
+
+def test_members_of_zarr_groups_are_named(tmp_path: Path) -> None:
+    source = save_zarr_group(tmp_path, INTEGERS)
+    store = source.partition("::")[0]
+    for wrong, error, match in [
+        (store, ValueError, r"g.zarr has 2 arrays; one of labels was expected.*features"),
+        (zarr.open_group(store), ValueError, r"g.zarr has 2 arrays"),
+        (f"{store}::y", KeyError, r"g.zarr has no array 'y'; one was expected. It has: .*here/y"),
+        (f"{save_zarr(tmp_path, INTEGERS)}::y", KeyError, r"is one Zarr array, so it has no member 'y'"),
+    ]:
+        with pytest.raises(error, match=match):
+            open_labels(wrong, N)
+
+
+@pytest.mark.parametrize("y", [NAMES, INTEGERS], ids=["text", "numbers"])
+@pytest.mark.parametrize(
+    ("codec", "match"),
+    [("base64", r"uses the codec .*'base64', which is not one of the .*decoders allowed"), ("pickle", "pickle")],
+)
+def test_codecs_that_could_run_code_are_refused(y: np.ndarray, codec: str, match: str, tmp_path: Path) -> None:
+    z = zarr.create_array(
+        tmp_path / "y.zarr", shape=y.shape, dtype=y.dtype, chunks=(5,), fill_value=None, zarr_format=2
+    )
+    z[...] = y
+    document = tmp_path / "y.zarr" / ".zarray"
+    document.write_text(json.dumps(json.loads(document.read_text()) | {"filters": [{"id": codec}]}))
+    with pytest.raises(ValueError, match=match):
+        open_labels(tmp_path / "y.zarr", N)
