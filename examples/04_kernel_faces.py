@@ -5,9 +5,10 @@ Their Frey faces are replaced by the ORL faces: 400 pictures of 40 people, shuff
 What to see: PCA by the covariance of the pixels, dual PCA by the dot matrix of the pictures and kernel PCA with the linear kernel
 (by its n x n kernel matrix) give the same scores, but for rounding and signs. New pictures fall among the old under every kernel.
 The cosine kernel looks like linear PCA of rows on a sphere. From all axes, the pictures that were learnt come back exactly; new
-ones nearly, for what they have outside the span is lost. Two axes make an average face of that brightness. PCA is centred, so that
-the mean face is added: the paper rebuilds faces without it. Kernel PCA has no axes in pixels; pictures from its scores are regressed
-(`inverse_transform`); the kernel sees pixels and scores alike there, so faces are scaled to be about 1 apart in both.
+ones with half the error that two axes leave, for what is outside the span is lost. Two axes make an average face of that
+brightness. PCA is centred, so that the mean face is added: the paper rebuilds faces without it. Kernel PCA has no axes in pixels;
+pictures from its scores are regressed (`inverse_transform`); the kernel sees pixels and scores alike there, so faces are scaled
+to be about 1 apart in both.
 """
 
 import numpy as np
@@ -93,6 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
     for axes, (name, both) in zip(figure.subplots(1, len(embedded)), embedded.items(), strict=True):
         draw_scores(axes, np.concatenate(both), labels=labels)
         axes.set_title(name, loc="left")
+        axes.locator_params(axis="x", nbins=5)
     legend = axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     for handle in legend.legend_handles:
         handle.set_sizes([30.0])

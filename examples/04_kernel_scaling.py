@@ -4,10 +4,11 @@ Distances D become the kernel matrix -1/2 H D^2 H, squares entry by entry, H = I
 D are distances of points. KernelPCA centres what it is given, so that H changes no score; but -1/2 D^2 alone, with its diagonal
 of 0, is never positive semi-definite, and `Precomputed` cannot know what becomes of it.
 
-What to see: cities come out where they are, up to rotation and reflection, which distances do not tell. Distances over the globe
-are not those of points in any flat space: the matrix has negative eigenvalues, is declared indefinite, and their share says how
-far from flat it is. Straight lines through the earth are: three axes hold them. Of the digits, Euclidean distances give the
-scores of linear PCA, but for signs. Sums of absolute differences are far from Euclidean; their square roots are Euclidean.
+What to see: cities come out where they are, up to rotation and reflection, which distances do not tell. Distances over the
+globe are not those of points in any flat space: the matrix has negative eigenvalues, is declared indefinite, and their share
+says how far from flat it is; the positive ones then hold more than the trace. Straight lines through the earth are: three axes
+hold them. Of the digits, Euclidean distances give the scores of linear PCA, but for signs. Sums of absolute differences are far
+from Euclidean; their square roots are Euclidean.
 """
 
 import warnings
@@ -79,7 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
     globe = 2 * EARTH * np.arcsin(np.minimum(chords / (2 * EARTH), 1.0))
     absolute = cdist(X, X, "cityblock")
 
-    print(f"{'distances':34} {'points':>6}  axes   share of them   negative eigenvalues / trace")
+    print(f"{'distances':34} {'points':>6}  axes  theirs / trace   negative eigenvalues / trace")
     for name, distances, k in (
         ("cities, over the globe", globe, 2), ("cities, through the earth", chords, 3), ("digits, Euclidean", cdist(X, X), 10),
         ("digits, absolute differences", absolute, 10), ("digits, their roots", np.sqrt(absolute), 10),

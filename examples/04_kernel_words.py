@@ -37,7 +37,7 @@ NEW = (
     "observations",
 )
 TIE = 1e-9
-ROOM = (0.09, 0.022)  # of the map's width and height, that a word takes
+LETTER, LINE, GAP = 0.0105, 0.024, 0.008  # a letter's width, a line's height, from dot to word: of the map's size
 MAPPED = "subsequences of 2"
 KERNELS: dict[str, Kernel] = {
     "substrings of 2": normalized(Spectrum(2)),
@@ -57,6 +57,23 @@ def right_share(scores: np.ndarray, families: np.ndarray) -> np.ndarray:
     np.fill_diagonal(distances, np.inf)
     nearest = distances < distances.min(axis=1)[:, None] + TIE
     return (nearest & (families == families[:, None])).sum(axis=1) / nearest.sum(axis=1)
+
+
+def label_sides(places: np.ndarray, words: np.ndarray) -> list[int]:
+    """1 for words that go right of their dots, -1 for left, so that none covers a dot or a word; 0 where there is no room."""
+    boxes: list[tuple[np.ndarray, np.ndarray]] = []  # low and high corners
+    sides = [0] * len(words)
+    for i, (place, word) in enumerate(zip(places, words, strict=True)):
+        width = LETTER * len(word)
+        for side, start in ((1, GAP), (-1, -GAP - width)):
+            low = place + np.array([start, -LINE / 2])
+            high = low + np.array([width, LINE])
+            covers_dot = ((places > low - GAP / 2) & (places < high + GAP / 2)).all(axis=1).any()
+            if not covers_dot and all((low > upper).any() or (high < lower).any() for lower, upper in boxes):
+                boxes.append((low, high))
+                sides[i] = side
+                break
+    return sides
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -96,12 +113,13 @@ def main(arguments: list[str] | None = None) -> None:
         places = scores[:, pair] / np.ptp(scores[:, pair], axis=0)
         axes.scatter(*places.T, s=12, color=[colours[family] for family in families])
         axes.set(xlabel=f"score on component {pair[0] + 1}", ylabel=f"on component {pair[1] + 1}", xticks=[], yticks=[])
-        axes.margins(0.1)
-        written: list[np.ndarray] = []
-        for word, family, place in zip(words, families, places, strict=True):
-            if all((np.abs(place - other) > ROOM).any() for other in written):
-                written.append(place)
-                axes.annotate(word, place, (4, 3), textcoords="offset points", fontsize=9, color=colours[family])
+        axes.margins(0.13)
+        for word, family, place, side in zip(words, families, places, label_sides(places, words), strict=True):
+            if side:
+                drawn = {"textcoords": "offset points", "va": "center_baseline", "fontsize": 9}
+                axes.annotate(
+                    word, place, (4 * side, 0), ha="left" if side > 0 else "right", color=colours[family], **drawn
+                )
     figure.suptitle(f"Words by {MAPPED} letters, a colour for each family")
     print(f"\nthe map: {save_picture(figure, folder / 'kernel_words.png')}")
 

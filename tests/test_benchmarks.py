@@ -189,22 +189,22 @@ def test_kernel_compares_with_arpack_and_counts_kernel_evaluations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     contenders = ("roofline-sweep", "bigpca-krylov tol=1e-4", "bigpca-landmarks landmarks=100")
-    size = ("--shape", "2500x20", "--landmarks", 50, "-k", 4, "--rounds", 1)
+    size = ("--shape", "1200x20", "--landmarks", 50, "-k", 4, "--rounds", 1)
     run("kernel.py", *contenders, "--directory", tmp_path, *size, monkeypatch=monkeypatch)
     _, krylov, landmarks = (row := last_line(capsys)).values()
     assert list(row) == list(contenders)
     assert krylov["max_error"] < 1e-4
     assert krylov["max_error"] < landmarks["max_error"] < landmarks["bound_width"]
     assert 0.5 < krylov["evaluations"] < 0.55 * 5
-    assert 100 / 2500 <= landmarks["evaluations"] <= 4 * 100 / 2500  # its own setting, not the 50 for all
+    assert 100 / 1200 <= landmarks["evaluations"] <= 4 * 100 / 1200  # its own setting, not the 50 for all
     assert min(krylov["over_bound"], krylov["peak_mib"], landmarks["reads"]) > 0
-    store = tmp_path / "clusters-2500x20.zarr"
+    store = tmp_path / "clusters-1200x20.zarr"
     X = np.asarray(zarr.open_array(store, mode="r")[:], np.float64)
     squares = (X**2).sum(axis=1)
     K = np.exp(2 * X @ X.T - squares[:, None] - squares)
     K -= K.mean(axis=0)
     exact = np.linalg.eigvalsh(K - K.mean(axis=1)[:, None])[::-1][:4]
-    reference = np.load(tmp_path / "clusters-2500x20.zarr.kernel-eigenvalues.npy")
+    reference = np.load(tmp_path / "clusters-1200x20.zarr.gamma-1.npy")
     np.testing.assert_allclose(reference, exact, rtol=1e-9)
 
 
@@ -217,8 +217,59 @@ def test_all_contenders_of_kernel_pca_find_the_same_eigenvalue(
         run("kernel_contenders.py", name, store, 3, "gamma=1.0", "landmarks=300", monkeypatch=monkeypatch)
         found.append(last_line(capsys)["first"])
     assert max(found) / min(found) - 1 < 1e-3
-    run("kernel_contenders.py", "roofline-landmarks", store, 3, "landmarks=300", monkeypatch=monkeypatch)
-    assert last_line(capsys)["landmarks_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "evaluations"),  # by hand: m = 300 of n = 500; 100 and 200 before the second and third round
+    [((), 1.2), (("rounds=2",), 0.9), (("rounds=1",), 0.6), (("sampling=uniform",), 0.6)],
+)
+def test_the_roofline_of_landmarks_counts_the_rounds_that_choose_them(
+    settings: tuple[str, ...], evaluations: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    run("kernel.py", "--shape", "500x10", "--rounds", 0, "-k", 3, "--directory", tmp_path, monkeypatch=monkeypatch)
+    given = ("roofline-landmarks", tmp_path / "clusters-500x10.zarr", 3, "landmarks=300", *settings)
+    run("kernel_contenders.py", *given, monkeypatch=monkeypatch)
+    row = last_line(capsys)
+    assert row["evaluations"] == pytest.approx(evaluations)
+    assert row["seconds"] == pytest.approx(row["choose_s"] + row["landmarks_s"], abs=1e-3)
+    assert row["landmarks_s"] > 0
+    assert (row["choose_s"] > 0) == (evaluations > 0.6)
+
+
+def test_the_roofline_of_landmarks_refuses_samplings_that_it_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ("roofline-landmarks", tmp_path / "no.zarr", 3, "sampling=kmeans")
+    with pytest.raises(SystemExit, match="sampling=kmeans has no roofline: uniform or rpcholesky was expected"):
+        run("kernel_contenders.py", *given, monkeypatch=monkeypatch)
+
+
+def test_kernel_bounds_a_contender_by_the_roofline_of_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    medians_of = runpy.run_path(str(FOLDER / "kernel.py"))["medians_of"]
+    seconds = {
+        "roofline-sweep": 2.0, "bigpca-krylov tol=1e-4": 6.0, "roofline-landmarks": 4.0, "bigpca-landmarks": 5.0,
+        "roofline-landmarks sampling=uniform": 2.0, "bigpca-landmarks memory_limit=1GiB sampling=uniform": 5.0,
+        "bigpca-landmarks sampling=kmeans": 9.0,
+    }  # fmt: skip
+    medians = medians_of({name: [{"contender": name, "seconds": s, "evaluations": 1.0}] for name, s in seconds.items()})
+    bounds = {name: row["over_bound"] for name, row in medians.items() if "over_bound" in row}
+    assert bounds == {
+        "bigpca-krylov tol=1e-4": 1.5, "bigpca-landmarks": 1.25,
+        "bigpca-landmarks memory_limit=1GiB sampling=uniform": 2.5,
+    }  # fmt: skip
+
+
+def test_a_reference_is_of_one_kernel_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for gamma in (1, 4):
+        given = ("--shape", "60x5", "--gamma", gamma, "--rounds", 0, "-k", 3, "--directory", tmp_path)
+        run("kernel.py", *given, monkeypatch=monkeypatch)
+    X = np.asarray(zarr.open_array(tmp_path / "clusters-60x5.zarr", mode="r")[:], np.float64)
+    H = np.eye(60) - 1 / 60
+    for gamma in (1, 4):
+        K = np.exp(-gamma * ((X[:, None] - X) ** 2).sum(axis=2))
+        reference = np.load(tmp_path / f"clusters-60x5.zarr.gamma-{gamma}.npy")
+        np.testing.assert_allclose(reference, np.linalg.eigvalsh(H @ K @ H)[:-4:-1], rtol=1e-9)
 
 
 def test_kernel_says_what_data_is_missing_and_refuses_a_short_reference(
@@ -226,6 +277,6 @@ def test_kernel_says_what_data_is_missing_and_refuses_a_short_reference(
 ) -> None:
     with pytest.raises(SystemExit, match="apt-get install dataset-fashion-mnist, or give --fashion or --shape"):
         run("kernel.py", "--fashion", tmp_path, "--directory", tmp_path, monkeypatch=monkeypatch)
-    np.save(tmp_path / "clusters-60x5.zarr.kernel-eigenvalues.npy", np.ones(2))
+    np.save(tmp_path / "clusters-60x5.zarr.gamma-1.npy", np.ones(2))
     with pytest.raises(SystemExit, match="holds 2 eigenvalues, 3 are needed"):
         run("kernel.py", "--shape", "60x5", "-k", 3, "--directory", tmp_path, monkeypatch=monkeypatch)

@@ -6,9 +6,10 @@ Rows are pictures of Fashion-MNIST, grey levels from 0 to 1 (gamma 4/784), or, w
 decays (gamma 1): 80000x50 and 113270x50 are sizes at which users ran out of memory, 1000000x100 is for landmarks. Writes the store
 unless it is there, and reference eigenvalues beside it: arpack's up to 20,000 rows, KernelPCA(tol=1e-6)'s up to 200,000, none
 beyond. Runs the contenders in turn, each in a process of its own; prints every run, then medians. "values / n^2" are kernel
-evaluations; "x bound" is seconds over the roofline's, of as many sweeps as these are or of the one pass by landmarks; "bounds" is
-the widest interval of an eigenvalue, relative to it. Peak memory is of all processes of a contender: over what they hold when
-the fit begins, and in all. Ends with one JSON line.
+evaluations; "x bound" is seconds over those of the products alone: of as many sweeps as these are (roofline-sweep), or of all
+passes by landmarks (roofline-landmarks of the same settings: give `"roofline-landmarks sampling=uniform"` beside
+`"bigpca-landmarks sampling=uniform"`). "bounds" is the widest interval of an eigenvalue, relative to it. Peak memory is of all
+processes of a contender: over what they hold when the fit begins, and in all. Ends with one JSON line.
 """
 
 import argparse
@@ -31,11 +32,9 @@ import bigpca as bp
 SCRIPT = str(Path(__file__).with_name("kernel_contenders.py"))
 CHUNK = 2_500  # rows
 CLUSTERS, POWER = 20, 1.0  # POWER: of the standard deviations
-ARPACK_ROWS, SLOW_ROWS, SWEPT_ROWS = (
-    20_000,
-    30_000,
-    200_000,
-)  # up to which arpack refers, runs by default; sweeps are made
+ARPACK_ROWS = 20_000  # up to which arpack's eigenvalues are the reference
+SLOW_ROWS = 30_000  # up to which those that hold the n x n matrix run by default
+SWEPT_ROWS = 200_000  # up to which bigpca sweeps over all pairs by default, and for a reference
 MATRICES = {"sklearn-arpack": 1.5, "sklearn-randomized": 1.5}  # n x n float32 numbers that they hold
 PEERS = ["sklearn-arpack", "sklearn-randomized", "sklearn-nystroem"]
 SWEEPS, BY_LANDMARKS = ["roofline-sweep", "bigpca-krylov"], ["roofline-landmarks", "bigpca-landmarks"]
@@ -74,7 +73,7 @@ def clustered_rows(rows: int, columns: int, step: int) -> Iterator[np.ndarray]:
 
 def find_reference(store: Path, k: int, gamma: float) -> Path | None:
     """Path of the eigenvalues beside the store, computed where there are none; None for too many rows."""
-    path, n = store.with_name(store.name + ".kernel-eigenvalues.npy"), zarr.open_array(store, mode="r").shape[0]
+    path, n = store.with_name(f"{store.name}.gamma-{gamma:.6g}.npy"), zarr.open_array(store, mode="r").shape[0]
     if path.exists():
         if (held := len(np.load(path))) < k:
             raise SystemExit(f"{path} holds {held} eigenvalues, {k} are needed: remove it, or ask for a smaller -k.")
@@ -115,27 +114,34 @@ def run_all(contenders: list[str], store: Path, k: int, rounds: int, options: li
     return rows
 
 
+def settings_of(contender: str) -> frozenset[str]:
+    """The settings that change which products are made."""
+    return frozenset(setting for setting in contender.split()[1:] if not setting.startswith("memory_limit="))
+
+
 def medians_of(rows: dict[str, list[dict]]) -> dict[str, dict[str, float]]:
-    """Medians of every number of every contender, and seconds over the roofline's."""
+    """Medians of every number of every contender, and seconds over the roofline's of the same work."""
     medians = {
         contender: {key: statistics.median(row[key] for row in done) for key in done[0] if key != "contender"}
         for contender, done in rows.items()
     }
-    sweep, landmarks = (medians.get(f"roofline-{kind}", {}).get("seconds") for kind in ("sweep", "landmarks"))
+    sweep = medians.get("roofline-sweep", {}).get("seconds")
+    landmarks = {settings_of(c): row["seconds"] for c, row in medians.items() if c.startswith("roofline-landmarks")}
     for contender, row in medians.items():
         if contender.startswith("bigpca-krylov") and sweep:
             row["over_bound"] = row["seconds"] / (sweep * row["evaluations"] / 0.5)
-        if contender.startswith("bigpca-landmarks") and landmarks:
-            row["over_bound"] = row["seconds"] / landmarks
+        if contender.startswith("bigpca-landmarks") and settings_of(contender) in landmarks:
+            row["over_bound"] = row["seconds"] / landmarks[settings_of(contender)]
     return medians
 
 
 def print_table(medians: dict[str, dict[str, float]]) -> None:
     """One line for each contender."""
-    print(f"{'':28}" + "".join(f"{head:>15}" for head, _, _ in COLUMNS))
+    width = max(map(len, medians), default=0)
+    print(" " * width + "".join(f"{head:>15}" for head, _, _ in COLUMNS))
     for contender, row in medians.items():
         cells = (f"{row[key]:15{shown}}" if key in row else f"{'':15}" for _, key, shown in COLUMNS)
-        print(f"{contender:28}" + "".join(cells))
+        print(f"{contender:{width}}" + "".join(cells))
 
 
 def main() -> None:
