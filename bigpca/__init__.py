@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bigpca.estimators.pca import PCA as PCA
     from bigpca.estimators.roweis import FisherDiscriminantAnalysis as FisherDiscriminantAnalysis
     from bigpca.estimators.roweis import RoweisDiscriminantAnalysis as RoweisDiscriminantAnalysis
+    from bigpca.estimators.roweis_map import RoweisMap as RoweisMap
     from bigpca.estimators.roweis_map import roweis_map as roweis_map
     from bigpca.estimators.scored_pca import ScoredPCA as ScoredPCA
     from bigpca.estimators.sketch_transformer import SketchTransformer as SketchTransformer
@@ -74,6 +75,7 @@ _HOMES = {
     "RoweisDiscriminantAnalysis": "bigpca.estimators.roweis",
     "SupervisedPCA": "bigpca.estimators.supervised_pca",
     "SupervisedRandomProjection": "bigpca.estimators.supervised_pca",
+    "RoweisMap": "bigpca.estimators.roweis_map",
     "roweis_map": "bigpca.estimators.roweis_map",
     "ScoredPCA": "bigpca.estimators.scored_pca",
     "merge": "bigpca.estimators.combining",

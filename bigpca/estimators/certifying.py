@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.errors import ApproximationWarning
+from bigpca.errors import warn_approximation
 from bigpca.estimators.spectrum import Certificate
 from bigpca.operators.covariance import Probes
 from bigpca.solvers.certificates import (
@@ -84,4 +83,4 @@ def warn_if_doubtful(certificate: Certificate, remedy: str) -> None:
     lower, upper = certificate.eigenvalue_bounds.T
     trust = trustworthy(Bounds(lower, upper, certificate.confidence))
     if not trust.trusted:
-        warnings.warn(trust.warning(remedy), ApproximationWarning, stacklevel=5)
+        warn_approximation(trust.warning(remedy))

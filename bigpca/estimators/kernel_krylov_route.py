@@ -5,14 +5,13 @@ The start is the kernel PCA of Nyström features of some hundred landmarks, at a
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.errors import ApproximationWarning
+from bigpca.errors import warn_approximation
 from bigpca.estimators.covariance_route import fold_memory
 from bigpca.estimators.expansion import Expansion, kernel_identity
 from bigpca.estimators.kernel_maps import KernelScores
@@ -303,10 +302,8 @@ def frobenius_bounds(operator: KernelOperator, lower: Vector) -> Certificate:
 def warn_indefinite(settings: KernelSettings, negative: float, norm: float, *, whole: bool) -> None:
     """Warn that the kernel is no inner product, with the negative mass that was found."""
     found = f"{negative:.3g}" if whole else f"at least {negative:.3g}"
-    warnings.warn(
+    warn_approximation(
         f"{settings.kernel} is not positive semi-definite: its centred matrix has negative eigenvalues that sum to -{found} "
         f"(Frobenius norm {norm:.3g}). The largest eigenvalues by value are kept, and there are no bounds from the trace. "
-        f"Use a positive semi-definite kernel where variances and distances must mean something.",
-        ApproximationWarning,
-        stacklevel=6,
+        f"Use a positive semi-definite kernel where variances and distances must mean something."
     )

@@ -57,6 +57,11 @@ class Labelled:
     whole: bool
     facts: dict[str, Any]
 
+    def describe(self) -> dict[str, Any]:
+        """Fingerprint of the labels."""
+        templates = label_templates(1, self.codes, self.n_classes, self.features, whole=self.whole)
+        return {name: part.describe() for name, part in templates.items()}
+
     @property
     def delta(self) -> Matrix:
         """Delta (n, m); one-hot for classes, zeros for rows without a label."""
@@ -97,10 +102,7 @@ class FeatureLabelJob:
 
     def describe(self) -> dict[str, Any]:
         """Fingerprint of the passes."""
-        names = label_templates(
-            1, self.labelled.codes, self.labelled.n_classes, self.labelled.features, whole=self.labelled.whole
-        )
-        return self.landmarks.describe() | {"labels": {name: part.describe() for name, part in names.items()}}
+        return self.landmarks.describe() | {"labels": self.labelled.describe()}
 
     def run(self, options: RunOptions) -> KernelSpectrum:
         """Choose landmarks, read X once more, solve."""
@@ -157,9 +159,7 @@ class DualLabelJob:
         """Fingerprint of the sweep."""
         return {
             "computes": "kernel label product", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel),
-            "labels": label_templates(1, self.labelled.codes, self.labelled.n_classes, self.labelled.features, whole=False)[
-                "classes"
-            ].describe(),
+            "labels": self.labelled.describe(),
         }  # fmt: skip
 
     def run(self, options: RunOptions) -> KernelSpectrum:

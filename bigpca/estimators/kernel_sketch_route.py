@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.errors import ApproximationWarning
+from bigpca.errors import warn_approximation
 from bigpca.estimators.certifying import certify
 from bigpca.estimators.expansion import kernel_identity
 from bigpca.estimators.kernel_krylov_route import frobenius_bounds, warn_indefinite
@@ -209,11 +208,9 @@ def _signed(
     wanted = positive if given is None else int(given)
     k = max(1, min(wanted, positive))
     if positive < wanted:
-        warnings.warn(
+        warn_approximation(
             f"{wanted} components were asked for, and a sketch of {q} columns shows {positive} positive eigenvalues: {k} are "
-            f'kept. Use a wider sketch, core="ritz", or fewer components.',
-            ApproximationWarning,
-            stacklevel=5,
+            f'kept. Use a wider sketch, core="ritz", or fewer components.'
         )
     norm = float(np.sqrt(operator.squared_norm))
     ritz = pairs if core == "ritz" else signed_ritz(*orthonormal_product(W, Y), 1)

@@ -11,11 +11,18 @@ from bigpca.data.labels import ClassLabels, TargetLabels, open_labels
 from bigpca.estimators.kernel_label_route import DualLabelJob, FeatureLabelJob, Labelled, plan_dual
 from bigpca.estimators.kernel_model import KernelModel
 from bigpca.estimators.kernel_spectrum import KernelSpectrum, check_references
-from bigpca.estimators.label_features import LabelFeatures, LandmarkLabels, LinearLabels, label_width
+from bigpca.estimators.label_features import LabelFeatures, LinearLabels, label_width
 from bigpca.estimators.label_statistics import LabelStatistics
 from bigpca.estimators.nystrom_kernel_pca import NystromJob, plan_nystrom
-from bigpca.estimators.roweis import check_conditioning, check_factor, family_axes, family_of
-from bigpca.estimators.supervised_pca import LABEL_KERNELS, cut_axes, leading_axes
+from bigpca.estimators.roweis import (
+    check_classes,
+    check_components,
+    check_conditioning,
+    check_factor,
+    family_axes,
+    family_of,
+)
+from bigpca.estimators.supervised_pca import check_count, check_label_kernel, cut_axes, kernel_features, leading_axes
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
 from bigpca.sketches.base import positive_integer
@@ -208,13 +215,7 @@ class KernelSupervisedPCA(KernelLabelModel):
         return False
 
     def _features(self, labels: TargetLabels) -> LabelFeatures:
-        if self.label_kernel not in LABEL_KERNELS:
-            raise ValueError(f'label_kernel = {self.label_kernel!r} is unknown; "linear" or "rbf" was expected.')
-        known = labels.values[labels.used]
-        gamma = label_width(known)  # refuses labels that are all equal
-        if self.label_kernel == "linear":
-            return LinearLabels()
-        return LandmarkLabels.of(known, gamma if self.label_gamma is None else float(self.label_gamma))
+        return kernel_features(labels, self.label_kernel, self.label_gamma)
 
     def _solve(self, statistics: LabelStatistics) -> Axes:
         return leading_axes(statistics, self.n_components, self.solve_threads)
@@ -222,6 +223,8 @@ class KernelSupervisedPCA(KernelLabelModel):
     def _job(self, seen: Self, X: Any, y: Any) -> FeatureLabelJob | DualLabelJob:
         if self.form not in FORMS:
             raise ValueError(f'form = {self.form!r} is unknown; "direct" or "dual" was expected.')
+        check_label_kernel(self.label_kernel)
+        check_count(self.n_components)
         rows = RowInput(seen._open(X, reset=True, minimum=2), **self._policies)
         labelled = self._labelled(y, rows.n_rows)
         if self.form == "direct":
@@ -345,18 +348,21 @@ class KernelRoweisDiscriminantAnalysis(KernelLabelModel):
                 f"labels are numbers, and r2 = {self.r2:g} > 0 needs the scatter within classes; classes were expected. Give "
                 f"classes (strings or integers), or use r2 = 0."
             )
-        label_width(labels.values[labels.used])
-        return LinearLabels()
+        known = labels.values[labels.used]
+        label_width(known)  # refuses labels that are all equal
+        return LinearLabels.of(known)
 
     def _solve(self, statistics: LabelStatistics) -> Axes:
         r1, r2 = check_factor("r1", self.r1), check_factor("r2", self.r2)
+        check_classes(statistics, r1, r2)
         family = family_of(statistics, normalize=bool(self.normalize), threads=self.solve_threads)
         conditioning = check_conditioning(self.robust, self.robust_share, self.regularization)
-        return family_axes(family, r1, r2, self.n_components, conditioning, len(statistics.moments.counts))
+        return family_axes(family, r1, r2, self.n_components, conditioning, statistics.n_classes)
 
     def _job(self, seen: Self, X: Any, y: Any) -> FeatureLabelJob:
         check_factor("r1", self.r1)
         check_factor("r2", self.r2)
         check_conditioning(self.robust, self.robust_share, self.regularization)
         rows = RowInput(seen._open(X, reset=True, minimum=2), **self._policies)
+        check_components(self.n_components, rows.n_rows)
         return self._feature_job(rows, self._labelled(y, rows.n_rows))

@@ -6,7 +6,6 @@ on the dot matrix (n, n) instead, and one more read turns its vectors into compo
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.errors import ApproximationWarning
+from bigpca.errors import warn_approximation
 from bigpca.estimators.certifying import certify
 from bigpca.estimators.covariance_route import fold_memory, model_bytes
 from bigpca.estimators.dot_route import DotSpectrum, dot_spectrum, refuse_omission, take_products
@@ -287,13 +286,11 @@ def kept_components(operator: Operator, result: KrylovResult, settings: Iteratio
 def certify_iteration(operator: Operator, result: KrylovResult, k: int, settings: IterationSettings) -> Certificate:
     """Bound the first k eigenvalues, and warn where the tolerance was not met."""
     if not result.converged:
-        warnings.warn(
+        warn_approximation(
             f"the iteration stopped after {operator.reads:.3g} reads with eigenvalue errors of about "
             f"{result.largest_error:.2g}, tol = {settings.tol:g} was asked for (largest residual "
             f"{float(result.residuals.max()):.3g}, largest eigenvalue {float(result.ritz_values[0]):.3g}): "
-            f"{REMEDIES[result.stopped].format(operator.precision, settings.max_passes)}",
-            ApproximationWarning,
-            stacklevel=5,
+            f"{REMEDIES[result.stopped].format(operator.precision, settings.max_passes)}"
         )
     certificate = certify(
         result.approximation, k, operator.trace, precision=operator.precision,

@@ -19,6 +19,10 @@ MOST_LANDMARKS = 256  # distinct labels up to which the RBF label kernel is exac
 class LabelFeatures(Protocol):
     """Features of real labels."""
 
+    @property
+    def columns(self) -> int:
+        """Columns t of the labels."""
+
     def features(self, values: Matrix) -> Matrix:
         """Return Delta (n, m) of labels (n, t)."""
 
@@ -28,15 +32,32 @@ class LabelFeatures(Protocol):
 
 @dataclass(frozen=True)
 class LinearLabels:
-    """``Delta = y``, the linear label kernel."""
+    """``Delta = y - offset``, the linear label kernel: ``Delta'H X`` is the same for any offset, but rounds least for the mean.
+
+    Attributes
+    ----------
+    offset : ndarray of shape (t,)
+    """
+
+    offset: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, values: Matrix) -> LinearLabels:
+        """Return features for labels (n, t) about their mean; columns of one value become exact zeros."""
+        return cls(values[0] + (values - values[0]).mean(axis=0))
+
+    @property
+    def columns(self) -> int:
+        """Columns t of the labels."""
+        return len(self.offset)
 
     def features(self, values: Matrix) -> Matrix:
-        """Return the labels."""
-        return values
+        """Return the labels less the offset."""
+        return values - self.offset
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return nothing."""
-        return {}
+        """Return the offset."""
+        return {"offset": self.offset}
 
 
 @dataclass(frozen=True)
@@ -53,6 +74,11 @@ class LandmarkLabels:
     gamma: float
     landmarks: Matrix
     transform: Matrix
+
+    @property
+    def columns(self) -> int:
+        """Columns t of the labels."""
+        return int(self.landmarks.shape[1])
 
     @classmethod
     def of(cls, values: Matrix, gamma: float) -> LandmarkLabels:
@@ -88,6 +114,11 @@ class FourierLabels:
     frequencies: Matrix
     phases: NDArray[np.float64]
 
+    @property
+    def columns(self) -> int:
+        """Columns t of the labels."""
+        return len(self.frequencies)
+
     @classmethod
     def draw(cls, columns: int, count: int, gamma: float, seed: int) -> FourierLabels:
         """Return m random features of labels with ``columns`` columns."""
@@ -110,20 +141,24 @@ def label_features_from(arrays: dict[str, NDArray[Any]]) -> LabelFeatures:
         return FourierLabels(arrays["frequencies"], arrays["phases"])
     if "landmarks" in arrays:
         return LandmarkLabels(float(arrays["gamma"]), arrays["landmarks"], arrays["transform"])
-    return LinearLabels()
+    return LinearLabels(arrays["offset"])
 
 
-def label_width(values: Matrix) -> float:
-    """Return ``1 / (t var(y))``, the default gamma of a label kernel.
+def label_width(values: Matrix, gamma: Any = None) -> float:
+    """Return the gamma of a label kernel: the given one, or ``1 / sum_j var(y_j)`` over the t columns of labels.
 
     Raises
     ------
     ValueError
-        Where all labels are equal.
+        Where all labels are equal, and for a gamma that is no finite number above 0.
     """
-    variance = float(values.var())
-    if not variance > 0:
+    if gamma is not None and not 0 < float(gamma) < np.inf:
+        raise ValueError(
+            f"label_gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / the variance of the labels. Use for "
+            f"example 0.1."
+        )
+    if not len(values) or not np.ptp(values, axis=0).any():
         raise ValueError(
             f"all {len(values)} labels are equal, so rows cannot be told apart by them. Labels that differ were expected."
         )
-    return float(1.0 / (values.shape[1] * variance))
+    return float(1.0 / values.var(axis=0).sum()) if gamma is None else float(gamma)

@@ -49,6 +49,11 @@ class LabelStatistics:
         return self.moments.mean
 
     @property
+    def n_classes(self) -> int:
+        """Classes that have rows."""
+        return int(np.count_nonzero(self.moments.counts))
+
+    @property
     def between(self) -> Matrix:
         """Rows ``sqrt(n_c) (mean_c - mean)'`` (c, d), whose product is S_B."""
         counts = self.moments.counts[:, None]

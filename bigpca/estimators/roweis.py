@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
 from bigpca.data.labels import TargetLabels
-from bigpca.errors import ApproximationWarning
+from bigpca.errors import warn_approximation
 from bigpca.estimators.label_features import LabelFeatures, LinearLabels, label_width
 from bigpca.estimators.label_statistics import LabelStatistics
 from bigpca.estimators.supervised_model import SupervisedModel, Supervision
-from bigpca.estimators.supervised_pca import leading_axes
+from bigpca.estimators.supervised_pca import is_share, leading_axes, share_count
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily
 
@@ -56,17 +56,22 @@ class DiscriminantModel(SupervisedModel):
                 f"labels are numbers, and r2 = {self._factors[1]:g} > 0 needs the scatter within classes; classes were expected. "
                 f"Give classes (strings or integers), or use r2 = 0."
             )
-        label_width(labels.values[labels.used])  # refuses labels that are all equal
-        return LinearLabels()
+        known = labels.values[labels.used]
+        label_width(known)  # refuses labels that are all equal
+        return LinearLabels.of(known)
+
+    def _check_parameters(self, d: int) -> None:
+        check_components(self.n_components, d)
+        check_conditioning(self.robust, self.alpha, self.regularization)
 
     def _solve(self, statistics: LabelStatistics, supervision: Supervision) -> Axes:
-        if not self._whole and not isinstance(self.n_components, float):
-            return leading_axes(statistics, self.n_components, self.solve_threads)
-        check_classes(statistics, supervision, *self._factors)
+        if not self._whole:
+            found = leading_axes(statistics, self.n_components, self.solve_threads)
+            scale = statistics.psi.shape[1] / (statistics.psi**2).sum() if self._normalized else 1.0
+            return replace(found, values=found.values * scale)
+        check_classes(statistics, *self._factors)
         family = family_of(statistics, normalize=self._normalized, threads=self.solve_threads)
-        return family_axes(
-            family, *self._factors, self.n_components, self._conditioning, len(statistics.moments.counts)
-        )
+        return family_axes(family, *self._factors, self.n_components, self._conditioning, statistics.n_classes)
 
     @property
     def _conditioning(self) -> Conditioning:
@@ -228,17 +233,17 @@ def check_conditioning(robust: Any, alpha: Any, regularization: Any) -> Conditio
     ValueError
     """
     given: Any = regularization
-    number = not isinstance(given, bool) and isinstance(given, Real) and float(given) > 0
-    if regularization is not None and regularization != "pinv" and not number:
+    number = not isinstance(given, bool) and isinstance(given, Real) and 0 < float(given) < np.inf
+    if given is not None and not number and not (isinstance(given, str) and given == "pinv"):
         raise ValueError(f'regularization = {regularization!r}; None, "pinv" or a positive number was expected.')
-    if not 0 < alpha < 1:
+    if not isinstance(alpha, Real) or not 0 < float(alpha) < 1:
         raise ValueError(
             f"alpha = {alpha!r} is outside (0, 1), where it is a share of a sum. Give a number such as 0.98."
         )
     return Conditioning(bool(robust), float(alpha), float(given) if number else given)
 
 
-def check_classes(statistics: LabelStatistics, supervision: Supervision, r1: float, r2: float) -> None:
+def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
     """Refuse classes that cannot be told apart.
 
     Raises
@@ -246,7 +251,7 @@ def check_classes(statistics: LabelStatistics, supervision: Supervision, r1: flo
     ValueError
     """
     counts = statistics.moments.counts
-    if supervision.classes is not None and np.count_nonzero(counts) < 2 and (r1, r2) != (0.0, 0.0):
+    if statistics.cross is None and statistics.n_classes < 2 and (r1, r2) != (0.0, 0.0):
         raise ValueError(
             f"only one of {len(counts)} classes has rows left, out of {statistics.count} rows; at least two classes were "
             f"expected. Give rows of several classes, or use PCA."
@@ -259,8 +264,22 @@ def check_classes(statistics: LabelStatistics, supervision: Supervision, r1: flo
 
 
 def family_of(statistics: LabelStatistics, *, normalize: bool, threads: int | None) -> RoweisFamily:
-    """Return the family of the statistics: one (d, d) eigenproblem."""
-    return RoweisFamily(statistics.within, statistics.between, statistics.psi, normalize=normalize, threads=threads)
+    """Return the family of the statistics: one (d, d) eigenproblem.
+
+    Raises
+    ------
+    ValueError
+        For statistics of a model of (1, 0), which keep no (d, d) matrix.
+    """
+    if not statistics.moments.whole:
+        raise ValueError(
+            "the model was fitted with r1 = 1 and r2 = 0, for which only the diagonal of the scatter is kept; the whole was "
+            "expected for other factors. Fit again with all rows."
+        )
+    return RoweisFamily(
+        statistics.within, statistics.between, statistics.psi, normalize=normalize,
+        within_rank=max(0, statistics.count - statistics.n_classes), threads=threads,
+    )  # fmt: skip
 
 
 def family_axes(
@@ -276,31 +295,46 @@ def family_axes(
     d, fisher = family.size, (r1, r2) == (0.0, 1.0)
     _, added = family.constraint(r2, conditioning)
     if added:
-        warnings.warn(
+        warn_approximation(
             f"the leading eigenvalues of R2 hold all of their sum, so that the others' mean is 0: {added:.3g} was added to it. "
-            f"Use a smaller alpha than {conditioning.alpha:g} to keep fewer.",
-            ApproximationWarning,
-            stacklevel=6,
+            f"Use a smaller alpha than {conditioning.alpha:g} to keep fewer."
         )
-    if isinstance(n_components, float) and 0 < n_components < 1:
+    check_components(n_components, d)
+    if is_share(n_components):
         found = family.solve(r1, r2, None, conditioning)
-        shares = np.cumsum(found.values) / found.values.sum()
-        k = min(int(np.searchsorted(shares, n_components)) + 1, len(shares))
+        k = share_count(found.values, n_components)
         return Axes(found.values[:k], found.components[:k], found.rank)
     if n_components is None:
         found = family.solve(r1, r2, min(n_classes - 1, d) if fisher else None, conditioning)
         kept = max(1, found.rank)
         return Axes(found.values[:kept], found.components[:kept], found.rank)
+    k = int(n_components)
+    if fisher and k > n_classes - 1:
+        warn_approximation(
+            f"n_components = {k}, but {n_classes} classes have {n_classes - 1} axes that tell them apart: the "
+            f"eigenvalues of the others are 1 and these axes arbitrary. Use {n_classes - 1} or fewer."
+        )
+    found = family.solve(r1, r2, k, conditioning)
+    if found.rank < len(found.values):
+        warn_approximation(
+            f"n_components = {k}, but R1 has {found.rank} eigenvalues that are not 0 to rounding: the axes of the others are "
+            f"arbitrary. Use {found.rank} or fewer, or a smaller r1."
+        )
+    return found
+
+
+def check_components(n_components: Any, d: int) -> None:
+    """Refuse a number of components that no labels could make right.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if n_components is None or is_share(n_components):
+        return
     if isinstance(n_components, bool) or not isinstance(n_components, Integral):
         raise TypeError(f"n_components = {n_components!r}; an int, a float in (0, 1) or None was expected here.")
-    k = int(n_components)
-    if not 1 <= k <= d:
-        raise ValueError(f"n_components = {k} is out of range; 1 to {d}, the number of features, was expected.")
-    if fisher and k > n_classes - 1:
-        warnings.warn(
-            f"n_components = {k}, but {n_classes} classes have {n_classes - 1} axes that tell them apart: the "
-            f"eigenvalues of the others are 1 and these axes arbitrary. Use {n_classes - 1} or fewer.",
-            ApproximationWarning,
-            stacklevel=6,
+    if not 1 <= int(n_components) <= d:
+        raise ValueError(
+            f"n_components = {n_components} is out of range; 1 to {d}, the number of features, was expected."
         )
-    return family.solve(r1, r2, k, conditioning)

@@ -28,6 +28,7 @@ from bigpca.passes.project import project_in_memory, project_lazily
 from bigpca.passes.rows import RowInput
 
 CRITERIA = ("nearest-mean", "1-nn")
+SPACINGS = ("even", "log")
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class RoweisMap:
         flat = [model for line in self.models for model in line]
         opened = first._open(X, reset=False)
         rows = RowInput(opened, **first._policies)
-        labels: Any = open_labels(y, rows.n_rows, kind="classes", min_classes=1)
+        labels: Any = open_labels(y, rows.n_rows, kind="classes", missing=first.missing_labels, min_classes=1)
         truth = labels.with_classes(first.classes_).codes
         stacked = np.concatenate([model.components_ for model in flat])
         projection = Projection(first.mean_, None, stacked, None, first.nan_policy)
@@ -88,10 +89,17 @@ def _error(model: RoweisDiscriminantAnalysis, scores: NDArray[Any], truth: NDArr
 
     known = np.isfinite(scores).all(axis=1) & (truth >= 0)
     scores, truth = scores[known], truth[known]
+    least = 1 if criterion == "nearest-mean" else 2
+    if len(truth) < least:
+        raise ValueError(
+            f"{len(truth)} held-out rows have labels and no missing values; at least {least} were expected for "
+            f'criterion = "{criterion}". Give more rows.'
+        )
     if criterion == "nearest-mean":
-        means = (model.class_means_ - model.mean_) @ model.components_.T
+        seen = np.flatnonzero(model.class_counts_)  # a class whose rows were all left out has no mean
+        means = (model.class_means_[seen] - model.mean_) @ model.components_.T
         nearest = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(means)
-        return float(np.mean(nearest.kneighbors(scores, return_distance=False)[:, 0] != truth))
+        return float(np.mean(seen[nearest.kneighbors(scores, return_distance=False)[:, 0]] != truth))
     nearest = NearestNeighbors(n_neighbors=1).fit(scores)
     return float(np.mean(truth[nearest.kneighbors(None, return_distance=False)[:, 0]] != truth))
 
@@ -100,16 +108,27 @@ def grid_values(grid: int | Sequence[float], spacing: str, n: int) -> NDArray[np
     """Return the values of r1 or r2: given ones, or so many from 0 to 1.
 
     Logarithmic ones are 0 and ``n^-2 ... 1``: the range in which the terms of R1 and R2 outweigh each other.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For values outside [0, 1], fewer than one of them or than two to choose, and an unknown spacing.
     """
-    if not isinstance(grid, int):
-        return np.array([check_factor("grid value", float(value)) for value in grid])
-    if grid < 2:
-        raise ValueError(f"grid = {grid} values; at least 2 were expected.")
+    if spacing not in SPACINGS:
+        raise ValueError(f'spacing = {spacing!r} is unknown; "even" or "log" was expected.')
+    if isinstance(grid, Sequence | np.ndarray):
+        values = np.array([check_factor("grid value", value) for value in grid])
+        if not len(values):
+            raise ValueError("grid has no values; numbers from 0 to 1 were expected. Give some, or how many.")
+        return values
+    if isinstance(grid, bool) or int(grid) != grid or grid < 2:
+        raise ValueError(
+            f"grid = {grid} values; an integer of at least 2 was expected. Give 11, or the values themselves."
+        )
     if spacing == "even":
-        return np.linspace(0.0, 1.0, grid)
-    if spacing == "log":
-        return np.concatenate([[0.0], np.logspace(-2 * np.log10(max(n, 2)), 0.0, grid - 1)])
-    raise ValueError(f'spacing = {spacing!r} is unknown; "even" or "log" was expected.')
+        return np.linspace(0.0, 1.0, int(grid))
+    most = 2 * float(np.log10(max(n, 2)))
+    return np.concatenate([[0.0], np.logspace(0.0, -most, int(grid) - 1)[::-1]])
 
 
 def roweis_map(
@@ -156,11 +175,12 @@ def roweis_map(
     seen = copy(template)
     job = clone(template).set_params(r1=0.5, r2=0.5)._job(seen, X, y)  # the (d, d) scatter serves every point
     job.plan.check()
+    grid_values(grid, spacing, job.rows.n_rows)  # refused before the read
     with running(
         job.rows, None, checkpoint=None, progress=progress, workers_timeout=template.workers_timeout, plan=job.plan
     ) as options:
         statistics = fold_labels(job.rows, job.templates, options)
-    check_classes(statistics, job.supervision, 1.0, 1.0)
+    check_classes(statistics, 1.0, 1.0)
     family = family_of(statistics, normalize=template._normalized, threads=template.solve_threads)
     values = grid_values(grid, spacing, statistics.count)
     models = []
@@ -168,7 +188,7 @@ def roweis_map(
         line = []
         for r2 in values:
             own = clone(template).set_params(r1=float(r1), r2=float(r2))
-            axes = family_axes(family, r1, r2, own.n_components, own._conditioning, len(statistics.moments.counts))
+            axes = family_axes(family, r1, r2, own.n_components, own._conditioning, statistics.n_classes)
             own._remember_features(seen)
             own._take(SupervisedFit(statistics, job.supervision, axes), job.plan.solver)
             own.plan_ = job.plan

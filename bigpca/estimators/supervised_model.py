@@ -21,7 +21,7 @@ from bigpca.estimators.model_io import StoredModel, pack_values, unpack_values
 from bigpca.estimators.planned_model import PlannedModel
 from bigpca.estimators.projection import Projection, Reconstruction
 from bigpca.estimators.row_transformer import Destination, Lazy, Path
-from bigpca.passes.accumulators import Accumulator
+from bigpca.passes.accumulators import Accumulator, LeftProduct
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.resources import find_resources
@@ -139,6 +139,9 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
     def _solve(self, statistics: LabelStatistics, supervision: Supervision) -> Axes:
         """Return the axes."""
 
+    def _check_parameters(self, d: int) -> None:
+        """Refuse parameters that no labels could make right, before any read of rows of d columns."""
+
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
         """Add labelled rows; the result equals a fit on all rows to rounding. One read of the new rows.
 
@@ -152,7 +155,7 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
         labels = self._labels(y, rows.n_rows, old_supervision)
         classes = old_supervision.classes
         own = self._supervise(labels, old_supervision.features)
-        templates = self._templates(rows, labels, own)
+        templates = self._templates(rows, labels, own, whole=old.moments.whole)
         with running(rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout) as options:
             new = fold_labels(rows, templates, options)
         if classes is not None and own.classes is not None:
@@ -204,25 +207,33 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
     def _supervise(self, labels: Labels, features: LabelFeatures | None = None) -> Supervision:
         if isinstance(labels, ClassLabels):
             return Supervision(labels.classes, None, labels.missing)
-        return Supervision(None, self._features(labels) if features is None else features, labels.missing)
+        features = self._features(labels) if features is None else features
+        if labels.values.shape[1] != features.columns:
+            raise ValueError(
+                f"labels have {labels.values.shape[1]} columns, but {features.columns} in the first fit; the same number was "
+                f"expected. Give the same columns, or fit again."
+            )
+        return Supervision(None, features, labels.missing)
 
-    def _templates(self, rows: RowInput, labels: Labels, supervision: Supervision) -> dict[str, Accumulator]:
+    def _templates(
+        self, rows: RowInput, labels: Labels, supervision: Supervision, *, whole: bool
+    ) -> dict[str, Accumulator]:
         d = rows.n_columns
         if isinstance(labels, ClassLabels):
-            return label_templates(d, labels.codes, len(labels.classes), None, whole=self._whole)
+            return label_templates(d, labels.codes, len(labels.classes), None, whole=whole)
         features: Any = supervision.features
         used = labels.used
-        delta = np.zeros((len(used), 0))
         known = features.features(labels.values[used])
         delta = np.zeros((len(used), known.shape[1]))
         delta[used] = known
-        return label_templates(d, np.where(used, 0, -1).astype(np.int32), 1, delta, whole=self._whole)
+        return label_templates(d, np.where(used, 0, -1).astype(np.int32), 1, delta, whole=whole)
 
     def _job(self, seen: Self, X: Any, y: Any) -> SupervisedJob:
         rows = RowInput(as_dask(seen, X, reset=True, minimum=2), **self._policies)
+        self._check_parameters(rows.n_columns)
         labels = self._labels(y, rows.n_rows)
         supervision = self._supervise(labels)
-        templates = self._templates(rows, labels, supervision)
+        templates = self._templates(rows, labels, supervision, whole=self._whole)
         resources = find_resources(self.memory_limit, in_process=rows.in_process)
         plan = plan_labels(rows, templates, resources, type(self).__name__, whole=self._whole)
         return SupervisedJob(rows, plan, templates, supervision, self._solve)
@@ -249,7 +260,7 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
         attributes = {
             "classes": None if classes is None else pack_values(classes), "omitted": self.n_omitted_, "rank": self.rank_,
             "unlabelled": self.n_unlabelled_,
-            "solver": self.solver_, "n_features": self.n_features_in_, "whole": self._whole,
+            "solver": self.solver_, "n_features": self.n_features_in_, "whole": self._statistics.moments.whole,
         }  # fmt: skip
         return arrays, attributes
 
@@ -285,12 +296,13 @@ def plan_labels(
     """Cost of one labelled read, and of a (d, d) or thin solve."""
     n, d = rows.n_rows, rows.n_columns
     state = sum(template.state_bytes for template in templates.values())
+    labels = sum(8 * template.V.size for template in templates.values() if isinstance(template, LeftProduct))
     product = sum(template.product_bytes for template in templates.values())
     per_row = sum(template.flops_per_row for template in templates.values())
     peak, block_rows, groups = fold_memory(rows, state, product, float(n) * per_row)
     solve = 3 * 8 * d * d + eigh_bytes(d) if whole else 3 * state
     if resources.local:
-        peak = max(peak, solve // resources.threads)
+        peak = max(peak, solve // resources.threads) + labels // resources.threads
     passes = 1 + int(rows.counted)
     return Plan(
         solver=name,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from bigpca.data.labels import TargetLabels
 from bigpca.estimators.label_features import FourierLabels, LabelFeatures, LandmarkLabels, LinearLabels, label_width
 from bigpca.estimators.label_statistics import LabelStatistics
@@ -24,12 +26,12 @@ class SupervisedPCA(SupervisedModel):
 
     Parameters
     ----------
-    n_components : int or None
-        None for the rank of Psi.
+    n_components : int, float in (0, 1), or None
+        A float keeps that share of the sum of all eigenvalues; None for the rank of Psi.
     label_kernel : {"linear", "rbf"}
         Of real labels.
     label_gamma : float or None
-        None for ``1 / (columns x variance)`` of the labels.
+        None for one over the sum of the variances of the label columns.
     missing_labels : {"raise", "drop"}
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
         As in :class:`bigpca.PCA`.
@@ -79,13 +81,11 @@ class SupervisedPCA(SupervisedModel):
         return False
 
     def _features(self, labels: TargetLabels) -> LabelFeatures:
-        if self.label_kernel not in LABEL_KERNELS:
-            raise ValueError(f'label_kernel = {self.label_kernel!r} is unknown; "linear" or "rbf" was expected.')
-        known = labels.values[labels.used]
-        gamma = label_width(known)  # refuses labels that are all equal
-        if self.label_kernel == "linear":
-            return LinearLabels()
-        return LandmarkLabels.of(known, gamma if self.label_gamma is None else float(self.label_gamma))
+        return kernel_features(labels, self.label_kernel, self.label_gamma)
+
+    def _check_parameters(self, d: int) -> None:
+        check_label_kernel(self.label_kernel)
+        check_count(self.n_components)
 
     def _solve(self, statistics: LabelStatistics, supervision: Supervision) -> Axes:
         return leading_axes(statistics, self.n_components, self.solve_threads)
@@ -95,12 +95,13 @@ class SupervisedRandomProjection(SupervisedModel):
     """Supervised PCA whose label kernel, Gaussian, is replaced by random Fourier features (SPCA paper, section 5.4).
 
     ``Psi = X'H Delta`` with m random features Delta of the labels spans the projection; its leading left singular vectors are
-    the components. Classes are one-hot vectors first.
+    the components. NOTE: classes have the delta kernel of :class:`SupervisedPCA`, without random features: a Gaussian kernel
+    of their one-hot vectors, once centred, is a multiple of it.
 
     Parameters
     ----------
-    n_components : int or None
-        None for the rank of Psi: all that the features span.
+    n_components : int, float in (0, 1), or None
+        A float keeps that share of the sum of all eigenvalues; None for the rank of Psi: all that the features span.
     n_features : int
         m.
     label_gamma, missing_labels
@@ -111,7 +112,7 @@ class SupervisedRandomProjection(SupervisedModel):
 
     Attributes
     ----------
-    See :class:`bigpca.estimators.supervised_model.SupervisedModel`; there are no classes.
+    See :class:`bigpca.estimators.supervised_model.SupervisedModel`.
     """
 
     def __init__(
@@ -145,9 +146,13 @@ class SupervisedRandomProjection(SupervisedModel):
 
     def _features(self, labels: TargetLabels) -> LabelFeatures:
         known = labels.values[labels.used]
-        gamma = label_width(known) if self.label_gamma is None else float(self.label_gamma)
+        gamma = label_width(known, self.label_gamma)
         count = positive_integer("n_features", self.n_features)
         return FourierLabels.draw(known.shape[1], count, gamma, check_seed(self.random_state, "random_state"))
+
+    def _check_parameters(self, d: int) -> None:
+        check_count(self.n_components)
+        positive_integer("n_features", self.n_features)
 
     def _solve(self, statistics: LabelStatistics, supervision: Supervision) -> Axes:
         return leading_axes(statistics, self.n_components, self.solve_threads)
@@ -163,28 +168,79 @@ def leading_axes(statistics: LabelStatistics, n_components: Any, threads: int | 
     """
     psi = statistics.psi
     found = supervised_axes(psi, None, threads=threads)
-    if not found.rank:
-        raise ValueError(
-            f"rows do not depend on their labels: X'H Delta is 0 for {statistics.count} rows, as with a single class, equal rows "
-            f"or labels. Labels that differ, and with them the rows, were expected."
-        )
     return cut_axes(found, n_components, f"X'H Delta with {len(psi)} label features")
 
 
 def cut_axes(found: Axes, n_components: Any, what: str) -> Axes:
-    """Return as many axes as are wanted.
+    """Return as many axes as are wanted: a number, or those that hold a share of the sum of all eigenvalues.
 
     Raises
     ------
     ValueError
-        For more than the labels determine.
+        For no axis at all, and for more than the labels determine.
     """
+    if not found.rank:
+        raise ValueError(
+            f"rows do not depend on their labels: {what} is 0, as with a single class, equal rows or labels. Labels that differ, "
+            f"and with them the rows, were expected."
+        )
     if n_components is None:
         return found
-    k = positive_integer("n_components", n_components)
+    k = (
+        share_count(found.values, n_components)
+        if is_share(n_components)
+        else positive_integer("n_components", n_components)
+    )
     if k > found.rank:
         raise ValueError(
             f"n_components = {k}, but the labels determine {found.rank} axes, the rank of {what}: for classes, one less than "
             f"there are. Use {found.rank} or fewer, or Roweis discriminant analysis with r1 < 1."
         )
     return Axes(found.values[:k], found.components[:k], found.rank)
+
+
+def is_share(n_components: Any) -> bool:
+    """Whether a number of components is given as a share of the sum of the eigenvalues."""
+    return isinstance(n_components, float) and 0 < n_components < 1
+
+
+def share_count(values: Any, share: float) -> int:
+    """Return how many leading eigenvalues hold that share of their sum; 1 at least."""
+    shares = np.cumsum(values) / max(values.sum(), np.finfo(np.float64).tiny)
+    return min(int(np.searchsorted(shares, share)) + 1, len(shares))
+
+
+def check_count(n_components: Any) -> None:
+    """Refuse what is neither None, nor a share in (0, 1), nor a positive integer.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if n_components is not None and not is_share(n_components):
+        positive_integer("n_components", n_components)
+
+
+def check_label_kernel(label_kernel: Any) -> None:
+    """Refuse an unknown label kernel.
+
+    Raises
+    ------
+    ValueError
+    """
+    if label_kernel not in LABEL_KERNELS:
+        raise ValueError(f'label_kernel = {label_kernel!r} is unknown; "linear" or "rbf" was expected.')
+
+
+def kernel_features(labels: TargetLabels, label_kernel: str, label_gamma: Any) -> LabelFeatures:
+    """Return the features of real labels under a linear or Gaussian label kernel.
+
+    Raises
+    ------
+    ValueError
+        For another kernel, and for labels that are all equal.
+    """
+    check_label_kernel(label_kernel)
+    known = labels.values[labels.used]
+    gamma = label_width(known, label_gamma)
+    return LinearLabels.of(known) if label_kernel == "linear" else LandmarkLabels.of(known, gamma)

@@ -76,8 +76,11 @@ class ClassMoments(Accumulator):
 
     @property
     def mean(self) -> Vector:
-        """Mean of all labelled rows (d,)."""
-        mean: Vector = self.counts @ self.means / max(1.0, self.counts.sum())
+        """Mean of all labelled rows (d,); that of the classes, to the last bit, where all have the same."""
+        if not self.count:
+            return np.zeros(self.n_features)
+        origin = self.means[np.argmax(self.counts > 0)]
+        mean: Vector = origin + self.counts @ (self.means - origin) / self.counts.sum()
         return mean
 
     @property

@@ -13,6 +13,7 @@ from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 STRENGTHENED = 1e-8  # of R2's largest eigenvalue, where the mean of those replaced is 0
+CENTRED = 1e3 * float(np.finfo(np.float64).eps)  # relative error of a row less the mean of its class
 
 
 @dataclass(frozen=True)
@@ -72,20 +73,26 @@ class RoweisFamily:
     normalize : bool
         Scale Psi Psi', S_T and S_W to the trace of I. NOTE: as printed they grow as n^2, n and n while I does not grow, so
         that on large n an even grid of (r1, r2) holds its four corners only.
+    within_rank : int or None
+        Most eigenvalues of S_W that are not 0, ``n - c``: those beyond are rounding.
     threads : int or None
 
     Attributes
     ----------
     values : ndarray of shape (d,), descending
-        Eigenvalues of S_W.
+        Eigenvalues of S_W; 0 where they are rounding: beyond ``within_rank``, and where rows differ from the means of their
+        classes by less than those means are known.
     """
 
     def __init__(
-        self, within: Matrix, between: Matrix, psi: Matrix, *, normalize: bool = False, threads: int | None = None
-    ) -> None:
+        self, within: Matrix, between: Matrix, psi: Matrix, *, normalize: bool = False, within_rank: int | None = None,
+        threads: int | None = None,
+    ) -> None:  # fmt: skip
         d = len(within)
         trace_within, trace_between = float(np.trace(within)), float((between**2).sum())
         self.values, self.rotation = top_eigenpairs(within, threads=threads)  # rows are eigenvectors
+        self.values[self.values <= d * CENTRED**2 * (trace_within + trace_between)] = 0.0
+        self.values[d if within_rank is None else within_rank :] = 0.0
         self.threads = threads
         self._between, self._psi = between @ self.rotation.T, psi @ self.rotation.T
         traces = (float((psi**2).sum()), trace_within + trace_between, trace_within)
@@ -102,7 +109,7 @@ class RoweisFamily:
         Raises
         ------
         ValueError
-            Where R2 is singular and nothing was said about it.
+            Where R2 is singular and nothing was said about it, and where it is 0.
         """
         found = r2 * self._scales[2] * self.values + (1.0 - r2)
         added = 0.0
@@ -118,6 +125,11 @@ class RoweisFamily:
         if isinstance(given, float | int) and not isinstance(given, bool):
             found = found + given
         null = found <= len(found) * np.finfo(np.float64).eps * found[0]
+        if null.all():
+            raise ValueError(
+                f"R2 = r2 S_W + (1 - r2) I with r2 = {r2:g} is 0: rows of a class are equal, or there is one of each, so that no "
+                f"scatter within classes is left. Use r2 < 1, a number as regularization, or more rows of each class."
+            )
         if null.any() and given != "pinv":
             raise ValueError(
                 f"R2 = r2 S_W + (1 - r2) I with r2 = {r2:g} is singular: {int(null.sum())} of its {len(found)} eigenvalues are 0 "
