@@ -97,8 +97,10 @@ class FeatureLabelJob:
 
     @property
     def plan(self) -> Plan:
-        """Of landmarks and features; the eigenproblem is as large."""
-        return self.landmarks.plan
+        """Of landmarks, features and label features; the eigenproblem is as large."""
+        plan, labels = self.landmarks.plan, self.labelled.features
+        held = 0 if labels is None or not plan.resources.local else labels.nbytes // plan.resources.threads
+        return replace(plan, peak_bytes=plan.peak_bytes + held)
 
     def describe(self) -> dict[str, Any]:
         """Fingerprint of the passes."""
@@ -173,7 +175,9 @@ class DualLabelJob:
         values, vectors = np.linalg.eigh((G + G.T) / 2)
         order = np.argsort(values)[::-1]
         values, vectors = values[order], vectors[:, order]
-        rank = int(np.count_nonzero(values > len(G) * np.finfo(np.float64).eps * max(values[0], 0.0)))
+        eps = float(np.finfo(np.float64).eps)
+        noise = eps * max(len(G) * values[0], float((delta**2).sum()) * operator.trace, 0.0)  # of sums of n products
+        rank = int(np.count_nonzero(values > noise))
         axes = self.wanted(Axes(values[:rank], vectors[:, :rank].T, rank))
         s = np.sqrt(axes.values)
         scores = Y @ axes.components.T / s  # of the training rows

@@ -106,9 +106,14 @@ class KernelModel(PlannedModel[KernelSpectrum]):
         Raises
         ------
         ValueError
-            For another kernel: use ``inverse_transform`` there.
+            For another kernel: use ``inverse_transform`` there. For axes that are not orthonormal.
         """
         check_is_fitted(self)
+        if not self._orthonormal:
+            raise ValueError(
+                "the axes are not orthonormal, so that scores make no projection to search the pre-image of. Use r2 = 0, or "
+                "fit_inverse_transform=True and inverse_transform."
+            )
         expansion = getattr(self._found, "expansion", None)
         if not isinstance(self.kernel_, RBF) or expansion is None:
             raise ValueError(

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from bigpca.data.labels import ClassLabels, TargetLabels, open_labels
+from bigpca.data.labels import ClassLabels, TargetLabels
 from bigpca.estimators.kernel_label_route import DualLabelJob, FeatureLabelJob, Labelled, plan_dual
 from bigpca.estimators.kernel_model import KernelModel
 from bigpca.estimators.kernel_spectrum import KernelSpectrum, check_references
@@ -22,6 +22,7 @@ from bigpca.estimators.roweis import (
     family_axes,
     family_of,
 )
+from bigpca.estimators.supervised_model import labels_of
 from bigpca.estimators.supervised_pca import check_count, check_label_kernel, cut_axes, kernel_features, leading_axes
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
@@ -62,6 +63,11 @@ class KernelLabelModel(KernelModel):
     def _whole(self) -> bool:
         """Whether the scatter of features is needed whole."""
 
+    @property
+    def _needs_classes(self) -> bool:
+        """Whether only classes will do; a hook."""
+        return False
+
     @abstractmethod
     def _features(self, labels: TargetLabels) -> LabelFeatures:
         """Return the features of real labels; ValueError where only classes will do."""
@@ -80,7 +86,7 @@ class KernelLabelModel(KernelModel):
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None. Give one label for each of {n} rows."
             )
-        labels = open_labels(y, n, missing=self.missing_labels)
+        labels = labels_of(y, n, missing=self.missing_labels, classes=self._needs_classes)
         facts: dict[str, Any] = {"n_unlabelled": labels.missing}
         if isinstance(labels, ClassLabels):
             return Labelled(labels.codes, labels.n_classes, None, self._whole, facts | {"classes": labels.classes})
@@ -323,6 +329,10 @@ class KernelRoweisDiscriminantAnalysis(KernelLabelModel):
         self.memory_limit = memory_limit
         self.solve_threads = solve_threads
         self.workers_timeout = workers_timeout
+
+    @property
+    def _needs_classes(self) -> bool:
+        return check_factor("r2", self.r2) > 0
 
     @property
     def supervision_level_(self) -> float:

@@ -73,6 +73,9 @@ class StateForm:
     shapes: dict[str, tuple[int, ...]]
 
 
+_DTYPES = {"b": np.bool_, "i": np.int64, "u": np.uint64, "U": np.str_}
+
+
 def pack_values(values: NDArray[Any]) -> list[Any]:
     """Return an array (c,) of integers, bools, strings or bytes as JSON values."""
     plain = np.char.decode(values, "latin1") if values.dtype.kind == "S" else values
@@ -82,9 +85,9 @@ def pack_values(values: NDArray[Any]) -> list[Any]:
 def unpack_values(packed: list[Any]) -> NDArray[Any]:
     """Return what :func:`pack_values` packed."""
     kind, values = packed
-    return (
-        np.char.encode(np.array(values), "latin1") if kind == "S" else np.array(values, kind if kind in "?U" else None)
-    )
+    if kind == "S":
+        return np.char.encode(np.array(values), "latin1")
+    return np.array(values, _DTYPES.get(kind))  # uint64 and int64 together would become float64
 
 
 def _encode_all(model: Any) -> dict[str, Any]:

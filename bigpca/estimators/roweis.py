@@ -37,6 +37,10 @@ class DiscriminantModel(SupervisedModel):
         """Whether the terms have equal traces."""
 
     @property
+    def _needs_classes(self) -> bool:
+        return self._factors[1] > 0
+
+    @property
     def supervision_level_(self) -> float:
         """``(r1 + r2) / 2``: 0 for PCA, 1 for double supervised discriminant analysis."""
         return sum(self._factors) / 2
@@ -89,7 +93,7 @@ class RoweisDiscriminantAnalysis(DiscriminantModel):
     n_components : int, float in (0, 1), or None
         A float keeps that share of the sum of all generalised eigenvalues; None all axes of eigenvalues that are not 0.
     r1, r2 : float in [0, 1]
-        Real labels need ``r2 = 0``.
+        Real labels need ``r2 = 0``; where r2 is more, real numbers that are all whole are classes.
     robust : bool
         For singular or ill-conditioned R2: its trailing eigenvalues are replaced by their mean (RDA paper, section 5.2).
     alpha : float in (0, 1)

@@ -118,7 +118,7 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
     n_samples_, n_omitted_, n_unlabelled_ : int
         Rows used, left out for missing values, and left out for missing labels.
     rank_ : int
-        Axes that the labels determine, among those computed.
+        Eigenvalues above rounding: all of them where the axes are supervised PCA's, else among those computed.
     """
 
     n_components: NComponents
@@ -130,6 +130,11 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
     @abstractmethod
     def _whole(self) -> bool:
         """Whether the solve needs S_W whole, d x d."""
+
+    @property
+    def _needs_classes(self) -> bool:
+        """Whether only classes will do, so that whole numbers are classes whatever their dtype; a hook."""
+        return False
 
     @abstractmethod
     def _features(self, labels: TargetLabels) -> LabelFeatures:
@@ -200,7 +205,7 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
                 f"{type(self).__name__} requires y to be passed, but the target y is None. Give one label for each of {n} rows."
             )
         if like is None:
-            return open_labels(y, n, missing=self.missing_labels)
+            return labels_of(y, n, missing=self.missing_labels, classes=self._needs_classes)
         kind = "targets" if like.classes is None else "classes"
         return open_labels(y, n, kind=kind, missing=self.missing_labels, min_classes=1)
 
@@ -288,6 +293,16 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
         supervision = Supervision(classes, features, int(attributes["unlabelled"]))
         axes = Axes(values, components, int(attributes["rank"]))
         self._take(SupervisedFit(statistics, supervision, axes), attributes["solver"])
+
+
+def labels_of(y: Any, n: int, *, missing: str, classes: bool) -> Labels:
+    """Return the labels of n rows; real numbers that are all whole are classes where these are needed."""
+    labels = open_labels(y, n, missing=missing)
+    if classes and isinstance(labels, TargetLabels):
+        known = labels.values[labels.used]
+        if np.array_equal(known, np.round(known)):
+            return open_labels(y, n, kind="classes", missing=missing)
+    return labels
 
 
 def plan_labels(

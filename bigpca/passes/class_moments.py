@@ -68,6 +68,7 @@ class ClassMoments(Accumulator):
     _group_shift: Vector | None = field(default=None, repr=False)
     _open: Matrix | None = field(default=None, repr=False)
     _product: NDArray[Any] | None = field(default=None, repr=False)
+    _rows: NDArray[Any] | None = field(default=None, repr=False)
 
     @property
     def count(self) -> int:
@@ -93,7 +94,7 @@ class ClassMoments(Accumulator):
         own = self.for_rows(start, stop)
         return replace(
             own, counts=np.zeros(c), means=np.zeros((c, d)), within=np.zeros(packed_size(d) if self.whole else d),
-            _shifts=None, _group_shift=None, _open=None, _product=None,
+            _shifts=None, _group_shift=None, _open=None, _product=None, _rows=None,
         )  # fmt: skip
 
     def for_rows(self, start: int, stop: int) -> ClassMoments:
@@ -126,7 +127,7 @@ class ClassMoments(Accumulator):
         if unseen.any():
             sums = one_hot.T @ values
             shifts[unseen] = sums[unseen] / counts[unseen, None].astype(values.dtype)
-        rows = values - shifts[codes]
+        rows = self._about_shifts(values, codes)
         self.counts += counts
         self.means += one_hot.T @ rows  # sums about the shifts, until the group closes
         if not self.whole:
@@ -138,8 +139,18 @@ class ClassMoments(Accumulator):
             self._product = product_scratch(self.n_features, rows.dtype)
         add_upper(self._open, symmetric_product(rows, self._product))
 
+    def _about_shifts(self, values: NDArray[Any], codes: NDArray[np.int32]) -> NDArray[Any]:
+        """Return rows less the shifts of their classes, in a buffer that is used again and again."""
+        shifts: Any = self._shifts
+        if self._rows is None or self._rows.dtype != values.dtype or len(self._rows) < len(values):
+            self._rows = np.empty(values.shape, values.dtype)
+        rows = self._rows[: len(values)]
+        np.take(shifts, codes, axis=0, out=rows, mode="clip")
+        np.subtract(values, rows, out=rows)
+        return rows
+
     def close(self) -> None:
-        self.codes, self._product = self.codes[:0], None
+        self.codes, self._product, self._rows = self.codes[:0], None, None
         if self._shifts is None or self._group_shift is None:
             return
         seen = self.counts > 0

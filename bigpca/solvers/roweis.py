@@ -168,6 +168,11 @@ def supervised_axes(psi: Matrix, k: int | None, *, threads: int | None = None) -
     psi : ndarray of shape (m, d)
     k : int or None
         None for the rank.
+
+    Raises
+    ------
+    ValueError
+        For values whose squares overflow.
     """
     m, d = psi.shape
     if m > d:
@@ -175,6 +180,11 @@ def supervised_axes(psi: Matrix, k: int | None, *, threads: int | None = None) -
     else:
         with blas_threads(threads):
             _, s, vectors = np.linalg.svd(psi, full_matrices=False)
+        if s.size and not s[0] < 1e150:
+            raise ValueError(
+                f"X'H Delta has the singular value {s[0]:.3g}, whose square is beyond float64; values below 1e150 were expected. "
+                f"Divide the data by a constant first."
+            )
         values = s**2
     rank = int(np.count_nonzero(values > max(m, d) * np.finfo(np.float64).eps * values[0])) if values.size else 0
     kept = rank if k is None else min(k, len(values))

@@ -51,6 +51,10 @@ def expected_failures(estimator: Any) -> dict[str, str]:
         KernelPCA(), KernelPCA(2, kernel="rbf"), KernelPCA(2, kernel="rbf", solver="krylov"), KernelPCA(2, kernel="sigmoid"),
         KernelPCA(2, kernel="rbf", fit_inverse_transform=True), ApproximateKernelPCA(), ApproximateKernelPCA(2, core="ritz"),
         ApproximateKernelPCA(2, core="tutorial"), NystromKernelPCA(), NystromKernelPCA(2, n_landmarks=10),
+        bp.SupervisedPCA(), bp.SupervisedPCA(label_kernel="rbf"), bp.SupervisedRandomProjection(),
+        bp.RoweisDiscriminantAnalysis(), bp.RoweisDiscriminantAnalysis(1, r1=1, r2=0.5, robust=True),
+        bp.FisherDiscriminantAnalysis(), bp.KernelSupervisedPCA(), bp.KernelSupervisedPCA(form="dual"),
+        bp.KernelRoweisDiscriminantAnalysis(2),
     ],
     expected_failed_checks=expected_failures,
 )  # fmt: skip

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bigpca.passes.accumulators import Accumulator, ColumnMoments, LeftProduct, Moments
 from bigpca.passes.blocks import Block, group_shift, prepare_block
+from bigpca.passes.class_moments import ClassMoments
 from bigpca.passes.dot_states import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.product_states import DenseFactor, FusedProduct
 from bigpca.passes.sampling import RowSample
@@ -29,6 +30,7 @@ V = np.linalg.qr(np.random.default_rng(5).standard_normal((N, K)))[0]
 AXES = np.ascontiguousarray(np.linalg.qr(W)[0].T)  # (K, D)
 MEAN, SCALE = np.linspace(-1.0, 2.0, D), np.linspace(0.5, 2.0, D)
 CHOSEN = np.array([0, 3, 4, 10, N - 1])
+CODES = np.array([0, 2, -1, 2, 0, 0, 1, 2, 2, 0, -1, 0, 2, 2, 0, 0, 2, 0, 2, 2, 0, 0, 2], np.int32)  # (N,), 1 once
 REPLACEMENTS = np.array([0, 0, 2, 5, 4, 3, 8, 8, 8])
 
 
@@ -169,7 +171,30 @@ def _replaced(X: Array) -> list[Array]:
     return [np.diag(scatter_of(X)), E.mean(0), np.diag(scatter_of(E))]
 
 
+def _class_moments(whole: bool) -> Case:
+    def truth(X: Array) -> list[Array]:
+        wide = X.astype("f8")
+        own = [wide[j == CODES] for j in range(3)]
+        within = np.sum([scatter_of(rows) for rows in own], axis=0)
+        return [
+            np.bincount(CODES[CODES >= 0]),
+            np.array([rows.mean(0) for rows in own]),
+            within if whole else np.diag(within),
+        ]
+
+    return Case(
+        f"ClassMoments whole={whole}",
+        lambda: ClassMoments(D, 3, CODES, whole),
+        row_state,
+        N,
+        lambda s: [s.counts, s.means, full(s.scatter) if whole else s.within],
+        truth,
+    )
+
+
 CASES = [
+    _class_moments(True),
+    _class_moments(False),
     Case(
         "Residuals",
         lambda: Residuals(D, K, Subspace(MEAN, SCALE, AXES)),

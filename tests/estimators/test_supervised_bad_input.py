@@ -1,0 +1,270 @@
+"""What supervised models refuse, and why: before any row is read where that can be known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+
+import bigpca as bp
+from bigpca import (
+    FisherDiscriminantAnalysis,
+    KernelRoweisDiscriminantAnalysis,
+    KernelSupervisedPCA,
+    RoweisDiscriminantAnalysis,
+    SupervisedPCA,
+    SupervisedRandomProjection,
+)
+from tests.estimators.labelled import labelled_rows
+from tests.estimators.stores import unreadable
+
+Array = NDArray[Any]
+N, D, C = 60, 5, 3
+X, Y = labelled_rows(N, D, C)
+REAL = X[:, 0] + 0.5
+CENTRES = np.random.default_rng(2).standard_normal((C, D))
+LINEAR = (SupervisedPCA, RoweisDiscriminantAnalysis, FisherDiscriminantAnalysis, SupervisedRandomProjection)
+KERNEL = (KernelSupervisedPCA, KernelRoweisDiscriminantAnalysis)
+ALL = (*LINEAR, *KERNEL)
+
+
+def gaps(labels: Array) -> list[Any]:
+    return [None if i in (4, 9) else label for i, label in enumerate(labels.tolist())]
+
+
+# Known before any read: X refuses to be read.
+PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = {
+    "r1 above 1": (RoweisDiscriminantAnalysis, {"r1": 1.5}, Y, ValueError, r"r1 = 1.5 is outside \[0, 1\].*from 0 to 1"),
+    "r2 below 0": (RoweisDiscriminantAnalysis, {"r2": -1e-9}, Y, ValueError, r"r2 = -1e-09 is outside \[0, 1\]"),
+    "r1 nan": (RoweisDiscriminantAnalysis, {"r1": np.nan}, Y, ValueError, r"r1 = nan is outside \[0, 1\]"),
+    "r2 text": (RoweisDiscriminantAnalysis, {"r2": "1"}, Y, TypeError, "r2 = '1' is a str; a number from 0 to 1"),
+    "r1 bool": (RoweisDiscriminantAnalysis, {"r1": True}, Y, TypeError, "r1 = True is a bool"),
+    "kernel r1": (KernelRoweisDiscriminantAnalysis, {"r1": 2}, Y, ValueError, r"r1 = 2 is outside \[0, 1\]"),
+    "kernel r2": (KernelRoweisDiscriminantAnalysis, {"r2": -1}, Y, ValueError, r"r2 = -1 is outside \[0, 1\]"),
+    "real, r2": (
+        RoweisDiscriminantAnalysis, {"r2": 0.1}, REAL, ValueError,
+        "labels are numbers, and r2 = 0.1 > 0 needs the scatter within classes; classes were expected.*use r2 = 0",
+    ),
+    "real, Fisher": (FisherDiscriminantAnalysis, {}, REAL, ValueError, "labels are numbers, and r2 = 1 > 0"),
+    "real, kernel": (KernelRoweisDiscriminantAnalysis, {}, REAL, ValueError, "labels are numbers, and r2 = 0.5 > 0"),
+    "robust alpha": (RoweisDiscriminantAnalysis, {"robust": True, "alpha": 1}, Y, ValueError, r"alpha = 1 is outside \(0, 1\)"),
+    "alpha text": (FisherDiscriminantAnalysis, {"alpha": "a"}, Y, ValueError, r"alpha = 'a' is outside \(0, 1\)"),
+    "regularization": (
+        RoweisDiscriminantAnalysis, {"regularization": "ridge"}, Y, ValueError,
+        "regularization = 'ridge'; None, \"pinv\" or a positive number was expected",
+    ),
+    "regularization 0": (FisherDiscriminantAnalysis, {"regularization": 0.0}, Y, ValueError, "regularization = 0.0; None"),
+    "regularization inf": (FisherDiscriminantAnalysis, {"regularization": np.inf}, Y, ValueError, "regularization = inf"),
+    "kernel regularization": (
+        KernelRoweisDiscriminantAnalysis, {"regularization": -1}, Y, ValueError, "regularization = -1; None",
+    ),
+    "robust_share": (KernelRoweisDiscriminantAnalysis, {"robust_share": 0}, Y, ValueError, r"alpha = 0 is outside \(0, 1\)"),
+    "0 components": (RoweisDiscriminantAnalysis, {"n_components": 0}, Y, ValueError, "n_components = 0 is out of range; 1 to 5"),
+    "too many components": (
+        RoweisDiscriminantAnalysis, {"n_components": D + 1}, Y, ValueError, "n_components = 6 is out of range; 1 to 5",
+    ),
+    "mle": (RoweisDiscriminantAnalysis, {"n_components": "mle"}, Y, TypeError, "n_components = 'mle'; an int, a float in"),
+    "share 1.0": (FisherDiscriminantAnalysis, {"n_components": 1.0}, Y, TypeError, "n_components = 1.0; an int, a float in"),
+    "kernel components": (
+        KernelRoweisDiscriminantAnalysis, {"n_components": N + 1}, Y, ValueError, "n_components = 61 is out of range; 1 to 60",
+    ),
+    "SPCA components": (SupervisedPCA, {"n_components": 0}, Y, ValueError, "n_components = 0 is below 1"),
+    "SPCA mle": (SupervisedPCA, {"n_components": "mle"}, Y, TypeError, "n_components = 'mle' is a str"),
+    "SRP components": (SupervisedRandomProjection, {"n_components": 2.5}, Y, TypeError, "n_components = 2.5 is a float"),
+    "SRP features": (SupervisedRandomProjection, {"n_features": 0}, Y, ValueError, "n_features = 0 is below 1"),
+    "KSPCA components": (KernelSupervisedPCA, {"n_components": -1}, Y, ValueError, "n_components = -1 is below 1"),
+    "label kernel": (SupervisedPCA, {"label_kernel": "poly"}, REAL, ValueError, "label_kernel = 'poly' is unknown"),
+    "label kernel of classes": (SupervisedPCA, {"label_kernel": "poly"}, Y, ValueError, "label_kernel = 'poly' is unknown"),
+    "kernel's label kernel": (KernelSupervisedPCA, {"label_kernel": "poly"}, Y, ValueError, "label_kernel = 'poly' is unknown"),
+    "label gamma": (
+        SupervisedPCA, {"label_kernel": "rbf", "label_gamma": 0}, REAL, ValueError,
+        "label_gamma = 0; a finite number above 0 was expected",
+    ),
+    "label gamma, random": (SupervisedRandomProjection, {"label_gamma": -1.0}, REAL, ValueError, "label_gamma = -1.0; a finite"),
+    "label gamma, kernel": (
+        KernelSupervisedPCA, {"label_kernel": "rbf", "label_gamma": np.inf}, REAL, ValueError, "label_gamma = inf; a finite",
+    ),
+    "form": (KernelSupervisedPCA, {"form": "primal"}, Y, ValueError, "form = 'primal' is unknown"),
+    "landmarks": (KernelSupervisedPCA, {"n_landmarks": N + 1}, Y, ValueError, "n_landmarks = 61, but X has 60 rows"),
+    "indefinite": (KernelSupervisedPCA, {"kernel": "sigmoid"}, Y, ValueError, "is not positive semi-definite"),
+    "dual, gaps": (
+        KernelSupervisedPCA, {"form": "dual", "missing_labels": "drop"}, gaps(Y), ValueError,
+        'form="dual" compares all pairs of rows.*leaves out none.*use form="direct"',
+    ),
+    "dual, omit": (KernelSupervisedPCA, {"form": "dual", "nan_policy": "omit"}, Y, ValueError, 'form="dual" compares all pairs'),
+    "policy": (SupervisedPCA, {"nan_policy": "drop"}, Y, ValueError, "nan_policy = 'drop' is unknown"),
+    "missing labels": (SupervisedPCA, {"missing_labels": "ignore"}, Y, ValueError, "'ignore'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_that_cannot_be_are_refused_before_any_read(name: str) -> None:
+    kind, parameters, labels, error, message = PARAMETERS[name]
+    with pytest.raises(error, match=message):
+        kind(**parameters).fit(unreadable(N, D), labels)
+
+
+LABELS: dict[str, tuple[Any, str]] = {
+    "none": (None, "requires y to be passed, but the target y is None. Give one label for each of 60 rows"),
+    "too few": (Y[:-1], "there are 59 labels, but X has 60 rows"),
+    "too many": (np.append(Y, 1), "there are 61 labels, but X has 60 rows"),
+    "missing": (gaps(Y), r"2 of 60 labels are missing \(rows 4, 9\).*missing_labels=\"drop\""),
+    "one class": (np.zeros(N, int), r"all 60 labels are of 1 class \(0\); at least 2 classes were expected"),
+    "three dimensions": (np.zeros((N, 2, 2)), r"labels .* have shape \(60, 2, 2\)"),
+}
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("name", LABELS)
+def test_labels_that_say_nothing_are_refused_before_any_read(name: str, kind: type) -> None:
+    labels, message = LABELS[name]
+    with pytest.raises(ValueError, match=message):
+        kind().fit(unreadable(N, D), labels)
+
+
+NAN = np.where(np.arange(N) == 7, np.nan, REAL)
+
+
+@pytest.mark.parametrize("kind", [SupervisedPCA, SupervisedRandomProjection, KernelSupervisedPCA])
+@pytest.mark.parametrize(("labels", "message"), [
+    (NAN, r"1 of 60 labels are missing \(row 7\)"), (np.full(N, 2.5), "all 60 labels are equal"),
+    (np.full((N, 2), 0.1), "all 60 labels are equal"), (np.where(np.isnan(NAN), np.inf, NAN), "1 of 60 targets are infinite"),
+], ids=["nan", "equal", "equal columns", "infinite"])  # fmt: skip
+def test_real_labels_that_say_nothing_are_refused_before_any_read(kind: type, labels: Array, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kind().fit(unreadable(N, D), labels)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_one_row_is_refused(kind: type) -> None:
+    with pytest.raises(ValueError, match=r"1 sample\(s\).*minimum of 2 is required"):
+        kind().fit(X[:1], Y[:1])
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_missing_values_are_found_with_their_row(kind: type) -> None:
+    bad = X.copy()
+    bad[33, 2] = np.nan
+    with pytest.raises(bp.NonFiniteError, match="row 33, column 2"):
+        kind().fit(bad, Y)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_nothing_is_transformed_before_a_fit(kind: type) -> None:
+    for call in ("transform", "inverse_transform", "save"):
+        with pytest.raises(NotFittedError):
+            getattr(kind(), call)(X)
+
+
+# Known from the read only ------------------------------------------------------------------------------------------------
+
+
+def test_more_components_than_labels_determine_are_refused() -> None:
+    message = "n_components = 3, but the labels determine 2 axes, the rank of .*: for classes, one less.*Use 2 or fewer, or Roweis"
+    for model in (SupervisedPCA(3), RoweisDiscriminantAnalysis(3, r1=1, r2=0), KernelSupervisedPCA(3, kernel="linear")):
+        with pytest.raises(ValueError, match=message):
+            model.fit(X, Y)
+    with pytest.raises(ValueError, match="n_components = 2, but the labels determine 1 axes"):
+        SupervisedPCA(2).fit(X, REAL)
+    assert SupervisedPCA(2).fit(X, Y).n_components_ == 2
+
+
+SINGULAR: dict[str, tuple[Array, Array, str]] = {
+    "constant feature": (np.column_stack([X, np.full(N, 7.1)]), Y, "1 of its 6 eigenvalues are 0"),
+    "repeated feature": (X[:, [0, 1, 2, 3, 4, 0]], Y, "1 of its 6 eigenvalues are 0"),
+    "d > n - c": (X[:6], np.arange(6) % 3, "2 of its 5 eigenvalues are 0"),
+}
+
+
+@pytest.mark.parametrize("name", SINGULAR)
+def test_a_singular_scatter_within_classes_is_refused_with_the_ways_out(name: str) -> None:
+    rows, labels, message = SINGULAR[name]
+    ways = r".*Use robust=True, regularization=\"pinv\" or a number added to its diagonal, r2 < 1, or fewer features"
+    for model in (FisherDiscriminantAnalysis(), RoweisDiscriminantAnalysis(2, r1=0.5, r2=1)):
+        with pytest.raises(ValueError, match=message + ways):
+            model.fit(rows, labels)
+    linear = KernelRoweisDiscriminantAnalysis(2, r1=0, r2=1, kernel="linear", sampling=rows[:5])
+    if name == "d > n - c":
+        with pytest.raises(ValueError, match="is singular"):
+            linear.fit(rows, labels)
+    for out in ({"regularization": "pinv"}, {"regularization": 0.1}):
+        assert np.isfinite(FisherDiscriminantAnalysis(1, **out).fit(rows, labels).transform(rows)).all()
+    assert np.isfinite(RoweisDiscriminantAnalysis(1, r2=0.9).fit(rows, labels).eigenvalues_).all()
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+@pytest.mark.parametrize("chunk", [7, N])
+@pytest.mark.parametrize("options", [{}, {"robust": True}, {"regularization": "pinv"}], ids=str)
+def test_rows_that_equal_their_class_mean_are_refused_whatever_rounding_leaves(
+    offset: float, chunk: int, options: dict[str, Any]
+) -> None:
+    rows = bp.open(CENTRES[Y] + offset).rechunk((chunk, D))
+    with pytest.raises(ValueError, match=r"r2 = 1 is 0: rows of a class are equal, or there is one of each.*r2 < 1"):
+        FisherDiscriminantAnalysis(**options).fit(rows, Y)
+    model = FisherDiscriminantAnalysis(regularization=1e-3).fit(rows, Y)
+    assert model.transform(rows).compute().std(axis=0).min() > 1
+
+
+def test_one_row_of_each_class_is_refused() -> None:
+    with pytest.raises(ValueError, match="r2 = 1 is 0: rows of a class are equal, or there is one of each"):
+        FisherDiscriminantAnalysis().fit(X[:8], np.arange(8))
+    assert SupervisedPCA().fit(X[:8], np.arange(8)).n_components_ == D
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e6])
+@pytest.mark.parametrize("model", [
+    SupervisedPCA(), KernelSupervisedPCA(gamma=0.1), KernelSupervisedPCA(gamma=0.1, form="dual"),
+    RoweisDiscriminantAnalysis(r1=1, r2=0),
+], ids=str)  # fmt: skip
+def test_equal_rows_do_not_depend_on_their_labels(model: Any, value: float) -> None:
+    with pytest.raises(
+        ValueError, match=r"rows do not depend on their labels: .* is 0, as with a single class, equal rows"
+    ):
+        model.fit(np.full((N, D), value), Y)
+
+
+@pytest.mark.parametrize("model", [
+    SupervisedPCA(), KernelSupervisedPCA(kernel="linear"), KernelSupervisedPCA(kernel="linear", form="dual"),
+], ids=str)  # fmt: skip
+def test_classes_whose_means_differ_by_rounding_have_no_axes(model: Any) -> None:
+    rows = np.vstack([X, -X]) + 0.37
+    with pytest.raises(ValueError, match="rows do not depend on their labels"):
+        model.fit(rows, np.tile(Y, 2))
+    rows[0, 0] += 1e-3
+    assert model.fit(rows, np.tile(Y, 2)).rank_ >= 1
+
+
+def test_values_whose_squares_overflow_are_refused() -> None:
+    with (
+        pytest.raises(ValueError, match=r"X'H Delta has the singular value .*e\+2\d\d, whose square is beyond float64"),
+        np.errstate(over="ignore"),
+    ):
+        SupervisedPCA().fit(X * 1e200, Y)
+
+
+@pytest.mark.parametrize("model", [
+    FisherDiscriminantAnalysis(nan_policy="omit"), RoweisDiscriminantAnalysis(nan_policy="omit"),
+    KernelRoweisDiscriminantAnalysis(2, nan_policy="omit", sampling=X[:9]),
+], ids=str)  # fmt: skip
+def test_one_class_that_is_left_of_several_is_refused(model: Any) -> None:
+    rows = np.where((Y == 1)[:, None], X, np.nan)
+    with pytest.raises(ValueError, match="only one of 3 classes has rows left, out of 20 rows; at least two"):
+        model.fit(rows, Y)
+
+
+def test_a_failed_fit_changes_nothing() -> None:
+    for model in (FisherDiscriminantAnalysis().fit(X, Y), KernelSupervisedPCA().fit(X, Y)):
+        before = model.transform(X)
+        with pytest.raises(ValueError, match="labels"):
+            model.fit(X, Y[:3])
+        with pytest.raises(ValueError, match=r"rows do not depend|is 0"):
+            model.fit(np.zeros((N, 2)), Y)
+        np.testing.assert_array_equal(model.transform(X), before)
+
+
+def test_scores_of_another_width_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"scores have 3 columns; 2 \(n_components_\) were expected"):
+        SupervisedPCA().fit(X, Y).inverse_transform(X[:, :3])
