@@ -146,8 +146,8 @@ class Plan:
         if self.evaluations > self.most_evaluations:
             raise EvaluationBudgetError(
                 f"{self.solver} needs about {self.evaluations:.2g} kernel evaluations, over max_kernel_evaluations = "
-                f"{self.most_evaluations:.2g}. Use NystromKernelPCA(n_landmarks=1000), which needs 1,000 a row and pass "
-                f"and says how far it is off, or raise max_kernel_evaluations."
+                f"{self.most_evaluations:.2g}. Use NystromKernelPCA(n_landmarks=1000), which needs 1,000 a row and pass and says "
+                f'how far it is off (with labels: form="direct"), or raise max_kernel_evaluations.'
             )
         if not self.fits:
             raise MemoryBudgetError(

@@ -32,6 +32,7 @@ from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput, fold
 from bigpca.planning import Plan
 from bigpca.seeds import check_seed, integers
+from bigpca.sketches.base import positive_integer
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -56,13 +57,16 @@ class Selected:
         return self.inner.output_dtype(dtype)
 
     def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
-        """Return the map of those columns."""
-        return self.inner.apply(rows[:, self.columns], where)
+        """Return the map of those columns; a row that is not finite elsewhere counts as one that is not."""
+        chosen = rows[:, self.columns]
+        if rows.dtype.kind == "f":
+            chosen[~np.isfinite(rows).all(axis=1)] = np.nan
+        return self.inner.apply(chosen, where)
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """The columns' copy, and what the inner map needs."""
         mapping, kept = self.inner.bytes_for(len(self.columns), rows, itemsize)
-        return mapping + rows * len(self.columns) * itemsize, kept
+        return mapping + rows * (len(self.columns) * itemsize + d), kept
 
     def describe(self) -> dict[str, Any]:
         """What identifies the map."""
@@ -142,9 +146,9 @@ class ScoredPCA(RowTransformer):
     def plan(self, X: Any, y: Any = None) -> Plan:
         """Return what the scores and the estimator will cost; X is not read."""
         opened = as_dask(copy(self), X, reset=True, minimum=2)
+        q, estimator = self._count(opened.shape[1]), self._inner()
         rows, _, templates = self._scoring(opened, y)
-        q = self._count(opened.shape[1])
-        inner = self._inner().plan(opened[:, : q or min(opened.shape[1], MOST_CANDIDATES)])
+        inner = estimator.plan(opened[:, : q or min(opened.shape[1], MOST_CANDIDATES)])
         own = self._plan(rows, templates)
         passes = own.passes + inner.passes + (q is None)
         return replace(
@@ -163,12 +167,12 @@ class ScoredPCA(RowTransformer):
         """
         seen = copy(self)
         opened = as_dask(seen, X, reset=True, minimum=2)
+        q, found, inner = self._count(opened.shape[1]), None, self._inner()
         rows, labels, templates = self._scoring(opened, y)
         self._plan(rows, templates).check()
         with running(rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout) as options:
             scores = feature_scores(fold_labels(rows, templates, options), labels)
         order = np.lexsort((np.arange(len(scores)), -scores))
-        q, found = self._count(opened.shape[1]), None
         if q is None:
             with running(
                 rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout
@@ -176,7 +180,7 @@ class ScoredPCA(RowTransformer):
                 found = self._cross_validate(opened, order, labels, options)
             q = max(found, key=lambda count: (found[count], -count))
         selected = np.sort(order[:q])
-        inner = self._inner().fit(opened[:, selected], y, progress=progress)
+        inner.fit(opened[:, selected], y, progress=progress)
         self._remember_features(seen)
         self.scores_, self.selected_, self.estimator_ = scores, selected, inner
         self.__dict__.pop("cv_scores_", None)
@@ -220,6 +224,9 @@ class ScoredPCA(RowTransformer):
         """Return q; None where cross-validation chooses."""
         given: Any = self.n_features_to_select
         if isinstance(given, str) and given == "cv":
+            check_seed(self.random_state, "random_state")
+            if positive_integer("folds", self.folds) < 2:
+                raise ValueError(f"folds = {self.folds}; at least 2 were expected, one of which is left out in turn.")
             return None
         if not isinstance(given, bool) and isinstance(given, Integral) and 1 <= int(given) <= d:
             return int(given)
@@ -249,7 +256,6 @@ class ScoredPCA(RowTransformer):
         self, opened: da.Array, order: NDArray[np.int64], labels: Labels, options: RunOptions
     ) -> dict[int, float]:
         """Return the explained share in the folds left out, for every number of features: one read of the candidates."""
-        check_seed(self.random_state, "random_state")
         candidates = order[:MOST_CANDIDATES]
         delta = label_columns(labels)
         n, q = len(delta), len(candidates)

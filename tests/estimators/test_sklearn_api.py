@@ -54,7 +54,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
         bp.SupervisedPCA(), bp.SupervisedPCA(label_kernel="rbf"), bp.SupervisedRandomProjection(),
         bp.RoweisDiscriminantAnalysis(), bp.RoweisDiscriminantAnalysis(1, r1=1, r2=0.5, robust=True),
         bp.FisherDiscriminantAnalysis(), bp.KernelSupervisedPCA(), bp.KernelSupervisedPCA(form="dual"),
-        bp.KernelRoweisDiscriminantAnalysis(2),
+        bp.KernelRoweisDiscriminantAnalysis(2), bp.ScoredPCA(1),
     ],
     expected_failed_checks=expected_failures,
 )  # fmt: skip

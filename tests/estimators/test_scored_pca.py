@@ -1,0 +1,161 @@
+"""Scored PCA: the scores are scikit-learn's statistics, the best features are chosen, and the rest is the estimator's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.feature_selection import f_classif, f_regression
+from sklearn.linear_model import LinearRegression
+
+import bigpca as bp
+from bigpca import ScoredPCA
+from tests.estimators.labelled import labelled_rows
+from tests.estimators.stores import stored, unreadable
+from tests.operators.counting import Reads
+
+Array = NDArray[Any]
+N, D = 240, 12
+X, Y = labelled_rows(N, D, 3, mean=5.0)
+REAL = X[:, 3] - 2 * X[:, 7] + 0.1 * np.random.default_rng(1).standard_normal(N)
+
+
+def alone(columns: list[int], **options: Any) -> Array:
+    """Rows that depend on the target in these columns only, and noise."""
+    rows = np.random.default_rng(2).standard_normal((N, D))
+    rows[:, columns] += np.linspace(-3, 3, N)[:, None]
+    return rows
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_scores_of_classes_are_the_one_way_statistic_and_rank_two_classes_as_the_correlation(classes: int) -> None:
+    y = Y % classes
+    model = ScoredPCA(1, n_features_to_select=4).fit(X, y)
+    np.testing.assert_allclose(model.scores_, f_classif(X, y)[0], rtol=1e-10)
+    if classes == 2:
+        correlation = np.abs(np.corrcoef(X.T, y)[-1, :-1])
+        np.testing.assert_array_equal(np.argsort(model.scores_), np.argsort(correlation))
+
+
+def test_scores_of_real_labels_are_the_squared_multiple_correlation() -> None:
+    F = f_regression(X, REAL)[0]
+    one = ScoredPCA(1).fit(X, REAL)
+    np.testing.assert_allclose(one.scores_, F / (F + N - 2), rtol=1e-9)
+    both = np.column_stack([REAL, np.sin(X[:, 0])])
+    two = ScoredPCA(1).fit(X, both)
+    truth = [LinearRegression().fit(both, column).score(both, column) for column in X.T]
+    np.testing.assert_allclose(two.scores_, truth, rtol=1e-9)
+
+
+def test_class_codes_are_never_taken_for_numbers() -> None:
+    names = np.array(["c", "a", "b"])[Y]
+    np.testing.assert_array_equal(ScoredPCA(1).fit(X, names).selected_, ScoredPCA(1).fit(X, Y).selected_)
+    np.testing.assert_array_equal(ScoredPCA(1).fit(X, [7, -3, 100] @ np.eye(3)[:, Y].astype(int)).scores_.shape, (D,))
+
+
+@pytest.mark.parametrize(("given", "count"), [(4, 4), (0.25, 3), (0.01, 1), (D, D)])
+def test_the_best_features_go_to_the_estimator(given: Any, count: int) -> None:
+    model = ScoredPCA(1, n_features_to_select=given).fit(X, Y)
+    best = np.sort(np.argsort(-f_classif(X, Y)[0])[:count])
+    np.testing.assert_array_equal(model.selected_, best)
+    plain = bp.PCA(1).fit(X[:, best])
+    np.testing.assert_allclose(model.transform(X), plain.transform(X[:, best]), rtol=0, atol=1e-12)
+
+
+def test_any_estimator_may_follow_and_is_left_as_it_was(tmp_path: Path) -> None:
+    inner = bp.KernelPCA(2, kernel="rbf", gamma=0.05)
+    model = ScoredPCA(estimator=inner, n_features_to_select=3).fit(X, Y)
+    chosen = X[:, model.selected_]
+    np.testing.assert_allclose(model.transform(X), inner.fit(chosen).transform(chosen), rtol=0, atol=1e-12)
+    assert model.estimator_ is not inner
+    lazy = da.from_array(X, chunks=(70, D))
+    np.testing.assert_allclose(model.transform(lazy).compute(), model.transform(X), atol=1e-12)
+    written = model.transform(lazy, out=tmp_path / "scores.zarr").compute()
+    np.testing.assert_allclose(written, model.transform(X), atol=1e-12)
+    supervised = ScoredPCA(estimator=bp.SupervisedPCA(), n_features_to_select=5).fit(X, Y)  # labels reach it too
+    np.testing.assert_array_equal(supervised.estimator_.classes_, [0, 1, 2])
+
+
+def test_cross_validation_finds_the_features_that_matter_in_one_further_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, y = alone([2, 5, 9]), np.linspace(-3, 3, N)
+    lazy = stored(tmp_path, rows, (40, D))
+    reads = Reads().watch(monkeypatch)
+    model = ScoredPCA(1, n_features_to_select="cv").fit(lazy, y)
+    counted = reads.per_chunk((N, D), (40, D))
+    assert (counted == 3).all()  # scores, folds, PCA
+    assert set(model.cv_scores_) == {12, 6, 3, 1}
+    np.testing.assert_array_equal(model.selected_, [2, 5, 9])
+    assert model.plan(lazy, y).passes == 3
+
+
+def test_the_explained_share_is_that_of_regression_on_the_components_of_the_other_folds() -> None:
+    rows, y = alone([2, 5, 9]), np.linspace(-3, 3, N)
+    model = ScoredPCA(2, n_features_to_select="cv", folds=3, random_state=4).fit(rows, y)
+    from bigpca.seeds import integers
+
+    folds = integers(4, "folds", 0, N, 1, 3)[:, 0]
+    best = np.argsort(-model.scores_, kind="stable")
+    for count, found in model.cv_scores_.items():
+        columns, shares = best[:count], []
+        for fold in range(3):
+            train, test = folds != fold, folds == fold
+            pca = bp.PCA(min(2, count)).fit(rows[np.ix_(train, columns)])
+            line = LinearRegression().fit(pca.transform(rows[np.ix_(train, columns)]), y[train])
+            residual = y[test] - line.predict(pca.transform(rows[np.ix_(test, columns)]))
+            shares.append(1 - (residual**2).sum() / ((y[test] - y[train].mean()) ** 2).sum())
+        assert found == pytest.approx(np.mean(shares), abs=1e-9)
+
+
+def test_constant_features_score_0_and_rows_without_a_label_do_not_score() -> None:
+    rows = X.copy()
+    rows[:, 4] = 3.0
+    names = np.where(np.arange(N) % 10 == 0, None, np.array(["a", "b", "c"], object)[Y])
+    model = ScoredPCA(1, missing_labels="drop").fit(rows, names)
+    used = np.arange(N) % 10 != 0
+    others = np.arange(D) != 4
+    assert model.scores_[4] == 0
+    np.testing.assert_allclose(model.scores_[others], f_classif(rows[used][:, others], Y[used])[0], rtol=1e-10)
+    assert model.estimator_.n_samples_ == N
+
+
+def test_a_saved_model_maps_alike_with_its_estimator_and_scores(tmp_path: Path) -> None:
+    for name, options in (
+        ("cv", {"n_components": 1, "n_features_to_select": "cv"}),
+        ("kernel", {"estimator": bp.NystromKernelPCA(2, n_landmarks=20), "n_features_to_select": 0.5}),
+    ):
+        model = ScoredPCA(**options).fit(X, Y)
+        model.save(tmp_path / name)
+        loaded = bp.load(tmp_path / name)
+        np.testing.assert_array_equal(loaded.transform(X), model.transform(X))
+        np.testing.assert_array_equal(loaded.scores_, model.scores_)
+        assert getattr(loaded, "cv_scores_", None) == getattr(model, "cv_scores_", None)
+        assert repr(loaded.get_params()) == repr(model.get_params())
+
+
+REFUSED: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
+    ({"n_features_to_select": 0}, Y, ValueError, 'an integer from 1 to 12, a share in .* or "cv" was expected'),
+    ({"n_features_to_select": D + 1}, Y, ValueError, "n_features_to_select = 13"),
+    ({"n_features_to_select": 1.0}, Y, ValueError, "n_features_to_select = 1.0"),
+    ({"n_features_to_select": True}, Y, ValueError, "n_features_to_select = True"),
+    ({"n_features_to_select": "best"}, Y, ValueError, "n_features_to_select = 'best'"),
+    ({"folds": 1, "n_features_to_select": "cv"}, Y, ValueError, "folds = 1; at least 2"),
+    ({"random_state": -1, "n_features_to_select": "cv"}, Y, ValueError, "random_state = -1"),
+    ({"estimator": "PCA"}, Y, TypeError, "an estimator of bigpca was expected"),
+    ({}, None, ValueError, "requires y to be passed"),
+    ({}, Y[:-1], ValueError, "240"),
+    ({}, np.zeros(N, int), ValueError, "class"),
+]
+
+
+@pytest.mark.parametrize(("options", "y", "error", "message"), REFUSED, ids=lambda value: str(value)[:30])
+def test_what_cannot_be_is_refused_unread(
+    options: dict[str, Any], y: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        ScoredPCA(1, **options).fit(unreadable(N, D), y)
