@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -11,12 +13,17 @@ import numpy as np
 
 from bigpca.data.labels import TargetLabels
 from bigpca.errors import warn_approximation
+from bigpca.estimators.fitting import check_iteration
 from bigpca.estimators.label_features import LabelFeatures, LinearLabels, label_width
 from bigpca.estimators.label_statistics import LabelStatistics
-from bigpca.estimators.supervised_model import SupervisedModel, Supervision
+from bigpca.estimators.roweis_krylov_route import KrylovRoweisJob, Point, plan_krylov_roweis
+from bigpca.estimators.supervised_model import SupervisedJob, SupervisedModel, Supervision
 from bigpca.estimators.supervised_pca import is_share, leading_axes, share_count
+from bigpca.passes.accumulators import Accumulator
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily
+
+SOLVERS = ("auto", "covariance", "krylov")
 
 
 class DiscriminantModel(SupervisedModel):
@@ -25,6 +32,9 @@ class DiscriminantModel(SupervisedModel):
     robust: bool
     alpha: float
     regularization: float | str | None
+    solver: str
+    tol: float
+    max_passes: int
 
     @property
     @abstractmethod
@@ -67,6 +77,40 @@ class DiscriminantModel(SupervisedModel):
     def _check_parameters(self, d: int) -> None:
         check_components(self.n_components, d)
         check_conditioning(self.robust, self.alpha, self.regularization)
+        if self.solver not in SOLVERS:
+            raise ValueError(
+                f"solver = {self.solver!r} is unknown; one of {', '.join(map(repr, SOLVERS))} was expected."
+            )
+        check_iteration(self.tol, self.max_passes, 0)
+
+    def _other_job(self, job: SupervisedJob, templates: Callable[..., dict[str, Accumulator]]) -> Any:
+        if not self._whole or self.solver == "covariance" or (self.solver == "auto" and job.plan.fits):
+            return None
+        conditioning, (r1, r2) = self._conditioning, self._factors
+        classes = job.supervision.classes
+        n_classes = 1 if classes is None else len(classes)
+        given: Any = n_classes - 1 if self.n_components is None and (r1, r2) == (0.0, 1.0) else self.n_components
+        if given is None or is_share(given) or conditioning.robust or conditioning.regularization == "pinv":
+            what = "robust=True" if conditioning.robust else f"n_components = {given!r}"
+            what = 'regularization="pinv"' if conditioning.regularization == "pinv" else what
+            if self.solver == "auto":
+                return None  # the plan says what does not fit
+            raise ValueError(
+                f'solver="krylov" with {what} would need the whole spectrum of the scatter, which it never forms. Give an integer '
+                f"for n_components and a number for regularization."
+            )
+        added = float(conditioning.regularization or 0.0)
+        point = Point(
+            partial(self._axes_in, n_components=int(given)), int(given), r1, r2, added, self._normalized, float(self.tol),
+            self.max_passes, threads=self.solve_threads,
+        )  # fmt: skip
+        thin = templates(whole=False)
+        plan = plan_krylov_roweis(job.rows, thin, job.plan.resources, type(self).__name__, point)
+        return KrylovRoweisJob(job.rows, plan, thin, job.supervision, point)
+
+    def _axes_in(self, family: RoweisFamily, statistics: LabelStatistics, *, n_components: int) -> Axes:
+        check_classes(statistics, *self._factors)
+        return family_axes(family, *self._factors, n_components, Conditioning(), statistics.n_classes)
 
     def _solve(self, statistics: LabelStatistics, supervision: Supervision) -> Axes:
         if not self._whole:
@@ -103,6 +147,13 @@ class RoweisDiscriminantAnalysis(DiscriminantModel):
     normalize : bool
         Scale ``Psi Psi'``, ``S_T`` and ``S_W`` to the trace of I. NOTE: as printed they grow as n^2, n and n, so that on large n
         all but the corners of the square of (r1, r2) coincide; the printed formula is the default.
+    solver : {"auto", "covariance", "krylov"}
+        The (d, d) matrices, or, where these do not fit, Rayleigh-Ritz on a block Krylov space of S_W, in some reads more: for a
+        given number of components, and neither ``robust`` nor "pinv".
+    tol : float
+        Relative change of the eigenvalues between reads at which "krylov" stops.
+    max_passes : int
+        Most reads of "krylov".
     missing_labels : {"raise", "drop"}
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
         As in :class:`bigpca.PCA`.
@@ -132,6 +183,9 @@ class RoweisDiscriminantAnalysis(DiscriminantModel):
         alpha: float = 0.98,
         regularization: float | str | None = None,
         normalize: bool = False,
+        solver: str = "auto",
+        tol: float = 1e-3,
+        max_passes: int = 20,
         missing_labels: str = "raise",
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
@@ -146,6 +200,9 @@ class RoweisDiscriminantAnalysis(DiscriminantModel):
         self.alpha = alpha
         self.regularization = regularization
         self.normalize = normalize
+        self.solver = solver
+        self.tol = tol
+        self.max_passes = max_passes
         self.missing_labels = missing_labels
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
@@ -171,7 +228,7 @@ class FisherDiscriminantAnalysis(DiscriminantModel):
     ----------
     n_components : int or None
         None for c - 1.
-    robust, alpha, regularization, missing_labels
+    robust, alpha, regularization, solver, tol, max_passes, missing_labels
         As in :class:`RoweisDiscriminantAnalysis`.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
         As in :class:`bigpca.PCA`.
@@ -188,6 +245,9 @@ class FisherDiscriminantAnalysis(DiscriminantModel):
         robust: bool = False,
         alpha: float = 0.98,
         regularization: float | str | None = None,
+        solver: str = "auto",
+        tol: float = 1e-3,
+        max_passes: int = 20,
         missing_labels: str = "raise",
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
@@ -199,6 +259,9 @@ class FisherDiscriminantAnalysis(DiscriminantModel):
         self.robust = robust
         self.alpha = alpha
         self.regularization = regularization
+        self.solver = solver
+        self.tol = tol
+        self.max_passes = max_passes
         self.missing_labels = missing_labels
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
@@ -277,8 +340,8 @@ def family_of(statistics: LabelStatistics, *, normalize: bool, threads: int | No
     """
     if not statistics.moments.whole:
         raise ValueError(
-            "the model was fitted with r1 = 1 and r2 = 0, for which only the diagonal of the scatter is kept; the whole was "
-            "expected for other factors. Fit again with all rows."
+            "the model was fitted with r1 = 1 and r2 = 0, or by the krylov solver, for which only the diagonal of the scatter is "
+            "kept; the whole was expected. Fit again with all rows."
         )
     return RoweisFamily(
         statistics.within, statistics.between, statistics.psi, normalize=normalize,

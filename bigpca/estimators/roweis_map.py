@@ -173,7 +173,9 @@ def roweis_map(
     """
     template = RoweisDiscriminantAnalysis(2) if model is None else model
     seen = copy(template)
-    job = clone(template).set_params(r1=0.5, r2=0.5)._job(seen, X, y)  # the (d, d) scatter serves every point
+    job = (
+        clone(template).set_params(r1=0.5, r2=0.5, solver="covariance")._job(seen, X, y)
+    )  # the (d, d) scatter serves every point
     job.plan.check()
     grid_values(grid, spacing, job.rows.n_rows)  # refused before the read
     with running(

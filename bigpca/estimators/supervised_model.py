@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -59,11 +61,14 @@ class SupervisedFit:
     statistics : LabelStatistics
     supervision : Supervision
     axes : Axes
+    facts : dict
+        Of an iteration: ``n_passes`` and ``converged``.
     """
 
     statistics: LabelStatistics
     supervision: Supervision
     axes: Axes
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,8 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
         Trace of the covariance of the labelled rows.
     n_samples_, n_omitted_, n_unlabelled_ : int
         Rows used, left out for missing values, and left out for missing labels.
+    n_passes_, converged_ : int, bool
+        Of an iteration: reads of X, and whether the tolerance was met.
     rank_ : int
         Eigenvalues above rounding: all of them where the axes are supervised PCA's, else among those computed.
     """
@@ -241,7 +248,12 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
         templates = self._templates(rows, labels, supervision, whole=self._whole)
         resources = find_resources(self.memory_limit, in_process=rows.in_process)
         plan = plan_labels(rows, templates, resources, type(self).__name__, whole=self._whole)
-        return SupervisedJob(rows, plan, templates, supervision, self._solve)
+        job = SupervisedJob(rows, plan, templates, supervision, self._solve)
+        return self._other_job(job, partial(self._templates, rows, labels, supervision)) or job
+
+    def _other_job(self, job: SupervisedJob, templates: Callable[..., dict[str, Accumulator]]) -> Any:
+        """Return another way to fit, where one was asked for or the plan does not fit; a hook, None by default."""
+        return None
 
     def _take(self, found: SupervisedFit, solver: str) -> None:
         statistics, supervision, axes = found.statistics, found.supervision, found.axes
@@ -251,8 +263,11 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
         self.n_unlabelled_, self.solver_ = supervision.unlabelled, solver
         self.n_features_in_, self.n_components_ = len(self.mean_), len(axes.values)
         self.total_variance_ = statistics.total_scatter / max(1, statistics.count - 1)
-        for name in ("classes_", "class_counts_", "class_means_"):
+        self._facts = found.facts
+        for name in ("classes_", "class_counts_", "class_means_", "n_passes_", "converged_"):
             self.__dict__.pop(name, None)
+        for name, value in found.facts.items():
+            setattr(self, f"{name}_", value)
         if supervision.classes is not None:
             self.classes_ = supervision.classes
             self.class_counts_, self.class_means_ = statistics.moments.counts.astype(np.int64), statistics.moments.means
@@ -264,7 +279,7 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
             arrays |= {f"labels_{name}": array for name, array in features.to_arrays().items()}
         attributes = {
             "classes": None if classes is None else pack_values(classes), "omitted": self.n_omitted_, "rank": self.rank_,
-            "unlabelled": self.n_unlabelled_,
+            "unlabelled": self.n_unlabelled_, "facts": self._facts,
             "solver": self.solver_, "n_features": self.n_features_in_, "whole": self._statistics.moments.whole,
         }  # fmt: skip
         return arrays, attributes
@@ -292,7 +307,7 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
             )
         supervision = Supervision(classes, features, int(attributes["unlabelled"]))
         axes = Axes(values, components, int(attributes["rank"]))
-        self._take(SupervisedFit(statistics, supervision, axes), attributes["solver"])
+        self._take(SupervisedFit(statistics, supervision, axes, dict(attributes["facts"])), attributes["solver"])
 
 
 def labels_of(y: Any, n: int, *, missing: str, classes: bool) -> Labels:

@@ -76,6 +76,10 @@ class RoweisFamily:
     within_rank : int or None
         Most eigenvalues of S_W that are not 0, ``n - c``: those beyond are rounding.
     threads : int or None
+    scales : tuple of 3 float, or None
+        Those of ``normalize``, where the matrices are compressions of larger ones.
+    added : float
+        Multiple of I that is added to R2.
 
     Attributes
     ----------
@@ -86,7 +90,7 @@ class RoweisFamily:
 
     def __init__(
         self, within: Matrix, between: Matrix, psi: Matrix, *, normalize: bool = False, within_rank: int | None = None,
-        threads: int | None = None,
+        threads: int | None = None, scales: tuple[float, ...] | None = None, added: float = 0.0,
     ) -> None:  # fmt: skip
         d = len(within)
         trace_within, trace_between = float(np.trace(within)), float((between**2).sum())
@@ -96,7 +100,8 @@ class RoweisFamily:
         self.threads = threads
         self._between, self._psi = between @ self.rotation.T, psi @ self.rotation.T
         traces = (float((psi**2).sum()), trace_within + trace_between, trace_within)
-        self._scales = tuple(d / trace if normalize and trace > 0 else 1.0 for trace in traces)
+        own = tuple(d / trace if normalize and trace > 0 else 1.0 for trace in traces)
+        self._scales, self._added = own if scales is None else scales, added
 
     @property
     def size(self) -> int:
@@ -111,7 +116,7 @@ class RoweisFamily:
         ValueError
             Where R2 is singular and nothing was said about it, and where it is 0.
         """
-        found = r2 * self._scales[2] * self.values + (1.0 - r2)
+        found = r2 * self._scales[2] * self.values + (1.0 - r2) + self._added
         added = 0.0
         if conditioning.robust:
             shares = np.cumsum(found)
