@@ -43,7 +43,7 @@ def exit_code_for(error: BaseException) -> ExitCode:
     >>> exit_code_for(FileNotFoundError("x")), exit_code_for(MemoryError())
     (<ExitCode.INPUT: 3>, <ExitCode.SPACE: 4>)
     """
-    if isinstance(error, KeyboardInterrupt):
+    if _comes_of_an_interrupt(error):
         return ExitCode.INTERRUPTED
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in NO_SPACE):
         return ExitCode.SPACE
@@ -56,6 +56,13 @@ def exit_code_for(error: BaseException) -> ExitCode:
     if isinstance(error, ValueError | TypeError | OSError | ImportError):
         return ExitCode.INPUT
     return ExitCode.UNEXPECTED
+
+
+def _comes_of_an_interrupt(error: BaseException | None) -> bool:
+    """Whether an error is an interrupt, or was raised while one was being handled."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _is_from_distributed(error: BaseException) -> bool:

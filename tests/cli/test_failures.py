@@ -227,3 +227,14 @@ def test_a_disk_too_full_for_model_or_scores_is_refused_before_any_read(
     assert f"the {output}" in result.stderr
     assert "of disk, but" in result.stderr
     assert "Free space, or write to another disk" in result.stderr
+
+
+def test_an_error_on_the_way_out_of_an_interrupt_is_an_interrupt() -> None:
+    try:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+    except RuntimeError as error:
+        assert exit_code_for(error) is ExitCode.INTERRUPTED
+        assert exit_code_for(RuntimeError("alone")) is ExitCode.UNEXPECTED

@@ -22,7 +22,7 @@ def test_an_interrupted_fit_says_how_to_resume_and_resumes_to_the_same_bits(tall
     wait_for(lambda: any(Path("my ckpt").rglob("*.npz")))
     os.killpg(child.pid, number)
     _, errors = child.communicate(timeout=30)
-    assert child.returncode == 130
+    assert child.returncode == 130, errors
     assert "interrupted." in errors
     assert f"bigpca fit {tall} -k 3 --model m.zarr --checkpoint 'my ckpt'" in errors
     assert "Traceback" not in errors
@@ -42,7 +42,7 @@ def test_an_interrupt_without_a_checkpoint_says_that_progress_was_not_kept(tall:
             break
     os.killpg(child.pid, signal.SIGINT)
     out, errors = child.communicate(timeout=30)
-    assert child.returncode == 130
+    assert child.returncode == 130, errors
     assert "Progress was not kept. Give --checkpoint PATH" in errors
     assert json.loads(out)["error"]["exit_code"] == 130
 
