@@ -230,10 +230,7 @@ def test_a_disk_too_full_for_model_or_scores_is_refused_before_any_read(
 
 
 def test_an_error_on_the_way_out_of_an_interrupt_is_an_interrupt() -> None:
-    with pytest.raises(RuntimeError) as caught:
-        try:
-            raise KeyboardInterrupt
-        finally:
-            raise RuntimeError("cannot schedule new futures after shutdown")
-    assert exit_code_for(caught.value) is ExitCode.INTERRUPTED
-    assert exit_code_for(RuntimeError("alone")) is ExitCode.UNEXPECTED
+    error = RuntimeError("cannot schedule new futures after shutdown")
+    assert exit_code_for(error) is ExitCode.UNEXPECTED
+    error.__context__ = KeyboardInterrupt()
+    assert exit_code_for(error) is ExitCode.INTERRUPTED
