@@ -7,7 +7,7 @@ paper rebuilds without the mean). The scatter within people, of 10,304 pixels, h
 what to add to it: here the mean of its 200 eigenvalues. Then a few axes tell new pictures apart better than PCA's. Fisher on the
 first n - c axes of PCA, as Fisherfaces were first made, has a scatter that is regular, but only just, and fails. All people have
 as many pictures, so that double supervised (1, 1) has nearly Fisher's axes. Supervised axes draw the pictures of each of three
-people together; those held out less, under a Gaussian kernel most of all.
+people together. A Gaussian kernel does so most, but pictures held out fall between their own and the middle.
 
 Glasses or none, nine people each: the more a model follows the labels, the better it sorts the pictures that were learnt, as in the
 paper's figure 14, and the worse those of people left out. It has learnt eighteen people, not glasses.

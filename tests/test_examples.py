@@ -378,13 +378,89 @@ def test_an_example_of_kernels_without_its_data_says_what_to_install(
 # Labels -----------------------------------------------------------------------------------------------------------------
 
 
+def supervised_example(name: str) -> Path:
+    return FOLDER / f"05_supervised_{name}.py"
+
+
+def shares(said: str, start: str) -> list[float]:
+    """Return the percentages on the line that begins so."""
+    return [float(word.strip("%")) for word in line_of(said, start) if word.endswith("%")]
+
+
+@pytest.fixture(scope="module")
+def said_of_faces(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What the example of faces prints, and its folder: of three waves of light, which differ by picture, 24 faint ones, by person.
+
+    With noise, so that the scatter within people is regular on n - c axes of PCA.
+    """
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("people")
+    down, across = np.linspace(0, 3, 112)[:, None], np.linspace(0, 3, 92)
+    waves = np.stack([np.cos(i * down + j * across + i) for i in range(3) for j in range(9)])
+    for person in range(1, 41):
+        (folder / f"s{person}").mkdir()
+        own = 4 * rng.standard_normal(24)
+        for number in range(1, 11):
+            weights = np.concatenate([25 * rng.standard_normal(3), own + rng.standard_normal(24)])
+            picture = 128 + np.tensordot(weights, waves, 1) + 6 * rng.standard_normal((112, 92))
+            pixels = picture.clip(0, 255).astype("uint8").tobytes()
+            (folder / f"s{person}" / f"{number}.pgm").write_bytes(b"P5\n92 112\n255\n" + pixels)
+    given = ("--pixels", 4, "--faces", folder, "--out", folder)
+    return run(supervised_example("faces"), *given, folder=folder), folder
+
+
 def test_the_supervised_examples_are_all_run_here() -> None:
-    assert [path.stem for path in SUPERVISED] == ["05_supervised_fashion"]
+    names = ("faces", "fashion", "network")
+    assert [path.name for path in SUPERVISED] == [supervised_example(name).name for name in names]
+
+
+def test_pca_rebuilds_faces_best_and_the_known_ones_from_all_axes(said_of_faces: tuple[str, Path]) -> None:
+    lines = [line.split() for line in said_of_faces[0].split("nearest of")[0].splitlines()]
+    pca, supervised = (
+        [words for words in lines if words[: len(name)] == name] for name in (["PCA"], ["supervised", "PCA"])
+    )
+    assert [words[-3] for words in pca + supervised] == ["2", "239", "2", "39"]
+    assert float(pca[1][-2]) < 1e-9
+    for ours, theirs in zip(pca, supervised, strict=True):
+        assert float(ours[-2]) <= float(theirs[-2])
+        assert float(ours[-1]) <= float(theirs[-1])
+
+
+def test_fisher_tells_people_apart_in_any_light_and_its_kernel_form_agrees(said_of_faces: tuple[str, Path]) -> None:
+    table = said_of_faces[0].split("nearest of")[1].split("three people")[0]
+    fisher, double = shares(table, "Fisher  "), shares(table, "double supervised")
+    assert fisher == shares(table, "Fisher by a linear kernel")
+    assert float(line_of(table, "Fisher: eigenvalues")[-1]) < 1e-9
+    for errors in (fisher, double):
+        assert max(errors[1:]) < 10 < 60 < min(shares(table, "PCA  "))
+        assert errors[-1] < shares(table, "Fisher, n - c axes of PCA")[-1]
+
+
+def test_supervised_axes_draw_each_persons_pictures_together_and_direct_is_dual(
+    said_of_faces: tuple[str, Path],
+) -> None:
+    table = said_of_faces[0].split("three people, 2 axes")[1].split("glasses")[0]
+    pca, linear, kernel = (shares(table, name) for name in ("PCA", "supervised PCA", "kernel supervised PCA"))
+    assert kernel[0] < linear[0] < pca[0]
+    for name in ("supervised PCA", "kernel supervised PCA"):
+        assert float(line_of(table, name)[-1]) < 1e-9
+    assert_picture(said_of_faces[1] / "supervised_faces_scores.png")
+    assert_picture(said_of_faces[1] / "roweisfaces.png")
+
+
+def test_labels_that_mean_nothing_sort_the_faces_learnt_and_not_those_of_new_people(
+    said_of_faces: tuple[str, Path],
+) -> None:
+    table = said_of_faces[0].split("glasses, or none")[1]
+    pca, linear, kernel, fisher = (
+        shares(table, name) for name in ("PCA, 2 axes", "supervised PCA", "kernel supervised PCA", "Fisher")
+    )
+    assert fisher[0] < kernel[0] < linear[0] < pca[0]
+    assert fisher[2] > fisher[0] + 10
 
 
 def test_every_model_of_the_map_and_every_supervised_model_has_an_error(fashion: Path, tmp_path: Path) -> None:
-    path = SUPERVISED[0]
-    said = run(path, "--fashion", fashion, "--landmarks", 60, "--grid", 3, "--out", tmp_path, folder=tmp_path)
+    given = ("--fashion", fashion, "--landmarks", 60, "--grid", 3, "--out", tmp_path)
+    said = run(supervised_example("fashion"), *given, folder=tmp_path)
     for name in ("PCA  ", "supervised PCA  ", "Fisher  ", "double supervised (1, 1)", "kernel Roweis (0, 0.999)"):
         errors = [float(word.strip("%")) for word in line_of(said, name)[:3]]
         assert all(70 < error <= 100 for error in errors)  # kinds mean nothing in these pictures
@@ -393,7 +469,45 @@ def test_every_model_of_the_map_and_every_supervised_model_has_an_error(fashion:
     assert_picture(tmp_path / "supervised_fashion_map.png")
 
 
-def test_a_supervised_example_without_its_data_says_what_to_install(tmp_path: Path) -> None:
-    said = run(SUPERVISED[0], *NOWHERE, "--out", tmp_path / "out", folder=tmp_path)
-    assert said.startswith("skipped: ")
+def test_fisher_keeps_kinds_apart_on_features_of_which_pixels_say_nothing(
+    fashion: Path, tmp_path: Path, tutorial_data: ModuleType,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(0)
+
+    def write(images: np.ndarray, shape: tuple[int, int], size: int, folder: Path) -> bool:
+        folder.mkdir()
+        noise = rng.standard_normal((len(images), 40)) * np.where(np.arange(40) < 9, 5, 1)
+        np.save(folder / "maps_0.npy", noise + 6 * np.eye(40)[np.arange(len(images)) % 10 + 9])
+        return True
+
+    monkeypatch.setattr(tutorial_data, "write_network_features", write)
+    example = load(supervised_example("network"))
+    given = ["--fashion", str(fashion), "--rows", "300", "--test-rows", "200", "--out", str(tmp_path)]
+    example.main(given)
+    said = capsys.readouterr().out
+    pixels, features = said.split("300 rows of 40 features")
+    for name in ("  Fisher", "  double supervised"):
+        assert shares(pixels, name)[-1] > 70
+        assert shares(features, name)[-1] < 10
+    assert shares(features, "  PCA")[-1] > 70  # axes of large scatter, the same for all kinds
+    assert_picture(tmp_path / "supervised_network.png")
+
+    example.main([*given, "--features", *(str(tmp_path / f"maps_{part}_64") for part in ("train_300", "test_200"))])
+    assert capsys.readouterr().out == said
+
+
+def test_a_supervised_example_without_its_data_says_what_to_install(
+    tmp_path: Path, fashion: Path, tutorial_data: ModuleType,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    for name in ("faces", "fashion"):
+        load(supervised_example(name)).main([*NOWHERE, "--out", str(tmp_path / "out")])
+        said = capsys.readouterr().out
+        assert said.startswith("skipped: ")
+        assert "install" in said
     assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(tutorial_data, "write_network_features", lambda *_: False)
+    for folder, missing in (("nowhere", "Fashion-MNIST"), (fashion, "MobileNetV2")):
+        load(supervised_example("network")).main(["--fashion", str(folder), "--out", str(tmp_path / "out")])
+        assert f"skipped: {missing} is not installed" in capsys.readouterr().out

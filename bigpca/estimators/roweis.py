@@ -16,7 +16,7 @@ from bigpca.errors import warn_approximation
 from bigpca.estimators.fitting import check_iteration
 from bigpca.estimators.label_features import LabelFeatures, LinearLabels, label_width
 from bigpca.estimators.label_statistics import LabelStatistics
-from bigpca.estimators.roweis_krylov_route import KrylovRoweisJob, Point, plan_krylov_roweis
+from bigpca.estimators.roweis_krylov_route import KrylovRoweisJob, Point, plan_krylov_roweis, refuse_singular
 from bigpca.estimators.supervised_model import SupervisedJob, SupervisedModel, Supervision
 from bigpca.estimators.supervised_pca import is_share, leading_axes, share_count
 from bigpca.passes.accumulators import Accumulator
@@ -24,6 +24,7 @@ from bigpca.solvers.components import NComponents
 from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily
 
 SOLVERS = ("auto", "covariance", "krylov")
+CHEAPER = 20.0  # times as many operations the exact route may take before an iteration is chosen by itself
 
 
 class DiscriminantModel(SupervisedModel):
@@ -84,9 +85,14 @@ class DiscriminantModel(SupervisedModel):
         check_iteration(self.tol, self.max_passes, 0)
 
     def _other_job(self, job: SupervisedJob, templates: Callable[..., dict[str, Accumulator]]) -> Any:
-        if not self._whole or self.solver == "covariance" or (self.solver == "auto" and job.plan.fits):
+        if not self._whole:
             return None
         conditioning, (r1, r2) = self._conditioning, self._factors
+        if r2 == 1.0 and conditioning == check_conditioning(False, self.alpha, None):
+            codes: Any = job.templates["classes"]
+            refuse_singular(int(np.count_nonzero(codes.codes >= 0)), codes.n_classes, job.rows.n_columns)
+        if self.solver == "covariance":
+            return None
         classes = job.supervision.classes
         n_classes = 1 if classes is None else len(classes)
         given: Any = n_classes - 1 if self.n_components is None and (r1, r2) == (0.0, 1.0) else self.n_components
@@ -106,6 +112,8 @@ class DiscriminantModel(SupervisedModel):
         )  # fmt: skip
         thin = templates(whole=False)
         plan = plan_krylov_roweis(job.rows, thin, job.plan.resources, type(self).__name__, point)
+        if self.solver == "auto" and job.plan.fits and job.plan.flops <= CHEAPER * plan.flops:
+            return None
         return KrylovRoweisJob(job.rows, plan, thin, job.supervision, point)
 
     def _axes_in(self, family: RoweisFamily, statistics: LabelStatistics, *, n_components: int) -> Axes:
@@ -148,7 +156,8 @@ class RoweisDiscriminantAnalysis(DiscriminantModel):
         Scale ``Psi Psi'``, ``S_T`` and ``S_W`` to the trace of I. NOTE: as printed they grow as n^2, n and n, so that on large n
         all but the corners of the square of (r1, r2) coincide; the printed formula is the default.
     solver : {"auto", "covariance", "krylov"}
-        The (d, d) matrices, or, where these do not fit, Rayleigh-Ritz on a block Krylov space of S_W, in some reads more: for a
+        The (d, d) matrices, or, where these do not fit or cost 20 times as much,
+        Rayleigh-Ritz on a block Krylov space of S_W, in some reads more: for a
         given number of components, and neither ``robust`` nor "pinv".
     tol : float
         Relative change of the eigenvalues between reads at which "krylov" stops.

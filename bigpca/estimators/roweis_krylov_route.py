@@ -89,7 +89,8 @@ class KrylovRoweisJob:
         """Read until the eigenvalues stand."""
         point = self.point
         statistics = fold_labels(self.rows, self.templates, options)
-        refuse_singular(statistics, point)
+        if point.r2 == 1.0 and not point.added:
+            refuse_singular(statistics.count, statistics.n_classes, self.rows.n_columns)
         classes: Any = self.templates["classes"]
         Q = first_block(statistics, point)
         basis, products = np.zeros((len(Q), 0)), np.zeros((len(Q), 0))
@@ -128,18 +129,19 @@ def _take(state: PassState) -> Matrix:
     return product
 
 
-def refuse_singular(statistics: LabelStatistics, point: Point) -> None:
-    """Refuse an R2 that is singular whatever the basis shows.
+def refuse_singular(count: int, n_classes: int, d: int) -> None:
+    """Refuse an S_W that is singular whatever the rows are.
 
     Raises
     ------
     ValueError
+        For fewer than ``d + c`` rows.
     """
-    rank, d = statistics.count - statistics.n_classes, statistics.moments.n_features
-    if point.r2 == 1.0 and not point.added and rank < d:
+    if count - n_classes < d:
         raise ValueError(
-            f"R2 = S_W is singular: {statistics.count} rows of {statistics.n_classes} classes differ from their means in at most "
-            f"{rank} of {d} directions. Use r2 < 1, or a number as regularization, which is added to its diagonal."
+            f"R2 = S_W is singular: {count} rows of {n_classes} classes differ from their means in at most {max(0, count - n_classes)} "
+            f"of {d} directions. Use a number as regularization, which is added to its diagonal, r2 < 1, fewer features or, where "
+            f'd x d fits, robust=True or regularization="pinv".'
         )
 
 

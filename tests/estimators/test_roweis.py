@@ -222,10 +222,10 @@ def test_rounding_of_float32_makes_no_axes_in_the_null_space_of_few_rows(monkeyp
     """d - (n - c) = 40 - 17 eigenvalues of S_W are 0, whatever its sums in float32 leave there."""
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     rows, y = labelled_rows(20, 40, 3, mean=10.0, dtype="f4")
-    with pytest.raises(ValueError, match="23 of its 40 eigenvalues are 0"):
+    with pytest.raises(ValueError, match="at most 17 of 40 directions"):
         FisherDiscriminantAnalysis().fit(rows, y)
     model = FisherDiscriminantAnalysis(regularization="pinv").fit(rows, y)
-    with pytest.raises(ValueError, match="23 of its 40 eigenvalues are 0"):
+    with pytest.raises(ValueError, match="at most 17 of 40 directions"):
         FisherDiscriminantAnalysis().fit(rows.astype("f8"), y)
     truth = FisherDiscriminantAnalysis(regularization="pinv").fit(rows.astype("f8"), y)
     np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-3)
