@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from scipy.linalg import eigh
 
 from bigpca.data.sources import source_of
 
@@ -183,6 +184,23 @@ def test_sketches_err_as_they_state(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     row = last_line(capsys)
     assert row["Downsample"]["error"] == row["Downsample"]["stated"]
     assert all(row[name]["error"] < 2 * row[name]["stated"] for name in row if "stated" in row[name])
+
+
+def test_supervised_compares_with_pca_of_the_same_rows_and_counts_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contenders = ("bigpca-pca", "bigpca-fisher", "bigpca-roweis-map grid=3", "bigpca-kernel-roweis landmarks=40")
+    size = ("--shape", "600x12", "--classes", 5, "-k", 3, "--rounds", 1)
+    run("supervised.py", *contenders, "--directory", tmp_path, *size, monkeypatch=monkeypatch)
+    row = last_line(capsys)
+    assert list(row) == list(contenders)
+    assert row["bigpca-pca"]["over_pca"] == 1
+    assert [row[name]["reads"] for name in contenders[:3]] == [1, 1, 1]
+    X = np.asarray(zarr.open_array(tmp_path / "classes-600x12-5.zarr", mode="r")[:], np.float64)
+    y = np.load(tmp_path / "classes-600x12-5.labels.npy")
+    within = np.sum([np.cov(X[y == j].T, bias=True) * (y == j).sum() for j in range(5)], axis=0)
+    exact = eigh(np.cov(X.T, bias=True) * 600, within, eigvals_only=True)[::-1]
+    assert row["bigpca-fisher"]["first"] == pytest.approx(exact[0], rel=1e-3)  # printed with four digits
 
 
 def test_kernel_compares_with_arpack_and_counts_kernel_evaluations(

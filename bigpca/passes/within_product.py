@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.passes.accumulators import Accumulator, Arrays
-from bigpca.passes.blocks import MIB, Block
+from bigpca.passes.blocks import MIB, Block, within_range
 
 Matrix = NDArray[np.float64]
 TILE_BYTES = 32 * MIB
@@ -78,7 +78,8 @@ class WithinProduct(Accumulator):
 
     def update(self, block: Block) -> None:
         factor: Any = self.factor
-        dtype = block.values.dtype
+        values = within_range(block.values)  # two products in a row
+        dtype = values.dtype
         if self._prepared is None or self._prepared[0] != dtype:
             means = (factor.means - block.shift).astype(dtype)  # all blocks of a group have one shift
             self._prepared = (dtype, means, factor.W.astype(dtype))
@@ -88,7 +89,7 @@ class WithinProduct(Accumulator):
         for i in range(0, len(codes), step):
             labelled = np.flatnonzero(codes[i : i + step] >= 0) + i
             if len(labelled):
-                rows = block.values[labelled]
+                rows = values[labelled]
                 rows -= means[codes[labelled]]
                 self.product += rows.T @ (rows @ W)
 

@@ -20,6 +20,7 @@ from bigpca.passes.class_moments import ClassMoments
 from bigpca.passes.dot_states import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.product_states import DenseFactor, FusedProduct
 from bigpca.passes.sampling import RowSample
+from bigpca.passes.within_product import WithinFactor, WithinProduct
 from bigpca.quality.states import ChosenRows, ReplacementMoments, Residuals, Subspace
 from tests.passes.engine import full, normal, scatter_of
 
@@ -192,7 +193,20 @@ def _class_moments(whole: bool) -> Case:
     )
 
 
+def _within_product() -> Case:
+    means = np.random.default_rng(8).standard_normal((3, D))
+
+    def truth(X: Array) -> list[Array]:
+        used = CODES >= 0
+        about = X[used] - means[CODES[used]]
+        return [about.T @ about @ W]
+
+    template = WithinProduct(D, K, CODES, WithinFactor(means, W))
+    return Case("WithinProduct", lambda: template, row_state, N, lambda s: [s.product], truth)
+
+
 CASES = [
+    _within_product(),
     _class_moments(True),
     _class_moments(False),
     Case(
