@@ -170,10 +170,10 @@ def test_a_killed_scheduler_is_an_error_that_names_the_checkpoint_and_a_rerun_ha
     ):
         moments_of(X, checkpoint=tmp_path / "c", progress=kill)
     assert time.monotonic() - began < 45
-    clear(store)
+    again = logged(store, store.with_name("second-log"))  # orphans of the lost scheduler may still write to the first
     with dask.config.set(scheduler="threads"):
-        assert bits(moments_of(X, checkpoint=tmp_path / "c")) == expected
-    assert len(reads_in(tmp_path / "log")) <= 80 - 3
+        assert bits(moments_of(again, checkpoint=tmp_path / "c")) == expected
+    assert len(reads_in(tmp_path / "second-log")) <= 80 - 3
 
 
 def test_all_workers_killed_and_new_ones_started_go_on_to_the_same_bits(
