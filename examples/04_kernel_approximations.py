@@ -4,7 +4,7 @@
 A sketch of the empirical kernel map (Gaussian or feature hashing, q columns) costs all n^2 kernel values, landmarks n q. The
 kernels see the scores on all 399 axes instead of 10,304 pixels, as these have the same distances and dot products. Sim is |cos|
 between exact and approximate eigenvectors, Diff the relative error of eigenvalues. The figures of the paper average ten draws:
---seeds 10 -q 25 50 100 200, some ten minutes.
+--seeds 10 -q 25 50 100 200, a quarter of an hour.
 
 What to see: a Gaussian sketch of 50 columns with the "ritz" core is nearly exact; algorithm 6 as printed ("tutorial") takes the
 same two sweeps, has eigenvalues to some 7 %, and mixes neighbouring axes. "nystrom" makes do with one sweep. Feature hashing is

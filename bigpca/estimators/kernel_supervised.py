@@ -14,7 +14,7 @@ from bigpca.estimators.kernel_spectrum import KernelSpectrum, check_references
 from bigpca.estimators.label_features import LabelFeatures, LinearLabels, label_width
 from bigpca.estimators.label_statistics import LabelStatistics
 from bigpca.estimators.nystrom_kernel_pca import NystromJob, plan_nystrom
-from bigpca.estimators.roweis import (
+from bigpca.estimators.roweis_axes import (
     check_classes,
     check_components,
     check_conditioning,

@@ -15,13 +15,8 @@ from bigpca.data.labels import open_labels
 from bigpca.estimators.fitting import running
 from bigpca.estimators.label_statistics import fold_labels
 from bigpca.estimators.projection import Projection
-from bigpca.estimators.roweis import (
-    RoweisDiscriminantAnalysis,
-    check_classes,
-    check_factor,
-    family_axes,
-    family_of,
-)
+from bigpca.estimators.roweis import RoweisDiscriminantAnalysis
+from bigpca.estimators.roweis_axes import check_classes, check_factor, family_axes, family_of
 from bigpca.estimators.supervised_model import SupervisedFit
 from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.project import project_in_memory, project_lazily

@@ -213,6 +213,13 @@ class GeneralizedHistogramIntersection(HistogramKernel):
 
 
 def refuse_negative(rows: Rows, first_row: int, kernel: Kernel) -> None:
+    """Refuse rows with negative numbers.
+
+    Raises
+    ------
+    ValueError
+        With the first of them.
+    """
     if rows.size and rows.min() < 0:
         row, column = np.argwhere(rows < 0)[0]
         raise ValueError(
