@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import dask.array as da
@@ -15,6 +16,7 @@ from bigpca.data.files import file_source
 from bigpca.data.flat_files import raw_file
 from bigpca.data.row_source import RowSource
 from bigpca.data.storages import MemoryRows, ZarrRows
+from bigpca.data.urls import public
 from bigpca.data.zarr_groups import group_member
 from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
 
@@ -90,7 +92,7 @@ def row_source(source: Any, *, member: str | None = None, missing_chunks: str = 
     if isinstance(source, zarr.Array):
         source = wrap_zarr(source, missing_chunks)
     if isinstance(source, ZarrReader):
-        return RowSource("zarr", source.store, source.path_in_group, ZarrRows(source))
+        return RowSource("zarr", public(source.store), source.path_in_group, ZarrRows(source))
     if isinstance(source, np.memmap) and source.filename is not None:
         return _memmap_source(source)
     if isinstance(source, np.ndarray):
@@ -185,6 +187,20 @@ def _keys(X: da.Array) -> list[Any]:
     return [key for row in X.__dask_keys__() for key in row]
 
 
-def with_columns(X: da.Array, columns: np.ndarray[Any, Any]) -> da.Array:
-    """Return X (n, d) with columns (n, m) of memory at its right, in the row chunks of X."""
-    return da.concatenate([X, da.from_array(columns, chunks=(X.chunks[0], -1))], axis=1)
+def with_columns(
+    X: da.Array, values: np.ndarray[Any, Any], columns: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]], m: int
+) -> da.Array:
+    """Return X (n, d) with the m columns ``columns(values)`` of its rows at its right, made chunk by chunk.
+
+    Parameters
+    ----------
+    values : ndarray of n rows
+    columns : callable
+        From values (b, ...) to float64 (b, m).
+    """
+    held = da.from_array(values, chunks=(X.chunks[0], *values.shape[1:]))
+    if values.ndim == 1:
+        right = held.map_blocks(columns, dtype=np.float64, new_axis=1, chunks=(X.chunks[0], (m,)))
+    else:
+        right = held.map_blocks(columns, dtype=np.float64, chunks=(X.chunks[0], (m,)))
+    return da.concatenate([X, right], axis=1)

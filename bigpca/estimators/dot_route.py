@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from bigpca.estimators.covariance_route import fold_memory, model_bytes
 from bigpca.estimators.spectrum import Settings, Spectrum, check_enough_rows
-from bigpca.passes.accumulators import Accumulator, ColumnMoments, LeftProduct
+from bigpca.passes.accumulators import Accumulator, ColumnMoments
 from bigpca.passes.blocks import Layout
 from bigpca.passes.dot_states import ColumnProducts, DotSum, column_scale, double_centre
 from bigpca.passes.jobs import RunOptions
+from bigpca.passes.left_product import LeftProduct
 from bigpca.passes.pairs import column_layout, dot_dtype, first_shift, fold_columns, fold_panels, panel_layout
 from bigpca.passes.pass_state import PassState
 from bigpca.passes.rows import RowInput, fold

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.labels import ClassLabels, Labels
+from bigpca.data.labels import ClassLabels, Labels, TargetLabels
 from bigpca.estimators.label_statistics import LabelStatistics
 from bigpca.passes.accumulators import unpack_upper
 from bigpca.passes.class_moments import ClassMoments
@@ -15,13 +15,16 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 
-def label_columns(labels: Labels) -> Matrix:
-    """Return labels as numbers (n, m): one-hot classes, or real labels; zeros for rows without one."""
-    used = labels.used
-    if isinstance(labels, ClassLabels):
-        return np.where(used[:, None], np.eye(labels.n_classes)[labels.codes], 0.0)
-    values = labels.values - labels.values[used].mean(axis=0)
-    return np.where(used[:, None], values, 0.0)
+def centred_targets(labels: TargetLabels) -> Matrix:
+    """Return real labels about their mean (n, m); zeros for rows without one."""
+    values = labels.values - labels.values[labels.used].mean(axis=0)
+    return np.where(labels.used[:, None], values, 0.0)
+
+
+def one_hot(codes: NDArray[np.int32], n_classes: int) -> Matrix:
+    """Return one-hot classes (n, c); zeros for rows of code -1."""
+    hot: Matrix = (codes[:, None] == np.arange(n_classes)).astype(np.float64)
+    return hot
 
 
 def feature_scores(statistics: LabelStatistics, labels: Labels) -> Vector:

@@ -18,9 +18,10 @@ from bigpca.estimators.kernel_spectrum import (
     row_shift,
     training_expansion,
 )
-from bigpca.estimators.label_statistics import LabelStatistics, label_templates
+from bigpca.estimators.label_statistics import LabelStatistics
 from bigpca.estimators.nystrom_kernel_pca import NystromJob
-from bigpca.estimators.nystrom_route import LandmarkFeatures, features_of
+from bigpca.estimators.nystrom_route import LandmarkFeatures, features_of, pass_dtype
+from bigpca.estimators.supervision import FeatureStatistics, Labelled
 from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.kernel_pairs import kernel_layout, sweep_bytes
@@ -32,45 +33,59 @@ from bigpca.planning import Plan, Resources, peak_bytes
 from bigpca.solvers.roweis import Axes
 
 Matrix = NDArray[np.float64]
-Solve = Callable[[LabelStatistics], Axes]
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """Labels as a pass takes them.
+class FeatureRead:
+    """What a supervised fit learned of landmarks and rows, before it is solved.
 
     Attributes
     ----------
-    codes : ndarray of shape (n,), int32
-    n_classes : int
-    features : ndarray of shape (n, m), or None
-        Of real labels; None for classes.
-    whole : bool
-        Whether the scatter is kept whole.
-    facts : dict
-        What the model is to know: classes, missing labels.
+    features : LandmarkFeatures
+    kept : FeatureStatistics
+    evaluations : int
+        Of the kernel.
     """
 
-    codes: NDArray[np.int32]
-    n_classes: int
-    features: Matrix | None
-    whole: bool
-    facts: dict[str, Any]
-
-    def describe(self) -> dict[str, Any]:
-        """Fingerprint of the labels."""
-        templates = label_templates(1, self.codes, self.n_classes, self.features, whole=self.whole)
-        return {name: part.describe() for name, part in templates.items()}
+    features: LandmarkFeatures
+    kept: FeatureStatistics
+    evaluations: int
 
     @property
-    def delta(self) -> Matrix:
-        """Delta (n, m); one-hot for classes, zeros for rows without a label."""
-        if self.features is not None:
-            return self.features
-        delta = np.zeros((len(self.codes), self.n_classes))
-        used = np.flatnonzero(self.codes >= 0)
-        delta[used, self.codes[used]] = 1.0
-        return delta
+    def statistics(self) -> LabelStatistics:
+        """Of the features."""
+        return self.kept.statistics
+
+    def fit(self, axes: Axes) -> KernelSpectrum:
+        """What these axes, in the space of the features, make a fit."""
+        features, statistics, supervision = self.features, self.statistics, self.kept.supervision
+        facts: dict[str, Any] = {"n_unlabelled": supervision.unlabelled}
+        if supervision.classes is not None:
+            facts["classes"] = supervision.classes
+        facts |= {"landmark_transform": features.transform, "rank": axes.rank}
+        if features.indices is not None:
+            facts["landmark_indices"] = features.indices
+        return KernelSpectrum(
+            statistics.count, statistics.omitted, axes.values, statistics.total_scatter,
+            in_features(features, statistics, axes), self.evaluations, None, facts, self.kept,
+        )  # fmt: skip
+
+
+def read_features(
+    rows: RowInput, features: LandmarkFeatures, labelled: Labelled, options: RunOptions, *, whole: bool, number: int
+) -> FeatureRead:
+    """Return the labelled statistics of the features of all rows: one read of X."""
+    inner = labelled.templates(features.transform.shape[1], whole=whole)
+    mapped = LandmarkMap(
+        (features.kernel,), features.landmarks, (features.transform,), features.shift, features.indices
+    )
+    template = OnFeatures(rows.n_columns, mapped, inner)
+    state, omitted = fold(  # one pass over X
+        rows, {"features": template}, _take, name="labelled-features", number=number, options=options,
+        shift=np.zeros(rows.n_columns), dtype=pass_dtype(rows, (features,)),
+    )  # fmt: skip
+    statistics = LabelStatistics(state.inner["classes"], state.inner.get("cross"), omitted)
+    return FeatureRead(features, FeatureStatistics(statistics, labelled.supervision), state.evaluations)
 
 
 @dataclass(frozen=True)
@@ -82,13 +97,16 @@ class FeatureLabelJob:
     landmarks : NystromJob
         The choice of landmarks, and the plan of it and one pass.
     labelled : Labelled
+    whole : bool
+        Whether the scatter of features is kept whole.
     solve : callable
         From statistics of the features to axes in their space.
     """
 
     landmarks: NystromJob
     labelled: Labelled
-    solve: Solve
+    whole: bool
+    solve: Callable[[LabelStatistics], Axes]
 
     @property
     def rows(self) -> RowInput:
@@ -98,37 +116,31 @@ class FeatureLabelJob:
     @property
     def plan(self) -> Plan:
         """Of landmarks, features and label features; the eigenproblem is as large."""
-        plan, labels = self.landmarks.plan, self.labelled.features
-        held = 0 if labels is None or not plan.resources.local else labels.nbytes // plan.resources.threads
+        plan, m = self.landmarks.plan, self.landmarks.count
+        states = [part for name, part in self.labelled.templates(m, whole=self.whole).items() if name == "cross"]
+        held = sum(3 * part.state_bytes + part.product_bytes for part in states)
+        if plan.resources.local:
+            held += self.labelled.nbytes // plan.resources.threads
         return replace(plan, peak_bytes=plan.peak_bytes + held)
 
     def describe(self) -> dict[str, Any]:
         """Fingerprint of the passes."""
-        return self.landmarks.describe() | {"labels": self.labelled.describe()}
+        return self.landmarks.describe() | {"labels": self.labelled.describe(), "whole": self.whole}
 
-    def run(self, options: RunOptions) -> KernelSpectrum:
-        """Choose landmarks, read X once more, solve."""
-        job, labelled = self.landmarks, self.labelled
+    def read(self, options: RunOptions) -> FeatureRead:
+        """Choose landmarks and read X once more."""
+        job = self.landmarks
         shift = row_shift(self.rows)
         landmarks = job.select(shift, options)
         features = features_of(job.settings.kernel, landmarks, shift, job.precision, job.settings.threads)
-        r = features.transform.shape[1]
-        inner = label_templates(r, labelled.codes, labelled.n_classes, labelled.features, whole=labelled.whole)
-        mapped = LandmarkMap((features.kernel,), features.landmarks, (features.transform,), shift, features.indices)
-        template = OnFeatures(self.rows.n_columns, mapped, inner)
-        state, omitted = fold(  # one pass over X
-            self.rows, {"features": template}, _take, name="labelled-features", number=1 + job.numbers(landmarks),
-            options=options, shift=np.zeros(self.rows.n_columns), dtype=np.dtype(f"f{8 if job.precision < 1e-10 else 4}"),
-        )  # fmt: skip
-        statistics = LabelStatistics(state.inner["classes"], state.inner.get("cross"), omitted)
-        axes = self.solve(statistics)
-        facts = labelled.facts | {"landmark_transform": features.transform, "rank": axes.rank}
-        if landmarks.indices is not None:
-            facts["landmark_indices"] = landmarks.indices
-        return KernelSpectrum(
-            statistics.count, omitted, axes.values, statistics.total_scatter, in_features(features, statistics, axes),
-            state.evaluations + landmarks.evaluations, None, facts,
-        )  # fmt: skip
+        number = 1 + job.numbers(landmarks)
+        found = read_features(self.rows, features, self.labelled, options, whole=self.whole, number=number)
+        return replace(found, evaluations=found.evaluations + landmarks.evaluations)
+
+    def run(self, options: RunOptions) -> KernelSpectrum:
+        """Choose landmarks, read X once more, solve."""
+        read = self.read(options)
+        return read.fit(self.solve(read.statistics))
 
 
 def _take(state: PassState) -> tuple[Any, int]:
@@ -168,8 +180,8 @@ class DualLabelJob:
         """Sweep and solve."""
         rows, settings = self.rows, self.settings
         operator = KernelOperator(rows, settings.kernel, options, shift=row_shift(rows), seed=settings.seed)
-        delta = self.labelled.delta
-        delta = delta - delta.mean(axis=0)
+        delta = self.labelled.delta()
+        delta -= delta.mean(axis=0)
         Y = operator.multiply(delta)
         G = delta.T @ Y
         values, vectors = np.linalg.eigh((G + G.T) / 2)
@@ -188,7 +200,10 @@ class DualLabelJob:
             rows, settings, operator.shift, operator.row_means, np.zeros((rows.n_rows, 0)), np.zeros(0), references
         )
         expansion = replace(expansion, coefficients=coefficients, offsets=operator.row_means @ coefficients)
-        facts = self.labelled.facts | {"rank": rank}
+        supervision = self.labelled.supervision
+        facts: dict[str, Any] = {"n_unlabelled": supervision.unlabelled, "rank": rank}
+        if supervision.classes is not None:
+            facts["classes"] = supervision.classes
         return KernelSpectrum(rows.n_rows, 0, axes.values, operator.trace, expansion, operator.evaluations, None, facts)
 
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from bigpca.data.labels import ClassLabels, TargetLabels
-from bigpca.estimators.kernel_label_route import DualLabelJob, FeatureLabelJob, Labelled, plan_dual
+from bigpca.data.labels import TargetLabels
+from bigpca.estimators.fitting import running
+from bigpca.estimators.kernel_label_route import (
+    DualLabelJob,
+    FeatureLabelJob,
+    plan_dual,
+    read_features,
+)
 from bigpca.estimators.kernel_model import KernelModel
 from bigpca.estimators.kernel_spectrum import KernelSpectrum, check_references
 from bigpca.estimators.label_features import LabelFeatures, LinearLabels, label_width
 from bigpca.estimators.label_statistics import LabelStatistics
-from bigpca.estimators.nystrom_kernel_pca import NystromJob, plan_nystrom
+from bigpca.estimators.nystrom_kernel_pca import NystromJob, landmark_features, plan_nystrom
 from bigpca.estimators.roweis_axes import (
     check_classes,
     check_components,
@@ -22,19 +29,20 @@ from bigpca.estimators.roweis_axes import (
     family_axes,
     family_of,
 )
-from bigpca.estimators.supervised_model import labels_of
 from bigpca.estimators.supervised_pca import check_count, check_label_kernel, cut_axes, kernel_features, leading_axes
+from bigpca.estimators.supervision import FeatureStatistics, Labelled, LabelReader, merge_labelled
+from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
-from bigpca.solvers.roweis import Axes
+from bigpca.solvers.roweis import Axes, Conditioning
 
 EXACT_ROWS = 2000  # up to which all rows are landmarks
 FORMS = ("direct", "dual")
 
 
-class KernelLabelModel(KernelModel):
+class KernelLabelModel(LabelReader, KernelModel):
     """Scores on axes in feature space that were learned from labels.
 
     Attributes
@@ -55,46 +63,38 @@ class KernelLabelModel(KernelModel):
     n_landmarks: int | None
     sampling: Any
     rounds: int
-    missing_labels: str
     _variances: ClassVar[bool] = False
-
-    @property
-    @abstractmethod
-    def _whole(self) -> bool:
-        """Whether the scatter of features is needed whole."""
-
-    @property
-    def _needs_classes(self) -> bool:
-        """Whether only classes will do; a hook."""
-        return False
-
-    @abstractmethod
-    def _features(self, labels: TargetLabels) -> LabelFeatures:
-        """Return the features of real labels; ValueError where only classes will do."""
 
     @abstractmethod
     def _solve(self, statistics: LabelStatistics) -> Axes:
         """Return the axes in the space of the features."""
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
+    def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
+        """Add labelled rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
 
-    def _labelled(self, y: Any, n: int) -> Labelled:
-        if y is None:
+        The first call is a fit, which chooses the landmarks; later ones keep them. New classes may come with the rows.
+
+        Raises
+        ------
+        ValueError
+            After a fit with ``form="dual"``, which keeps no statistics.
+        """
+        if not hasattr(self, "eigenvalues_"):
+            return self.fit(X, y, progress=progress)
+        old: Any = self._found.state
+        if not isinstance(old, FeatureStatistics):
             raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None. Give one label for each of {n} rows."
+                'partial_fit needs the statistics of the features, which form="dual" does not keep. Use form="direct".'
             )
-        labels = labels_of(y, n, missing=self.missing_labels, classes=self._needs_classes)
-        facts: dict[str, Any] = {"n_unlabelled": labels.missing}
-        if isinstance(labels, ClassLabels):
-            return Labelled(labels.codes, labels.n_classes, None, self._whole, facts | {"classes": labels.classes})
-        used = labels.used
-        known = self._features(labels).features(labels.values[used])
-        delta = np.zeros((n, known.shape[1]))
-        delta[used] = known
-        return Labelled(np.where(used, 0, -1).astype(np.int32), 1, delta, self._whole, facts)
+        rows = RowInput(self._open(X, reset=False), **self._policies)
+        labelled = self._labelled(y, rows.n_rows, old.supervision)
+        whole, features = old.statistics.moments.whole, landmark_features(self)
+        with running(rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout) as options:
+            new = read_features(rows, features, labelled, options, whole=whole, number=1)
+        kept = FeatureStatistics(*merge_labelled(old.statistics, old.supervision, new.statistics, labelled.supervision))
+        read = replace(new, kept=kept, evaluations=self.kernel_evaluations_ + new.evaluations)
+        self._take(read.fit(self._solve(kept.statistics)), self.solver_)
+        return self
 
     def _feature_job(self, rows: RowInput, labelled: Labelled) -> FeatureLabelJob:
         settings, n = self._settings(rows.n_columns), rows.n_rows
@@ -120,7 +120,7 @@ class KernelLabelModel(KernelModel):
         rounds = positive_integer("rounds", self.rounds)
         plan = plan_nystrom(rows, settings, resources, m, sampling, rounds, "features")
         landmarks = NystromJob(rows, settings, plan, m, sampling, rounds, "features")
-        return FeatureLabelJob(landmarks, labelled, self._solve)
+        return FeatureLabelJob(landmarks, labelled, self._whole, self._solve)
 
     def _take_more(self, found: KernelSpectrum) -> None:
         expansion: Any = found.expansion
@@ -235,7 +235,7 @@ class KernelSupervisedPCA(KernelLabelModel):
         labelled = self._labelled(y, rows.n_rows)
         if self.form == "direct":
             return self._feature_job(rows, labelled)
-        if rows.nan_policy == "omit" or labelled.facts["n_unlabelled"]:
+        if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
             raise ValueError(
                 'form="dual" compares all pairs of rows and must know them before: it leaves out none, neither for missing '
                 'values nor for missing labels. Remove such rows first, or use form="direct".'
@@ -244,7 +244,7 @@ class KernelSupervisedPCA(KernelLabelModel):
         self._check_preimage(rows.n_rows)
         check_references(rows, settings.kernel)
         resources = find_resources(self.memory_limit, in_process=rows.in_process)
-        plan = plan_dual(rows, settings, resources, labelled.delta.shape[1])
+        plan = plan_dual(rows, settings, resources, labelled.columns)
         return DualLabelJob(rows, settings, plan, labelled, self._wanted)
 
     def _wanted(self, found: Axes) -> Axes:
@@ -362,12 +362,19 @@ class KernelRoweisDiscriminantAnalysis(KernelLabelModel):
         label_width(known)  # refuses labels that are all equal
         return LinearLabels.of(known)
 
+    @property
+    def _normalized(self) -> bool:
+        return bool(self.normalize)
+
+    @property
+    def _conditioning(self) -> Conditioning:
+        return check_conditioning(self.robust, self.robust_share, self.regularization)
+
     def _solve(self, statistics: LabelStatistics) -> Axes:
         r1, r2 = check_factor("r1", self.r1), check_factor("r2", self.r2)
         check_classes(statistics, r1, r2)
-        family = family_of(statistics, normalize=bool(self.normalize), threads=self.solve_threads)
-        conditioning = check_conditioning(self.robust, self.robust_share, self.regularization)
-        return family_axes(family, r1, r2, self.n_components, conditioning, statistics.n_classes)
+        family = family_of(statistics, normalize=self._normalized, threads=self.solve_threads)
+        return family_axes(family, r1, r2, self.n_components, self._conditioning, statistics.n_classes)
 
     def _job(self, seen: Self, X: Any, y: Any) -> FeatureLabelJob:
         check_factor("r1", self.r1)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.estimators.references import content_digest
 from bigpca.kernels.distance import RBF
 from bigpca.seeds import normals, uniforms
 from bigpca.solvers.features import landmark_transform, truncation_for
@@ -22,6 +23,10 @@ class LabelFeatures(Protocol):
     @property
     def columns(self) -> int:
         """Columns t of the labels."""
+
+    @property
+    def count(self) -> int:
+        """Features m of each row."""
 
     def features(self, values: Matrix) -> Matrix:
         """Return Delta (n, m) of labels (n, t)."""
@@ -49,6 +54,11 @@ class LinearLabels:
     @property
     def columns(self) -> int:
         """Columns t of the labels."""
+        return len(self.offset)
+
+    @property
+    def count(self) -> int:
+        """As many features as columns."""
         return len(self.offset)
 
     def features(self, values: Matrix) -> Matrix:
@@ -79,6 +89,11 @@ class LandmarkLabels:
     def columns(self) -> int:
         """Columns t of the labels."""
         return int(self.landmarks.shape[1])
+
+    @property
+    def count(self) -> int:
+        """Rank r of the landmarks' kernel."""
+        return int(self.transform.shape[1])
 
     @classmethod
     def of(cls, values: Matrix, gamma: float) -> LandmarkLabels:
@@ -119,6 +134,11 @@ class FourierLabels:
         """Columns t of the labels."""
         return len(self.frequencies)
 
+    @property
+    def count(self) -> int:
+        """Random features m."""
+        return len(self.phases)
+
     @classmethod
     def draw(cls, columns: int, count: int, gamma: float, seed: int) -> FourierLabels:
         """Return m random features of labels with ``columns`` columns."""
@@ -133,6 +153,55 @@ class FourierLabels:
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return frequencies and phases."""
         return {"frequencies": self.frequencies, "phases": self.phases}
+
+
+@dataclass(frozen=True)
+class DeltaRows:
+    """Delta (rows, m) of real labels, made slab by slab: labels are small, and their features may be wider than X.
+
+    Attributes
+    ----------
+    maker : LabelFeatures
+    values : ndarray of shape (rows, t), float64
+        NaN where a label is missing: such rows of Delta are 0.
+    """
+
+    maker: LabelFeatures
+    values: Matrix
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, m)."""
+        return len(self.values), self.maker.count
+
+    @property
+    def nbytes(self) -> int:
+        """Of the labels, which are what is held."""
+        return int(self.values.nbytes)
+
+    @overload
+    def __getitem__(self, rows: slice) -> Self: ...
+    @overload
+    def __getitem__(self, rows: NDArray[np.int64]) -> Matrix: ...
+    def __getitem__(self, rows: Any) -> Any:
+        """Return the maker of a slice of rows, or rows of Delta."""
+        chosen = self.values[rows]
+        if isinstance(rows, slice):
+            return replace(self, values=chosen)
+        known = ~np.isnan(chosen).any(axis=1)
+        if known.all():
+            return self.maker.features(chosen)
+        delta = np.zeros((len(chosen), self.maker.count))
+        delta[known] = self.maker.features(chosen[known])
+        return delta
+
+    def whole(self) -> Matrix:
+        """Return Delta."""
+        return self[np.arange(len(self.values))]
+
+    def digest(self) -> str:
+        """Digest of the labels and what makes their features."""
+        return content_digest(self.values, *self.maker.to_arrays().values())
 
 
 def label_features_from(arrays: dict[str, NDArray[Any]]) -> LabelFeatures:

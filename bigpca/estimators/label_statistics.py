@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.passes.accumulators import Accumulator, LeftProduct, unpack_upper
+from bigpca.passes.accumulators import Accumulator, unpack_upper
 from bigpca.passes.class_moments import ClassMoments
 from bigpca.passes.jobs import RunOptions
+from bigpca.passes.left_product import LeftProduct, LeftRows
 from bigpca.passes.pass_state import PassState
 from bigpca.passes.rows import RowInput, fold
 
@@ -114,7 +115,7 @@ class LabelStatistics:
 
 
 def label_templates(
-    d: int, codes: NDArray[np.int32], n_classes: int, features: Matrix | None, *, whole: bool
+    d: int, codes: NDArray[np.int32], n_classes: int, features: Matrix | LeftRows | None, *, whole: bool
 ) -> dict[str, Accumulator]:
     """Return the accumulators of one labelled pass."""
     templates: dict[str, Accumulator] = {"classes": ClassMoments(d, n_classes, codes, whole)}

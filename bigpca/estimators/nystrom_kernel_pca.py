@@ -131,6 +131,15 @@ def with_landmarks(
     return replace(found, facts=facts, certificate=certificate)
 
 
+def landmark_features(model: Any) -> LandmarkFeatures:
+    """Return the features that a fitted model by landmarks maps rows to."""
+    expansion = model._found.expansion
+    return LandmarkFeatures(
+        model.kernel_, expansion.references.rows, model.landmark_transform_, expansion.shift,
+        expansion.references.indices,
+    )  # fmt: skip
+
+
 def plan_nystrom(
     rows: RowInput, settings: KernelSettings, resources: Resources, m: int, sampling: Any, rounds: int, extension: str
 ) -> Plan:
@@ -276,7 +285,7 @@ class NystromKernelPCA(KernelModel):
                 'extension="features".'
             )
         rows = RowInput(self._open(X, reset=False), **self._policies)
-        features = self._features()
+        features = landmark_features(self)
         with running(rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout) as options:
             new, omitted = fold_features(rows, (features,), options, 1)
         merged = old.merge(new)
@@ -377,13 +386,6 @@ class NystromKernelPCA(KernelModel):
                 f"n_landmarks = {m}, but X has {n} rows; at most as many landmarks as rows were expected. Use {n} or fewer."
             )
         return m
-
-    def _features(self) -> LandmarkFeatures:
-        expansion: Any = self._found.expansion
-        return LandmarkFeatures(
-            self.kernel_, expansion.references.rows, self.landmark_transform_, expansion.shift,
-            expansion.references.indices,
-        )  # fmt: skip
 
     def _take_more(self, found: KernelSpectrum) -> None:
         expansion: Any = found.expansion

@@ -110,14 +110,19 @@ def features_dtype(rows: RowInput, kernel: Kernel, m: int) -> np.dtype[np.floati
     return product_dtype(rows.dtype, flops)
 
 
+def pass_dtype(rows: RowInput, features: tuple[LandmarkFeatures, ...]) -> np.dtype[np.floating]:
+    """Dtype of the rows of a pass: float64, too, where a T magnifies the rounding of float32 by more than one made for
+    float32 does, as that of a small fit that rows are added to.
+    """
+    if max(f.amplification for f in features) > MOST_AMPLIFIED:
+        return np.dtype(np.float64)
+    return features_dtype(rows, features[0].kernel, len(features[0].landmarks))
+
+
 def fold_features(
     rows: RowInput, features: tuple[LandmarkFeatures, ...], options: RunOptions, number: int
 ) -> tuple[LandmarkMoments, int]:
-    """Return the moments of the features of all rows, and how many rows were omitted: one read of X.
-
-    Kernel values are in float64 where T magnifies the rounding of float32 by more than a T made for float32 does: the T of
-    a small fit that rows are added to.
-    """
+    """Return the moments of the features of all rows, and how many rows were omitted: one read of X."""
     first = features[0]
     mapped = LandmarkMap(
         tuple(f.kernel for f in features),
@@ -127,12 +132,9 @@ def fold_features(
         first.indices,
     )
     template = LandmarkMoments.of(rows.n_columns, mapped)
-    dtype = features_dtype(rows, first.kernel, len(first.landmarks))
-    if max(f.amplification for f in features) > MOST_AMPLIFIED:
-        dtype = np.dtype(np.float64)
     moments, omitted = fold(  # one pass over X
         rows, {"features": template}, _take, name="features", number=number, options=options,
-        shift=np.zeros(rows.n_columns), dtype=dtype,
+        shift=np.zeros(rows.n_columns), dtype=pass_dtype(rows, features),
     )  # fmt: skip
     return moments, int(omitted)
 

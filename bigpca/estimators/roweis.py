@@ -23,7 +23,7 @@ from bigpca.estimators.roweis_axes import (
     family_of,
 )
 from bigpca.estimators.roweis_krylov_route import KrylovRoweisJob, Point, plan_krylov_roweis, refuse_singular
-from bigpca.estimators.supervised_model import SupervisedJob, SupervisedModel, Supervision
+from bigpca.estimators.supervised_model import SupervisedJob, SupervisedModel
 from bigpca.estimators.supervised_pca import is_share, leading_axes
 from bigpca.passes.accumulators import Accumulator
 from bigpca.solvers.components import NComponents
@@ -126,7 +126,7 @@ class DiscriminantModel(SupervisedModel):
         check_classes(statistics, *self._factors)
         return family_axes(family, *self._factors, n_components, Conditioning(), statistics.n_classes)
 
-    def _solve(self, statistics: LabelStatistics, supervision: Supervision) -> Axes:
+    def _solve(self, statistics: LabelStatistics) -> Axes:
         if not self._whole:
             found = leading_axes(statistics, self.n_components, self.solve_threads)
             scale = statistics.psi.shape[1] / (statistics.psi**2).sum() if self._normalized else 1.0

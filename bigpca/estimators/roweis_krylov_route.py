@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from bigpca.errors import warn_approximation
 from bigpca.estimators.covariance_route import fold_memory
 from bigpca.estimators.label_statistics import LabelStatistics, fold_labels
-from bigpca.estimators.supervised_model import SupervisedFit, Supervision
+from bigpca.estimators.supervised_model import SupervisedFit
+from bigpca.estimators.supervision import Supervision
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.blocks import product_dtype
 from bigpca.passes.class_moments import ClassMoments

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +13,18 @@ from sklearn.base import clone
 
 from bigpca.data.labels import open_labels
 from bigpca.estimators.fitting import running
-from bigpca.estimators.label_statistics import fold_labels
+from bigpca.estimators.kernel_maps import KernelScores
+from bigpca.estimators.kernel_supervised import KernelRoweisDiscriminantAnalysis
+from bigpca.estimators.label_statistics import LabelStatistics
 from bigpca.estimators.projection import Projection
 from bigpca.estimators.roweis import RoweisDiscriminantAnalysis
 from bigpca.estimators.roweis_axes import check_classes, check_factor, family_axes, family_of
-from bigpca.estimators.supervised_model import SupervisedFit
 from bigpca.passes.progress import ProgressArgument
-from bigpca.passes.project import project_in_memory, project_lazily
+from bigpca.passes.project import RowMap, project_in_memory, project_lazily
 from bigpca.passes.rows import RowInput
+from bigpca.solvers.roweis import Axes
 
+RoweisModel: TypeAlias = RoweisDiscriminantAnalysis | KernelRoweisDiscriminantAnalysis
 CRITERIA = ("nearest-mean", "1-nn")
 SPACINGS = ("even", "log")
 
@@ -33,13 +36,19 @@ class RoweisMap:
     Attributes
     ----------
     r1, r2 : ndarray of shape (a,), (b,)
-    models : list of a lists of b RoweisDiscriminantAnalysis
+    models : list of a lists of b fitted models
         ``models[i][j]`` is fitted with ``r1[i]`` and ``r2[j]``.
+    statistics : LabelStatistics
+        Of the rows, or of their features under a kernel: what all models were solved from.
+    axes : list of a lists of b Axes
+        Those of the models, in the columns of the statistics.
     """
 
     r1: NDArray[np.float64]
     r2: NDArray[np.float64]
-    models: list[list[RoweisDiscriminantAnalysis]]
+    models: list[list[RoweisModel]]
+    statistics: LabelStatistics
+    axes: list[list[Axes]]
 
     def errors(self, X: Any, y: Any, *, criterion: str = "nearest-mean") -> NDArray[np.float64]:
         """Return the share of held-out rows that are classified wrongly by their scores, (a, b): one read of X.
@@ -64,21 +73,49 @@ class RoweisMap:
         rows = RowInput(opened, **first._policies)
         labels: Any = open_labels(y, rows.n_rows, kind="classes", missing=first.missing_labels, min_classes=1)
         truth = labels.with_classes(first.classes_).codes
-        stacked = np.concatenate([model.components_ for model in flat])
-        projection = Projection(first.mean_, None, stacked, None, first.nan_policy)
+        stacked, ends = _joint_map(flat), np.cumsum([model.n_components_ for model in flat])
         if rows.in_memory:
-            scores = project_in_memory(rows, projection, len(stacked))
+            scores = project_in_memory(rows, stacked, int(ends[-1]))
         else:
-            scores = np.asarray(project_lazily(opened, projection, len(stacked), missing_chunks=first.missing_chunks))
-        ends = np.cumsum([len(model.components_) for model in flat])
-        found = [
-            _error(model, own, truth, criterion)
-            for model, own in zip(flat, np.split(scores, ends[:-1], axis=1), strict=True)
-        ]
+            scores = np.asarray(project_lazily(opened, stacked, int(ends[-1]), missing_chunks=first.missing_chunks))
+        seen = np.flatnonzero(self.statistics.moments.counts)  # a class whose rows were all left out has no mean
+        means = self.statistics.moments.means[seen] - self.statistics.mean
+        found = []
+        axes = [own for line in self.axes for own in line]
+        for own, part in zip(axes, np.split(scores, ends[:-1], axis=1), strict=True):
+            found.append(_error(Means(seen, means @ own.components.T), part, truth, criterion))
         return np.array(found).reshape(len(self.r1), len(self.r2))
 
 
-def _error(model: RoweisDiscriminantAnalysis, scores: NDArray[Any], truth: NDArray[Any], criterion: str) -> float:
+def _joint_map(models: list[RoweisModel]) -> RowMap:
+    """Return the map to the scores of all models, side by side."""
+    first = models[0]
+    if isinstance(first, RoweisDiscriminantAnalysis):
+        components: Any = np.concatenate([model.components_ for model in models])
+        return Projection(first.mean_, None, components, None, first.nan_policy)
+    expansions = [model._expansion() for model in models]
+    joint = replace(
+        expansions[0], coefficients=np.hstack([e.coefficients for e in expansions]),
+        offsets=np.concatenate([e.offsets for e in expansions]),
+    )  # fmt: skip
+    return KernelScores(joint, first.nan_policy)
+
+
+@dataclass(frozen=True)
+class Means:
+    """Scores of the class means.
+
+    Attributes
+    ----------
+    classes : ndarray of shape (c,), int
+    scores : ndarray of shape (c, k)
+    """
+
+    classes: NDArray[np.intp]
+    scores: NDArray[np.float64]
+
+
+def _error(means: Means, scores: NDArray[Any], truth: NDArray[Any], criterion: str) -> float:
     """Return the share of rows whose nearest mean or neighbour is of another class."""
     from sklearn.neighbors import NearestNeighbors
 
@@ -91,10 +128,8 @@ def _error(model: RoweisDiscriminantAnalysis, scores: NDArray[Any], truth: NDArr
             f'criterion = "{criterion}". Give more rows.'
         )
     if criterion == "nearest-mean":
-        seen = np.flatnonzero(model.class_counts_)  # a class whose rows were all left out has no mean
-        means = (model.class_means_[seen] - model.mean_) @ model.components_.T
-        nearest = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(means)
-        return float(np.mean(seen[nearest.kneighbors(scores, return_distance=False)[:, 0]] != truth))
+        nearest = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(means.scores)
+        return float(np.mean(means.classes[nearest.kneighbors(scores, return_distance=False)[:, 0]] != truth))
     nearest = NearestNeighbors(n_neighbors=1).fit(scores)
     return float(np.mean(truth[nearest.kneighbors(None, return_distance=False)[:, 0]] != truth))
 
@@ -132,12 +167,13 @@ def roweis_map(
     grid: int | Sequence[float] = 11,
     *,
     spacing: str = "even",
-    model: RoweisDiscriminantAnalysis | None = None,
+    model: RoweisModel | None = None,
     progress: ProgressArgument = None,
 ) -> RoweisMap:
     """Fit Roweis discriminant analysis at every (r1, r2) of a grid, from ONE read of X.
 
-    Cost beyond the read: one whole eigenproblem of order d, and one of the leading k pairs for each model.
+    Cost beyond the read: one whole eigenproblem of order d, and one of the leading k pairs for each model. Under a kernel
+    the read is that of the landmarks' features, after their choice, and d is the number of landmarks.
 
     Parameters
     ----------
@@ -148,7 +184,7 @@ def roweis_map(
     spacing : {"even", "log"}
         Of so many values. On large n an even grid of the printed formula holds its corners only: use "log", or a model with
         ``normalize=True``.
-    model : RoweisDiscriminantAnalysis
+    model : RoweisDiscriminantAnalysis or KernelRoweisDiscriminantAnalysis
         With the parameters of all models; r1 and r2 are replaced. By default of two components.
     progress
         As in ``fit``.
@@ -167,28 +203,32 @@ def roweis_map(
     (3, 3)
     """
     template = RoweisDiscriminantAnalysis(2) if model is None else model
-    seen = copy(template)
-    job = (
-        clone(template).set_params(r1=0.5, r2=0.5, solver="covariance")._job(seen, X, y)
-    )  # the (d, d) scatter serves every point
+    seen: Any = copy(template)
+    middle: Any = clone(template).set_params(r1=0.5, r2=0.5)
+    if isinstance(template, RoweisDiscriminantAnalysis):
+        middle.set_params(solver="covariance")  # the (d, d) scatter serves every point
+    job = middle._job(seen, X, y)
     job.plan.check()
     grid_values(grid, spacing, job.rows.n_rows)  # refused before the read
     with running(
         job.rows, None, checkpoint=None, progress=progress, workers_timeout=template.workers_timeout, plan=job.plan
     ) as options:
-        statistics = fold_labels(job.rows, job.templates, options)
+        read = job.read(options)
+    statistics: LabelStatistics = read.statistics
     check_classes(statistics, 1.0, 1.0)
     family = family_of(statistics, normalize=template._normalized, threads=template.solve_threads)
     values = grid_values(grid, spacing, statistics.count)
-    models = []
+    models: list[list[RoweisModel]] = []
+    found: list[list[Axes]] = []
     for r1 in values:
-        line = []
+        models.append([])
+        found.append([])
         for r2 in values:
-            own = clone(template).set_params(r1=float(r1), r2=float(r2))
+            own: Any = clone(template).set_params(r1=float(r1), r2=float(r2))
             axes = family_axes(family, r1, r2, own.n_components, own._conditioning, statistics.n_classes)
             own._remember_features(seen)
-            own._take(SupervisedFit(statistics, job.supervision, axes), job.plan.solver)
+            own._take(read.fit(axes), job.plan.solver)
             own.plan_ = job.plan
-            line.append(own)
-        models.append(line)
-    return RoweisMap(values, values.copy(), models)
+            models[-1].append(own)
+            found[-1].append(axes)
+    return RoweisMap(values, values.copy(), models, statistics, found)

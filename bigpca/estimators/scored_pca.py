@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ from sklearn.base import clone
 
 from bigpca.data.labels import ClassLabels, Labels, open_labels
 from bigpca.data.sources import with_columns
-from bigpca.estimators.feature_scores import explained_share, feature_scores, label_columns
+from bigpca.estimators.feature_scores import centred_targets, explained_share, feature_scores, one_hot
 from bigpca.estimators.fitting import running
 from bigpca.estimators.inputs import as_dask
 from bigpca.estimators.label_statistics import fold_labels, label_templates
@@ -245,7 +246,7 @@ class ScoredPCA(RowTransformer):
         labels = open_labels(y, rows.n_rows, missing=self.missing_labels)
         if isinstance(labels, ClassLabels):
             return rows, labels, label_templates(rows.n_columns, labels.codes, labels.n_classes, None, whole=False)
-        codes, delta = np.where(labels.used, 0, -1).astype(np.int32), label_columns(labels)
+        codes, delta = np.where(labels.used, 0, -1).astype(np.int32), centred_targets(labels)
         return rows, labels, label_templates(rows.n_columns, codes, 1, delta, whole=False)
 
     def _plan(self, rows: RowInput, templates: dict[str, Accumulator]) -> Plan:
@@ -257,11 +258,15 @@ class ScoredPCA(RowTransformer):
     ) -> dict[int, float]:
         """Return the explained share in the folds left out, for every number of features: one read of the candidates."""
         candidates = order[:MOST_CANDIDATES]
-        delta = label_columns(labels)
-        n, q = len(delta), len(candidates)
+        n, q = labels.n, len(candidates)
         rows_of = opened[:, np.sort(candidates)]
         place = np.searchsorted(np.sort(candidates), candidates)
-        joined = with_columns(rows_of, delta)
+        if isinstance(labels, ClassLabels):
+            c = labels.n_classes
+            joined = with_columns(rows_of, labels.codes, partial(one_hot, n_classes=c), c)
+        else:
+            targets = centred_targets(labels)
+            joined = with_columns(rows_of, targets, np.asarray, targets.shape[1])
         folds = integers(self.random_state, "folds", 0, n, 1, int(self.folds))[:, 0]
         used = labels.used
         templates: dict[str, Accumulator] = {

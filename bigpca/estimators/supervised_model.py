@@ -13,18 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.data.labels import ClassLabels, Labels, TargetLabels, merge_classes, open_labels
 from bigpca.estimators.covariance_route import fold_memory
 from bigpca.estimators.fitting import running
 from bigpca.estimators.inputs import as_dask
-from bigpca.estimators.label_features import LabelFeatures, label_features_from
-from bigpca.estimators.label_statistics import LabelStatistics, fold_labels, label_templates
+from bigpca.estimators.label_features import label_features_from
+from bigpca.estimators.label_statistics import LabelStatistics, fold_labels
 from bigpca.estimators.model_io import StoredModel, pack_values, unpack_values
 from bigpca.estimators.planned_model import PlannedModel
 from bigpca.estimators.projection import Projection, Reconstruction
 from bigpca.estimators.row_transformer import Destination, Lazy, Path
-from bigpca.passes.accumulators import Accumulator, LeftProduct
+from bigpca.estimators.supervision import LabelReader, Supervision, merge_labelled
+from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.jobs import RunOptions
+from bigpca.passes.left_product import LeftProduct
 from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
@@ -32,24 +33,6 @@ from bigpca.planning import Plan, Resources
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.eigh import eigh_bytes
 from bigpca.solvers.roweis import Axes
-
-
-@dataclass(frozen=True)
-class Supervision:
-    """What labels a model learned from.
-
-    Attributes
-    ----------
-    classes : ndarray of shape (c,), sorted, or None where labels are numbers
-    features : LabelFeatures or None
-        What numbers become.
-    unlabelled : int
-        Rows left out for missing labels.
-    """
-
-    classes: NDArray[Any] | None
-    features: LabelFeatures | None
-    unlabelled: int
 
 
 @dataclass(frozen=True)
@@ -72,6 +55,24 @@ class SupervisedFit:
 
 
 @dataclass(frozen=True)
+class SupervisedRead:
+    """What one read learned of labelled rows, before it is solved.
+
+    Attributes
+    ----------
+    statistics : LabelStatistics
+    supervision : Supervision
+    """
+
+    statistics: LabelStatistics
+    supervision: Supervision
+
+    def fit(self, axes: Axes) -> SupervisedFit:
+        """What these axes make a fit."""
+        return SupervisedFit(self.statistics, self.supervision, axes)
+
+
+@dataclass(frozen=True)
 class SupervisedJob:
     """One labelled pass, planned.
 
@@ -89,12 +90,16 @@ class SupervisedJob:
     plan: Plan
     templates: dict[str, Accumulator]
     supervision: Supervision
-    solve: Any
+    solve: Callable[[LabelStatistics], Axes]
+
+    def read(self, options: RunOptions) -> SupervisedRead:
+        """Read X."""
+        return SupervisedRead(fold_labels(self.rows, self.templates, options), self.supervision)
 
     def run(self, options: RunOptions) -> SupervisedFit:
         """Read X and solve."""
-        statistics = fold_labels(self.rows, self.templates, options)
-        return SupervisedFit(statistics, self.supervision, self.solve(statistics, self.supervision))
+        read = self.read(options)
+        return read.fit(self.solve(read.statistics))
 
     def describe(self) -> dict[str, Any]:
         """Fingerprint of the pass, which serves any components and (r1, r2)."""
@@ -102,11 +107,10 @@ class SupervisedJob:
         return {"computes": "labelled moments", "input": self.rows.describe(), "states": states}
 
 
-class SupervisedModel(PlannedModel[SupervisedFit]):
+class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
     """Scores ``U'(x - mean)`` on axes U that were learned from labels, in one read of X.
 
-    A subclass says which labels it takes (:meth:`_features`), whether it needs the (d, d) scatter (:attr:`_whole`), and solves
-    (:meth:`_solve`).
+    A subclass says which labels it takes, whether it needs the (d, d) scatter, and solves (:meth:`_solve`).
 
     Attributes
     ----------
@@ -129,26 +133,11 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
     """
 
     n_components: NComponents
-    missing_labels: str
     solve_threads: int | None
     _output_name = "scores"
 
-    @property
     @abstractmethod
-    def _whole(self) -> bool:
-        """Whether the solve needs S_W whole, d x d."""
-
-    @property
-    def _needs_classes(self) -> bool:
-        """Whether only classes will do, so that whole numbers are classes whatever their dtype; a hook."""
-        return False
-
-    @abstractmethod
-    def _features(self, labels: TargetLabels) -> LabelFeatures:
-        """Return the features of real labels; ValueError where only classes will do."""
-
-    @abstractmethod
-    def _solve(self, statistics: LabelStatistics, supervision: Supervision) -> Axes:
+    def _solve(self, statistics: LabelStatistics) -> Axes:
         """Return the axes."""
 
     def _check_parameters(self, d: int) -> None:
@@ -163,19 +152,18 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
             return self.fit(X, y, progress=progress)
         seen = copy(self)
         rows = RowInput(as_dask(seen, X, reset=False), **self._policies)
-        old, old_supervision = self._statistics, self._supervision
-        labels = self._labels(y, rows.n_rows, old_supervision)
-        classes = old_supervision.classes
-        own = self._supervise(labels, old_supervision.features)
-        templates = self._templates(rows, labels, own, whole=old.moments.whole)
-        with running(rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout) as options:
+        old, before = self._statistics, self._supervision
+        labelled = self._labelled(y, rows.n_rows, before)
+        templates = labelled.templates(rows.n_columns, whole=old.moments.whole)
+        resources = find_resources(self.memory_limit, in_process=rows.in_process)
+        plan = plan_labels(rows, templates, resources, type(self).__name__, whole=old.moments.whole)
+        plan.check()
+        with running(
+            rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout, plan=plan
+        ) as options:
             new = fold_labels(rows, templates, options)
-        if classes is not None and own.classes is not None:
-            classes, before, now = merge_classes(classes, own.classes)
-            old, new = old.with_classes(before, len(classes)), new.with_classes(now, len(classes))
-        merged = old.merge(new)
-        supervision = Supervision(classes, own.features, old_supervision.unlabelled + own.unlabelled)
-        self._take(SupervisedFit(merged, supervision, self._solve(merged, supervision)), self.solver_)
+        merged, supervision = merge_labelled(old, before, new, labelled.supervision)
+        self._take(SupervisedFit(merged, supervision, self._solve(merged)), self.solver_)
         return self
 
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
@@ -194,11 +182,6 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "components_")
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
-
     @property
     def _n_features_out(self) -> int:
         return len(self.components_)
@@ -206,50 +189,15 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
     def _row_map(self) -> Projection:
         return Projection(self.mean_, None, self.components_, None, self.nan_policy)
 
-    def _labels(self, y: Any, n: int, like: Supervision | None = None) -> Labels:
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None. Give one label for each of {n} rows."
-            )
-        if like is None:
-            return labels_of(y, n, missing=self.missing_labels, classes=self._needs_classes)
-        kind = "targets" if like.classes is None else "classes"
-        return open_labels(y, n, kind=kind, missing=self.missing_labels, min_classes=1)
-
-    def _supervise(self, labels: Labels, features: LabelFeatures | None = None) -> Supervision:
-        if isinstance(labels, ClassLabels):
-            return Supervision(labels.classes, None, labels.missing)
-        features = self._features(labels) if features is None else features
-        if labels.values.shape[1] != features.columns:
-            raise ValueError(
-                f"labels have {labels.values.shape[1]} columns, but {features.columns} in the first fit; the same number was "
-                f"expected. Give the same columns, or fit again."
-            )
-        return Supervision(None, features, labels.missing)
-
-    def _templates(
-        self, rows: RowInput, labels: Labels, supervision: Supervision, *, whole: bool
-    ) -> dict[str, Accumulator]:
-        d = rows.n_columns
-        if isinstance(labels, ClassLabels):
-            return label_templates(d, labels.codes, len(labels.classes), None, whole=whole)
-        features: Any = supervision.features
-        used = labels.used
-        known = features.features(labels.values[used])
-        delta = np.zeros((len(used), known.shape[1]))
-        delta[used] = known
-        return label_templates(d, np.where(used, 0, -1).astype(np.int32), 1, delta, whole=whole)
-
     def _job(self, seen: Self, X: Any, y: Any) -> SupervisedJob:
         rows = RowInput(as_dask(seen, X, reset=True, minimum=2), **self._policies)
         self._check_parameters(rows.n_columns)
-        labels = self._labels(y, rows.n_rows)
-        supervision = self._supervise(labels)
-        templates = self._templates(rows, labels, supervision, whole=self._whole)
+        labelled = self._labelled(y, rows.n_rows)
+        templates = labelled.templates(rows.n_columns, whole=self._whole)
         resources = find_resources(self.memory_limit, in_process=rows.in_process)
         plan = plan_labels(rows, templates, resources, type(self).__name__, whole=self._whole)
-        job = SupervisedJob(rows, plan, templates, supervision, self._solve)
-        return self._other_job(job, partial(self._templates, rows, labels, supervision)) or job
+        job = SupervisedJob(rows, plan, templates, labelled.supervision, self._solve)
+        return self._other_job(job, partial(labelled.templates, rows.n_columns)) or job
 
     def _other_job(self, job: SupervisedJob, templates: Callable[..., dict[str, Accumulator]]) -> Any:
         """Return another way to fit, where one was asked for or the plan does not fit; a hook, None by default."""
@@ -310,23 +258,13 @@ class SupervisedModel(PlannedModel[SupervisedFit]):
         self._take(SupervisedFit(statistics, supervision, axes, dict(attributes["facts"])), attributes["solver"])
 
 
-def labels_of(y: Any, n: int, *, missing: str, classes: bool) -> Labels:
-    """Return the labels of n rows; real numbers that are all whole are classes where these are needed."""
-    labels = open_labels(y, n, missing=missing)
-    if classes and isinstance(labels, TargetLabels):
-        known = labels.values[labels.used]
-        if np.array_equal(known, np.round(known)):
-            return open_labels(y, n, kind="classes", missing=missing)
-    return labels
-
-
 def plan_labels(
     rows: RowInput, templates: dict[str, Accumulator], resources: Resources, name: str, *, whole: bool
 ) -> Plan:
     """Cost of one labelled read, and of a (d, d) or thin solve."""
     n, d = rows.n_rows, rows.n_columns
     state = sum(template.state_bytes for template in templates.values())
-    labels = sum(8 * template.V.size for template in templates.values() if isinstance(template, LeftProduct))
+    labels = sum(template.V.nbytes for template in templates.values() if isinstance(template, LeftProduct))
     product = sum(template.product_bytes for template in templates.values())
     per_row = sum(template.flops_per_row for template in templates.values())
     peak, block_rows, groups = fold_memory(rows, state, product, float(n) * per_row)

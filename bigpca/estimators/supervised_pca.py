@@ -10,7 +10,7 @@ import numpy as np
 from bigpca.data.labels import TargetLabels
 from bigpca.estimators.label_features import FourierLabels, LabelFeatures, LandmarkLabels, LinearLabels, label_width
 from bigpca.estimators.label_statistics import LabelStatistics
-from bigpca.estimators.supervised_model import SupervisedModel, Supervision
+from bigpca.estimators.supervised_model import SupervisedModel
 from bigpca.seeds import check_seed
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
@@ -88,7 +88,7 @@ class SupervisedPCA(SupervisedModel):
         check_label_kernel(self.label_kernel)
         check_count(self.n_components)
 
-    def _solve(self, statistics: LabelStatistics, supervision: Supervision) -> Axes:
+    def _solve(self, statistics: LabelStatistics) -> Axes:
         return leading_axes(statistics, self.n_components, self.solve_threads)
 
 
@@ -155,7 +155,7 @@ class SupervisedRandomProjection(SupervisedModel):
         check_count(self.n_components)
         positive_integer("n_features", self.n_features)
 
-    def _solve(self, statistics: LabelStatistics, supervision: Supervision) -> Axes:
+    def _solve(self, statistics: LabelStatistics) -> Axes:
         return leading_axes(statistics, self.n_components, self.solve_threads)
 
 

@@ -6,10 +6,9 @@ owns a copy may update it in place; ``merge`` never changes what it merges, beca
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -306,80 +305,3 @@ class ColumnMoments(Accumulator):
 
     def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> ColumnMoments:
         return ColumnMoments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["squares"])
-
-
-@dataclass
-class LeftProduct(Accumulator):
-    """``V' X`` for a thin V (n, k), about a shift: ``product = sum_t v_t (x_t - shift)'``.
-
-    States about different shifts merge exactly because the column sums of V travel with them.
-
-    Attributes
-    ----------
-    V : ndarray of shape (rows, k), float64; the rows ``first_row : first_row + rows`` of the whole V
-    product : ndarray of shape (k, d), float64
-    weight : ndarray of shape (k,), float64; ``sum_t v_t``
-    shift : ndarray of shape (d,), float64
-    """
-
-    n_features: int
-    V: NDArray[np.float64]
-    first_row: int = 0
-    product: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
-    weight: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    shift: NDArray[np.float64] | None = None
-
-    def fresh(self, start: int, stop: int) -> LeftProduct:
-        own, k = self.for_rows(start, stop), self.V.shape[1]
-        return replace(own, product=np.zeros((k, self.n_features)), weight=np.zeros(k))
-
-    def update(self, block: Block) -> None:
-        V = self.V[block.rows - self.first_row]  # (rows of the block, k)
-        self.shift = block.shift
-        self.product += V.T.astype(block.values.dtype) @ block.values
-        self.weight += V.sum(axis=0)
-
-    def close(self) -> None:
-        self.V = self.V[:0]
-
-    def about(self, shift: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ``sum_t v_t (x_t - shift)'`` (k, d) for another shift."""
-        if self.shift is None:
-            return self.product
-        return self.product + np.multiply.outer(self.weight, self.shift - shift)
-
-    def merge(self, other: LeftProduct) -> LeftProduct:
-        if other.shift is None or self.shift is None:
-            return self if other.shift is None else other
-        merged = replace(self, V=self.V[:0], product=self.product + other.about(self.shift))
-        merged.weight = self.weight + other.weight
-        return merged
-
-    @property
-    def state_bytes(self) -> int:
-        return 8 * int(self.V.shape[1]) * self.n_features
-
-    @property
-    def product_bytes(self) -> int:
-        return self.state_bytes  # half of it where blocks are float32
-
-    @property
-    def flops_per_row(self) -> int:
-        return 2 * int(self.V.shape[1]) * self.n_features
-
-    def to_arrays(self) -> Arrays:
-        shift = np.zeros(0) if self.shift is None else self.shift
-        return {"product": self.product, "weight": self.weight, "shift": shift}
-
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> LeftProduct:
-        shift = arrays["shift"] if arrays["shift"].size else None
-        return replace(self, V=self.V[:0], product=arrays["product"], weight=arrays["weight"], shift=shift)
-
-    def for_rows(self, start: int, stop: int) -> LeftProduct:
-        return replace(self, V=self.V[start - self.first_row : stop - self.first_row], first_row=start)
-
-    def bare(self) -> LeftProduct:
-        return replace(self, V=self.V[:0])
-
-    def describe(self) -> dict[str, Any]:
-        return {"accumulator": "LeftProduct", "V": hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()}

@@ -5,17 +5,14 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
-import numpy as np
-
 from bigpca.estimators.fitting import running
 from bigpca.estimators.kernel_label_route import FeatureLabelJob
 from bigpca.estimators.kernel_spectrum import row_shift
 from bigpca.estimators.kernel_supervised import KernelSupervisedPCA
-from bigpca.estimators.label_statistics import LabelStatistics, fold_labels
+from bigpca.estimators.label_statistics import LabelStatistics
 from bigpca.estimators.supervised_pca import SupervisedPCA
 from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.progress import ProgressArgument
-from bigpca.solvers.roweis import Axes
 
 
 def hsic(
@@ -57,7 +54,7 @@ def hsic(
         with running(
             job.rows, None, checkpoint=None, progress=progress, workers_timeout=60.0, plan=job.plan
         ) as options:
-            return _criterion(fold_labels(job.rows, job.templates, options))
+            return _criterion(job.read(options).statistics)
     form = "dual" if n_landmarks is None else "direct"
     model = KernelSupervisedPCA(
         form=form, kernel=kernel, gamma=gamma, label_kernel=label_kernel, label_gamma=label_gamma, n_landmarks=n_landmarks,
@@ -68,19 +65,12 @@ def hsic(
     rows = planned.rows
     with running(rows, None, checkpoint=None, progress=progress, workers_timeout=60.0, plan=planned.plan) as options:
         if isinstance(planned, FeatureLabelJob):
-            found: list[float] = []
-            FeatureLabelJob(planned.landmarks, planned.labelled, lambda s: _noted(s, found)).run(options)
-            return found[0]
+            return _criterion(planned.read(options).statistics)
         operator = KernelOperator(rows, planned.settings.kernel, options, shift=row_shift(rows))
-        delta = planned.labelled.delta
-        delta = delta - delta.mean(axis=0)
+        delta = planned.labelled.delta()
+        delta -= delta.mean(axis=0)
         return max(0.0, float((delta * operator.multiply(delta)).sum())) / (rows.n_rows - 1) ** 2
 
 
 def _criterion(statistics: LabelStatistics) -> float:
     return float((statistics.psi**2).sum()) / max(1, statistics.count - 1) ** 2
-
-
-def _noted(statistics: LabelStatistics, found: list[float]) -> Axes:
-    found.append(_criterion(statistics))
-    return Axes(np.zeros(1), np.zeros((1, statistics.moments.n_features)), 0)

@@ -199,9 +199,10 @@ def test_classes_without_rows_tell_nothing_apart() -> None:
 
 
 def test_a_class_of_one_row_shifts_the_between_class_scatter_alone() -> None:
+    """It is refused in a fit, and taken in a batch: more of its rows may come."""
     labels = Y.copy()
     labels[0] = C
-    model = FisherDiscriminantAnalysis().fit(X, labels)
+    model = FisherDiscriminantAnalysis().fit(X[1:], labels[1:]).partial_fit(X[:1], labels[:1])
     values, axes = generalised(*roweis_matrices(X, labels, 0, 1), C)
     np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-10)
     assert_same_axes(model.components_, axes)

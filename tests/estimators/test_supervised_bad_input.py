@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import bigpca as bp
@@ -208,10 +209,26 @@ def test_rows_that_equal_their_class_mean_are_refused_whatever_rounding_leaves(
     assert model.transform(rows).compute().std(axis=0).min() > 1
 
 
-def test_one_row_of_each_class_is_refused() -> None:
-    with pytest.raises(ValueError, match="8 rows of 8 classes differ from their means in at most 0 of 5 directions"):
-        FisherDiscriminantAnalysis().fit(X[:8], np.arange(8))
+@pytest.mark.parametrize("alone", [1, 3, 8])
+@pytest.mark.parametrize("model", [
+    FisherDiscriminantAnalysis(), RoweisDiscriminantAnalysis(r2=0.01), KernelRoweisDiscriminantAnalysis(r2=0.5),
+], ids=str)  # fmt: skip
+def test_a_class_of_one_row_is_refused_where_the_scatter_within_classes_counts(model: Any, alone: int) -> None:
+    """... and may be left out; supervised PCA and r2 = 0 take it."""
+    y = Y.astype(object)
+    y[:alone] = 100 + np.arange(alone)
+    named = "100, 101, 102, 103, 104, \\.\\.\\." if alone == 8 else ", ".join(map(str, 100 + np.arange(alone)))
+    with pytest.raises(
+        ValueError, match=rf"{alone} of {C + alone} classes have one row each \({named}\): .*at least 2 rows"
+    ):
+        model.fit(X, y.astype(int))
+    y[:alone] = None
+    assert clone(model).set_params(missing_labels="drop").fit(X, y).n_samples_ == N - alone
+
+
+def test_supervised_pca_takes_classes_of_one_row() -> None:
     assert SupervisedPCA().fit(X[:8], np.arange(8)).n_components_ == D
+    assert RoweisDiscriminantAnalysis(r1=0.5, r2=0).fit(X[:8], np.arange(8)).n_samples_ == 8
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e6])

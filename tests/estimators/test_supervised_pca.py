@@ -281,8 +281,10 @@ def test_a_plan_reads_nothing_and_a_thin_solve_fits_where_a_wide_one_does_not() 
         SupervisedPCA(memory_limit="1 MiB").fit(lazy, y)
 
 
-def test_a_plan_counts_the_label_features() -> None:
+def test_a_plan_counts_the_labels_and_never_the_features_of_all_rows() -> None:
     lazy = unreadable(200_000, 20, chunk=50_000)
-    labels = np.random.default_rng(0).standard_normal(200_000)
-    thin, wide = (SupervisedRandomProjection(n_features=m).plan(lazy, labels) for m in (1, 60))
-    assert (wide.peak_bytes - thin.peak_bytes) * wide.resources.threads >= 8 * 200_000 * 59
+    labels = np.random.default_rng(0).standard_normal((200_000, 30))
+    plans = [SupervisedRandomProjection(n_features=60).plan(lazy, labels[:, :t]) for t in (1, 30)]
+    assert (plans[1].peak_bytes - plans[0].peak_bytes + 1) * plans[0].resources.threads >= 8 * 200_000 * 29
+    thin, wide = (SupervisedRandomProjection(n_features=m).plan(lazy, labels[:, 0]) for m in (1, 600))
+    assert 8 * 20 * 599 < wide.peak_bytes - thin.peak_bytes < 8 * 200_000 * 599 / 10

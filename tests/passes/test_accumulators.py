@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bigpca.passes.accumulators import Accumulator, ColumnMoments, LeftProduct, Moments
+from bigpca.passes.accumulators import Accumulator, ColumnMoments, Moments
 from bigpca.passes.blocks import Block, group_shift, prepare_block
 from bigpca.passes.class_moments import ClassMoments
 from bigpca.passes.dot_states import ColumnProducts, DotPanels, DotProduct, DotSum
+from bigpca.passes.left_product import LeftProduct
 from bigpca.passes.product_states import DenseFactor, FusedProduct
 from bigpca.passes.sampling import RowSample
 from bigpca.passes.within_product import WithinFactor, WithinProduct

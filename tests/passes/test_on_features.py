@@ -11,10 +11,11 @@ import pytest
 from numpy.typing import NDArray
 
 from bigpca import kernels
-from bigpca.passes.accumulators import Accumulator, LeftProduct
+from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.class_moments import ClassMoments
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.landmark_moments import LandmarkMap
+from bigpca.passes.left_product import LeftProduct
 from bigpca.passes.on_features import OnFeatures
 from bigpca.passes.rows import RowInput, fold
 from bigpca.solvers.features import landmark_transform
