@@ -21,7 +21,7 @@ from bigpca.estimators.kernel_spectrum import (
 from bigpca.estimators.label_statistics import LabelStatistics
 from bigpca.estimators.nystrom_kernel_pca import NystromJob
 from bigpca.estimators.nystrom_route import LandmarkFeatures, features_of, pass_dtype
-from bigpca.estimators.supervision import FeatureStatistics, Labelled
+from bigpca.estimators.supervision import KeptStatistics, Labelled
 from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.kernel_pairs import kernel_layout, sweep_bytes
@@ -42,13 +42,13 @@ class FeatureRead:
     Attributes
     ----------
     features : LandmarkFeatures
-    kept : FeatureStatistics
+    kept : KeptStatistics
     evaluations : int
         Of the kernel.
     """
 
     features: LandmarkFeatures
-    kept: FeatureStatistics
+    kept: KeptStatistics
     evaluations: int
 
     @property
@@ -85,7 +85,7 @@ def read_features(
         shift=np.zeros(rows.n_columns), dtype=pass_dtype(rows, (features,)),
     )  # fmt: skip
     statistics = LabelStatistics(state.inner["classes"], state.inner.get("cross"), omitted)
-    return FeatureRead(features, FeatureStatistics(statistics, labelled.supervision), state.evaluations)
+    return FeatureRead(features, KeptStatistics(statistics, labelled.supervision), state.evaluations)
 
 
 @dataclass(frozen=True)

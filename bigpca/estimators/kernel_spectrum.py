@@ -13,7 +13,7 @@ from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.estimators.expansion import Expansion, FeatureProjection
 from bigpca.estimators.references import References
 from bigpca.estimators.spectrum import Certificate
-from bigpca.estimators.supervision import FeatureStatistics
+from bigpca.estimators.supervision import KeptStatistics
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.jobs import RunOptions
@@ -83,7 +83,7 @@ class KernelSpectrum:
         None for exact solvers.
     facts : dict of str to float or int
         What else the fit learned, such as the negative mass of an indefinite kernel; fitted attributes, less the ``_``.
-    state : Accumulator, FeatureStatistics, or None
+    state : Accumulator, KeptStatistics, or None
         Sufficient statistics, for ``partial_fit``.
     """
 
@@ -95,7 +95,7 @@ class KernelSpectrum:
     evaluations: int
     certificate: Certificate | None = None
     facts: dict[str, Any] = field(default_factory=dict)
-    state: Accumulator | FeatureStatistics | None = None
+    state: Accumulator | KeptStatistics | None = None
 
 
 def row_shift(rows: RowInput) -> Vector:

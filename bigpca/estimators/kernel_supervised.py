@@ -30,7 +30,7 @@ from bigpca.estimators.roweis_axes import (
     family_of,
 )
 from bigpca.estimators.supervised_pca import check_count, check_label_kernel, cut_axes, kernel_features, leading_axes
-from bigpca.estimators.supervision import FeatureStatistics, Labelled, LabelReader, merge_labelled
+from bigpca.estimators.supervision import KeptStatistics, Labelled, LabelReader, merge_labelled
 from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
@@ -82,7 +82,7 @@ class KernelLabelModel(LabelReader, KernelModel):
         if not hasattr(self, "eigenvalues_"):
             return self.fit(X, y, progress=progress)
         old: Any = self._found.state
-        if not isinstance(old, FeatureStatistics):
+        if not isinstance(old, KeptStatistics):
             raise ValueError(
                 'partial_fit needs the statistics of the features, which form="dual" does not keep. Use form="direct".'
             )
@@ -91,7 +91,7 @@ class KernelLabelModel(LabelReader, KernelModel):
         whole, features = old.statistics.moments.whole, landmark_features(self)
         with running(rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout) as options:
             new = read_features(rows, features, labelled, options, whole=whole, number=1)
-        kept = FeatureStatistics(*merge_labelled(old.statistics, old.supervision, new.statistics, labelled.supervision))
+        kept = KeptStatistics(*merge_labelled(old.statistics, old.supervision, new.statistics, labelled.supervision))
         read = replace(new, kept=kept, evaluations=self.kernel_evaluations_ + new.evaluations)
         self._take(read.fit(self._solve(kept.statistics)), self.solver_)
         return self

@@ -53,6 +53,10 @@ class StoredModel:
         }
         return cls(type(model).__name__, arrays, common | attributes)
 
+    def named(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """Return the arrays whose names start with a prefix, without it."""
+        return {n.removeprefix(prefix): a for n, a in self.arrays.items() if n.startswith(prefix)}
+
 
 @dataclass(frozen=True)
 class StateForm:

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from numbers import Integral
+from pathlib import Path as Place
 from typing import Any, Self
 
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
-from bigpca.data.labels import ClassLabels, Labels, open_labels
+from bigpca.data.labels import TargetLabels
 from bigpca.data.sources import with_columns
-from bigpca.estimators.feature_scores import centred_targets, explained_share, feature_scores, one_hot
+from bigpca.errors import warn_approximation
+from bigpca.estimators.feature_scores import LabelSpread, explained_share, feature_scores, one_hot
 from bigpca.estimators.fitting import running
 from bigpca.estimators.inputs import as_dask
-from bigpca.estimators.label_statistics import fold_labels, label_templates
-from bigpca.estimators.model_io import StoredModel
+from bigpca.estimators.label_features import LabelFeatures, LinearLabels
+from bigpca.estimators.label_statistics import LabelStatistics, fold_labels
+from bigpca.estimators.model_io import StoredModel, pack_values, unpack_values
 from bigpca.estimators.pca import PCA
 from bigpca.estimators.planned_model import PlannedModel
-from bigpca.estimators.row_transformer import RowTransformer
+from bigpca.estimators.row_transformer import Destination, Lazy, Path, RowTransformer
+from bigpca.estimators.scored_columns import Placed, Selected
 from bigpca.estimators.supervised_model import plan_labels
+from bigpca.estimators.supervision import KeptStatistics, Labelled, LabelReader, merge_labelled
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.class_moments import ClassMoments
-from bigpca.passes.jobs import RunOptions
 from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.project import RowMap
 from bigpca.passes.resources import find_resources
@@ -40,41 +45,7 @@ Matrix = NDArray[np.float64]
 MOST_CANDIDATES = 2048  # columns among which cross-validation chooses
 
 
-@dataclass(frozen=True)
-class Selected:
-    """A row map on some columns.
-
-    Attributes
-    ----------
-    columns : ndarray of shape (q,), int64
-    inner : RowMap
-    """
-
-    columns: NDArray[np.int64]
-    inner: RowMap
-
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """That of the inner map."""
-        return self.inner.output_dtype(dtype)
-
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
-        """Return the map of those columns; a row that is not finite elsewhere counts as one that is not."""
-        chosen = rows[:, self.columns]
-        if rows.dtype.kind == "f":
-            chosen[~np.isfinite(rows).all(axis=1)] = np.nan
-        return self.inner.apply(chosen, where)
-
-    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """The columns' copy, and what the inner map needs."""
-        mapping, kept = self.inner.bytes_for(len(self.columns), rows, itemsize)
-        return mapping + rows * (len(self.columns) * itemsize + d), kept
-
-    def describe(self) -> dict[str, Any]:
-        """What identifies the map."""
-        return {"map": "selected", "columns": self.columns.tolist(), "inner": self.inner.describe()}
-
-
-class ScoredPCA(RowTransformer):
+class ScoredPCA(LabelReader, RowTransformer):
     """PCA, or another estimator, of the q features with the highest scores.
 
     One read for the scores; then the estimator reads the chosen columns. For classes the score is the one-way F statistic
@@ -145,21 +116,30 @@ class ScoredPCA(RowTransformer):
         self.workers_timeout = workers_timeout
 
     def plan(self, X: Any, y: Any = None) -> Plan:
-        """Return what the scores and the estimator will cost; X is not read."""
+        """Return what the scores, a cross-validation and the estimator will cost; X is not read."""
         opened = as_dask(copy(self), X, reset=True, minimum=2)
-        q, estimator = self._count(opened.shape[1]), self._inner()
-        rows, _, templates = self._scoring(opened, y)
-        inner = estimator.plan(opened[:, : q or min(opened.shape[1], MOST_CANDIDATES)])
-        own = self._plan(rows, templates)
-        passes = own.passes + inner.passes + (q is None)
+        d = opened.shape[1]
+        q, estimator = self._count(d), self._inner()
+        rows = RowInput(opened, **self._policies)
+        labelled = self._labelled(y, rows.n_rows)
+        inner = estimator.plan(opened[:, : q or min(d, MOST_CANDIDATES)])
+        plans = [self._plan(rows, labelled.templates(d, whole=False), "scores"), inner]
+        if q is None:
+            plans.append(self._plan(*self._folds(opened, np.arange(min(d, MOST_CANDIDATES)), labelled), "folds"))
         return replace(
-            inner, solver=f"scores, then {inner.solver}", reason=f"one read of rows and labels; {inner.reason}", passes=passes,
-            bytes_read=own.bytes_read + inner.bytes_read * opened.shape[1] // max(1, q or 1),
-            peak_bytes=max(own.peak_bytes, inner.peak_bytes), state_bytes=max(own.state_bytes, inner.state_bytes),
+            inner, solver=f"scores, then {inner.solver}", reason=f"one read of rows and labels; {inner.reason}",
+            passes=sum(plan.passes for plan in plans), flops=sum(plan.flops for plan in plans),
+            bytes_read=plans[0].bytes_read * (1 + (q is None)) + inner.bytes_read * d // max(1, q or 1),
+            peak_bytes=max(plan.peak_bytes for plan in plans), state_bytes=max(plan.state_bytes for plan in plans),
         )  # fmt: skip
 
-    def fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None) -> Self:
         """Score the features, choose, and fit the estimator to the chosen ones.
+
+        Parameters
+        ----------
+        checkpoint : path of a directory
+            Of one checkpoint for each part; see :meth:`bigpca.PCA.fit`.
 
         Raises
         ------
@@ -169,35 +149,85 @@ class ScoredPCA(RowTransformer):
         seen = copy(self)
         opened = as_dask(seen, X, reset=True, minimum=2)
         q, found, inner = self._count(opened.shape[1]), None, self._inner()
-        rows, labels, templates = self._scoring(opened, y)
-        self._plan(rows, templates).check()
-        with running(rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout) as options:
-            scores = feature_scores(fold_labels(rows, templates, options), labels)
+        rows = RowInput(opened, **self._policies)
+        labelled = self._labelled(y, rows.n_rows)
+        places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
+        statistics = self._score(rows, labelled, places["scores"], progress)
+        spread = spread_of(labelled)
+        scores = feature_scores(statistics, spread)
         order = np.lexsort((np.arange(len(scores)), -scores))
         if q is None:
-            with running(
-                rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout
-            ) as options:
-                found = self._cross_validate(opened, order, labels, options)
+            found = self._cross_validate(opened, order, labelled, places["folds"], progress)
             q = max(found, key=lambda count: (found[count], -count))
         selected = np.sort(order[:q])
-        inner.fit(opened[:, selected], y, progress=progress)
+        inner.fit(opened[:, selected], y, checkpoint=places["fit"], progress=progress)
         self._remember_features(seen)
-        self.scores_, self.selected_, self.estimator_ = scores, selected, inner
+        self._statistics, self._supervision, self._spread = statistics, labelled.supervision, spread
+        self.scores_, self.selected_, self.estimator_, self.mean_ = scores, selected, inner, statistics.mean
         self.__dict__.pop("cv_scores_", None)
         if found is not None:
             self.cv_scores_ = found
         return self
+
+    def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
+        """Add labelled rows: two reads of them. The scores are those of all rows; the features stay those of the first fit.
+
+        Where a fit on all rows would choose others it warns, else the result equals that fit to rounding.
+
+        Raises
+        ------
+        TypeError
+            Where the estimator takes no further rows.
+        """
+        if not hasattr(self, "estimator_"):
+            return self.fit(X, y, progress=progress)
+        inner: Any = copy(self.estimator_)
+        if not hasattr(inner, "partial_fit"):
+            raise TypeError(
+                f"{type(inner).__name__} has no partial_fit, so that rows cannot be added; an estimator that has was expected. "
+                f"Fit again with all rows."
+            )
+        opened = as_dask(copy(self), X, reset=False)
+        rows = RowInput(opened, **self._policies)
+        labelled = self._labelled(y, rows.n_rows, self._supervision)
+        new = self._score(rows, labelled, None, progress)
+        statistics, supervision = merge_labelled(self._statistics, self._supervision, new, labelled.supervision)
+        spread, own = self._spread, spread_of(labelled)
+        if spread is not None and own is not None:
+            spread = spread.merge(own)
+        inner.partial_fit(opened[:, self.selected_], y, progress=progress)
+        scores = feature_scores(statistics, spread)
+        best = np.lexsort((np.arange(len(scores)), -scores))[: len(self.selected_)]
+        others = np.setdiff1d(best, self.selected_)
+        if len(others):
+            warn_approximation(
+                f"of the {len(best)} features with the highest scores over all rows, {len(others)} were not among those of the "
+                f"first fit (such as feature {others[0]}), which are kept. Fit again with all rows to choose anew."
+            )
+        self._statistics, self._supervision, self._spread = statistics, supervision, spread
+        self.scores_, self.estimator_, self.mean_ = scores, inner, statistics.mean
+        return self
+
+    def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return rows (n, d) from scores (n, k): the estimator's in the chosen features, means of the labelled rows elsewhere."""
+        check_is_fitted(self)
+        inner: Any = self.estimator_
+        back = inner.inverse_transform(X)
+        placed = Placed(self.selected_, self.mean_)
+        opened = as_dask(copy(self), back, reset=True)
+        return self._map(X, opened, placed, self.n_features_in_, Destination(out, overwrite))
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
+    @property
+    def _whole(self) -> bool:
+        return False
+
+    def _features(self, labels: TargetLabels) -> LabelFeatures:
+        return LinearLabels.of(labels.values[labels.used])
 
     @property
     def _n_features_out(self) -> int:
@@ -237,45 +267,60 @@ class ScoredPCA(RowTransformer):
             f'n_features_to_select = {given!r}; an integer from 1 to {d}, a share in (0, 1) or "cv" was expected.'
         )
 
-    def _scoring(self, opened: da.Array, y: Any) -> tuple[RowInput, Labels, dict[str, Accumulator]]:
-        rows = RowInput(opened, **self._policies)
-        if y is None:
-            raise ValueError(
-                f"ScoredPCA requires y to be passed, but the target y is None. Give one label for each of {rows.n_rows} rows."
-            )
-        labels = open_labels(y, rows.n_rows, missing=self.missing_labels)
-        if isinstance(labels, ClassLabels):
-            return rows, labels, label_templates(rows.n_columns, labels.codes, labels.n_classes, None, whole=False)
-        codes, delta = np.where(labels.used, 0, -1).astype(np.int32), centred_targets(labels)
-        return rows, labels, label_templates(rows.n_columns, codes, 1, delta, whole=False)
-
-    def _plan(self, rows: RowInput, templates: dict[str, Accumulator]) -> Plan:
+    def _plan(self, rows: RowInput, templates: dict[str, Accumulator], name: str) -> Plan:
         resources = find_resources(self.memory_limit, in_process=rows.in_process)
-        return plan_labels(rows, templates, resources, "scores", whole=False)
+        return plan_labels(rows, templates, resources, name, whole=False)
 
-    def _cross_validate(
-        self, opened: da.Array, order: NDArray[np.int64], labels: Labels, options: RunOptions
-    ) -> dict[int, float]:
-        """Return the explained share in the folds left out, for every number of features: one read of the candidates."""
-        candidates = order[:MOST_CANDIDATES]
-        n, q = labels.n, len(candidates)
+    def _score(
+        self, rows: RowInput, labelled: Labelled, checkpoint: Place | None, progress: ProgressArgument
+    ) -> LabelStatistics:
+        """Return what the scores are computed from: one read."""
+        templates = labelled.templates(rows.n_columns, whole=False)
+        plan = self._plan(rows, templates, "scores")
+        plan.check()
+        about = {"computes": "feature scores", "input": rows.describe(), "labels": labelled.describe()}
+        with running(
+            rows, about, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, plan=plan
+        ) as options:
+            return fold_labels(rows, templates, options)
+
+    def _folds(
+        self, opened: da.Array, candidates: NDArray[np.int64], labelled: Labelled
+    ) -> tuple[RowInput, dict[str, Accumulator]]:
+        """Return the candidate columns with the labels at their right, and the scatter of each fold of their rows."""
         rows_of = opened[:, np.sort(candidates)]
-        place = np.searchsorted(np.sort(candidates), candidates)
-        if isinstance(labels, ClassLabels):
-            c = labels.n_classes
-            joined = with_columns(rows_of, labels.codes, partial(one_hot, n_classes=c), c)
+        features = labelled.features
+        if features is None:
+            hot = partial(one_hot, n_classes=labelled.n_classes)
+            joined = with_columns(rows_of, labelled.codes, hot, labelled.n_classes)
         else:
-            targets = centred_targets(labels)
-            joined = with_columns(rows_of, targets, np.asarray, targets.shape[1])
-        folds = integers(self.random_state, "folds", 0, n, 1, int(self.folds))[:, 0]
-        used = labels.used
+            joined = with_columns(rows_of, features.whole(), np.asarray, features.shape[1])
+        folds = integers(self.random_state, "folds", 0, len(labelled.codes), 1, int(self.folds))[:, 0]
+        used = labelled.codes >= 0
         templates: dict[str, Accumulator] = {
             f"fold-{f}": ClassMoments(joined.shape[1], 1, np.where(used & (folds == f), 0, -1).astype(np.int32))
             for f in range(int(self.folds))
         }
-        parts = fold(  # one pass over X
-            RowInput(joined, **self._policies), templates, _parts, name="folds", number=2, options=options
-        )
+        return RowInput(joined, **self._policies), templates
+
+    def _cross_validate(
+        self, opened: da.Array, order: NDArray[np.int64], labelled: Labelled, checkpoint: Place | None,
+        progress: ProgressArgument,
+    ) -> dict[int, float]:  # fmt: skip
+        """Return the explained share in the folds left out, for every number of features: one read of the candidates."""
+        candidates = order[:MOST_CANDIDATES]
+        q, place = len(candidates), np.searchsorted(np.sort(candidates), candidates)
+        rows, templates = self._folds(opened, candidates, labelled)
+        plan = self._plan(rows, templates, "folds")
+        plan.check()
+        about = {
+            "computes": "folds", "input": rows.describe(), "labels": labelled.describe(), "candidates": candidates.tolist(),
+            "folds": [int(self.folds), self.random_state],
+        }  # fmt: skip
+        with running(
+            rows, about, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, plan=plan
+        ) as options:
+            parts = fold(rows, templates, _parts, name="folds", number=2, options=options)  # one pass over X
         held_out = list(parts.values())
         counts = sorted({max(1, q >> i) for i in range(q.bit_length())}, reverse=True)
         k = self.n_components if isinstance(self.n_components, Integral) else 1
@@ -287,27 +332,42 @@ class ScoredPCA(RowTransformer):
         }
 
     def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        inner = StoredModel.of(self.estimator_)
+        inner, supervision = StoredModel.of(self.estimator_), self._supervision
         arrays = {f"inner_{name}": array for name, array in inner.arrays.items()}
+        kept = KeptStatistics(self._statistics, supervision).to_arrays()
+        arrays |= {f"kept_{name}": array for name, array in kept.items()}
+        if self._spread is not None:
+            arrays |= {f"spread_{name}": array for name, array in self._spread.to_arrays().items()}
         attributes = {
             "inner": {"kind": inner.kind, "attributes": inner.attributes}, "n_features": self.n_features_in_,
             "cv_scores": [[int(q), share] for q, share in getattr(self, "cv_scores_", {}).items()],
+            "classes": None if supervision.classes is None else pack_values(supervision.classes),
         }  # fmt: skip
         return arrays | {"scores": self.scores_, "selected": self.selected_}, attributes
 
     def _restore(self, stored: StoredModel) -> None:
         from bigpca.estimators.loading import restored  # it knows all classes, this one among them
 
-        arrays, attributes = stored.arrays, stored.attributes
-        own = {n.removeprefix("inner_"): a for n, a in arrays.items() if n.startswith("inner_")}
+        attributes = stored.attributes
         inner = attributes["inner"]
-        self.estimator_ = restored(StoredModel(inner["kind"], own, inner["attributes"]))
-        self.scores_, self.selected_ = arrays["scores"], arrays["selected"]
-        self.n_features_in_ = int(attributes["n_features"])
-        if len(self.scores_) != self.n_features_in_ or len(self.selected_) != self.estimator_.n_features_in_:
-            raise ValueError(f"it has {len(self.scores_)} scores of {self.n_features_in_} features")
+        self.estimator_ = restored(StoredModel(inner["kind"], stored.named("inner_"), inner["attributes"]))
+        self.scores_, self.selected_ = stored.arrays["scores"], stored.arrays["selected"]
+        self.n_features_in_ = d = int(attributes["n_features"])
+        classes = None if attributes["classes"] is None else unpack_values(attributes["classes"])
+        kept = KeptStatistics.of_arrays(stored.named("kept_"), d, classes)
+        self._statistics, self._supervision, self.mean_ = kept.statistics, kept.supervision, kept.statistics.mean
+        self._spread = None if classes is not None else LabelSpread.of_arrays(stored.named("spread_"))
+        if not len(self.scores_) == len(self.mean_) == d or len(self.selected_) != self.estimator_.n_features_in_:
+            raise ValueError(f"it has {len(self.scores_)} scores of {d} features")
         if attributes["cv_scores"]:
             self.cv_scores_ = {int(q): float(share) for q, share in attributes["cv_scores"]}
+
+
+def spread_of(labelled: Labelled) -> LabelSpread | None:
+    """Return the spread of real labels; None for classes."""
+    if labelled.features is None:
+        return None
+    return LabelSpread.of(labelled.features.values[labelled.codes >= 0])
 
 
 def _parts(state: Any) -> dict[str, ClassMoments]:

@@ -15,7 +15,7 @@ from bigpca.estimators.kernel_spectrum import HELD_BYTES, KernelSpectrum
 from bigpca.estimators.model_io import StoredModel, pack_values, unpack_values
 from bigpca.estimators.references import References
 from bigpca.estimators.spectrum import Certificate
-from bigpca.estimators.supervision import FeatureStatistics
+from bigpca.estimators.supervision import KeptStatistics
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators import Moments
 from bigpca.passes.landmark_moments import LandmarkMoments
@@ -108,14 +108,14 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel) -> KernelSpectru
     )  # fmt: skip
 
 
-def _read_state(stored: StoredModel, classes: NDArray[Any] | None) -> LandmarkMoments | FeatureStatistics | None:
+def _read_state(stored: StoredModel, classes: NDArray[Any] | None) -> LandmarkMoments | KeptStatistics | None:
     """Return the stored moments of the features; None where the model kept none."""
-    own = {n.removeprefix("state_"): array for n, array in stored.arrays.items() if n.startswith("state_")}
+    own = stored.named("state_")
     if not own:
         return None
     rank = stored.arrays["fact_landmark_transform"].shape[1]
     if "counted" in own:
-        return FeatureStatistics.of_arrays(own, rank, classes)
+        return KeptStatistics.of_arrays(own, rank, classes)
     return LandmarkMoments(int(stored.attributes["n_features"]), None, (Moments(rank),)).with_arrays(own)
 
 

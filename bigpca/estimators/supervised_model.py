@@ -245,9 +245,7 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
         if attributes["classes"] is not None:
             classes = unpack_values(attributes["classes"])
         else:
-            features = label_features_from(
-                {n.removeprefix("labels_"): a for n, a in arrays.items() if n.startswith("labels_")}
-            )
+            features = label_features_from(stored.named("labels_"))
         components, values = arrays["components"], arrays["eigenvalues"]
         if components.shape != (len(values), d) or statistics.moments.means.shape[1:] != (d,):
             raise ValueError(

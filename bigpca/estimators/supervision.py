@@ -84,13 +84,13 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class FeatureStatistics:
-    """What a supervised fit on features keeps, so that rows can be added.
+class KeptStatistics:
+    """What a labelled fit keeps, so that rows can be added.
 
     Attributes
     ----------
     statistics : LabelStatistics
-        Of the features, r columns.
+        Of the rows, or of their features.
     supervision : Supervision
     """
 
@@ -98,7 +98,7 @@ class FeatureStatistics:
     supervision: Supervision
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return named arrays, for a model file; the classes are among the model's facts."""
+        """Return named arrays, for a model file that holds the classes beside."""
         arrays = self.statistics.to_arrays()
         features = self.supervision.features
         if features is not None:
@@ -107,11 +107,13 @@ class FeatureStatistics:
         return arrays | {"counted": np.array([self.statistics.omitted, self.supervision.unlabelled, int(whole)])}
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]], r: int, classes: NDArray[Any] | None) -> FeatureStatistics:
+    def of_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], columns: int, classes: NDArray[Any] | None
+    ) -> KeptStatistics:
         """Return what :meth:`to_arrays` gave."""
         own = {n: a for n, a in arrays.items() if n.startswith(("moments_", "cross_"))}
         omitted, unlabelled, whole = (int(value) for value in arrays["counted"])
-        statistics = LabelStatistics.of_arrays(own, r, whole=bool(whole), omitted=omitted)
+        statistics = LabelStatistics.of_arrays(own, columns, whole=bool(whole), omitted=omitted)
         labels = {n.removeprefix("labels_"): a for n, a in arrays.items() if n.startswith("labels_")}
         features = label_features_from(labels) if classes is None else None
         return cls(statistics, Supervision(classes, features, unlabelled))

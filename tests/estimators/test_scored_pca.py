@@ -159,3 +159,80 @@ def test_what_cannot_be_is_refused_unread(
 ) -> None:
     with pytest.raises(error, match=message):
         ScoredPCA(1, **options).fit(unreadable(N, D), y)
+
+
+# More rows, and back --------------------------------------------------------------------------------------------------------
+
+PAIR = X[:, [3, 7]] + 0.1 * np.random.default_rng(3).standard_normal((N, 2))
+GROWING: dict[str, tuple[dict[str, Any], Any]] = {
+    "classes": ({"n_components": 2, "n_features_to_select": 4}, Y),
+    "real labels": ({"n_components": 2, "n_features_to_select": 2}, PAIR),
+    "supervised": ({"estimator": bp.SupervisedPCA(), "n_features_to_select": D}, Y),
+    "landmarks": ({"estimator": bp.NystromKernelPCA(2, gamma=0.05, sampling=X[:30]), "n_features_to_select": D}, Y),
+}
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["", "saved"])
+@pytest.mark.parametrize("name", GROWING)
+def test_added_rows_equal_a_fit_on_all_rows_that_chooses_the_same_features(
+    name: str, saved: bool, tmp_path: Path
+) -> None:
+    options, y = GROWING[name]
+    model, truth = ScoredPCA(**options).partial_fit(X[:150], y[:150]), ScoredPCA(**options).fit(X, y)
+    np.testing.assert_array_equal(model.selected_, truth.selected_)  # else it would warn
+    if saved:
+        model.save(tmp_path / "model")
+        model = bp.load(tmp_path / "model")
+    for start, stop in ((150, 151), (151, N)):
+        model.partial_fit(da.from_array(X[start:stop], chunks=(40, D)), y[start:stop])
+    np.testing.assert_allclose(model.scores_, truth.scores_, rtol=1e-9)
+    np.testing.assert_allclose(model.mean_, truth.mean_, atol=1e-12)
+    np.testing.assert_allclose(model.transform(X), truth.transform(X), atol=1e-8)
+
+
+def test_rows_that_change_which_features_score_best_are_added_with_a_warning() -> None:
+    first, then = alone([2, 5]), alone([7, 8])
+    y = np.linspace(-3, 3, N)
+    model = ScoredPCA(1, n_features_to_select=2).fit(first[::12], y[::12])
+    with pytest.warns(bp.ApproximationWarning, match="2 were not among those of the first fit .such as feature [78]"):
+        model.partial_fit(np.vstack([then] * 4), np.tile(y, 4))
+    np.testing.assert_array_equal(model.selected_, [2, 5])
+
+
+def test_an_estimator_without_further_rows_is_refused_and_a_failed_batch_changes_nothing() -> None:
+    fixed = ScoredPCA(estimator=bp.KernelPCA(2, gamma=0.05), n_features_to_select=3).fit(X, Y)
+    with pytest.raises(TypeError, match="KernelPCA has no partial_fit, so that rows cannot be added"):
+        fixed.partial_fit(X, Y)
+    model = ScoredPCA(1, n_features_to_select=3).fit(X, Y)
+    before = (model.scores_.copy(), model.transform(X))
+    bad = X.copy()
+    bad[3, 1] = np.nan
+    for rows, y, error in ((bad, Y, bp.NonFiniteError), (X, Y[:5], ValueError), (X, None, ValueError)):
+        with pytest.raises(error):
+            model.partial_fit(rows, y)
+    np.testing.assert_array_equal(model.scores_, before[0])
+    np.testing.assert_array_equal(model.transform(X), before[1])
+
+
+def test_back_from_scores_the_chosen_features_are_reconstructed_and_the_others_are_means(tmp_path: Path) -> None:
+    model = ScoredPCA(4, n_features_to_select=4).fit(X, Y)
+    scores = model.transform(X)
+    back = model.inverse_transform(scores)
+    np.testing.assert_allclose(back[:, model.selected_], X[:, model.selected_], atol=1e-10)
+    others = np.setdiff1d(np.arange(D), model.selected_)
+    np.testing.assert_allclose(back[:, others], np.tile(X[:, others].mean(axis=0), (N, 1)), atol=1e-12)
+    lazy = model.inverse_transform(da.from_array(scores, chunks=(50, 4)))
+    assert lazy.chunks == ((50, 50, 50, 50, 40), (D,))
+    np.testing.assert_allclose(lazy.compute(), back, atol=1e-12)
+    written = model.inverse_transform(da.from_array(scores, chunks=(50, 4)), out=tmp_path / "back.zarr")
+    np.testing.assert_allclose(written.compute(), back, atol=1e-12)
+
+
+def test_a_stopped_fit_goes_on_from_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = stored(tmp_path, X, (10, D))
+    truth = ScoredPCA(2, n_features_to_select="cv", folds=2).fit(given, Y)
+    ScoredPCA(2, n_features_to_select="cv", folds=2).fit(given, Y, checkpoint=tmp_path / "checkpoint")
+    reads = Reads().watch(monkeypatch)
+    again = ScoredPCA(2, n_features_to_select="cv", folds=2).fit(given, Y, checkpoint=tmp_path / "checkpoint")
+    assert not reads.calls
+    np.testing.assert_array_equal(again.transform(X), truth.transform(X))
