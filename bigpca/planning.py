@@ -6,6 +6,7 @@ Pure arithmetic on shapes and limits; who asks Dask or the machine for the limit
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from html import escape
 from math import inf
 
 from bigpca.errors import EvaluationBudgetError, MemoryBudgetError, format_bytes
@@ -155,9 +156,10 @@ class Plan:
                 f"(bp.ingest(source, out, chunk_rows=...)), or reduce the columns."
             )
 
-    def __str__(self) -> str:
+    def rows(self) -> list[tuple[str, str]]:
+        """Say what there is to say about it as (name, text) pairs, for people."""
         reads = f"{self.passes:g} read{'' if self.passes == 1 else 's'} of X, {format_bytes(self.bytes_read)}"
-        rows = [
+        return [
             ("solver", f"{self.solver}: {self.reason}"),
             ("passes", reads),
             (
@@ -179,5 +181,16 @@ class Plan:
             ("output", format_bytes(self.output_bytes)),
             *(("note", note) for note in self.notes),
         ]
+
+    def __str__(self) -> str:
+        rows = self.rows()
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
+
+    def _repr_html_(self) -> str:
+        """Return the rows as a table, for notebooks."""
+        cells = (
+            f'<tr><th style="text-align: left">{escape(name)}</th><td style="text-align: left">{escape(text)}</td></tr>'
+            for name, text in self.rows()
+        )
+        return f"<table>{''.join(cells)}</table>"

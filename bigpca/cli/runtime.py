@@ -72,10 +72,11 @@ def _joined(address: str) -> Iterator[Client]:
 
     try:
         client = Client(address, timeout=CONNECT_SECONDS)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, RuntimeError) as error:  # the last two: how Dask says what TLS lacks
         raise ConnectionError(
-            f"no Dask scheduler answered at {address} within {CONNECT_SECONDS} s ({type(error).__name__}). "
-            "Check the address (such as tcp://host:8786) and that the scheduler runs."
+            f"no Dask scheduler answered at {address} within {CONNECT_SECONDS} s ({type(error).__name__}: {error}). "
+            "Check the address (such as tcp://host:8786) and that the scheduler runs. One that speaks TLS has an address "
+            "such as tls://host:8786 and wants certificates: set DASK_CONFIG to the directory that configures them."
         ) from error
     with client:
         check_workers(client)

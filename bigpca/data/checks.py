@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+LARGE_CHUNK_BYTES = 64 * 2**20
+MOST_ROW_CHUNKS = 10**7
 NATIVE_BYTES = 16 * 2**20  # row chunk of formats that can be read at any row
 
 _REMEDIES = {
@@ -70,8 +72,30 @@ def row_width(shape: tuple[int, ...]) -> int:
     return math.prod(shape[1:])
 
 
+def check_chunk(shape: Sequence[int], chunk: Sequence[int], itemsize: int, label: str) -> None:
+    """Refuse a large chunk that lies mostly outside its array: it is decoded whole, and no plan would have counted it.
+
+    Raises
+    ------
+    ValueError
+        With the bytes of both.
+    """
+    whole = math.prod(chunk) * itemsize
+    inside = math.prod(map(min, shape, chunk)) * itemsize
+    if whole > LARGE_CHUNK_BYTES and 0 < inside < whole / 2:
+        raise ValueError(
+            f"{label} has shape {tuple(shape)} in chunks of {tuple(chunk)}: {whole:,} bytes would be decoded for at most "
+            f"{inside:,} that lie in the array. Smaller chunks were expected. If you trust the store, write it anew in those."
+        )
+
+
 def regular_chunks(n: int, rows: int) -> tuple[int, ...]:
     """Cut n rows into chunks of ``rows``; the last may be shorter, and no rows give one empty chunk.
+
+    Raises
+    ------
+    ValueError
+        For more than 10 million chunks: their list alone would fill the memory.
 
     Examples
     --------
@@ -81,6 +105,11 @@ def regular_chunks(n: int, rows: int) -> tuple[int, ...]:
     if n == 0:
         return (0,)
     rows = min(max(rows, 1), n)
+    if n // rows > MOST_ROW_CHUNKS:
+        raise ValueError(
+            f"{n:,} rows in chunks of {rows:,} are {-(-n // rows):,} chunks; at most {MOST_ROW_CHUNKS:,} were expected. The shape "
+            "that the file states is false, or it was written in chunks that are far too small: write it anew."
+        )
     whole, rest = divmod(n, rows)
     return (rows,) * whole + ((rest,) if rest else ())
 

@@ -13,6 +13,7 @@ from bigpca.data.parquet import parquet_rows
 from bigpca.data.row_source import RowSource
 from bigpca.data.shards import npy_shards
 from bigpca.data.storages import Storage, ZarrRows
+from bigpca.data.urls import public
 from bigpca.data.zarr_groups import is_zarr_directory, zarr_at
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad")
@@ -31,7 +32,7 @@ def file_source(path: str, member: str | None, missing_chunks: str) -> RowSource
     """
     if "://" in path:
         reader = zarr_at(path, member, missing_chunks)
-        return RowSource("zarr", path, reader.path_in_group, ZarrRows(reader))
+        return RowSource("zarr", public(path), reader.path_in_group, ZarrRows(reader))
     path = os.path.abspath(os.path.expanduser(path))
     if os.path.isdir(path):
         return _directory(path, member, missing_chunks)

@@ -7,6 +7,7 @@ import math
 import os
 import struct
 from dataclasses import dataclass
+from operator import index
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -155,19 +156,29 @@ def safetensors_file(path: str, member: str | None) -> tuple[FlatFile, str]:
             )
         try:
             header = json.loads(file.read(length))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CorruptedChunkError(f"{path} is not a safetensors file: its header is not JSON ({error}).") from error
-    tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
-    name = choose_member(path, member, {name: tuple(entry["shape"]) for name, entry in tensors.items()})
+    try:
+        tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        shapes = {name: tuple(map(index, entry["shape"])) for name, entry in tensors.items()}
+        offsets = {name: index(entry["data_offsets"][0]) for name, entry in tensors.items()}
+        sound = (
+            all(isinstance(entry["dtype"], str) for entry in tensors.values()) and min(offsets.values(), default=0) >= 0
+        )
+    except (AttributeError, TypeError, LookupError):
+        sound = False
+    if not sound or any(min(shape, default=0) < 0 for shape in shapes.values()):
+        raise CorruptedChunkError(
+            f"{path} is not a safetensors file: its header lacks dtype, shape or data_offsets of a tensor. Copy it again."
+        )
+    name = choose_member(path, member, shapes)
     entry = tensors[name]
     if entry["dtype"] not in _SAFETENSORS:
         raise TypeError(
             f"{path}: tensor {name!r} has dtype {entry['dtype']}, which NumPy does not have. "
             "Save it as float32 or float16."
         )
-    return raw_file(
-        path, 8 + length + entry["data_offsets"][0], tuple(entry["shape"]), _SAFETENSORS[entry["dtype"]]
-    ), name
+    return raw_file(path, 8 + length + offsets[name], shapes[name], _SAFETENSORS[entry["dtype"]]), name
 
 
 def choose_member(path: str, member: str | None, shapes: dict[str, tuple[int, ...]]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.checks import check_dtype, is_decode_error, readable_chunks, regular_chunks, row_width
+from bigpca.data.checks import check_chunk, check_dtype, is_decode_error, readable_chunks, regular_chunks, row_width
 from bigpca.data.flat_files import choose_member
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import CorruptedChunkError
@@ -124,6 +124,8 @@ def hdf5_rows(path: str, member: str | None) -> Hdf5Rows:
             check_dtype(dataset.dtype)
         except TypeError as error:
             raise TypeError(f"{path}: {name}: {error}") from None
+        if dataset.chunks is not None:
+            check_chunk(dataset.shape, dataset.chunks, dataset.dtype.itemsize, f"{path}: {name}")
         return Hdf5Rows(path, name, dataset.shape or (), dataset.dtype.str, dataset.chunks)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import zarr
@@ -15,9 +16,10 @@ from numpy.typing import NDArray
 from bigpca.data.checks import is_decode_error
 from bigpca.data.files import PARQUET_SUFFIXES
 from bigpca.data.parquet import parquet_paths, parquet_rows
+from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_chunks import ChunkFiles
 from bigpca.data.zarr_groups import arrays_of, is_zarr_directory
-from bigpca.data.zarr_metadata import ALLOWED_CODECS, array_document, codecs_of, short_name
+from bigpca.data.zarr_metadata import ALLOWED_CODECS, array_document, check_grid, codecs_of, short_name
 from bigpca.data.zarr_reader import wrap_zarr
 from bigpca.errors import CorruptedChunkError, MissingChunksError
 
@@ -54,7 +56,8 @@ def read_label_file(source: str) -> NDArray[Any]:
     """
     path, name = _split(source)
     if "://" in path:
-        return read_zarr(zarr.open(path, mode="r"), name)
+        with without_credentials(path):
+            return read_zarr(zarr.open(path, mode="r"), name)
     path = os.path.abspath(os.path.expanduser(path))
     if os.path.isdir(path) and is_zarr_directory(path):
         return read_zarr(zarr.open(path, mode="r"), name)
@@ -99,6 +102,7 @@ def _choose(path: str, name: str | None, names: Sequence[str], what: str) -> str
 def _npy(path: str) -> NDArray[Any]:
     with open(path, "rb") as file:
         try:
+            _check_npy_size(file, path)
             return np.lib.format.read_array(file, allow_pickle=False)
         except (ValueError, EOFError) as error:
             if "Object arrays" in str(error):
@@ -109,6 +113,19 @@ def _npy(path: str) -> NDArray[Any]:
             raise CorruptedChunkError(
                 f"{path} is not a complete .npy file: {error}. Write it again with np.save."
             ) from error
+
+
+def _check_npy_size(file: BinaryIO, path: str) -> None:
+    """Refuse a header that promises more than the file holds, before NumPy asks for the memory."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    needed, held = math.prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size - file.tell()
+    if not dtype.hasobject and held < needed:
+        raise CorruptedChunkError(
+            f"{path} holds {held:,} bytes of values, but its header says {needed:,}: it is truncated. Copy it again."
+        )
+    file.seek(0)
 
 
 def _csv_column(path: str, name: str | None) -> NDArray[Any]:
@@ -226,12 +243,13 @@ def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None) -> ND
     TypeError, ValueError
         For dtypes and codecs that are not on the list, before any chunk is read.
     """
-    path = str(node.store_path)
+    path = public(str(node.store_path))
     if isinstance(node, zarr.Group):
         arrays = dict(arrays_of(node))
         return read_zarr(arrays[_choose(path, name and name.strip("/"), list(arrays), "array")])
     if name is not None:
         raise KeyError(f"{path} is one Zarr array, so it has no member {name!r}. Leave ::{name} out.")
+    check_grid(array_document(node), path, max(1, node.dtype.itemsize))
     check_chunks(node)
     if node.dtype.kind not in "OSTU":
         return wrap_zarr(node)[:] if node.ndim else np.asarray(node[...])

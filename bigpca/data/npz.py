@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import threading
 import zipfile
@@ -16,6 +17,7 @@ from bigpca.data.checks import check_dtype, readable_chunks, regular_chunks, row
 from bigpca.data.flat_files import FlatFile, choose_member, npy_header, raw_file
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import CorruptedChunkError
+from bigpca.storage.zip_members import check_member
 
 SKIP_BYTES = 2**20
 
@@ -145,6 +147,10 @@ def npz_member(path: str, member: str | None) -> tuple[FlatFile | CompressedMemb
     except zipfile.BadZipFile as error:
         raise CorruptedChunkError(f"{path} is not a complete .npz file ({error}). Copy or write it again.") from error
     check_dtype(stored)
+    try:
+        check_member(info, header_bytes, math.prod(shape) * np.dtype(stored).itemsize)
+    except ValueError as error:
+        raise CorruptedChunkError(f"{path}: {error}: it is damaged or false. Copy or write it again.") from error
     if info.compress_type != zipfile.ZIP_STORED:
         return CompressedMember(path, names[chosen], shape, stored, order), chosen
     return raw_file(path, _data_offset(path, info) + header_bytes, shape, stored, order), chosen

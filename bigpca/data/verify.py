@@ -16,6 +16,7 @@ import zarr
 from zarr.storage import LocalStore
 
 from bigpca.data.checks import is_decode_error
+from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_chunks import Cell, ChunkFiles
 from bigpca.data.zarr_groups import arrays_of, zarr_at
 from bigpca.data.zarr_metadata import array_document, check_document, has_checksum, is_uncompressed
@@ -103,7 +104,7 @@ def verify(path: str | os.PathLike[str], *, member: str | None = None) -> Verify
     chunks, checksummed, skipped = 0, True, []
     for name, array in _arrays(location, member):
         try:
-            check_document(array_document(array), name or location)
+            check_document(array_document(array), name or public(location))
         except (TypeError, ValueError) as error:
             skipped.append(str(error))
             continue
@@ -115,7 +116,7 @@ def verify(path: str | os.PathLike[str], *, member: str | None = None) -> Verify
                 found[verdict].append(f"{name}/{key}" if name else key)
     sorted_keys = {what: tuple(keys) for what, keys in found.items()}
     return VerifyReport(
-        location,
+        public(location),
         chunks,
         **sorted_keys,
         checksummed=checksummed,
@@ -131,9 +132,10 @@ def _arrays(location: str, member: str | None) -> list[tuple[str, zarr.Array[Any
         return [(member.strip("/"), zarr_at(location, member, "raise").files().array)]
     store = location if "://" in location else LocalStore(location, read_only=True)
     try:
-        node = zarr.open(store, mode="r")
+        with without_credentials(location):
+            node = zarr.open(store, mode="r")
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{location} holds no Zarr array or group. Check the path.") from error
+        raise FileNotFoundError(f"{public(location)} holds no Zarr array or group. Check the path.") from error
     return [("", node)] if isinstance(node, zarr.Array) else list(arrays_of(node))
 
 

@@ -16,6 +16,8 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
+from bigpca.data.decoded_sizes import DecodedSizes
+from bigpca.data.urls import public
 from bigpca.data.zarr_direct import DirectRows
 from bigpca.data.zarr_metadata import array_document, codecs_of, short_name
 
@@ -39,6 +41,8 @@ class ChunkFiles:
         Whether stored objects are plain Blosc buffers, whose decoder does not notice a file that was cut.
     direct : DirectRows or None
         Reads whole rows past Zarr, where the layout allows it.
+    sizes : DecodedSizes or None
+        Tells what chunks would decode to; None outside local stores, where that would be a request for each.
     """
 
     array: zarr.Array[Any]
@@ -46,20 +50,23 @@ class ChunkFiles:
     directory: str | None
     blosc: bool
     direct: DirectRows | None = None
+    sizes: DecodedSizes | None = None
 
     @classmethod
     def of(cls, array: zarr.Array[Any]) -> ChunkFiles:
         """Look at an open array; reads nothing."""
         root = local_root(array.store)
         directory = None if root is None else os.path.join(root, array.path)
-        blosc = [short_name(name) for name, _ in codecs_of(array_document(array))][-1:] == ["blosc"]
+        document, cell_shape = array_document(array), array.shards or array.chunks
+        blosc = [short_name(name) for name, _ in codecs_of(document)][-1:] == ["blosc"]
         direct = DirectRows.of(array, directory)
-        return cls(array, array.shards or array.chunks, directory, blosc and not array.shards, direct)
+        sizes = DecodedSizes.of(document, array.chunks, cell_shape, array.dtype.itemsize) if directory else None
+        return cls(array, cell_shape, directory, blosc and not array.shards, direct, sizes)
 
     @property
     def label(self) -> str:
         """Where the array is, for messages."""
-        return self.directory or str(self.array.store_path)
+        return self.directory or public(str(self.array.store_path))
 
     def cells(self, bounds: Iterable[tuple[int, int]]) -> Iterator[Cell]:
         """Iterate over the cells that the half-open ranges touch, in C order."""
@@ -94,6 +101,23 @@ class ChunkFiles:
             return []
         return [cell for cell in cells if _is_cut(os.path.join(self.directory, self.key(cell)))]
 
+    def too_large(self, bounds: Iterable[tuple[int, int]]) -> list[tuple[Cell, int]]:
+        """Cells under the half-open ranges with a chunk that would decode to more than its shape holds, and to how much."""
+        if self.sizes is None or self.directory is None or not self.sizes.compressor:
+            return []
+        ranges, found = list(bounds), []
+        for cell in self.cells(ranges):
+            size = self.sizes.too_large(os.path.join(self.directory, self.key(cell)), self._inside(cell, ranges))
+            found += [(cell, size)] if size else []
+        return found
+
+    def _inside(self, cell: Cell, bounds: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Range, along each axis, of the chunks of one shard that the ranges touch."""
+        pairs = []
+        for i, (lo, hi), shard, chunk in zip(cell, bounds, self.cell_shape, self.array.chunks, strict=True):
+            pairs.append((max(lo - i * shard, 0) // chunk, -(-min(hi - i * shard, shard) // chunk)))
+        return pairs
+
     def stamp(self, cell: Cell) -> tuple[str, int, int]:
         """(key, size, time of change in ns) of a cell; size -1 where it is missing, time 0 where the store has none."""
         key = self.key(cell)
@@ -114,7 +138,10 @@ class ChunkFiles:
 
     def decode(self, cell: Cell) -> NDArray[Any]:
         """Decode one cell, cut to the array's shape."""
-        index = tuple(slice(i * size, (i + 1) * size) for i, size in zip(cell, self.cell_shape, strict=True))
+        bounds = [(i * size, (i + 1) * size) for i, size in zip(cell, self.cell_shape, strict=True)]
+        for _, size in self.too_large(bounds):
+            raise ValueError(f"it would decode to {size:,} bytes or more, and was not decoded")
+        index = tuple(slice(*pair) for pair in bounds)
         return np.asarray(self.array[index])
 
     def _full(self, key: str) -> str:

@@ -11,6 +11,7 @@ import zarr
 from zarr.storage import LocalStore
 
 from bigpca.data.flat_files import choose_member
+from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_reader import DOCUMENTS, ZarrReader
 
 GROUP_DOCUMENTS = ("zarr.json", ".zgroup")
@@ -40,7 +41,9 @@ def group_member(group: zarr.Group, member: str | None) -> zarr.Array[Any]:
         When several could be meant.
     """
     arrays = dict(arrays_of(group))
-    return arrays[choose_member(str(group.store_path), member, {name: array.shape for name, array in arrays.items()})]
+    return arrays[
+        choose_member(public(str(group.store_path)), member, {name: array.shape for name, array in arrays.items()})
+    ]
 
 
 def zarr_at(path: str, member: str | None, missing_chunks: str) -> ZarrReader:
@@ -48,17 +51,23 @@ def zarr_at(path: str, member: str | None, missing_chunks: str) -> ZarrReader:
     if member is not None and "://" not in path and _is_array(os.path.join(path, member.strip("/"))):
         return ZarrReader(path, member, missing_chunks)
     if "://" not in path and _is_array(path):
-        if member is not None:
-            raise KeyError(f"{path} is one Zarr array, so it has no member {member!r}. Leave member out.")
+        _refuse_member(path, member)
         return ZarrReader(path, "", missing_chunks)
     if "://" in path:
-        node = zarr.open(path, mode="r")
+        with without_credentials(path):
+            node = zarr.open(path, mode="r")
         if isinstance(node, zarr.Array):
+            _refuse_member(path, member)
             return ZarrReader(path, "", missing_chunks)
         chosen = group_member(node, member)
         return ZarrReader(path, chosen.path, missing_chunks)
     chosen = group_member(zarr.open_group(LocalStore(path, read_only=True), mode="r"), member)
     return ZarrReader(path, chosen.path, missing_chunks)
+
+
+def _refuse_member(path: str, member: str | None) -> None:
+    if member is not None:
+        raise KeyError(f"{public(path)} is one Zarr array, so it has no member {member!r}. Leave member out.")
 
 
 def _is_array(path: str) -> bool:

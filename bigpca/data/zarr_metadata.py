@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import zarr
 
-from bigpca.data.checks import check_dtype
+from bigpca.data.checks import check_chunk, check_dtype
+
+MOST_CELLS = 10**9
 
 # Decoders that turn bytes into numbers and nothing else. Not in it: pickle, json2, msgpack2, vlen-*, categorize.
 ALLOWED_CODECS = {
@@ -18,6 +22,9 @@ ALLOWED_CODECS = {
     *("crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3"),
     *("shuffle", "bitround", "delta", "quantize", "fixedscaleoffset", "packbits", "astype"),
 }
+# Decoders whose output can be far larger than their input: one of them is enough, and its size is looked at.
+COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "snappy", "pcodec", "zfpy"}
+INDEX_CODECS = {"bytes", "crc32c"}  # of a shard's index, whose size must be known
 CHECKSUM_CODECS = {"crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3", "gzip", "zlib", "bz2", "lzma"}
 
 
@@ -56,6 +63,9 @@ def _v3_codecs(codecs: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
         configuration = configuration or {}
         yield str(name), configuration
         yield from _v3_codecs(configuration.get("codecs") or ())
+        for index, _ in _v3_codecs(configuration.get("index_codecs") or ()):
+            if index not in INDEX_CODECS:
+                yield f"{index} of a shard's index", {}
 
 
 def short_name(codec: str) -> str:
@@ -77,33 +87,83 @@ def is_uncompressed(document: Mapping[str, Any]) -> bool:
 
 
 def check_document(document: Mapping[str, Any], label: str) -> None:
-    """Refuse dtypes that are not numbers and codecs that are not on the list, before any chunk is read.
+    """Refuse dtypes that are not numbers, codecs that are not on the list and sizes that cannot be, before any chunk is read.
 
     Raises
     ------
     TypeError
         For a dtype that PCA cannot use.
     ValueError
-        For a codec or filter that could do more than decode numbers (``pickle``).
+        For a codec or filter that could do more than decode numbers (``pickle``), for compressors or shards inside one
+        another, and for chunks that reach far beyond the array.
     """
     stored = document["dtype"] if document.get("zarr_format") == 2 else document.get("data_type")
-    check_stored_dtype(stored, label)
-    unknown = [name for name, _ in codecs_of(document) if short_name(name) not in ALLOWED_CODECS]
+    itemsize = check_stored_dtype(stored, label).itemsize
+    check_codecs(document, label)
+    check_grid(document, label, itemsize)
+
+
+def check_codecs(document: Mapping[str, Any], label: str, more: frozenset[str] = frozenset()) -> None:
+    """Refuse codecs that are not on the list or in ``more``, and chains whose decoded size cannot be known."""
+    names = [short_name(name) for name, _ in codecs_of(document)]
+    unknown = [
+        name
+        for name, options in codecs_of(document)
+        if short_name(name) not in ALLOWED_CODECS | more or (short_name(name) == "lzma" and options.get("format") == 3)
+    ]
     if unknown:
         raise ValueError(
             f"{label} uses the codec or filter {unknown[0]!r}, which is not one of the number decoders allowed for "
             "untrusted input; no chunk was read. If you trust the store, decode it with Zarr and write it anew."
         )
+    chained = [name for name in names if name in COMPRESSORS]
+    if len(chained) > 1 or names.count("sharding_indexed") > 1:
+        raise ValueError(
+            f"{label} uses {', '.join(chained) if len(chained) > 1 else 'shards'} inside one another, so that the size of a "
+            "decoded chunk cannot be known before it is decoded; one compressor, in one layer of shards, was expected. "
+            "If you trust the store, decode it with Zarr and write it anew."
+        )
 
 
-def check_stored_dtype(stored: Any, label: str) -> None:
-    """Refuse a dtype as it is spelled in Zarr metadata."""
+def check_grid(document: Mapping[str, Any], label: str, itemsize: int) -> None:
+    """Refuse shapes and chunks that no store can have, and chunks far larger than the array itself."""
+    shape: Any = document.get("shape")
+    chunks: Any = _chunk_shape(document)
+    sizes = [*(shape or ()), *(chunks or ())]
+    sound = isinstance(shape, list) and isinstance(chunks, list) and len(shape) == len(chunks)
+    if not sound or not all(type(size) is int and size >= 0 for size in sizes) or 0 in (chunks or ()):
+        raise ValueError(
+            f"{label} has shape {shape} and chunks {chunks}; whole numbers, as many of one as of the other, and chunks of at "
+            "least 1 were expected. Its metadata are damaged: restore them, or write the store anew."
+        )
+    check_chunk(shape, chunks, itemsize, label)
+    cells = math.prod(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
+    if cells > MOST_CELLS:
+        raise ValueError(
+            f"{label} has shape {shape} in {cells:,} chunks of {chunks}; at most {MOST_CELLS:,} were expected. Its metadata are "
+            "damaged or false: restore them, or write the store anew in larger chunks."
+        )
+
+
+def _chunk_shape(document: Mapping[str, Any]) -> Any:
+    """Shape of what is decoded at a time: the chunk, inside a shard where there are shards."""
+    if document.get("zarr_format") == 2:
+        return document.get("chunks")
+    for name, configuration in codecs_of(document):
+        if name == "sharding_indexed":
+            return configuration.get("chunk_shape")
+    grid = document.get("chunk_grid")
+    return (grid.get("configuration") or {}).get("chunk_shape") if isinstance(grid, Mapping) else None
+
+
+def check_stored_dtype(stored: Any, label: str) -> np.dtype[Any]:
+    """Refuse a dtype as it is spelled in Zarr metadata, or return it."""
     try:
         if isinstance(stored, list):
             stored = [tuple(field) for field in stored]
         elif not isinstance(stored, str):
             raise TypeError(stored)
-        check_dtype(stored)
+        return check_dtype(stored)
     except TypeError as error:
         reason = str(error) if "cannot be used" in str(error) else f"dtype {stored!r} is not one of NumPy's numbers."
         raise TypeError(f"{label}: {reason}") from None

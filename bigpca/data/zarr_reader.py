@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from zarr.storage import LocalStore
 
 from bigpca.data.checks import check_dtype, is_decode_error
+from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_chunks import Cell, ChunkFiles, local_root
 from bigpca.data.zarr_index import Index, plan_index
 from bigpca.data.zarr_metadata import array_document, check_document, is_uncompressed, layout_digest
@@ -94,7 +95,8 @@ class ZarrReader:
     @property
     def label(self) -> str:
         """Where the array is, for messages."""
-        return os.path.join(self.store, self.path_in_group) if self.path_in_group else self.store
+        store = public(self.store)
+        return os.path.join(store, self.path_in_group) if self.path_in_group else store
 
     @property
     def digest(self) -> str:
@@ -142,7 +144,8 @@ class ZarrReader:
 
     def _open(self, document: str, version: int) -> ChunkFiles:
         if not document:
-            array = zarr.open_array(store=self.store, path=self.path_in_group, mode="r")
+            with without_credentials(self.store):
+                array = zarr.open_array(store=self.store, path=self.path_in_group, mode="r")
             check_document(array_document(array), self.label)
             return ChunkFiles.of(array)
         # What is checked must be what is opened, so the version is not left to Zarr's own search.
@@ -170,9 +173,10 @@ class ZarrReader:
         files = self.files()
         block = self._direct(files, plan.bounds)
         if block is None:
-            if self.missing_chunks == "raise":
-                self._check_present(files, plan.bounds)
-            block = np.asarray(self._decode(files, plan.bounds))
+            with without_credentials(self.store):
+                if self.missing_chunks == "raise":
+                    self._check_present(files, plan.bounds)
+                block = np.asarray(self._decode(files, plan.bounds))
         block = np.asarray(plan.finish(block), dtype=self.dtype, order="C")
         return block if block.flags.writeable else block.copy()
 
@@ -195,6 +199,8 @@ class ZarrReader:
 
     def _decode(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> Any:
         cut = [(cell, ValueError("its Blosc header says more")) for cell in files.cut_short(files.cells(bounds))]
+        large = files.too_large(bounds)
+        cut += [(cell, ValueError(f"it would decode to {size:,} bytes or more, and was not")) for cell, size in large]
         if cut:
             raise CorruptedChunkError(self._describe(files, cut))
         index = tuple(slice(lo, hi) for lo, hi in bounds)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.estimators.label_statistics import LabelStatistics
+from bigpca.estimators.label_statistics import LabelStatistics, check_shapes
 from bigpca.passes.accumulators import unpack_upper
 from bigpca.passes.class_moments import ClassMoments
+from bigpca.solvers.components import resolve_components
 from bigpca.solvers.eigh import top_eigenpairs
 
 Vector = NDArray[np.float64]
@@ -59,7 +61,15 @@ class LabelSpread:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> LabelSpread:
-        """Return what :meth:`to_arrays` gave."""
+        """Return what :meth:`to_arrays` gave.
+
+        Raises
+        ------
+        KeyError, ValueError
+            For arrays that are missing or of other shapes.
+        """
+        m = len(arrays["mean"])
+        check_shapes(arrays, {"count": (), "mean": (m,), "scatter": (m, m)})
         return cls(int(arrays["count"]), arrays["mean"], arrays["scatter"])
 
 
@@ -83,8 +93,10 @@ def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> V
     return np.where(constant, 0.0, np.minimum(explained / np.where(constant, 1.0, within), 1.0))
 
 
-def explained_share(folds: list[ClassMoments], left_out: int, columns: NDArray[np.int64], q: int, k: int) -> float:
-    """Return the share of the labels' variance in one fold that k components and regression of the other folds explain."""
+def explained_share(
+    folds: list[ClassMoments], left_out: int, columns: NDArray[np.int64], q: int, n_components: Any
+) -> float:
+    """Return the share of the labels' variance in one fold that components and regression of the other folds explain."""
     train = None
     for f, own in enumerate(folds):
         if f != left_out:
@@ -94,7 +106,12 @@ def explained_share(folds: list[ClassMoments], left_out: int, columns: NDArray[n
         return 0.0
     S, mean = symmetric(train), train.means[0]
     targets = np.arange(q, S.shape[0])
-    _, axes = top_eigenpairs(S[np.ix_(columns, columns)].copy(), min(k, len(columns)))
+    counted = isinstance(n_components, Integral)
+    values, axes = top_eigenpairs(
+        S[np.ix_(columns, columns)].copy(), min(int(n_components), len(columns)) if counted else None
+    )
+    k = len(values) if counted else resolve_components(n_components, values, values.sum(), train.count, len(columns))
+    axes = axes[:k][values[:k] > len(columns) * np.finfo(np.float64).eps * values[0]]
     variances = axes @ S[np.ix_(columns, columns)] @ axes.T
     B = np.linalg.pinv(variances, hermitian=True) @ axes @ S[np.ix_(columns, targets)]  # (k, m)
     W = axes.T @ B

@@ -207,7 +207,13 @@ def running(
     workers_timeout: float,
     plan: Plan | None = None,
 ) -> Iterator[RunOptions]:
-    """Open what a run needs, progress and the locked checkpoint, and close it at the end."""
+    """Open what a run needs, progress and the locked checkpoint, and close it at the end.
+
+    Raises
+    ------
+    ValueError
+        Where files of the input changed between the reads of a run that needs several.
+    """
     with resolve_progress(progress) as report:
         if plan is not None:
             report(PlanEvent(plan.solver, plan.reason, int(plan.passes + 0.999), plan.bytes_read, plan.peak_bytes))
@@ -215,7 +221,14 @@ def running(
         if checkpoint is not None and description is not None:
             held = Checkpoint(checkpoint, description)
         try:
-            yield RunOptions(held, report, workers_timeout, "local" if rows.in_process else None)
+            scheduler = "local" if rows.in_process else None
+            before = rows.files_digest() if plan is not None and plan.passes > 1 else ""
+            yield RunOptions(held, report, workers_timeout, scheduler, 0 if plan is None else plan.peak_bytes)
+            if before and rows.files_digest() != before:
+                raise ValueError(
+                    "the input changed while it was read more than once: some files have another size or time of change than when "
+                    "the fit began. One unchanged input was expected: a model of old and new rows would be wrong. Fit again."
+                )
         finally:
             if held is not None:
                 held.release()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.passes.accumulators import Accumulator, unpack_upper
+from bigpca.passes.accumulators import Accumulator, packed_size, unpack_upper
 from bigpca.passes.class_moments import ClassMoments
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.left_product import LeftProduct, LeftRows
@@ -100,18 +100,39 @@ class LabelStatistics:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray[Any]], d: int, *, whole: bool, omitted: int) -> LabelStatistics:
-        """Return what :meth:`to_arrays` gave."""
+        """Return what :meth:`to_arrays` gave.
+
+        Raises
+        ------
+        KeyError, ValueError
+            For arrays that are missing or of other shapes.
+        """
         parts: dict[str, dict[str, Any]] = {"moments": {}, "cross": {}}
         for name, array in arrays.items():
             kind, _, own = name.partition("_")
             parts[kind][own] = array
         codes = np.zeros(0, np.int32)
-        moments = ClassMoments(d, len(parts["moments"]["counts"]), codes, whole).with_arrays(parts["moments"])
+        c, m = len(parts["moments"]["counts"]), len(parts["cross"].get("weight", ()))
+        shapes = {"counts": (c,), "means": (c, d), "within": (packed_size(d) if whole else d,)}
+        check_shapes(parts["moments"], shapes)
+        moments = ClassMoments(d, c, codes, whole).with_arrays(parts["moments"])
         cross = None
         if parts["cross"]:
-            empty = LeftProduct(d, np.zeros((0, len(parts["cross"]["weight"]))))
-            cross = empty.with_arrays(parts["cross"])
+            check_shapes(parts["cross"], {"product": (m, d), "weight": (m,), "shift": (d,)})
+            cross = LeftProduct(d, np.zeros((0, m))).with_arrays(parts["cross"])
         return cls(moments, cross, omitted)
+
+
+def check_shapes(arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse stored arrays of other shapes than expected.
+
+    Raises
+    ------
+    KeyError, ValueError
+    """
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            raise ValueError(f"it has {name} of shape {arrays[name].shape}, where {shape} was expected")
 
 
 def label_templates(

@@ -46,7 +46,7 @@ def check_conditioning(robust: Any, alpha: Any, regularization: Any) -> Conditio
 
 
 def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
-    """Refuse classes that cannot be told apart.
+    """Refuse classes that cannot be told apart; warn of classes of one row, where missing values or a batch left them so.
 
     Raises
     ------
@@ -62,6 +62,12 @@ def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
         raise ValueError(
             f"Found array with {statistics.count} sample(s) that have labels and no missing values, while a minimum of 2 is "
             f"required. Give more rows."
+        )
+    alone = int(np.count_nonzero(counts == 1))
+    if statistics.cross is None and r2 > 0 and alone:
+        warn_approximation(
+            f"{alone} of {len(counts)} classes have one row each without missing values: they say nothing of the scatter within "
+            f"classes, and yet pull the means apart. Give more rows of them, or leave them out."
         )
 
 

@@ -21,7 +21,7 @@ from bigpca.errors import warn_approximation
 from bigpca.estimators.feature_scores import LabelSpread, explained_share, feature_scores, one_hot
 from bigpca.estimators.fitting import running
 from bigpca.estimators.inputs import as_dask
-from bigpca.estimators.label_features import LabelFeatures, LinearLabels
+from bigpca.estimators.label_features import LabelFeatures, LinearLabels, label_width
 from bigpca.estimators.label_statistics import LabelStatistics, fold_labels
 from bigpca.estimators.model_io import StoredModel, pack_values, unpack_values
 from bigpca.estimators.pca import PCA
@@ -58,7 +58,9 @@ class ScoredPCA(LabelReader, RowTransformer):
         Of the PCA; unused where an estimator is given.
     n_features_to_select : int, float in (0, 1), or "cv"
         q; a share of the features; or the best of d, d/2, d/4, ... (at most 2,048 of them) by cross-validation, in one further
-        read: the share of the labels' variance that linear regression on the components explains in the fold left out.
+        read: the share of the labels' variance that linear regression on the principal components, as many as
+        ``n_components`` says (the estimator's, where one is given), explains in the fold left out. No fewer features than
+        components are tried.
     estimator : a bigpca estimator, or None
         None for ``PCA(n_components)``.
     folds : int
@@ -121,8 +123,8 @@ class ScoredPCA(LabelReader, RowTransformer):
         d = opened.shape[1]
         q, estimator = self._count(d), self._inner()
         rows = RowInput(opened, **self._policies)
-        labelled = self._labelled(y, rows.n_rows)
-        inner = estimator.plan(opened[:, : q or min(d, MOST_CANDIDATES)])
+        opened, labelled = rows.X, self._scorable(y, rows.n_rows)
+        inner = estimator.plan(some_columns(opened, q), y)
         plans = [self._plan(rows, labelled.templates(d, whole=False), "scores"), inner]
         if q is None:
             plans.append(self._plan(*self._folds(opened, np.arange(min(d, MOST_CANDIDATES)), labelled), "folds"))
@@ -144,13 +146,14 @@ class ScoredPCA(LabelReader, RowTransformer):
         Raises
         ------
         ValueError
-            For labels that are missing or all alike, and more features than there are.
+            For labels that are missing, all alike or all different classes, and more features than there are.
         """
         seen = copy(self)
         opened = as_dask(seen, X, reset=True, minimum=2)
         q, found, inner = self._count(opened.shape[1]), None, self._inner()
         rows = RowInput(opened, **self._policies)
-        labelled = self._labelled(y, rows.n_rows)
+        opened, labelled = rows.X, self._scorable(y, rows.n_rows)  # unknown row chunks are counted once for all reads
+        inner.plan(some_columns(opened, q), y).check()  # its refusals need no read
         places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
         statistics = self._score(rows, labelled, places["scores"], progress)
         spread = spread_of(labelled)
@@ -187,15 +190,14 @@ class ScoredPCA(LabelReader, RowTransformer):
                 f"{type(inner).__name__} has no partial_fit, so that rows cannot be added; an estimator that has was expected. "
                 f"Fit again with all rows."
             )
-        opened = as_dask(copy(self), X, reset=False)
-        rows = RowInput(opened, **self._policies)
+        rows = RowInput(as_dask(copy(self), X, reset=False), **self._policies)
         labelled = self._labelled(y, rows.n_rows, self._supervision)
         new = self._score(rows, labelled, None, progress)
         statistics, supervision = merge_labelled(self._statistics, self._supervision, new, labelled.supervision)
         spread, own = self._spread, spread_of(labelled)
         if spread is not None and own is not None:
             spread = spread.merge(own)
-        inner.partial_fit(opened[:, self.selected_], y, progress=progress)
+        inner.partial_fit(rows.X[:, self.selected_], y, progress=progress)
         scores = feature_scores(statistics, spread)
         best = np.lexsort((np.arange(len(scores)), -scores))[: len(self.selected_)]
         others = np.setdiff1d(best, self.selected_)
@@ -227,7 +229,19 @@ class ScoredPCA(LabelReader, RowTransformer):
         return False
 
     def _features(self, labels: TargetLabels) -> LabelFeatures:
-        return LinearLabels.of(labels.values[labels.used])
+        known = labels.values[labels.used]
+        label_width(known)  # refuses labels that are all equal
+        return LinearLabels.of(known)
+
+    def _scorable(self, y: Any, n: int) -> Labelled:
+        labelled = self._labelled(y, n)
+        used = int(np.count_nonzero(labelled.codes >= 0))
+        if labelled.features is None and used <= labelled.n_classes:
+            raise ValueError(
+                f"{used} rows have {labelled.n_classes} classes, one row each: nothing is left to compare differences between "
+                f"classes with. A class of several rows was expected. Give such classes, or numbers as real labels."
+            )
+        return labelled
 
     @property
     def _n_features_out(self) -> int:
@@ -322,12 +336,11 @@ class ScoredPCA(LabelReader, RowTransformer):
         ) as options:
             parts = fold(rows, templates, _parts, name="folds", number=2, options=options)  # one pass over X
         held_out = list(parts.values())
-        counts = sorted({max(1, q >> i) for i in range(q.bit_length())}, reverse=True)
-        k = self.n_components if isinstance(self.n_components, Integral) else 1
+        k = self.n_components if self.estimator is None else getattr(self.estimator, "n_components", None)
+        least = min(q, int(k)) if isinstance(k, Integral) else 1
+        counts = sorted({max(least, q >> i) for i in range(q.bit_length())}, reverse=True)
         return {
-            count: float(
-                np.mean([explained_share(held_out, f, place[:count], q, int(k)) for f in range(len(held_out))])
-            )
+            count: float(np.mean([explained_share(held_out, f, place[:count], q, k) for f in range(len(held_out))]))
             for count in counts
         }
 
@@ -361,6 +374,11 @@ class ScoredPCA(LabelReader, RowTransformer):
             raise ValueError(f"it has {len(self.scores_)} scores of {d} features")
         if attributes["cv_scores"]:
             self.cv_scores_ = {int(q): float(share) for q, share in attributes["cv_scores"]}
+
+
+def some_columns(X: da.Array, q: int | None) -> da.Array:
+    """Return q columns of X, or as many as cross-validation chooses among: to plan with."""
+    return X[:, : q or min(X.shape[1], MOST_CANDIDATES)]
 
 
 def spread_of(labelled: Labelled) -> LabelSpread | None:

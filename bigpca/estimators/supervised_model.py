@@ -22,7 +22,7 @@ from bigpca.estimators.model_io import StoredModel, pack_values, unpack_values
 from bigpca.estimators.planned_model import PlannedModel
 from bigpca.estimators.projection import Projection, Reconstruction
 from bigpca.estimators.row_transformer import Destination, Lazy, Path
-from bigpca.estimators.supervision import LabelReader, Supervision, merge_labelled
+from bigpca.estimators.supervision import KeptStatistics, LabelReader, Supervision, merge_labelled
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.left_product import LeftProduct
@@ -252,6 +252,7 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
                 f"it has {len(values)} eigenvalues of {d} features, but components of shape {components.shape}"
             )
         supervision = Supervision(classes, features, int(attributes["unlabelled"]))
+        KeptStatistics(statistics, supervision).checked()
         axes = Axes(values, components, int(attributes["rank"]))
         self._take(SupervisedFit(statistics, supervision, axes, dict(attributes["facts"])), attributes["solver"])
 

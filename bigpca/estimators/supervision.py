@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,13 +110,33 @@ class KeptStatistics:
     def of_arrays(
         cls, arrays: Mapping[str, NDArray[Any]], columns: int, classes: NDArray[Any] | None
     ) -> KeptStatistics:
-        """Return what :meth:`to_arrays` gave."""
+        """Return what :meth:`to_arrays` gave.
+
+        Raises
+        ------
+        KeyError, ValueError
+            For arrays that are missing or of other shapes.
+        """
         own = {n: a for n, a in arrays.items() if n.startswith(("moments_", "cross_"))}
         omitted, unlabelled, whole = (int(value) for value in arrays["counted"])
         statistics = LabelStatistics.of_arrays(own, columns, whole=bool(whole), omitted=omitted)
         labels = {n.removeprefix("labels_"): a for n, a in arrays.items() if n.startswith("labels_")}
         features = label_features_from(labels) if classes is None else None
-        return cls(statistics, Supervision(classes, features, unlabelled))
+        return cls(statistics, Supervision(classes, features, unlabelled)).checked()
+
+    def checked(self) -> Self:
+        """Return itself; ValueError where the statistics are of other classes or label features than the labels."""
+        features, classes = self.supervision.features, self.supervision.classes
+        c, m = 1 if classes is None else len(classes), 0
+        if features is not None:
+            m = features.features(np.zeros((1, features.columns))).shape[1]  # its arrays fit each other
+        moments, cross = self.statistics.moments, self.statistics.cross
+        found = 0 if cross is None else len(cross.weight)
+        if (len(moments.counts), found) != (c, m):
+            raise ValueError(
+                f"it has statistics of {len(moments.counts)} classes and {found} label features, where {c} and {m} were expected"
+            )
+        return self
 
 
 class LabelReader(ABC):

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.blas import symmetric_rank_update
-from bigpca.passes.blocks import Block
+from bigpca.passes.blocks import SLAB_ROWS, Block
 
 Arrays = dict[str, NDArray[Any]]
+LEAST_SQUARE, MOST_SQUARE = 1e-28, 1e38  # between which float32 holds sums of squares
 STRIP = 256  # rows of a triangle updated at a time: no temporary of d x d
 
 
@@ -151,16 +152,33 @@ def symmetric_product(rows: NDArray[Any], out: NDArray[Any]) -> NDArray[Any]:
     diagonal, ``out`` keeps what it had: zeros, when it was made by :func:`product_scratch`.
     """
     symmetric_rank_update(rows, out)
-    if rows.dtype == np.float64:
-        return out
-    squares = np.diagonal(out)
-    small = np.flatnonzero(squares < 1e-28)
-    exact = np.isfinite(squares).all() and (not len(small) or not rows[:, small].any())
-    if exact:
+    if rows.dtype == np.float64 or _squares_held(np.diagonal(out), rows):
         return out
     wide = rows.astype(np.float64)
     product: NDArray[Any] = np.matmul(wide.T, wide)
     return product
+
+
+def add_symmetric_product(rows: NDArray[Any], out: NDArray[Any]) -> bool:
+    """Add the upper triangle of ``rows' rows`` to ``out`` (d, d) in its precision, where that holds every square of it.
+
+    Returns
+    -------
+    bool
+        False where it does not; ``out`` is then as it was.
+    """
+    if rows.dtype != np.float64:
+        squares = np.einsum("ij,ij->j", rows, rows)
+        if not (_squares_held(squares, rows) and (np.diagonal(out) + squares < MOST_SQUARE).all()):
+            return False
+    symmetric_rank_update(rows, out, add=True)
+    return True
+
+
+def _squares_held(squares: NDArray[Any], rows: NDArray[Any]) -> bool:
+    """Whether float32 sums of the columns' squares neither overflowed nor lost a value that is not zero."""
+    small = np.flatnonzero(squares < LEAST_SQUARE)
+    return bool(np.isfinite(squares).all()) and not (len(small) and rows[:, small].any())
 
 
 @dataclass
@@ -188,6 +206,7 @@ class Moments(Accumulator):
     _sums: NDArray[np.float64] | None = field(default=None, repr=False)
     _shift: NDArray[np.float64] | None = field(default=None, repr=False)
     _product: NDArray[Any] | None = field(default=None, repr=False)
+    _product_rows: int = field(default=0, repr=False)
 
     @property
     def scatter(self) -> NDArray[np.float64]:
@@ -201,13 +220,39 @@ class Moments(Accumulator):
         if self._open is None or self._sums is None:
             self._open = np.zeros((self.n_features, self.n_features))
             self._sums, self._shift = np.zeros(self.n_features), block.shift
-        if self._product is None or self._product.dtype != block.values.dtype:
-            self._product = product_scratch(self.n_features, block.values.dtype)
         self.count += len(block.values)
         self._sums += block.sums
-        add_upper(self._open, symmetric_product(block.values, self._product))
+        self._multiply(block.values, self._open)
+
+    def _multiply(self, values: NDArray[Any], total: NDArray[np.float64]) -> None:
+        """Add ``values' values`` to the product of the slabs before, up to as many rows as one slab may have, or to the total.
+
+        Errors of float32 are then those of one slab of 8,192 rows, however few rows wide slabs have; and the addition in
+        float64, which waits for memory where the product does not, costs as little.
+        """
+        if self._product is None or self._product.dtype != values.dtype:
+            self._flush(total)
+            self._product = product_scratch(self.n_features, values.dtype)
+        if self._product_rows + len(values) > SLAB_ROWS:
+            self._flush(total)
+        if self._product_rows and add_symmetric_product(values, self._product):
+            self._product_rows += len(values)
+            return
+        self._flush(total)
+        product = symmetric_product(values, self._product)
+        if product is self._product:
+            self._product_rows = len(values)
+        else:
+            add_upper(total, product)
+
+    def _flush(self, total: NDArray[np.float64]) -> None:
+        if self._product_rows and self._product is not None:
+            add_upper(total, self._product)
+        self._product_rows = 0
 
     def close(self) -> None:
+        if self._open is not None:
+            self._flush(self._open)
         self._product = None
         if self._open is None or self._sums is None or self._shift is None:
             self.packed = np.zeros(packed_size(self.n_features))

@@ -29,6 +29,7 @@ from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.blocks import Layout
 from bigpca.passes.pass_state import PassState, digest
 from bigpca.storage import RunLock, atomic_write_bytes
+from bigpca.storage.zip_members import read_arrays
 
 FORMAT = 1
 
@@ -88,9 +89,7 @@ class SegmentFiles:
         """
         target = self.path(kind, index)
         try:
-            with open(target, "rb") as file, np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            return PassState.from_arrays(self.templates, arrays)
+            return PassState.from_arrays(self.templates, read_arrays(target))
         except (zipfile.BadZipFile, zlib.error, ValueError, LookupError, EOFError, TypeError, RuntimeError) as error:
             raise CheckpointError(
                 f"{target} cannot be read back ({error}): it was truncated or altered. Delete it and run again: "
@@ -102,6 +101,10 @@ class SegmentFiles:
         for kind, index in self.present():
             if (kind == "segment" and index < count) or (kind == "prefix" and index < count):
                 self.path(kind, index).unlink(missing_ok=True)
+
+    def forget_unfinished(self) -> None:
+        """Delete what killed writers left; only the run that holds the checkpoint may, before or after its pass."""
+        _remove_hidden(Path(self.directory))
 
     def present(self) -> list[tuple[str, int]]:
         """Kind and index of every state file here."""
@@ -191,6 +194,7 @@ class Checkpoint:
                 f"Pass the path of a new or empty directory."
             )
         self.directory.mkdir(exist_ok=True)
+        _remove_hidden(self.directory)
         record = self.directory / "run.json"
         machine = numerical_environment()
         if record.exists():
@@ -220,9 +224,9 @@ class Checkpoint:
         directory.mkdir(exist_ok=True)
         if not mark.exists():
             atomic_write_bytes(mark, described.encode())
-        for unfinished in directory.glob(".*.npz.*"):  # of a killed run: this one holds the lock
-            unfinished.unlink(missing_ok=True)
-        return SegmentFiles(str(directory.absolute()), {k: a.bare() for k, a in templates.items()})
+        files = SegmentFiles(str(directory.absolute()), {k: a.bare() for k, a in templates.items()})
+        files.forget_unfinished()
+        return files
 
     def finished(self, files: SegmentFiles, segments: Sequence[range]) -> Finished:
         """Return what an earlier run finished of a pass; damaged files are deleted with a warning and read anew.
@@ -244,6 +248,13 @@ class Checkpoint:
                 warnings.warn(str(error), UserWarning, stacklevel=2)
                 files.path(kind, index).unlink(missing_ok=True)
         return Finished(prefix, covered, frozenset(s for s in stored if s >= covered))
+
+
+def _remove_hidden(directory: Path) -> None:
+    """Delete temporary files: the names of all others do not begin with a dot."""
+    for unfinished in directory.glob(".*"):
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
 
 
 def _of_groups(files: SegmentFiles, kind: str, index: int, segments: Sequence[range]) -> PassState:

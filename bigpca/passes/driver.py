@@ -46,6 +46,8 @@ def run_pass(job: Pass, number: int, options: RunOptions) -> Any:
             result = run_locally(job, options, left)
         else:
             result = run_on_cluster(client, job, options, left)
+        if left.files is not None:
+            left.files.forget_unfinished()  # of workers that were killed while they wrote
     finally:
         cancel_run(job.run_id)
         trim_heap()

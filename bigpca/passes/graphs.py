@@ -18,7 +18,6 @@ import dask.array as da
 import numpy as np
 import zarr
 from dask._task_spec import convert_legacy_graph
-from dask.base import get_scheduler
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Alias, DataNode, GraphNode, Task
 from dask.typing import Key
@@ -28,6 +27,7 @@ from bigpca.data.storages import ZarrRows
 from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.readers import GraphReader
+from bigpca.passes.watched_get import get_watched
 
 SHARED_BYTES = 256 << 20  # most bytes of nodes that all groups share and every task is sent
 
@@ -56,6 +56,7 @@ class GraphSource:
         self.offsets = np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(np.int64)
         self.graph = _as_layers(X)
         self.shared: dict[Key, Any] = {}
+        self.paths = paths_in(X)
         self._leaves = _count_leaves(self.graph)
         if len(X.chunks[0]) > 1:
             self._compute_shared()
@@ -84,15 +85,7 @@ class GraphSource:
 
     def sources(self) -> list[RowSource | ZarrReader]:
         """All sources in the graph, for fingerprints."""
-        found = []
-        for layer in self.graph.layers.values():
-            if isinstance(layer, MaterializedLayer):
-                for node in layer.mapping.values():
-                    value = node.value if isinstance(node, DataNode) else node
-                    value = guarded(value, self.missing_chunks)
-                    if isinstance(value, RowSource | ZarrReader):
-                        found.append(value)
-        return found
+        return sources_in(self.graph, self.missing_chunks)
 
     def _nodes(self, keys: list[Key]) -> tuple[dict[Key, GraphNode], dict[Key, Any]]:
         raw = dict(self.graph.cull(keys))
@@ -139,8 +132,7 @@ class GraphSource:
     def _compute(self, keys: list[Key]) -> None:
         if keys:
             every, held = self._nodes(keys)
-            get = get_scheduler() or da.Array.__dask_scheduler__
-            self.shared |= dict(zip(keys, get({**every, **held}, keys), strict=True))
+            self.shared |= dict(zip(keys, get_watched({**every, **held}, keys, self.paths), strict=True))
 
     def _check_shared_bytes(self, size: int) -> None:
         if size > SHARED_BYTES:
@@ -221,6 +213,24 @@ def _as_layers(X: da.Array) -> HighLevelGraph:
     if isinstance(graph, HighLevelGraph):
         return graph
     return HighLevelGraph.from_collections(X.name, dict(graph), dependencies=[])
+
+
+def sources_in(graph: HighLevelGraph, missing_chunks: str = "raise") -> list[RowSource | ZarrReader]:
+    """All sources in a graph, with the policy for missing chunks."""
+    found = []
+    for layer in graph.layers.values():
+        if isinstance(layer, MaterializedLayer):
+            for node in layer.mapping.values():
+                value = guarded(node.value if isinstance(node, DataNode) else node, missing_chunks)
+                if isinstance(value, RowSource | ZarrReader):
+                    found.append(value)
+    return found
+
+
+def paths_in(X: da.Array) -> dict[str, str]:
+    """The files and directories that the sources of an array read, as :attr:`bigpca.passes.jobs.Pass.paths` has them."""
+    sources = sources_in(_as_layers(X))
+    return {source.path if isinstance(source, RowSource) else source.store: "reads" for source in sources}
 
 
 def filling(source: RowSource) -> RowSource:

@@ -20,6 +20,8 @@ from bigpca.passes.jobs import SHARED
 from bigpca.passes.pass_state import PassState
 from bigpca.passes.readers import GraphReader, Reader, read_ahead
 
+SHIFT = "bigpca-shift"  # the key of the shift of all rows in what groups share
+
 
 @dataclass(frozen=True)
 class FoldGroup:
@@ -33,7 +35,6 @@ class FoldGroup:
     nan_policy: str
     templates: dict[str, Accumulator]
     stamp: str
-    shift: NDArray[np.float64] | None = None
 
     def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
         """Fold the group; memory: two reads, one slab, the product and one state."""
@@ -44,7 +45,7 @@ class FoldGroup:
         given = {name: a.with_shared(shared[name]) if name in shared else a for name, a in self.templates.items()}
         parts = {name: a.fresh(start, stop) for name, a in given.items()}
         omitted = 0
-        shift = None if self.shift is None else self.shift.astype(self.dtype)
+        shift = shared[SHIFT].astype(self.dtype) if SHIFT in shared else None
         # An overflow of float32 squares shows in the product, which is then made again in float64.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             for first, rows in read_ahead(self.reader, self.reads):

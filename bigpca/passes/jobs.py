@@ -29,6 +29,10 @@ SHARED = "bigpca-shared"  # the key under which a task finds what all groups sha
 class GroupTask(Protocol):
     """What one task reads and folds into one state; picklable."""
 
+    @property
+    def reader(self) -> Any:
+        """The reader of its rows, which names them in errors."""
+
     def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
         """Fold the group. ``inputs`` are the values of persisted chunks that Dask passes in, and what groups share."""
 
@@ -52,6 +56,8 @@ class Pass:
         What the accumulators of every group share; handed over once, and to each task as ``inputs[SHARED]``.
     evaluations : callable or None
         Group number -> kernel evaluations that the group makes.
+    paths : dict of str to {"reads", "writes"}
+        Files and directories that the tasks use, and how: workers must see them.
     run_id : str
         Names this run's tasks and files; a new one for every run.
     """
@@ -64,6 +70,7 @@ class Pass:
     finish: Finish
     shared: Mapping[str, Any] = field(default_factory=dict)
     evaluations: Callable[[int], int] | None = None
+    paths: Mapping[str, str] = field(default_factory=dict)
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
 
     @property
@@ -97,12 +104,15 @@ class RunOptions:
     workers_timeout : float
         Seconds without any worker after which a run on a cluster gives up.
     scheduler : "local" to stay in this process whatever client there is (NumPy input), or None.
+    peak_bytes : int
+        Planned peak of one worker thread, for errors; 0 where nobody planned.
     """
 
     checkpoint: Checkpoint | None = None
     progress: Progress = lambda event: None
     workers_timeout: float = 60.0
     scheduler: str | None = None
+    peak_bytes: int = 0
     _lock: Any = field(default_factory=threading.Lock, repr=False)
 
     def emit(self, event: Event) -> None:

@@ -22,6 +22,7 @@ from bigpca.passes.blocks import MIB, MOST_GROUPS, MOST_SEGMENTS, Layout, prepar
 from bigpca.passes.cancel import check_cancelled
 from bigpca.passes.dot_states import DotPanels
 from bigpca.passes.driver import run_pass
+from bigpca.passes.groups import SHIFT
 from bigpca.passes.jobs import SHARED, Finish, GroupTask, Pass, RunOptions
 from bigpca.passes.kernel_states import KernelProduct
 from bigpca.passes.pass_state import PassState
@@ -133,7 +134,6 @@ class KernelGroup:
     tile_rows: int
     dtype: np.dtype[Any]
     kernel: Kernel
-    shift: Vector
     template: KernelProduct | DotPanels
     stamp: str
 
@@ -141,7 +141,7 @@ class KernelGroup:
         """Sweep the panel; memory: two reads, the prepared panel, one tile and one state."""
         if isinstance(self.reader, GraphReader):
             self.reader.inputs = inputs
-        shared = inputs.get(SHARED, {})
+        shared = inputs[SHARED]
         start, stop = self.reads[0][0], self.stop
         template = self.template.with_shared(shared["kernel"]) if "kernel" in shared else self.template
         state = template.fresh(start, stop)
@@ -151,7 +151,7 @@ class KernelGroup:
             for first, rows in read_ahead(self.reader, self.reads):
                 for row, tile in self._tiles(first, rows):
                     check_cancelled(run_id)
-                    prepared = self._prepare(tile, row)
+                    prepared = self._prepare(tile, row, shared[SHIFT])
                     if row < stop:
                         held.append((row, prepared))
                     for other_row, other in held:
@@ -169,13 +169,13 @@ class KernelGroup:
             for row in range(a, b, self.tile_rows):
                 yield row, rows[row - first : min(row + self.tile_rows, b) - first]
 
-    def _prepare(self, slab: NDArray[Any], row: int) -> Any:
+    def _prepare(self, slab: NDArray[Any], row: int, shift: Vector) -> Any:
         values = slab.astype(self.dtype, copy=False)
         where = self.reader.where(row, row + len(slab))
         none = np.zeros(values.shape[1], self.dtype)
         owned = self.reader.owned or values is not slab
         block = prepare_block(values, row, none, owned=owned, nan_policy="raise", where=where)
-        return self.kernel.prepare(block.values, self.shift, row)
+        return self.kernel.prepare(block.values, shift, row)
 
 
 def fold_kernel(
@@ -210,7 +210,7 @@ def fold_kernel(
         start, stop = layout.panels.reads[group]
         reader, futures = rows.reader(start, n)
         task = KernelGroup(
-            group, reader, stop, layout.clipped(start, n), layout.tile_rows, dtype, kernel, shift,
+            group, reader, stop, layout.clipped(start, n), layout.tile_rows, dtype, kernel,
             template.without_shared(), stamp(group),
         )  # fmt: skip
         return task, futures
@@ -218,6 +218,8 @@ def fold_kernel(
     def stamp(group: int) -> str:
         return rows.stamp(layout.panels.reads[group][0], n) if options.checkpoint else ""
 
-    shared = {} if template.shared is None else {"kernel": template.shared}
-    job = Pass("kernel", layout.panels, {"kernel": template}, cut, stamp, finish, shared, layout.evaluations)
+    shared = {SHIFT: shift} | ({} if template.shared is None else {"kernel": template.shared})
+    job = Pass(
+        "kernel", layout.panels, {"kernel": template}, cut, stamp, finish, shared, layout.evaluations, rows.paths
+    )
     return run_pass(job, number, options)

@@ -34,6 +34,10 @@ class PassState:
     omitted: int
     stamps: dict[int, str]
 
+    def __sizeof__(self) -> int:
+        """Bytes of its arrays: Dask weighs by this what it holds, and on which worker two states are merged."""
+        return sum(array.nbytes for part in self.parts.values() for array in part.to_arrays().values())
+
     def merge(self, other: PassState) -> PassState:
         """Return the state of both ranges of groups; neither is changed."""
         parts = {name: part.merge(other.parts[name]) for name, part in self.parts.items()}

@@ -157,7 +157,12 @@ class TerminalProgress:
 
 
 class NotebookProgress:
-    """A bar per pass in a Jupyter notebook, drawn with IPython's own display (no widgets needed)."""
+    """A bar per pass in a Jupyter notebook, drawn with IPython's own display (no widgets needed).
+
+    Each update carries the whole bar, so that a browser which comes back to a running kernel shows all of it with the
+    next one; the bar of a resumed pass begins at what is done already. Use it as a context manager, so that the bar of
+    a run that was stopped says so.
+    """
 
     def __init__(self, interval: float = 0.25) -> None:
         self.interval = interval
@@ -171,16 +176,32 @@ class NotebookProgress:
             self._handle = import_module("IPython.display").display(self._html(""), display_id=True)
         elif self._handle is None or isinstance(event, PlanEvent | CheckpointEvent):
             return
+        elif isinstance(event, DoneEvent):
+            self._handle.update(self._html(f"{self.tally.speed()}, {format_seconds(event.seconds)}", done=True))
+            self._handle = None
         elif not isinstance(event, GroupEvent) or time.monotonic() - self._last >= self.interval:
             self._last = time.monotonic()
-            done = isinstance(event, DoneEvent)
-            self._handle.update(
-                self._html(self.tally.sentence(event) if not isinstance(event, GroupEvent) else "", done)
-            )
+            self._handle.update(self._html("" if isinstance(event, GroupEvent) else sentence(event)))
+
+    def close(self) -> None:
+        """Say on the bar of a pass that did not end that it was stopped."""
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            handle.update(self._html("stopped"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _html(self, note: str, done: bool = False) -> Any:
         fraction = 1.0 if done else self.tally.fraction
-        text = escape(f"{self.tally.title}  {100 * fraction:.0f} %  {note or self.tally.line()}")
+        resumed, total = self.tally.event.groups_resumed, self.tally.event.groups_total
+        name = self.tally.title + (f" ({resumed} of {total} groups resumed)" if resumed else "")
+        text = escape(f"{name}  {100 * fraction:.0f} %  {note or self.tally.line()}")
         return import_module("IPython.display").HTML(
             f'<div><progress value="{fraction:.4f}" max="1"></progress> {text}</div>'
         )
@@ -189,7 +210,7 @@ class NotebookProgress:
 class Reporter:
     """Hand each event to every consumer; a consumer that raises is dropped with one warning.
 
-    Calling it is safe from any thread. As a context manager it takes terminal bars off the screen at the end.
+    Calling it is safe from any thread. As a context manager it closes the bars at the end.
     """
 
     def __init__(self, consumers: Sequence[Progress]) -> None:
@@ -211,10 +232,10 @@ class Reporter:
             logger.warning("progress consumer %s failed and was dropped: %s: %s", name, type(error).__name__, error)
 
     def close(self) -> None:
-        """Take terminal bars off the screen."""
+        """Take terminal bars off the screen; a notebook's bar that did not reach its end says so."""
         with self._lock:
             for consumer in tuple(self._consumers):
-                if isinstance(consumer, TerminalProgress):
+                if isinstance(consumer, TerminalProgress | NotebookProgress):
                     self._guard(consumer, consumer.close)
 
     def __enter__(self) -> Self:

@@ -25,7 +25,7 @@ from bigpca.passes.blocks import MIB, Layout, working_dtype
 from bigpca.passes.cancel import check_cancelled
 from bigpca.passes.driver import run_pass
 from bigpca.passes.graphs import wrap_sources
-from bigpca.passes.jobs import GroupTask, Pass, RunOptions
+from bigpca.passes.jobs import SHARED, GroupTask, Pass, RunOptions
 from bigpca.passes.pass_state import PassState, digest
 from bigpca.passes.readers import GraphReader, Reader, read_ahead
 from bigpca.passes.resources import find_resources
@@ -84,13 +84,12 @@ def project_in_memory(rows: RowInput, f: RowMap, width: int) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class WriteGroup:
-    """Reads the rows of some output chunks, maps them and writes those chunks whole."""
+    """Reads the rows of some output chunks, maps them by the function that all groups share, writes those chunks whole."""
 
     index: int
     reader: Reader
     chunks: tuple[int, ...]
     slab_rows: int
-    f: RowMap
     writer: ChunkWriter
 
     def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
@@ -100,16 +99,16 @@ class WriteGroup:
         rows_done = 0
         with one_blas_thread():
             for chunk in self.chunks:
-                rows_done += self._write(chunk, run_id)
+                rows_done += self._write(chunk, inputs[SHARED]["map"], run_id)
         return PassState({}, rows_done, 0, {})
 
-    def _write(self, chunk: int, run_id: str) -> int:
+    def _write(self, chunk: int, f: RowMap, run_id: str) -> int:
         start, stop = self.writer.row_range(chunk)
         reads = [(i, min(i + self.slab_rows, stop)) for i in range(start, stop, self.slab_rows)]
         out: NDArray[Any] | None = None
         for first, rows in read_ahead(self.reader, reads):
             check_cancelled(run_id)
-            mapped = self.f.apply(rows, self.reader.where(first, first + len(rows)))
+            mapped = f.apply(rows, self.reader.where(first, first + len(rows)))
             if out is None:
                 out = mapped if len(rows) == stop - start else np.empty((stop - start, mapped.shape[1]), mapped.dtype)
             if out is not mapped:
@@ -170,11 +169,12 @@ def project_to(
         {"input": rows.describe(), "stamp": rows.stamp(0, rows.n_rows), "map": f.describe(), "chunk": size}
     )
     shape = (rows.n_rows, width)
-    plan_writing(rows, f, width, size, name, find_resources(memory_limit, in_process=rows.in_process)).check()
+    plan = plan_writing(rows, f, width, size, name, find_resources(memory_limit, in_process=rows.in_process))
+    plan.check()
     with create_output(
         out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, attributes=attributes, overwrite=overwrite
     ) as output:
-        _write_pending(rows, f, output, name, options)
+        _write_pending(rows, f, output, name, options, plan.peak_bytes)
         output.finish()
     return open_array(out)
 
@@ -216,7 +216,7 @@ def plan_writing(rows: RowInput, f: RowMap, width: int, chunk_rows: int, name: s
     )
 
 
-def _write_pending(rows: RowInput, f: RowMap, output: Output, name: str, options: RunOptions) -> None:
+def _write_pending(rows: RowInput, f: RowMap, output: Output, name: str, options: RunOptions, peak: int) -> None:
     pending = output.pending()
     if not pending:
         return
@@ -232,10 +232,11 @@ def _write_pending(rows: RowInput, f: RowMap, output: Output, name: str, options
 
     def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
         reader, futures = rows.reader(*ranges[group])
-        return WriteGroup(group, reader, (pending[group],), slab_rows, f, output.writer), futures
+        return WriteGroup(group, reader, (pending[group],), slab_rows, output.writer), futures
 
-    run = RunOptions(None, options.progress, options.workers_timeout, options.scheduler)
-    run_pass(Pass(name, layout, {}, cut, lambda group: "", _rows_written), 1, run)
+    run = RunOptions(None, options.progress, options.workers_timeout, options.scheduler, peak)
+    paths = {**rows.paths, output.writer.store: "writes"}
+    run_pass(Pass(name, layout, {}, cut, lambda group: "", _rows_written, {"map": f}, paths=paths), 1, run)
 
 
 def _rows_written(state: PassState) -> int:

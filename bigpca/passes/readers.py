@@ -1,7 +1,7 @@
 """Readers: rows of X inside a task, from a store directly or by running the Dask nodes that make them.
 
 A reader is a small picklable record. ``read(start, stop)`` returns rows in the stored dtype and says whether the caller
-owns them; transient I/O errors are tried three times, with a pause.
+owns them; I/O errors and chunks that cannot be decoded are tried three times, with a pause.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dask.task_spec import GraphNode
 from numpy.typing import NDArray
 
 from bigpca.data.row_source import RowSource
+from bigpca.errors import CorruptedChunkError
 
 ATTEMPTS = 3
 
@@ -44,7 +45,7 @@ def _with_attempts(read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
             return read()
         except FileNotFoundError:
             raise
-        except OSError:
+        except (OSError, CorruptedChunkError):  # object stores give short answers, too
             if attempt == ATTEMPTS:
                 raise
             time.sleep(0.2 * attempt)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -44,7 +46,8 @@ def find_resources(memory_limit: int | str | None, *, in_process: bool = False) 
     Parameters
     ----------
     memory_limit : int, str or None
-        Limit per process; None asks the live workers, or the machine for its free memory.
+        Limit per process; None asks the live workers, or the machine for its free memory. A worker's own limit holds
+        where it is smaller.
     in_process : bool
         Whether the run stays here even if there is a client (NumPy input).
     """
@@ -61,21 +64,22 @@ def find_resources(memory_limit: int | str | None, *, in_process: bool = False) 
 
 def _of_workers(client: Any, given: int | None) -> Resources:
     """The tightest worker decides; where none has come yet, the plan is for one thread in the given limit."""
-    workers = client.scheduler_info()["workers"].values()
-    found = []
-    for worker in workers:
-        limit = given or int(worker.get("memory_limit") or 0) or int(MEMORY_LIMIT)
-        idle = max(IMPORTED_BYTES, int(worker.get("metrics", {}).get("memory", 0)))
-        found.append(
-            Resources(
-                int(worker["nthreads"]),
-                limit,
-                idle,
-                "memory_limit" if given else "the workers' memory limit",
-                local=False,
-            )
-        )
+    workers = client.scheduler_info(n_workers=-1)["workers"]  # all: distributed before 2026.6 names five
+    found = [_of_worker(address, worker, given) for address, worker in workers.items()]
     if not found:
         where = "memory_limit" if given else "this machine (no worker yet)"
         return Resources(1, given or int(MEMORY_LIMIT), 0, where, local=False)
-    return min(found, key=lambda r: r.room_bytes / r.threads)
+    smallest = min(found, key=lambda r: r.room_bytes / r.threads)
+    if given == smallest.limit_bytes:
+        return replace(smallest, where="memory_limit")
+    if len({(r.limit_bytes, r.threads) for r in found}) == 1:
+        return replace(smallest, where="the workers' memory limit")
+    return smallest
+
+
+def _of_worker(address: str, worker: Mapping[str, Any], given: int | None) -> Resources:
+    """What one worker may use: its own limit also where a larger one is given, because it will be held to it."""
+    limits = [size for size in (given, int(worker.get("memory_limit") or 0)) if size]
+    idle = max(IMPORTED_BYTES, int(worker.get("metrics", {}).get("memory", 0)))
+    where = f"the memory limit of the smallest worker, {address},"
+    return Resources(int(worker["nthreads"]), min(limits, default=int(MEMORY_LIMIT)), idle, where, local=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -19,11 +20,12 @@ from bigpca.data.zarr_reader import ZarrReader
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.blocks import Layout, plan_layout, product_dtype
 from bigpca.passes.driver import run_pass
-from bigpca.passes.graphs import GraphSource, filling
-from bigpca.passes.groups import FoldGroup
+from bigpca.passes.graphs import GraphSource, filling, paths_in
+from bigpca.passes.groups import SHIFT, FoldGroup
 from bigpca.passes.jobs import Finish, GroupTask, Pass, RunOptions
 from bigpca.passes.pass_state import digest
 from bigpca.passes.readers import DirectReader, Reader
+from bigpca.passes.watched_get import get_watched
 
 
 class RowInput:
@@ -84,6 +86,11 @@ class RowInput:
         return 0 if self.source is not None and dtype == self.dtype else self.n_columns * dtype.itemsize
 
     @property
+    def paths(self) -> dict[str, str]:
+        """Files and directories that tasks read, for :attr:`bigpca.passes.jobs.Pass.paths`."""
+        return paths_in(self.X) if self.source is None else {self.source.path: "reads"}
+
+    @property
     def graph(self) -> GraphSource:
         """The graph to cut; shared small nodes are computed when first asked for."""
         with self._lock:  # the first groups ask from several threads
@@ -125,6 +132,12 @@ class RowInput:
             self._source_digest = digest([_stamps(s) for s in self.graph.sources()])
         return self._source_digest
 
+    def files_digest(self) -> str:
+        """Digest of (key, size, mtime) of all files as they are now; empty for arrays in memory."""
+        if self.in_memory:
+            return ""
+        return digest([_stamps(s) for s in ([self.source] if self.source is not None else self.graph.sources())])
+
 
 def _describe(source: RowSource | ZarrReader) -> Any:
     return source.describe() if isinstance(source, RowSource) else [source.label, source.digest, list(source.shape)]
@@ -142,7 +155,8 @@ def count_rows(X: da.Array) -> da.Array:
     lengths = da.map_blocks(
         lambda block: np.array([[len(block)]]), X, dtype=np.int64, chunks=((1,) * X.numblocks[0], (1,) * X.numblocks[1])
     )
-    known = tuple(int(c) for c in lengths[:, 0].compute())
+    get = partial(get_watched, paths=paths_in(X))
+    known = tuple(int(c) for c in lengths[:, 0].compute(scheduler=get))
     return da.Array(X.dask, X.name, (known, X.chunks[1]), meta=X._meta)
 
 
@@ -151,7 +165,6 @@ def row_cutter(
     layout: Layout,
     templates: dict[str, Accumulator],
     stamp_of: Callable[[int], str],
-    shift: NDArray[np.float64] | None = None,
     dtype: np.dtype[Any] | None = None,
 ) -> Callable[[int], tuple[GroupTask, Mapping[Any, Any]]]:
     """Return the function that makes the task of one group."""
@@ -163,7 +176,7 @@ def row_cutter(
         reader, futures = rows.reader(start, stop)
         own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
         stamp = stamp_of(group)
-        task = FoldGroup(group, reader, reads, layout.slab_rows, dtype, rows.nan_policy, own, stamp, shift)
+        task = FoldGroup(group, reader, reads, layout.slab_rows, dtype, rows.nan_policy, own, stamp)
         return task, futures
 
     return cut
@@ -208,10 +221,12 @@ def fold(
     """
     layout = layout or rows.layout(sum(a.state_bytes for a in accumulators.values()))
     shared = {key: a.shared for key, a in accumulators.items() if a.shared is not None}
+    if shift is not None:
+        shared[SHIFT] = shift  # 200 KB at 25,000 columns: not with each of 4,096 tasks
 
     def stamp_of(group: int) -> str:
         return rows.stamp(*layout.rows_of(group)) if options.checkpoint else ""
 
-    cut = row_cutter(rows, layout, accumulators, stamp_of, shift, dtype)
-    job = Pass(name, layout, accumulators, cut, stamp_of, finish, shared)
+    cut = row_cutter(rows, layout, accumulators, stamp_of, dtype)
+    job = Pass(name, layout, accumulators, cut, stamp_of, finish, shared, paths=rows.paths)
     return run_pass(job, number, options)

@@ -97,7 +97,8 @@ class ChunkWriter:
         TypeError
             When the dtype cannot become the output's (floats into integers, complex, objects).
         OSError
-            With ``errno.ENOSPC`` when the disk is full: says how many bytes were needed and are free, and where.
+            With ``errno.ENOSPC`` when the disk is full: says how many bytes were needed and are free, and where; with
+            ``errno.EFBIG`` where files may not be that large.
         FileNotFoundError
             When the unfinished output is gone: finished, or begun again by another run.
         """
@@ -114,6 +115,12 @@ class ChunkWriter:
                     f"free at {self.store}. Free space and rerun: finished chunks are kept"
                 )
                 raise OSError(errno.ENOSPC, message) from error
+            if error.errno == errno.EFBIG:
+                message = (
+                    f"chunk {index} needs a file of {len(data):,} bytes, more than may be written at {self.store} (ulimit -f, or "
+                    f"the file system's own limit). Raise it and rerun: finished chunks are kept"
+                )
+                raise OSError(errno.EFBIG, message) from error
             if isinstance(error, FileNotFoundError):
                 message = f"{self.store} is gone or belongs to another run now, so chunk {index} was not written"
                 raise FileNotFoundError(errno.ENOENT, message) from error

@@ -102,6 +102,10 @@ def _read_partial(store: Path) -> dict[str, Any] | None:
     """Read a partial output's metadata; None when there is none, an error when somebody else's files have its name."""
     if not exists(store):
         return None
+    if store.is_symlink():
+        raise OutputExistsError(
+            f"{store} is a link, which is not followed: the unfinished output would be written to where it points. Remove it."
+        )
     try:
         metadata = json.loads((store / "zarr.json").read_bytes())
         metadata["attributes"]["bigpca"]["identity"]

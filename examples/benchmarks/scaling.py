@@ -1,53 +1,158 @@
-"""``bigpca fit`` on one and on two workers of one BLAS thread each, on work that is compute-bound.
+"""Fits on one and on two worker processes of one BLAS thread each, on work that is compute-bound.
 
-usage: python examples/benchmarks/scaling.py [--directory DIR] [--rows 262144] [--columns 4096] [--rounds 3]
+usage: python examples/benchmarks/scaling.py [--solvers covariance krylov ...] [--rows N] [--rounds 3] [--directory DIR]
 
-The command line runs as a user runs it; "seconds" is what it reports for the fit, "whole" the process with its start-up.
+"products" are bare matrix products of the same kind, which read nothing: what two processes gain on this machine at most.
+"outside" is the share of a fit on two workers that is no group's: from the last group of each pass to the next pass or the
+end, merges and solves included, and before the first pass. A first fit on 1/16 of the rows warms the workers up.
 """
 
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from distributed import Client, LocalCluster
 from dump import write_dump
 
+import bigpca as bp
+from bigpca.blas import one_blas_thread, symmetric_rank_update
+from bigpca.passes.events import Event, GroupEvent, PassEvent
 
-def fit(store: Path, model: Path, workers: int) -> dict[str, float]:
-    """Run the command line once."""
-    command = [
-        *(sys.executable, "-m", "bigpca.cli", "fit", str(store), "--n-components", "32", "--solver", "covariance"),
-        *("--model", str(model), "--overwrite", "--json", "--workers", str(workers), "--threads", "1"),
-    ]
-    began = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    row = json.loads(done.stdout)
-    return {"workers": workers, "seconds": row["seconds"]["fit"], "whole": time.perf_counter() - began}
+WARM_UP = 16
+PRODUCTS = 16  # tasks of bare products
+
+
+@dataclass(frozen=True)
+class Case:
+    """One solver, and a size that takes some ten seconds on one core."""
+
+    rows: int
+    columns: int
+    fit: Callable[[Any, Any], Any]
+
+
+CASES = {
+    "covariance": Case(262_144, 4_096, lambda X, p: bp.PCA(32, solver="covariance").fit(X, progress=p)),
+    "krylov": Case(32_768, 25_088, lambda X, p: bp.PCA(64, solver="krylov").fit(X, progress=p)),
+    "sketch": Case(
+        32_768, 25_088, lambda X, p: bp.ApproximatePCA(64, sketch=bp.sketches.Gaussian(400)).fit(X, progress=p)
+    ),
+    "kernel": Case(
+        40_000, 784, lambda X, p: bp.ApproximateKernelPCA(32, sketch=bp.sketches.Gaussian(64)).fit(X, progress=p)
+    ),
+    "nystrom": Case(
+        400_000, 784, lambda X, p: bp.NystromKernelPCA(32, n_landmarks=1_000, sampling="uniform").fit(X, progress=p)
+    ),
+}  # fmt: skip
+
+
+@dataclass
+class Phases:
+    """How long groups were being folded, told from the progress of a fit."""
+
+    folding: float = 0.0
+    _begun: float = field(default_factory=time.perf_counter)
+    _last: float = field(default_factory=time.perf_counter)
+
+    def __call__(self, event: Event) -> None:
+        """Take an event."""
+        if isinstance(event, PassEvent):
+            self._last = time.perf_counter()
+        elif isinstance(event, GroupEvent):
+            now = time.perf_counter()
+            self.folding, self._last = self.folding + now - self._last, now
+
+    def seconds(self) -> dict[str, float]:
+        """Of the whole fit, and outside the groups."""
+        whole = time.perf_counter() - self._begun
+        return {"seconds": whole, "outside": whole - self.folding}
+
+
+def multiply(number: int, columns: int = 4_096) -> int:
+    """Multiply a slab with itself four times."""
+    rows = np.random.default_rng(number).standard_normal((2_048, columns), np.float32)
+    out = np.empty((columns, columns), np.float32)
+    with one_blas_thread():
+        for _ in range(4):
+            symmetric_rank_update(rows, out)
+    return number
+
+
+def run(client: Client, name: str, X: Any) -> dict[str, float]:
+    """Run one case on the workers of a client."""
+    with client.as_current():
+        phases = Phases()
+        if name == "products":
+            client.gather(client.map(multiply, range(PRODUCTS), pure=False))
+            return {"seconds": phases.seconds()["seconds"], "outside": 0.0}
+        CASES[name].fit(X, phases)
+        return phases.seconds()
+
+
+def compare(clients: dict[int, Client], name: str, X: Any, rounds: int) -> dict[str, Any]:
+    """Run a case on one and on two workers in turn; return medians and their ratio."""
+    if X is not None:
+        for client in clients.values():
+            run(client, name, X[: len(X) // WARM_UP])
+    found: dict[int, list[dict[str, float]]] = {1: [], 2: []}
+    for _ in range(rounds):
+        for workers, client in clients.items():
+            found[workers].append(run(client, name, X))
+    one, two = (statistics.median(r["seconds"] for r in found[w]) for w in (1, 2))
+    outside = {w: statistics.median(r["outside"] for r in found[w]) for w in (1, 2)}
+    groups = (one - outside[1]) / (two - outside[2])
+    return {
+        "solver": name, "one_s": round(one, 2), "two_s": round(two, 2), "ratio": round(one / two, 2),
+        "ratio_of_groups": round(groups, 2), "outside_s": round(outside[2], 2), "outside": round(outside[2] / two, 3),
+    }  # fmt: skip
 
 
 def main() -> None:
-    """Fit with one and two workers in turn; print medians and the ratio."""
+    """Compare the solvers in turn; print a line of JSON for each, then a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--directory", default=str(Path(tempfile.gettempdir()) / "bigpca-benchmarks"))
-    parser.add_argument("--rows", type=int, default=262_144)
-    parser.add_argument("--columns", type=int, default=4_096)
+    parser.add_argument("--solvers", nargs="+", choices=["products", *CASES], default=["products", *CASES])
+    parser.add_argument("--rows", type=int, help="instead of each solver's own")
+    parser.add_argument("--columns", type=int, help="instead of each solver's own")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
+    rows = []
+    with ExitStack() as stack:
+        clients = {}
+        for workers in (1, 2):
+            cluster = LocalCluster(
+                n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+            )  # fmt: skip
+            stack.enter_context(cluster)
+            clients[workers] = stack.enter_context(Client(cluster, set_as_default=False))
+        for name in given.solvers:
+            rows.append(compare(clients, name, open_case(name, given), given.rounds))
+            print(json.dumps(rows[-1]), flush=True)
+    print(f"{'solver':12}{'one worker':>12}{'two':>9}{'ratio':>8}{'of groups':>11}{'outside':>9}")
+    for row in rows:
+        print(
+            f"{row['solver']:12}{row['one_s']:>10.1f} s{row['two_s']:>7.1f} s{row['ratio']:>8.2f}"
+            f"{row['ratio_of_groups']:>11.2f}{row['outside']:>9.1%}"
+        )
+
+
+def open_case(name: str, given: argparse.Namespace) -> Any:
+    """Write the rows of a case unless they are there, and open them; bare products have none."""
+    if name == "products":
+        return None
+    n, d = given.rows or CASES[name].rows, given.columns or CASES[name].columns
     directory = Path(given.directory)
     directory.mkdir(parents=True, exist_ok=True)
-    store = write_dump(directory / f"dump-{given.rows}x{given.columns}.zarr", given.rows, given.columns)
-    rows = []
-    for _ in range(given.rounds):
-        for workers in (1, 2):
-            rows.append(fit(store, directory / "scaling-model.zarr", workers))
-            print(json.dumps(rows[-1]), flush=True)
-    for what in ("seconds", "whole"):
-        one, two = (statistics.median(r[what] for r in rows if r["workers"] == w) for w in (1, 2))
-        print(f"{what}: {one:.2f} s on one worker, {two:.2f} s on two: {one / two:.2f} x")
+    return bp.open(write_dump(directory / f"dump-{n}x{d}.zarr", n, d))
 
 
 if __name__ == "__main__":

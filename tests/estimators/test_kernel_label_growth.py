@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 import bigpca as bp
 from bigpca import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA
+from bigpca.estimators.model_io import StoredModel, save_model
 from tests.estimators.labelled import labelled_rows
 from tests.estimators.stores import stored
 from tests.operators.counting import Reads
@@ -129,6 +130,19 @@ def test_a_loaded_model_is_the_one_saved_and_goes_on(name: str, labels: str, tmp
     clone(template).fit(X[:80], y[:80]).save(tmp_path / "model.zarr")
     loaded = bp.load(tmp_path / "model.zarr").partial_fit(X[80:], y[80:])
     assert_same(loaded, clone(template).fit(X, y), 1e-8)
+
+
+@pytest.mark.parametrize("labels", ["strings", "real"])
+def test_statistics_of_other_shapes_than_the_labels_are_refused(labels: str, tmp_path: Path) -> None:
+    template = clone(MODELS["supervised PCA"]).set_params(sampling=X[:M], label_kernel="rbf")
+    model = StoredModel.of(template.fit(X, NAMES[Y] if labels == "strings" else REAL))
+    names = [n for n, a in model.arrays.items() if n.startswith("state_") and n != "state_counted" and a.ndim]
+    assert len(names) == (3 if labels == "strings" else 8)
+    for own in names:
+        arrays = dict(model.arrays) | {own: model.arrays[own][:-1]}
+        save_model(tmp_path / own, StoredModel(model.kind, arrays, model.attributes), overwrite=False)
+        with pytest.raises(bp.ModelFormatError, match="does not hold what a KernelSupervisedPCA"):
+            bp.load(tmp_path / own)
 
 
 def test_the_dual_form_keeps_no_statistics_and_says_so() -> None:

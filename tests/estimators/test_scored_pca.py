@@ -14,6 +14,7 @@ from sklearn.linear_model import LinearRegression
 
 import bigpca as bp
 from bigpca import ScoredPCA
+from bigpca.estimators.model_io import StoredModel, save_model
 from tests.estimators.labelled import labelled_rows
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
@@ -94,9 +95,11 @@ def test_cross_validation_finds_the_features_that_matter_in_one_further_read(
     assert model.plan(lazy, y).passes == 3
 
 
-def test_the_explained_share_is_that_of_regression_on_the_components_of_the_other_folds() -> None:
+@pytest.mark.parametrize("n_components", [2, 0.7, None])
+def test_the_explained_share_is_that_of_regression_on_the_components_of_the_other_folds(n_components: Any) -> None:
     rows, y = alone([2, 5, 9]), np.linspace(-3, 3, N)
-    model = ScoredPCA(2, n_features_to_select="cv", folds=3, random_state=4).fit(rows, y)
+    model = ScoredPCA(n_components, n_features_to_select="cv", folds=3, random_state=4).fit(rows, y)
+    assert min(model.cv_scores_) == (2 if n_components == 2 else 1)  # no fewer features than components
     from bigpca.seeds import integers
 
     folds = integers(4, "folds", 0, N, 1, 3)[:, 0]
@@ -105,7 +108,7 @@ def test_the_explained_share_is_that_of_regression_on_the_components_of_the_othe
         columns, shares = best[:count], []
         for fold in range(3):
             train, test = folds != fold, folds == fold
-            pca = bp.PCA(min(2, count)).fit(rows[np.ix_(train, columns)])
+            pca = bp.PCA(n_components).fit(rows[np.ix_(train, columns)])
             line = LinearRegression().fit(pca.transform(rows[np.ix_(train, columns)]), y[train])
             residual = y[test] - line.predict(pca.transform(rows[np.ix_(test, columns)]))
             shares.append(1 - (residual**2).sum() / ((y[test] - y[train].mean()) ** 2).sum())
@@ -150,6 +153,10 @@ REFUSED: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
     ({}, None, ValueError, "requires y to be passed"),
     ({}, Y[:-1], ValueError, "240"),
     ({}, np.zeros(N, int), ValueError, "class"),
+    ({}, np.arange(N), ValueError, "240 rows have 240 classes, one row each.*A class of several rows was expected"),
+    ({}, np.full(N, 0.5), ValueError, "all 240 labels are equal"),
+    ({"estimator": bp.PCA(5), "n_features_to_select": 4}, Y, ValueError, "n_components = 5 is out of range"),
+    ({"memory_limit": "1 KiB"}, Y, bp.MemoryBudgetError, "memory_limit"),
 ]
 
 
@@ -159,6 +166,40 @@ def test_what_cannot_be_is_refused_unread(
 ) -> None:
     with pytest.raises(error, match=message):
         ScoredPCA(1, **options).fit(unreadable(N, D), y)
+
+
+@pytest.mark.parametrize("given", [4, "cv"])
+def test_rows_of_unknown_number_are_counted_once_and_give_the_same_model(given: Any) -> None:
+    lazy = da.from_array(X, chunks=(70, D))
+    unknown = lazy[lazy[:, 0] > -1e9]
+    assert np.isnan(unknown.shape[0])
+    model, truth = (ScoredPCA(1, n_features_to_select=given).fit(rows, REAL) for rows in (unknown, X))
+    np.testing.assert_array_equal(model.selected_, truth.selected_)
+    np.testing.assert_allclose(model.transform(X), truth.transform(X), atol=1e-10)
+    assert ScoredPCA(1, n_features_to_select=given).plan(unknown, REAL).passes == 3 + (given == "cv")
+    model.partial_fit(unknown, REAL)
+    assert model.estimator_.n_samples_ == 2 * N
+
+
+def test_a_plan_hands_the_labels_to_an_estimator_that_learns_from_them() -> None:
+    for inner in (bp.SupervisedPCA(), bp.RoweisDiscriminantAnalysis(2)):
+        plan = ScoredPCA(estimator=inner, n_features_to_select=4).plan(unreadable(N, D), Y)
+        assert plan.passes == 2
+
+
+@pytest.mark.parametrize("kind", ["classes", "real labels"])
+def test_a_model_whose_statistics_have_other_shapes_is_refused(kind: str, tmp_path: Path) -> None:
+    options, y = GROWING[kind]
+    model = StoredModel.of(ScoredPCA(**options).fit(X, y))
+    names = [
+        n for n, a in model.arrays.items() if n.startswith(("kept_m", "kept_cross", "kept_l", "spread_")) and a.ndim
+    ]
+    assert len(names) == (3 if kind == "classes" else 9)
+    for own in names:
+        arrays = dict(model.arrays) | {own: model.arrays[own][:-1]}
+        save_model(tmp_path / own, StoredModel(model.kind, arrays, model.attributes), overwrite=False)
+        with pytest.raises(bp.ModelFormatError, match="does not hold what a ScoredPCA"):
+            bp.load(tmp_path / own)
 
 
 # More rows, and back --------------------------------------------------------------------------------------------------------

@@ -68,8 +68,9 @@ def assert_same(one: Any, other: Any, rtol: float = 1e-9) -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(cuts=st.lists(st.integers(10, N - 1), max_size=8), name=st.sampled_from(sorted(CLASS_MODELS)))
+@given(cuts=st.lists(st.integers(12, N - 1), max_size=8), name=st.sampled_from(sorted(CLASS_MODELS)))
 def test_any_split_of_classes_equals_one_fit(cuts: list[int], name: str) -> None:
+    """The first 12 rows have two of every class: a first batch with one row of a class is refused."""
     model, truth = fresh(CLASS_MODELS[name]), fresh(CLASS_MODELS[name]).fit(X, NAMES[Y])
     for start, stop in pairwise([0, *sorted(set(cuts)), N]):
         model.partial_fit(X[start:stop], NAMES[Y[start:stop]])
@@ -257,3 +258,16 @@ def test_a_damaged_model_is_refused(damage: Any, tmp_path: Path) -> None:
     save_model(tmp_path / "model.zarr", StoredModel(model.kind, arrays, attributes), overwrite=False)
     with pytest.raises(ModelFormatError, match="does not hold what a RoweisDiscriminantAnalysis"):
         bp.load(tmp_path / "model.zarr")
+
+
+@pytest.mark.parametrize("name", REAL_MODELS)
+def test_statistics_of_other_shapes_than_the_labels_are_refused(name: str, tmp_path: Path) -> None:
+    """Each array of theirs, one shorter along its last axis."""
+    model = StoredModel.of(fresh(REAL_MODELS[name]).fit(X, REAL))
+    names = [n for n, a in model.arrays.items() if n.startswith(("moments_", "cross_", "labels_")) and a.ndim]
+    assert len(names) >= 7
+    for own in names:
+        arrays = dict(model.arrays) | {own: model.arrays[own][..., :-1]}
+        save_model(tmp_path / own, StoredModel(model.kind, arrays, model.attributes), overwrite=False)
+        with pytest.raises(ModelFormatError, match="does not hold what a"):
+            bp.load(tmp_path / own)

@@ -1,0 +1,65 @@
+"""URLs as they may be shown, logged and stored: without user names, passwords, queries and their signatures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import parse_qsl, unquote
+
+_SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*://"
+_USER = re.compile(rf"({_SCHEME})[^\s/?#'\"]*@")
+_QUERY = re.compile(rf"({_SCHEME}[^\s?#'\"]*)[?#][^\s'\"]*")
+HIDDEN = "***"
+LEAST_SECRET = 8  # shorter values of a query are numbers and names, which would be blotted out everywhere
+
+
+def public(text: str) -> str:
+    """Return a text without the credentials of the URLs in it: what stands before ``@``, and their queries.
+
+    Examples
+    --------
+    >>> public("s3://key:secret@bucket/x.zarr"), public("https://host/x.zarr?X-Amz-Signature=1f")
+    ('s3://bucket/x.zarr', 'https://host/x.zarr')
+    >>> public("/data/what?.zarr")
+    '/data/what?.zarr'
+    """
+    return _QUERY.sub(r"\1", _USER.sub(r"\1", text)) if "://" in text else text
+
+
+def secrets_of(url: str) -> list[str]:
+    """Return the parts of a URL that :func:`public` leaves out, as they may appear in messages; longest first.
+
+    Examples
+    --------
+    >>> secrets_of("https://me:pass@host/x?sig=4be9a0c1&part=1")
+    ['sig=4be9a0c1&part=1', '4be9a0c1', 'me:pass', 'pass']
+    """
+    user = [part[:-1] for part in re.findall(rf"{_SCHEME}([^\s/?#'\"]*@)", url)]
+    query = re.findall(rf"{_SCHEME}[^\s?#'\"]*[?#]([^\s'\"]*)", url)
+    passwords = [part.partition(":")[2] for part in user]
+    values = [value for part in query for _, value in parse_qsl(part) if len(value) >= LEAST_SECRET]
+    found = {form for part in (*user, *query, *passwords, *values) for form in (part, unquote(part))}
+    return sorted(filter(None, found), key=lambda part: (-len(part), part))
+
+
+@contextmanager
+def without_credentials(url: str) -> Iterator[None]:
+    """Let errors of other libraries pass, but none that shows what :func:`public` leaves out.
+
+    Raises
+    ------
+    FileNotFoundError, OSError, RuntimeError
+        In place of an error whose text holds a secret: the same text with ``***`` in its place.
+    """
+    try:
+        yield
+    except Exception as error:
+        text, secrets = public(str(error)), secrets_of(url)
+        if not any(secret in str(error) for secret in secrets):
+            raise
+        for secret in secrets:
+            text = text.replace(secret, HIDDEN)
+        kinds = (FileNotFoundError, PermissionError, OSError, ValueError)
+        kind = next((one for one in kinds if isinstance(error, one)), RuntimeError)
+        raise kind(f"{public(url)}: {text} ({type(error).__name__})") from None

@@ -1,0 +1,97 @@
+"""Which differences between the software of a client, a scheduler and workers break a run, and which are only told.
+
+=============  ======================  ===================================================================
+package        must agree              because
+=============  ======================  ===================================================================
+python         major.minor             functions travel as byte code, which changes with the minor version
+bigpca         the whole version       states and readers travel as pickles of its classes
+dask,          year.month              task graphs and messages are pickles of their classes, which change
+distributed                            between releases; patches keep them
+numpy, zarr    major                   arrays and stores are pickled and read in the form of that major
+scipy,         (told only)             last digits may differ; formats do not
+numcodecs
+=============  ======================  ===================================================================
+
+Any other difference is told in one warning: results are as accurate, but the same bits are promised for the same versions.
+A scheduler runs no task, but it unpickles graphs: the same holds for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+WHOLE = 99
+MUST_AGREE = {
+    "python": 2, "bigpca": WHOLE, "dask": 2, "distributed": 2, "numpy": 1, "zarr": 1, "scipy": 0, "numcodecs": 0,
+}  # fmt: skip
+PACKAGES = tuple(MUST_AGREE)
+INSTALL = (
+    "Best give scheduler and workers the image or environment that runs here. Workers that run already take it by "
+    'client.register_plugin(distributed.PipInstall(["bigpca"])), or by distributed.diagnostics.plugin.UploadDirectory of the '
+    "folder that holds the package."
+)
+Versions = Mapping[str, str | None]
+
+
+def check_versions(here: Versions, others: Mapping[str, Versions]) -> str | None:
+    """Compare the versions of a client with those of its scheduler and workers.
+
+    Parameters
+    ----------
+    here : mapping of str to str or None
+        Package -> version in this process.
+    others : mapping of str to such a mapping
+        ``"scheduler"`` or ``"worker tcp://..."`` -> what is there; None where a package is missing.
+
+    Returns
+    -------
+    str or None
+        The warning, where something differs that does not break a run.
+
+    Raises
+    ------
+    ConnectionError
+        Where something that a run needs is missing, or differs in a way that breaks it.
+    """
+    missing = {name: [who for who, found in others.items() if found[name] is None] for name in here}
+    lines = [f"{name} is missing on {some(places)}" for name, places in missing.items() if places]
+    if lines:
+        versions = ", ".join(f"{name} {here[name]}" for name, places in missing.items() if places)
+        raise ConnectionError(f"{'; '.join(lines)}; {versions} was expected, as here. {INSTALL}")
+    different = _differences(here, others)
+    breaking = [
+        _line(name, there, here, places) for (name, there), places in different.items() if _breaks(name, there, here)
+    ]
+    if breaking:
+        raise ConnectionError(
+            f"{'; '.join(breaking)}: tasks of one do not run on the other (python must agree in major.minor, dask and "
+            f"distributed in year.month, numpy and zarr in the major version, bigpca in all). Install the same versions on both."
+        )
+    if different:
+        told = "; ".join(_line(name, there, here, places) for (name, there), places in different.items())
+        return f"{told}: the result is as accurate, but its last bits may differ from those of equal versions."
+    return None
+
+
+def _differences(here: Versions, others: Mapping[str, Versions]) -> dict[tuple[str, str], list[str]]:
+    """Return (package, version there) -> who has it, where it is another than here."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for who, there in others.items():
+        for name in here:
+            if there[name] != here[name]:
+                found.setdefault((name, str(there[name])), []).append(who)
+    return found
+
+
+def _breaks(name: str, there: str, here: Versions) -> bool:
+    parts = MUST_AGREE[name]
+    return there.split(".")[:parts] != str(here[name]).split(".")[:parts]
+
+
+def _line(name: str, there: str, here: Versions, places: list[str]) -> str:
+    return f"{name} is {there} on {some(places)} and {here[name]} here"
+
+
+def some(places: list[str]) -> str:
+    """Name the first, and count the others."""
+    return places[0] if len(places) == 1 else f"{places[0]} and {len(places) - 1} more"

@@ -1,0 +1,51 @@
+"""Compute a small graph where the passes run, with their limits: what is needed of X before a pass can be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dask.array as da
+from dask.base import get_scheduler
+
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.joining import join_workers
+from bigpca.passes.local import current_client
+from bigpca.passes.watch import Watch, scheduler_loss_named
+
+POLL_SECONDS = 0.5
+
+
+def get_watched(graph: Any, keys: Any, paths: Mapping[str, str], **options: Any) -> Any:
+    """Compute ``keys`` of a graph on the scheduler that Dask would use, a client's under :class:`Watch`.
+
+    Parameters
+    ----------
+    paths : mapping of str to {"reads"}
+        What the graph reads: workers are looked at first, as before a pass.
+
+    Raises
+    ------
+    TimeoutError, ConnectionError, FileNotFoundError
+        On a cluster: no worker for 60 s; the scheduler lost; software or files that workers lack.
+    """
+    client = current_client()
+    if client is None:
+        get = get_scheduler() or da.Array.__dask_scheduler__
+        return get(graph, keys, **options)
+    from distributed import wait
+
+    watch = Watch(client, RunOptions(), lambda workers: join_workers(client, workers, paths, lambda threads: 0))
+    with scheduler_loss_named(watch):
+        watch.wait_for_workers()
+        futures = client.get(graph, keys, sync=False, **options)
+        try:
+            while True:
+                try:
+                    wait(futures, timeout=POLL_SECONDS)
+                    break
+                except TimeoutError:
+                    watch.check()
+            return client.gather(futures)
+        finally:
+            client.cancel(futures)

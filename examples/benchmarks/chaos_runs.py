@@ -1,0 +1,345 @@
+"""What chaos.py runs and kills: every solver and estimator on small stores whose reads are slow and logged.
+
+usage: python examples/benchmarks/chaos_runs.py NAME DIRECTORY
+
+One run of that name in this process, undisturbed: its digest and how often its data was read.
+"""
+
+import argparse
+import asyncio
+import faulthandler
+import hashlib
+import itertools
+import json
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import zarr
+from distributed import Client, Nanny, Scheduler
+from distributed.utils import LoopRunner, get_mp_context
+
+import bigpca as bp
+from bigpca.data.sources import RowSource, open_source
+from bigpca.data.storages import ZarrRows
+from bigpca.data.zarr_reader import ZarrReader
+from bigpca.passes import blocks, kernel_pairs
+from bigpca.passes.events import CheckpointEvent, GroupEvent, PassEvent
+
+SHAPES = {"tall": (3200, 64), "short": (640, 16), "wide": (160, 1800)}
+CHUNKS = {"tall": ((25, 64), (40, 64), (57, 64)), "short": ((10, 16), (17, 16)), "wide": ((160, 30), (160, 47))}
+WORKERS, WORKERS_TIMEOUT, START_SECONDS = 2, 45.0, 90.0
+
+
+def _roweis(**options: Any) -> Any:
+    return bp.RoweisDiscriminantAnalysis(3, r1=0.4, r2=0.7, solve_threads=1, **options)
+
+
+ESTIMATORS: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (store, what fits it)
+    "covariance": ("tall", lambda: bp.PCA(5, solver="covariance", solve_threads=1)),
+    "scale": ("tall", lambda: bp.PCA(5, solver="covariance", scale=True, solve_threads=1)),
+    "krylov": ("tall", lambda: bp.PCA(4, solver="krylov", tol=1e-2, solve_threads=1)),
+    "dot": ("wide", lambda: bp.PCA(5, solver="dot", solve_threads=1)),
+    "approximate": ("tall", lambda: bp.ApproximatePCA(4, sketch=bp.sketches.Gaussian(20), solve_threads=1)),
+    "kernel krylov": ("short", lambda: bp.KernelPCA(2, kernel="laplacian", solver="krylov", tol=1e-2, solve_threads=1)),
+    "kernel dense": ("short", lambda: bp.KernelPCA(3, kernel="rbf", solver="dense", solve_threads=1)),
+    "nystrom": ("tall", lambda: bp.NystromKernelPCA(3, gamma=0.05, n_landmarks=40, solve_threads=1)),
+    "supervised": ("tall", lambda: bp.SupervisedPCA(2, solve_threads=1)),
+    "fisher": ("tall", lambda: bp.FisherDiscriminantAnalysis(2, solve_threads=1)),
+    "roweis": ("tall", _roweis),
+    "roweis krylov": ("tall", lambda: _roweis(solver="krylov", tol=1e-2)),
+}
+NAMES = (*ESTIMATORS, "transform", "ingest")
+for name in bp.__all__:
+    getattr(bp, name)  # imported now, so that processes forked from one that imported this have it all
+
+
+@dataclass(frozen=True)
+class Work:
+    """One thing to compute: of these chunks, straight from the store or through a general Dask graph."""
+
+    name: str
+    chunks: tuple[int, int]
+    general: bool = False
+
+    @property
+    def shape_name(self) -> str:
+        """Which of the stores is read."""
+        return ESTIMATORS[self.name][0] if self.name in ESTIMATORS else "tall"
+
+    @property
+    def makes_output(self) -> bool:
+        """Whether it writes a store of rows, and not a model."""
+        return self.name not in ESTIMATORS
+
+    def store(self, folder: Path) -> Path:
+        """Where the rows lie."""
+        return folder / f"{self.shape_name}-{self.chunks[0]}x{self.chunks[1]}.zarr"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where one run reads, logs its reads, and writes.
+
+    Attributes
+    ----------
+    folder : Path
+        Holds the stores and a fitted model.
+    run : Path
+        A folder of this run's own: the log of reads, checkpoint and output.
+    checkpoint : bool
+    slow : bool
+        Whether reads take a while, so that kills land amid them.
+    """
+
+    folder: Path
+    run: Path
+    checkpoint: bool = False
+    slow: bool = True
+
+    @property
+    def log(self) -> Path:
+        """One line a read: first row, last row + 1."""
+        return self.run / "reads"
+
+    @property
+    def out(self) -> Path:
+        """The store of rows that a run makes."""
+        return self.run / "out.zarr"
+
+
+@dataclass(frozen=True)
+class LoggedRows(ZarrRows):
+    """Rows of a Zarr array whose reads leave a line in ``log`` and take ``delay`` seconds more."""
+
+    log: str
+    delay: float
+
+    def read(self, start: int, stop: int, columns: tuple[int, int]) -> np.ndarray:
+        line = f"{start} {stop} {columns[0]} {columns[1]}\n".encode()
+        descriptor = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, line)  # one write: lines of many processes never mix
+        finally:
+            os.close(descriptor)
+        time.sleep(self.delay)
+        return super().read(start, stop, columns)
+
+
+def values_read(log: Path) -> int:
+    """Count the values of all reads in a log."""
+    total = 0
+    for line in log.read_text().splitlines() if log.exists() else ():
+        a, b, c, d = map(int, line.split())
+        total += (b - a) * (d - c)
+    return total
+
+
+def prepare(folder: Path) -> None:
+    """Write every store, with a decaying spectrum and three classes, and one fitted model."""
+    for name, (n, d) in SHAPES.items():
+        rng = np.random.default_rng(7)
+        rows = rng.standard_normal((n, d)) * np.arange(1, d + 1) ** -0.7 + 2.0
+        rows[:, -1] += 0.1 * (np.arange(n) % 3)
+        for chunks in CHUNKS[name]:
+            store = zarr.create_array(
+                folder / f"{name}-{chunks[0]}x{chunks[1]}.zarr", shape=(n, d), chunks=chunks, dtype="f4",
+                config={"write_empty_chunks": True},
+            )  # fmt: skip
+            store[...] = rows.astype("f4")
+    small_groups()
+    with dask.config.set(scheduler="sync"):
+        path = folder / f"tall-{'x'.join(map(str, CHUNKS['tall'][0]))}.zarr"
+        bp.PCA(4, solver="covariance", solve_threads=1).fit(bp.open(path)).save(folder / "model.zarr")
+
+
+def small_groups() -> None:
+    """Cut small data as if it were large: about 50 groups, each a segment of its own."""
+    blocks.GROUP_LEAST, blocks.LEAST_GROUPS, kernel_pairs.LEAST_TILE = 256, 50, 16
+
+
+def open_logged(work: Work, places: Places) -> Any:
+    """Open the rows of a run: reads of kernel sweeps, of which there are many, are delayed less."""
+    store = work.store(places.folder)
+    delay = (0.0005 if work.shape_name == "short" else 0.006) if places.slow else 0.0
+    source = RowSource("zarr", str(store), "", LoggedRows(ZarrReader(store), str(places.log), delay))
+    if not work.general:
+        return open_source(source)
+    return da.from_array(source, chunks=work.chunks, asarray=False, meta=np.empty((0, 0), source.dtype)) * 2
+
+
+def labels(n: int) -> np.ndarray:
+    return np.arange(n) % 3
+
+
+def compute(work: Work, places: Places, progress: Callable[[Any], None]) -> tuple[str, int]:
+    """Run it; return the digest of every bit of the result, and the rows that the result is of."""
+    X = open_logged(work, places)
+    if work.name == "transform":
+        bp.load(places.folder / "model.zarr").transform(X, out=places.out, progress=progress)
+    elif work.name == "ingest":
+        bp.ingest(X, places.out, chunk_rows=50, progress=progress)
+    if work.makes_output:
+        return digest_of_output(places.out)
+    model = ESTIMATORS[work.name][1]().set_params(workers_timeout=WORKERS_TIMEOUT)
+    y = labels(X.shape[0]) if work.name in ("supervised", "fisher", "roweis", "roweis krylov") else None
+    checkpoint = {"checkpoint": places.run / "checkpoint"} if places.checkpoint else {}
+    model.fit(X, y, progress=progress, **checkpoint)
+    return digest_of_model(model), int(getattr(model, "n_samples_", X.shape[0]))
+
+
+def digest_of_model(model: Any) -> str:
+    """Digest of every array and value that a model would be saved with."""
+    arrays, attributes = model._fitted_values()
+    text = hashlib.sha256(json.dumps(attributes, sort_keys=True, default=repr).encode())
+    for name in sorted(arrays):
+        text.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    return text.hexdigest()
+
+
+def digest_of_output(path: Path) -> tuple[str, int]:
+    """Digest of a store's values, and its rows."""
+    values = zarr.open_array(path, mode="r")[...]
+    return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest(), len(values)
+
+
+def serve(work: Work, places: Places, address: str, pipe: Any) -> None:
+    """Run as a process that may be killed: says through a pipe what happens, and at last how it ended."""
+    with open(places.run / "stderr", "a") as file:
+        os.dup2(file.fileno(), 2)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have background jobs ignore it
+    small_groups()
+    passes = itertools.count()
+    number = [0]
+
+    def tell(event: Any) -> None:
+        if isinstance(event, PassEvent):
+            number[0] = next(passes)
+            pipe.send(("pass", number[0], event.rows_total, event.groups_total, event.groups_resumed))
+        elif isinstance(event, GroupEvent):
+            pipe.send(("group", number[0], event.rows))
+        elif isinstance(event, CheckpointEvent):
+            pipe.send(("stored", number[0], event.segment))
+
+    try:
+        pipe.send(("began",))
+        if not address:
+            with dask.config.set(scheduler="threads", num_workers=2):
+                result = compute(work, places, tell)
+        else:
+            with Client(address, timeout=30) as client:
+                client.wait_for_workers(1, timeout=WORKERS_TIMEOUT)
+                result = compute(work, places, tell)
+        pipe.send(("done", *result))
+    except KeyboardInterrupt:
+        pipe.send(("interrupted",))
+    except Exception as error:
+        pipe.send(("error", type(error).__name__, str(error)[:400]))
+
+
+def serve_scheduler(pipe: Any) -> None:
+    """Run a scheduler in a process of its own until it is killed."""
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+
+    async def run() -> None:
+        async with Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0", dashboard=False) as scheduler:
+            pipe.send(scheduler.address)
+            await scheduler.finished()
+
+    asyncio.run(run())
+
+
+class Cluster:
+    """A scheduler process and nannies of two worker processes, which can be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.context = get_mp_context()
+        self.context.set_forkserver_preload(["bigpca", "distributed", "chaos_runs"])
+        self.runner = LoopRunner()
+        self.runner.start()
+        self.folder, self.scheduler, self.nannies = folder, None, []
+        self.address = ""
+
+    def start(self) -> None:
+        """Start what is not running."""
+        if self.scheduler is not None and self.scheduler.is_alive():
+            return
+        self.stop()
+        receiver, sender = self.context.Pipe(duplex=False)
+        self.scheduler = self.context.Process(target=serve_scheduler, args=(sender,))
+        self.scheduler.start()
+        sender.close()
+        if not receiver.poll(START_SECONDS):
+            raise TimeoutError("the scheduler did not start")
+        self.address = receiver.recv()
+        self.nannies = self.runner.run_sync(self._start_nannies, callback_timeout=START_SECONDS)
+
+    async def _start_nannies(self) -> list[Nanny]:
+        options = {"nthreads": 1, "memory_limit": "1GiB", "dashboard": False, "host": "127.0.0.1"}
+        silent = {"silence_logs": logging.CRITICAL, "local_directory": str(self.folder)}
+        return list(await asyncio.gather(*(Nanny(self.address, **options, **silent) for _ in range(WORKERS))))
+
+    def kill_worker(self, number: int) -> bool:
+        """Kill one worker process; its nanny starts another."""
+        pid = self.nannies[number].pid
+        return pid is not None and self._kill(pid)
+
+    def kill_scheduler(self) -> bool:
+        """Kill the scheduler; the workers are of no use without it."""
+        return self._kill(self.scheduler.pid)
+
+    @staticmethod
+    def _kill(pid: int) -> bool:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """End every process."""
+        for nanny in self.nannies:
+            if nanny.pid is not None:
+                nanny.auto_restart = False
+                self._kill(nanny.pid)
+        if self.nannies:
+            self.runner.run_sync(self._close_nannies, callback_timeout=START_SECONDS)
+        self.nannies = []
+        if self.scheduler is not None:
+            self.scheduler.kill()
+            self.scheduler.join(START_SECONDS)
+            self.scheduler = None
+
+    async def _close_nannies(self) -> None:
+        await asyncio.gather(*(nanny.close(timeout=5) for nanny in self.nannies), return_exceptions=True)
+
+
+def main() -> None:
+    """Run one name once."""
+    parser = argparse.ArgumentParser(
+        usage="python examples/benchmarks/chaos_runs.py NAME DIRECTORY", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("directory", type=Path)
+    given = parser.parse_args()
+    given.directory.mkdir(parents=True)
+    prepare(given.directory)
+    work = Work(given.name, CHUNKS[ESTIMATORS[given.name][0] if given.name in ESTIMATORS else "tall"][0])
+    places = Places(given.directory, given.directory)
+    began = time.perf_counter()
+    found = compute(work, places, lambda event: None)
+    read = values_read(places.log) / np.prod(SHAPES[work.shape_name])
+    print(f"{found[0]} of {found[1]} rows, {read:.2f} reads, {time.perf_counter() - began:.2f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Replay the graphs of a 10 TB job on a real scheduler in its own process, with hundreds of workers that sleep.
+
+usage: python examples/benchmarks/scale.py [covariance krylov sketch nystrom kernel] [--workers 400] [--seconds 2] [--terabytes 10]
+
+Real: the fit and its client (a process for each solver), the scheduler, every graph, task, message, key and placement,
+the states that reach the client, the left fold over segments, the solve. Replaced, in ``scale_workers.py``: reading and
+folding a group is a sleep, and states below a segment's root are a few bytes that Dask takes for the real size, so the
+bytes moved are counted, not sent. Scheduler time is processor time; its share at rest, with all workers connected, is
+measured first and subtracted.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from distributed import Client
+from scale_fit import CASES
+from scale_workers import Traffic, take_traffic
+
+FOLDER = Path(__file__).resolve().parent
+AT_REST = 10.0  # seconds for which the idle scheduler is watched
+START_SECONDS = 120.0
+TARGET_WORKERS = 1000
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A scheduler process with its workers, and a client that only looks."""
+
+    client: Client
+    scheduler: psutil.Process
+
+    def cpu(self) -> float:
+        """Processor seconds of the scheduler so far."""
+        times = self.scheduler.cpu_times()
+        return float(times.user + times.system)
+
+    def share_at_rest(self) -> float:
+        """Processor seconds a second of the scheduler while nothing runs."""
+        before, began = self.cpu(), time.monotonic()
+        time.sleep(AT_REST)
+        return (self.cpu() - before) / (time.monotonic() - began)
+
+    def traffic(self) -> list[Traffic]:
+        """What the workers did since they were last asked."""
+        return list(self.client.run(take_traffic).values())
+
+
+@contextmanager
+def running(command: list[str]) -> Iterator[psutil.Process]:
+    """Run a Python process until the end of the block."""
+    path = os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")])  # the scheduler unpickles what tasks hold
+    environment = os.environ | {"DASK_LOGGING__DISTRIBUTED": "critical", "PYTHONPATH": path}
+    with subprocess.Popen([sys.executable, *command], env=environment) as process:
+        try:
+            yield psutil.Process(process.pid)
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def cluster_of(workers: int) -> Iterator[Cluster]:
+    """Start a scheduler, and workers in two processes."""
+    with ExitStack() as stack:
+        file = Path(stack.enter_context(tempfile.TemporaryDirectory()), "scheduler.json")
+        options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+        scheduler = stack.enter_context(running(["-m", "distributed.cli.dask_scheduler", *options]))
+        deadline = time.monotonic() + START_SECONDS
+        while not (file.exists() and file.stat().st_size):
+            if time.monotonic() > deadline or not scheduler.is_running():
+                raise SystemExit(f"the scheduler did not start within {START_SECONDS:.0f} s")
+            time.sleep(0.05)
+        address = json.loads(file.read_text())["address"]
+        for count in (workers // 2, workers - workers // 2):
+            stack.enter_context(running([str(FOLDER / "scale_workers.py"), address, str(count)]))
+        client = stack.enter_context(Client(address, set_as_default=False))
+        client.wait_for_workers(workers, timeout=START_SECONDS)
+        yield Cluster(client, scheduler)
+
+
+def replay(cluster: Cluster, solver: str, given: argparse.Namespace, at_rest: float) -> dict[str, Any]:
+    """Fit once and count."""
+    tasks_before = sum(worker.tasks for worker in cluster.traffic())
+    cpu, began = cluster.cpu(), time.monotonic()
+    command = [str(FOLDER / "scale_fit.py"), solver, cluster.client.scheduler.address]
+    sizes = ["--terabytes", str(given.terabytes), "--seconds", str(given.seconds)]
+    done = subprocess.run([sys.executable, *command, *sizes], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    cpu, seconds = cluster.cpu() - cpu, time.monotonic() - began
+    fit, traffic = json.loads(done.stdout), cluster.traffic()
+    tasks = sum(worker.tasks for worker in traffic) - tasks_before
+    moved = [move for worker in traffic for move in worker.moved]
+    shared = sum("-shared-" in key for key, _ in moved)
+    states = [size for key, size in moved if "-shared-" not in key]
+    runs = [run for runs in {w.process: w.runs for w in traffic}.values() for run in runs.items()]
+    runs = [(name, begun, groups) for name, (begun, groups) in runs if begun > fit["called"]]
+    groups, passes = sum(groups for *_, groups in runs), len({name for name, *_ in runs})
+    return {
+        "solver": solver, "tasks": tasks, "groups": groups, "passes": passes, "fit_s": round(fit["fit_s"], 1),
+        "first_task_s": round(min(at for _, at, _ in runs) - fit["called"], 2),
+        "scheduler_ms_per_task": round(1e3 * (cpu - at_rest * seconds) / tasks, 2),
+        "scheduler_ms_per_task_with_rest": round(1e3 * cpu / tasks, 2), "scheduler_busy": round(cpu / seconds, 2),
+        "client_mib": round(fit["peak"] / 2**20), "client_mib_over_idle": round((fit["peak"] - fit["idle"]) / 2**20),
+        "client_cpu_s": round(fit["cpu_s"], 1), "states_per_group": round(len(states) / groups, 2),
+        "moved_per_byte_read": round(sum(states) / (fit["bytes"] * max(1, groups // 4096)), 5),
+        "shared_copies": shared,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Replay the solvers in turn."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("solvers", nargs="*", choices=[*CASES, []], default=list(CASES))
+    parser.add_argument("--workers", type=int, default=400)
+    parser.add_argument("--seconds", type=float, default=2, help="that a group takes")
+    parser.add_argument("--terabytes", type=float, default=10)
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the processes that were started, as Ctrl-C does
+    with cluster_of(given.workers) as cluster:
+        at_rest = cluster.share_at_rest()
+        print(json.dumps({"workers": given.workers, "scheduler_at_rest": round(at_rest, 4)}), flush=True)
+        for solver in given.solvers:
+            print(json.dumps(replay(cluster, solver, given, at_rest)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Networks that break, are slow or are late change no bit: real namespaces, rate limits and a relay."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import pytest
+from distributed import Client, LocalCluster
+
+import bigpca as bp
+from bigpca.passes.events import Event, GroupEvent, RetryEvent
+from tests.faults.kit import Link, SlowRelay, linked_namespace, process, worker_command
+from tests.passes.engine import bits, logged, moments_of, normal, rows_read, write_store
+
+N, D = 1000, 24
+pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.cluster, pytest.mark.timeout(500)]
+DOWN_SECONDS = 10
+FORGET = {"distributed.scheduler.worker-ttl": "3s"}  # a worker that says nothing for so long is given up
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    write_store(tmp_path / "x.zarr", normal(N, D), (25, D))
+    return tmp_path / "x.zarr"
+
+
+@pytest.fixture
+def expected(store: Path, small_groups: None) -> tuple[Any, ...]:
+    with dask.config.set(scheduler="sync"):
+        return bits(moments_of(bp.open(store)))
+
+
+def scheduler_at(host: str) -> LocalCluster:
+    """Start a scheduler without workers that listens at an address."""
+    return LocalCluster(n_workers=0, host=host, dashboard_address="127.0.0.1:0", silence_logs=50, protocol="tcp://")
+
+
+@pytest.fixture(scope="module")
+def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Link, Client]]:
+    """One worker here and one behind a link, with short limits."""
+    folder = tmp_path_factory.mktemp("workers")
+    with (
+        linked_namespace() as link,
+        dask.config.set(FORGET),
+        scheduler_at(link.here) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        process(worker_command(cluster.scheduler_address, folder, "--name", "near")),
+        process(link.inside(worker_command(cluster.scheduler_address, folder, "--name", "far"))),
+    ):
+        client.wait_for_workers(2, timeout=90)
+        yield link, client
+
+
+def test_a_link_that_is_down_for_a_while_changes_no_bit_and_counts_no_row_twice(
+    link: tuple[Link, Client], store: Path, expected: Any, tmp_path: Path
+) -> None:
+    wire, client = link
+    events: list[Event] = []
+    back = threading.Event()
+
+    def come_back() -> None:
+        time.sleep(DOWN_SECONDS)
+        wire.set("up")
+        back.set()
+
+    def cut(event: Event) -> None:
+        events.append(event)
+        if sum(isinstance(e, GroupEvent) for e in events) == 5 and isinstance(event, GroupEvent):
+            wire.set("down")
+            threading.Thread(target=come_back).start()
+        if sum(isinstance(e, GroupEvent) for e in events) == 25 and isinstance(event, GroupEvent):
+            back.wait(60)  # the run is not over when the worker comes back
+
+    with client.as_current():
+        X = logged(store, tmp_path / "log", delay=0.05)
+        assert bits(moments_of(X, progress=cut, workers_timeout=60)) == expected
+    assert rows_read(events) == N
+    assert sum(isinstance(e, RetryEvent) for e in events) >= 1
+    assert back.is_set()
+
+
+def test_a_link_of_a_few_megabits_changes_no_bit(link: tuple[Link, Client], store: Path, expected: Any) -> None:
+    wire, client = link
+    client.wait_for_workers(2, timeout=90)
+    wire.limit_rate("2mbit")
+    with client.as_current():
+        assert bits(moments_of(bp.open(store), workers_timeout=60)) == expected
+
+
+def test_a_network_of_long_delays_changes_no_bit(store: Path, expected: Any, tmp_path: Path) -> None:
+    with (
+        scheduler_at("127.0.0.1") as cluster,
+        SlowRelay(cluster.scheduler_address, 0.02) as relay,
+        process(worker_command(relay.address, tmp_path)),
+        Client(relay.address, set_as_default=False, timeout=60) as client,
+        client.as_current(),
+    ):
+        client.wait_for_workers(1, timeout=90)
+        assert bits(moments_of(bp.open(store), workers_timeout=60)) == expected
+        assert relay.passed > 100

@@ -1,0 +1,107 @@
+"""Slow workers, and workers whose memory is limited from outside Dask."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster, WorkerPlugin
+
+import bigpca as bp
+from bigpca.data.sources import RowSource, open_source
+from bigpca.data.storages import ZarrRows
+from bigpca.data.zarr_reader import ZarrReader
+from tests.faults.kit import inside_group, memory_group, process, worker_command
+from tests.passes.conftest import start_cluster
+from tests.passes.engine import bits, logged, moments_of, normal, write_store
+
+N, D = 2000, 24
+pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.cluster, pytest.mark.timeout(500)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    write_store(tmp_path / "x.zarr", normal(N, D), (25, D))
+    return tmp_path / "x.zarr"
+
+
+class Straggler(WorkerPlugin):
+    """Makes one worker take long over every task."""
+
+    def __init__(self, name: int, seconds: float) -> None:
+        self.straggler, self.seconds = name, seconds
+
+    def setup(self, worker: Any) -> None:
+        self.slow = worker.name == self.straggler
+
+    def transition(self, key: Any, start: str, finish: str, **options: Any) -> None:
+        if self.slow and finish == "executing" and str(key).startswith("bigpca-moments"):
+            time.sleep(self.seconds)
+
+
+def test_a_straggler_gets_few_groups_and_changes_no_bit(store: Path, tmp_path: Path) -> None:
+    with dask.config.set(scheduler="sync"):
+        expected = bits(moments_of(bp.open(store)))
+    with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
+        client.wait_for_workers(2, timeout=60)
+        client.register_plugin(Straggler(0, 0.5))
+        pids = client.run(lambda dask_worker: (dask_worker.name, os.getpid()))
+        X = logged(store, tmp_path / "log", delay=0.02)
+        assert bits(moments_of(X)) == expected
+    reads = Counter(int(name.split("-")[2]) for name in os.listdir(tmp_path / "log"))
+    slow = dict(pids.values())[0]
+    assert reads.total() >= 80
+    assert reads[slow] <= reads.total() // 4
+
+
+@dataclass(frozen=True)
+class HungryRows(ZarrRows):
+    """Rows of which those from ``first`` on take a lot of memory while they are read."""
+
+    first: int = 1000
+    size: int = 700 << 20
+
+    def read(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
+        eaten = np.ones(self.size if start >= self.first else 1, np.uint8)
+        return super().read(start, stop, columns)[: len(eaten) and None]
+
+
+def test_a_group_whose_worker_the_system_kills_for_memory_is_named_with_the_numbers(
+    store: Path, tmp_path: Path
+) -> None:
+    X = open_source(RowSource("zarr", str(store), "", HungryRows(ZarrReader(store))))
+    with (
+        memory_group(600 << 20) as group,
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0", silence_logs=50, host="127.0.0.1") as cluster,
+        process(inside_group(group, worker_command(cluster.scheduler_address, tmp_path, "--memory-limit", "2GiB"))),
+        Client(cluster, set_as_default=False) as client,
+        client.as_current(),
+    ):
+        client.wait_for_workers(1, timeout=60)
+        said = r"workers died 1 times while they read rows 1\d\d\d:1\d\d\d of .*x\.zarr .*planned .* had 2\.0 GiB\).*more memory"
+        with pytest.raises(RuntimeError, match=said):
+            moments_of(X, workers_timeout=60)
+        moments_of(bp.open(store), workers_timeout=60)  # the worker that took its place works
+
+
+def test_memory_that_a_worker_may_not_have_is_a_memory_error_at_once(store: Path) -> None:
+    X = open_source(RowSource("zarr", str(store), "", HungryRows(ZarrReader(store), size=1 << 42)))
+    with start_cluster(1) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
+        client.run(limit_address_space)
+        with pytest.raises(MemoryError, match=r"Unable to allocate 4\.00 TiB"):
+            moments_of(X)
+        moments_of(bp.open(store))
+
+
+def limit_address_space() -> None:
+    """What ``ulimit -v`` does."""
+    resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))

@@ -1,0 +1,211 @@
+"""What is shown or kept names no password, and what a notebook draws runs no script of the data's."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import dask
+import fsspec
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+
+import bigpca as bp
+from bigpca.data.labels import open_labels
+from bigpca.data.sources import row_source
+from bigpca.data.urls import public
+from bigpca.passes.checkpoint import Checkpoint
+from bigpca.passes.progress import LogProgress, NotebookProgress, PassEvent
+from tests.cli.running import run
+
+X = np.random.default_rng(0).normal(size=(60, 4)).astype("f4")
+SECRETS = ("jane", "s3cret", "X-Amz", "1f2e3d4c5b6a")
+URL = "memory://jane:s3cret@host/{}.zarr?X-Amz-Signature=1f2e3d4c5b6a&X-Amz-Date=20260101"
+
+
+def assert_no_secret(*texts: object) -> None:
+    for text in texts:
+        assert not [secret for secret in SECRETS if secret in str(text)], text
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """A store behind a URL with credentials, in fsspec's own memory file system."""
+    array = zarr.create_array(
+        URL.format("x"), shape=X.shape, chunks=(20, 4), dtype="f4", config={"write_empty_chunks": True}
+    )
+    array[...] = X
+    yield URL.format("x")
+    fsspec.filesystem("memory").store.clear()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("s3://key:secret@bucket/x.zarr", "s3://bucket/x.zarr"),
+        ("https://me:p@ss@host:8443/x?sig=a%2Fb#c", "https://host:8443/x"),
+        ("simplecache::https://me:pw@host/x?a=b", "simplecache::https://host/x"),
+        ("no 'gs://token@bucket/a b', nor abfs://a:b@c/d?e", "no 'gs://bucket/a b', nor abfs://c/d"),
+        ("/data/a@b?c.zarr", "/data/a@b?c.zarr"),
+        ("tls://10.0.0.1:8786", "tls://10.0.0.1:8786"),
+    ],
+)
+def test_urls_lose_user_password_and_query_and_keep_the_rest(text: str, shown: str) -> None:
+    assert public(text) == shown
+
+
+def test_no_repr_plan_model_or_checkpoint_holds_the_credentials_of_a_url(url: str, tmp_path: Path) -> None:
+    rows = bp.open(url)
+    np.testing.assert_array_equal(rows.compute(), X)
+    source = row_source(url)
+    assert_no_secret(
+        source,
+        source.label,
+        source.path,
+        json.dumps(source.describe()),
+        source.storage.reader,
+        rows,
+        rows._repr_html_(),
+    )
+    with dask.config.set(scheduler="sync"):
+        model = bp.PCA(2).fit(rows, checkpoint=tmp_path / "c")
+        kernel = bp.KernelPCA(2, kernel="rbf").fit(rows, checkpoint=tmp_path / "k")
+        model.transform(rows, out=tmp_path / "scores.zarr")
+    model.save(tmp_path / "model.zarr")
+    kernel.save(tmp_path / "kernel.zarr")
+    assert_no_secret(model, model.plan(rows), model.plan(rows)._repr_html_(), model._repr_html_(), bp.verify(url))
+    assert_no_secret(*(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()))
+
+
+def test_no_error_names_the_credentials_of_a_url(url: str, tmp_path: Path) -> None:
+    attempts = {
+        "absent": lambda: bp.open(URL.format("absent")),
+        "member": lambda: bp.open(url, member="y"),
+        "labels": lambda: open_labels(URL.format("absent"), 60),
+        "verify": lambda: bp.verify(URL.format("absent")),
+        "protocol": lambda: bp.open(URL.format("x").replace("memory", "nothing")),
+        "missing chunk": lambda: _without_chunk(url, bp.open(url)).compute(),
+    }
+    for name, attempt in attempts.items():
+        with pytest.raises((OSError, ValueError, KeyError, RuntimeError)) as caught:
+            attempt()
+        assert_no_secret(f"{name}: {caught.value!r} {caught.value}")
+        assert caught.value.__cause__ is None or caught.value.__suppress_context__, name
+    Checkpoint(tmp_path / "c", {"input": row_source(np.zeros((2, 2))).describe()}).release()
+    with pytest.raises(bp.CheckpointError) as refused, dask.config.set(scheduler="sync"):
+        bp.PCA(2).fit(bp.ingest(X, tmp_path / "rows.zarr"), checkpoint=tmp_path / "c")
+    assert_no_secret(refused.value)
+
+
+def _without_chunk(url: str, rows: Any) -> Any:
+    memory = fsspec.filesystem("memory")
+    memory.rm(next(path for path in memory.store if path.endswith("c/1/0")))
+    return rows
+
+
+def test_an_error_of_a_read_names_no_credentials(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = bp.open(url)
+
+    def fail(self: Any, index: Any) -> Any:
+        raise OSError(5, f"403 Forbidden, url={url!r}")  # what HTTP clients say
+
+    monkeypatch.setattr(zarr.Array, "__getitem__", fail)
+    with pytest.raises(OSError, match=r"403 Forbidden, url='memory://host/x\.zarr") as caught:
+        rows.compute(scheduler="sync")
+    assert_no_secret(caught.value, repr(caught.value))
+
+
+def test_no_command_prints_the_credentials_of_a_url(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["bigpca", "fit", url])
+    results = [
+        run("fit", url, "-k", 2, "--json"), run("plan", url, "-k", 2), run("info", url), run("verify", url),
+        run("fit", URL.format("absent"), "--debug"), run("fit", url, "-k", 2), run("transform", url, "--out", "s.zarr"),
+    ]  # fmt: skip
+    assert [result.exit_code for result in results[:4]] == [0, 0, 0, 0]
+    assert_no_secret(*(result.stdout + result.stderr for result in results))
+
+
+def test_no_line_of_the_log_holds_credentials(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG), dask.config.set(scheduler="sync"):
+        bp.PCA(2).fit(bp.open(url), progress=LogProgress(0.0))
+    assert any(record.name == "bigpca" for record in caplog.records)
+    assert_no_secret(*(record.getMessage() for record in caplog.records if record.name.startswith("bigpca")))
+
+
+# HTML ---------------------------------------------------------------------------------------------------------------
+
+ATTACKS = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</td><svg onload=alert(1)>",
+    "'><b onclick=alert(1)>",
+)
+
+
+class Elements(HTMLParser):
+    """Collects the elements and handlers of a page that only an attack can have brought."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.script = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.script = tag == "script"
+        self.found += [
+            f"{tag} {name}={value}" for name, value in attrs if name.startswith("on") and "alert" in str(value)
+        ]
+        self.found += [tag] if tag == "img" and ("src", "x") in attrs else []
+
+    def handle_data(self, data: str) -> None:
+        if self.script and "alert(1)" in data:
+            self.found.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.script = False
+
+
+def attacks_in(html: str) -> list[str]:
+    page = Elements()
+    page.feed(html)
+    return page.found
+
+
+@pytest.mark.parametrize("attack", ATTACKS[:3])
+def test_an_attack_that_is_not_escaped_is_seen(attack: str) -> None:
+    assert attacks_in(f"<table><td>{attack}</td></table>")
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_names_labels_paths_and_parameters_run_nothing_in_a_notebook(
+    attack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = pd.DataFrame(X, columns=[attack, "b", "c", attack + "2"])
+    labels = np.array([attack, "b"])[np.arange(60) % 2]
+    plan = bp.PCA(2).plan(X)
+    reprs = [
+        bp.PCA(2).fit(frame),
+        bp.FisherDiscriminantAnalysis(1).fit(frame, labels),
+        bp.SupervisedPCA(1).fit(frame, labels),
+        bp.PCA(2, solver=attack, memory_limit=attack),
+        bp.KernelPCA(2, kernel=attack),
+        replace(plan, reason=attack, solver=attack, notes=(attack,), resources=replace(plan.resources, where=attack)),
+    ]
+    path = tmp_path / attack.replace("/", "")
+    reprs.append(bp.ingest(X, path))
+    assert [attacks_in(one._repr_html_()) for one in reprs] == [[]] * len(reprs)
+
+    shown: list[Any] = []
+    display = pytest.importorskip("IPython.display")
+    monkeypatch.setattr(display, "display", lambda html, display_id: shown.append(html.data))
+    NotebookProgress()(PassEvent(attack, 10, 80, 1))
+    assert len(shown) == 1
+    assert attacks_in(shown[0]) == []

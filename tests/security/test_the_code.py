@@ -1,0 +1,102 @@
+"""What the package's own source must not do, and the versions it must not be installed with."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACES = ("bigpca", "cluster", "examples")
+FORBIDDEN = {
+    "eval", "exec", "compile", "__import__",
+    "os.system", "os.popen", "tempfile.mktemp", "yaml.load", "yaml.unsafe_load", "yaml.full_load",
+    "pickle.load", "pickle.loads", "cloudpickle.load", "cloudpickle.loads", "joblib.load",
+    "shelve.open", "marshal.loads", "pd.read_pickle", "pandas.read_pickle",
+}  # fmt: skip
+# What Dask itself sent between members of a cluster, which are trusted; an import by a name written there.
+ALLOWED = {("bigpca/passes/readers.py", "cloudpickle.loads"), ("examples/benchmarks/contenders.py", "__import__")}
+NEEDED = {"distributed": (2026, 1), "numcodecs": (0, 16, 6), "zarr": (3, 1, 3)}
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def sins(tree: ast.AST, path: str = "x.py") -> list[str]:
+    """Calls in a source that the package must not have."""
+    found = []
+    for name, call in calls(tree):
+        options = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+        if name in FORBIDDEN and (path, name) not in ALLOWED:
+            found.append(name)
+        if name == "torch.load" and options.get("weights_only") != "True":
+            found.append("torch.load without weights_only=True")
+        if options.get("shell", "False") != "False":
+            found.append(f"{name}(shell=...)")
+        if options.get("allow_pickle", "False") != "False":
+            found.append(f"{name}(allow_pickle=...)")
+        if name in ("np.load", "numpy.load") and "allow_pickle" not in options and not path.startswith("examples"):
+            found.append(f"{name} without allow_pickle=False")
+        if name.endswith("format.read_array") and options.get("allow_pickle") != "False":
+            found.append(f"{name} without allow_pickle=False")
+        if name.endswith(("LocalCluster", "SSHCluster")) and {"0.0.0.0", "'0.0.0.0'"} & set(options.values()):
+            found.append(f"{name} on all interfaces")
+    return found
+
+
+SOURCES = sorted(path for place in PLACES for path in (ROOT / place).rglob("*.py"))
+
+
+def test_no_source_evaluates_text_unpickles_or_calls_a_shell() -> None:
+    assert len(SOURCES) > 150
+    found = {path: sins(tree_of(path), str(path.relative_to(ROOT))) for path in SOURCES}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["eval(x)", "exec(x)", "subprocess.run(x, shell=True)", "subprocess.run(x, shell=flag)", "yaml.load(x)", "np.load(x)",
+     "np.load(x, allow_pickle=True)", "pickle.loads(x)", "cloudpickle.loads(x)", "tempfile.mktemp()", "os.system(x)",
+     "np.lib.format.read_array(f)", "torch.load(f)", "LocalCluster(host='0.0.0.0')"],
+)  # fmt: skip
+def test_each_of_them_is_seen(source: str) -> None:
+    assert sins(ast.parse(source))
+
+
+def test_every_local_cluster_binds_its_dashboard_to_loopback() -> None:
+    """Its scheduler is there by default; Dask's default dashboard listens on all interfaces."""
+    bound = re.compile(r"""dashboard_address["']?\s*[=:]\s*["']127\.0\.0\.1""")
+    started = {path: [name for name, _ in calls(tree_of(path)) if name.endswith("LocalCluster")] for path in SOURCES}
+    assert sum(map(len, started.values())) >= 3
+    for path, names in started.items():
+        assert len(bound.findall(path.read_text())) >= len(names), path
+
+
+def test_no_recipe_listens_on_all_interfaces() -> None:
+    texts = [
+        path for path in (ROOT / "cluster").rglob("*") if path.suffix in (".sh", ".py", ".yaml", ".ipynb", ".sbatch")
+    ]
+    assert texts
+    for path in texts:
+        assert not re.search(r"(host|ip|address)[\"' =:]+0\.0\.0\.0", path.read_text()), path
+
+
+def test_versions_with_known_holes_are_not_installed() -> None:
+    """distributed < 2026.1: HTML injection in the dashboard's proxy; numcodecs < 0.16.6 decodes the pickle codec."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    floors = dict(re.fullmatch(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)", line).groups() for line in declared)  # type: ignore[union-attr]
+    for name, needed in NEEDED.items():
+        assert tuple(map(int, floors[name].split("."))) >= needed, name

@@ -1,0 +1,294 @@
+"""Data files are not trusted: no code of theirs runs, and no memory is asked for that their bytes cannot fill."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import pickle
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zarr
+from numcodecs import LZ4, Blosc, Zstd
+
+import bigpca as bp
+from bigpca.data.zarr_reader import ZarrReader
+from bigpca.errors import CorruptedChunkError, MemoryBudgetError
+from tests.security.attacks import BOMB, Explosive, little_memory
+
+X = np.random.default_rng(0).normal(size=(20, 6)).astype("f4")
+
+
+def store(folder: Path, **options: Any) -> Path:
+    options = {"chunks": (10, 6), **options}
+    array = zarr.create_array(folder / "x.zarr", shape=X.shape, dtype=X.dtype, **options)
+    array[...] = X
+    return folder / "x.zarr"
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    document = path / ".zarray" if (path / ".zarray").exists() else path / "zarr.json"
+    content = json.loads(document.read_text())
+    change(content)
+    document.write_text(json.dumps(content))
+
+
+def plant(path: Path) -> None:
+    """Put a pickle that goes off in the place of every chunk."""
+    for chunk in [p for p in path.rglob("*") if p.is_file() and not p.name.startswith((".z", "zarr.json"))]:
+        chunk.write_bytes(pickle.dumps(Explosive()))
+
+
+# Codecs and dtypes --------------------------------------------------------------------------------------------------
+
+SHARDING = {
+    "name": "sharding_indexed",
+    "configuration": {
+        "chunk_shape": [10, 6], "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+        "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}], "index_location": "end",
+    },
+}  # fmt: skip
+PLAIN = {"name": "bytes", "configuration": {"endian": "little"}}
+
+
+def with_index(*codecs: str) -> dict[str, Any]:
+    configuration = SHARDING["configuration"] | {"index_codecs": [PLAIN, *({"name": name} for name in codecs)]}
+    return {"codecs": [SHARDING | {"configuration": configuration}]}
+
+
+def nested() -> dict[str, Any]:
+    configuration = SHARDING["configuration"] | {"codecs": [SHARDING]}
+    return {"codecs": [SHARDING | {"configuration": configuration}]}
+
+
+V2 = {
+    "pickle filter": ({"filters": [{"id": "pickle", "protocol": 5}]}, "filter 'pickle'"),
+    "pickle compressor": ({"compressor": {"id": "pickle"}}, "filter 'pickle'"),
+    "unknown": ({"compressor": {"id": "evil"}}, "filter 'evil'"),
+    "objects by strings": ({"filters": [{"id": "vlen-utf8"}, {"id": "pickle"}]}, "filter 'vlen-utf8'"),
+    "json": ({"filters": [{"id": "json2"}]}, "filter 'json2'"),
+    "two compressors": ({"filters": [{"id": "zlib"}], "compressor": {"id": "gzip"}}, "zlib, gzip inside one another"),
+    "raw lzma": ({"compressor": {"id": "lzma", "format": 3, "filters": []}}, "filter 'lzma'"),
+}
+V3 = {
+    "pickle": ({"codecs": [PLAIN, {"name": "numcodecs.pickle"}]}, r"filter 'numcodecs\.pickle'"),
+    "unknown": ({"codecs": [PLAIN, {"name": "evil"}]}, "filter 'evil'"),
+    "pickle in a shard's index": (with_index("numcodecs.pickle"), "numcodecs.pickle of a shard's index"),
+    "compressed index": (with_index("gzip"), "gzip of a shard's index"),
+    "two compressors": ({"codecs": [PLAIN, {"name": "zstd"}, {"name": "gzip"}]}, "zstd, gzip inside one another"),
+    "shards in shards": (nested(), "shards inside one another"),
+}
+
+
+@pytest.mark.parametrize(("version", "name"), [*((2, name) for name in V2), *((3, name) for name in V3)])
+def test_codecs_that_are_not_on_the_list_are_refused_before_the_first_chunk(
+    version: Any, name: str, tmp_path: Path
+) -> None:
+    changes, message = (V2 if version == 2 else V3)[name]
+    path = store(tmp_path, zarr_format=version)
+    edit(path, lambda content: content.update(changes))
+    plant(path)
+    with pytest.raises(ValueError, match=message):
+        bp.open(path)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_object_dtypes_are_refused_before_the_first_chunk(version: Any, tmp_path: Path) -> None:
+    path = store(tmp_path, zarr_format=version)
+    edit(
+        path,
+        lambda content: content.update({"dtype": "|O"} if version == 2 else {"data_type": "variable_length_bytes"}),
+    )
+    plant(path)
+    with pytest.raises(TypeError, match=r"x\.zarr: dtype"):
+        bp.open(path)
+
+
+def test_a_zarr_array_in_a_graph_is_checked_too(tmp_path: Path) -> None:
+    path = store(tmp_path, zarr_format=2)
+    array = zarr.open_array(path, mode="r")
+    edit(path, lambda content: content.update(filters=[{"id": "pickle", "protocol": 5}]))
+    with pytest.raises(ValueError, match="filter 'pickle'"):
+        bp.PCA(2).fit(da.from_array(array) * 2)
+
+
+# Sizes in metadata --------------------------------------------------------------------------------------------------
+
+GRIDS: dict[str, tuple[dict[str, Any], str]] = {
+    "rows without end": (
+        {"shape": [10**15, 6]},
+        "600,000,000,000,000 bytes|chunks; at most|in 100,000,000,000,000 chunks",
+    ),
+    "columns without end": ({"shape": [20, 10**18], "chunks": [10, 6]}, "chunks of .*; at most 1,000,000,000"),
+    "a chunk of 240 GB": ({"chunks": [10**10, 6]}, r"240,000,000,000 bytes would be decoded for at most 480"),
+    "negative": ({"shape": [-1, 6]}, "whole numbers"),
+    "no chunk": ({"chunks": [0, 6]}, "chunks of at least 1"),
+    "not numbers": ({"shape": ["9", 6]}, "whole numbers"),
+    "too few": ({"chunks": [10]}, "as many of one as of the other"),
+    "null": ({"chunks": None}, "whole numbers"),
+}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("name", GRIDS)
+def test_false_shapes_and_chunks_are_refused_before_memory_is_asked_for(
+    name: str, version: Any, tmp_path: Path
+) -> None:
+    changes, message = GRIDS[name]
+    path = store(tmp_path, zarr_format=version)
+
+    def change(content: dict[str, Any]) -> None:
+        content.update({"shape": changes.get("shape", content["shape"])})
+        if "chunks" in changes and version == 2:
+            content["chunks"] = changes["chunks"]
+        elif "chunks" in changes:
+            content["chunk_grid"]["configuration"]["chunk_shape"] = changes["chunks"]
+
+    edit(path, change)
+    with little_memory(), pytest.raises(ValueError, match=message):
+        bp.open(path)
+
+
+def test_rows_that_no_list_can_hold_are_refused_in_every_format(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:  # nothing is stored: 3 KiB
+        file.create_dataset("x", (10**12, 4), "f4", chunks=(100, 4))
+    with (
+        little_memory(),
+        pytest.raises(ValueError, match=r"1,000,000,000,000 rows in chunks of 100 are 10,000,000,000 chunks; at most"),
+    ):
+        bp.open(tmp_path / "x.h5")
+    with h5py.File(tmp_path / "y.h5", "w") as file:
+        file.create_dataset("y", (100, 4), "f4", chunks=(10**8, 4), maxshape=(None, 4))
+    with pytest.raises(
+        ValueError, match=r"y has shape \(100, 4\) in chunks of .* 1,600,000,000 bytes would be decoded"
+    ):
+        bp.open(tmp_path / "y.h5")
+
+
+def test_large_chunks_inside_the_array_are_refused_by_the_plan(tmp_path: Path) -> None:
+    path = store(tmp_path)
+
+    def change(content: dict[str, Any]) -> None:
+        content["shape"] = [10**10, 6]
+        content["chunk_grid"]["configuration"]["chunk_shape"] = [10**9, 6]
+
+    edit(path, change)
+    with little_memory(), pytest.raises(MemoryBudgetError, match=r"needs .* per process"):
+        bp.PCA(2, solver="covariance", memory_limit="2 GiB").fit(bp.open(path))
+    pq.write_table(
+        pa.table({"v": pa.FixedSizeListArray.from_arrays(np.zeros(4 * 10**6, "f4"), 4)}), tmp_path / "x.parquet"
+    )
+    assert (tmp_path / "x.parquet").stat().st_size < 100_000  # one row group of 16 MB
+    with little_memory(), pytest.raises(MemoryBudgetError, match=r"needs .* per process"):
+        bp.PCA(2, solver="covariance", memory_limit="300 MiB").fit(bp.open(tmp_path / "x.parquet"))
+
+
+# Chunks that decode to more than their shape ------------------------------------------------------------------------
+
+
+def zstd_of_unknown_size(content: bytes) -> bytes:
+    """A zstd frame of run-length blocks that does not state its size (RFC 8878, section 3.1.1)."""
+    count = len(content) // 2**17
+    blocks = b"".join(((2**17 << 3) | 2 | (i == count - 1)).to_bytes(3, "little") + b"\0" for i in range(count))
+    return b"\x28\xb5\x2f\xfd" + bytes([0, 0x58]) + blocks
+
+
+BOMBS: dict[str, tuple[dict[str, Any], dict[str, Any], Callable[[bytes], bytes]]] = {
+    "blosc": ({"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1}, {"name": "blosc"}, Blosc().encode),
+    "zstd": ({"id": "zstd", "level": 1}, {"name": "zstd"}, Zstd().encode),
+    "zstd without its size": ({"id": "zstd", "level": 1}, {"name": "zstd"}, zstd_of_unknown_size),
+    "gzip": ({"id": "gzip", "level": 5}, {"name": "gzip"}, lambda content: gzip.compress(content, 9)),
+    "gzip in members": (
+        {"id": "gzip", "level": 5},
+        {"name": "gzip"},
+        lambda c: gzip.compress(bytes(480)) + gzip.compress(c),
+    ),
+    "zlib": ({"id": "zlib", "level": 5}, {}, zlib.compress),
+    "bz2": ({"id": "bz2", "level": 5}, {}, bz2.compress),
+    "lzma": ({"id": "lzma", "format": 1}, {}, lambda content: lzma.compress(content, preset=1)),
+    "lz4": ({"id": "lz4"}, {}, LZ4().encode),
+}
+HONEST = {"zstd without its size": Zstd().encode, "gzip in members": gzip.compress}
+V3_ONLY = {
+    "blosc": {"typesize": 4, "cname": "lz4", "clevel": 5, "shuffle": "shuffle", "blocksize": 0},
+    "zstd": {"level": 1, "checksum": False}, "gzip": {"level": 5},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_chunk_that_decodes_to_more_than_its_shape_is_not_decoded(name: str, tmp_path: Path) -> None:
+    compressor, codec, encode = BOMBS[name]
+    bomb = encode(BOMB)
+    assert len(bomb) < 2**21
+    if codec:
+        path = store(tmp_path, compressors=None)
+        there = codec | {"configuration": V3_ONLY[codec["name"]]}
+        edit(path, lambda content: content.update(codecs=[PLAIN, there, {"name": "crc32c"}]))
+        (path / "c" / "1" / "0").write_bytes(bomb + b"crc!")
+        with little_memory(), pytest.raises(CorruptedChunkError, match=r"bytes or more, and was not"):
+            bp.open(path)[10:].compute()
+        assert bp.verify(path).corrupted
+    (tmp_path / "v2").mkdir()
+    path = store(tmp_path / "v2", zarr_format=2, compressors=None)
+    edit(path, lambda content: content.update(compressor=compressor))
+    (path / "0.0").write_bytes(HONEST.get(name, encode)(X[:10].tobytes()))
+    (path / "1.0").write_bytes(bomb)
+    with (
+        little_memory(),
+        pytest.raises(CorruptedChunkError, match=r"chunk 1\.0 cannot be decoded.* bytes or more, and was not"),
+    ):
+        bp.open(path)[10:, ::2].compute()
+
+
+@pytest.mark.parametrize("location", ["start", "end"])
+def test_a_bomb_inside_a_shard_is_not_decoded(location: Any, tmp_path: Path) -> None:
+    path = store(tmp_path, shards={"shape": (20, 6), "index_location": location}, compressors=zarr.codecs.GzipCodec())
+    shard = bytearray((path / "c" / "0" / "0").read_bytes())
+    bomb, index = gzip.compress(BOMB), 2 * 16 + 4
+    table = shard[:index] if location == "start" else shard[-index:]
+    entries = [*struct.unpack("<4Q", table[:32])]
+    entries[2:] = [len(shard), len(bomb)] if location == "start" else [len(shard) - index, len(bomb)]
+    packed = struct.pack("<4Q", *entries)
+    from numcodecs.checksum32 import CRC32C
+
+    packed = bytes(CRC32C().encode(packed))  # the checksum comes last
+    body = shard[index:] if location == "start" else shard[:-index]
+    (path / "c" / "0" / "0").write_bytes(packed + body + bomb if location == "start" else body + bomb + packed)
+    np.testing.assert_array_equal(ZarrReader(path)[:10], X[:10])  # the other chunk of the shard is whole
+    with little_memory(), pytest.raises(CorruptedChunkError, match="bytes or more, and was not"):
+        bp.open(path)[10:].compute()
+
+
+@pytest.mark.parametrize("name", sorted(BOMBS.keys() - {"zstd without its size"}))
+def test_honest_chunks_of_every_codec_are_read(name: str, tmp_path: Path) -> None:
+    compressor, _, encode = BOMBS[name]
+    path = store(tmp_path, zarr_format=2, compressors=None)
+    edit(path, lambda content: content.update(compressor=compressor))
+    for i, rows in enumerate((X[:10], X[10:])):
+        whole = rows.tobytes()
+        (path / f"{i}.0").write_bytes(
+            encode(whole) if "members" not in name else gzip.compress(whole[:90]) + gzip.compress(whole[90:])
+        )
+    np.testing.assert_array_equal(bp.open(path).compute(), X)
+
+
+# The attacks themselves ---------------------------------------------------------------------------------------------
+
+
+def test_the_attacks_work_on_who_does_not_look() -> None:
+    pickle.loads(pickle.dumps(Explosive()))
+    assert Explosive.went_off
+    Explosive.went_off = False
+    with pytest.raises(AssertionError), little_memory():
+        gzip.decompress(gzip.compress(BOMB))

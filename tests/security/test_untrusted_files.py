@@ -1,0 +1,109 @@
+"""Files of arrays are not trusted: their headers promise nothing that is believed, and no object in them comes to life."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import bigpca as bp
+from bigpca.data.label_files import read_label_file
+from bigpca.errors import CorruptedChunkError
+from tests.security.attacks import Explosive, little_memory, npy_header
+
+X = np.random.default_rng(0).normal(size=(20, 6)).astype("f4")
+
+
+def zipped(path: Path, content: bytes, method: int) -> Path:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("x.npy", content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "method", "message"),
+    [
+        (
+            npy_header((10**12, 8)) + bytes(64),
+            zipfile.ZIP_DEFLATED,
+            "promises 32,000,000,000,000 bytes of values, but has",
+        ),
+        (
+            npy_header((10**12, 8)) + bytes(64),
+            zipfile.ZIP_STORED,
+            "promises 32,000,000,000,000 bytes of values, but has",
+        ),
+        (
+            npy_header((16, 1)) + bytes(64),
+            zipfile.ZIP_BZIP2,
+            "compressed by method 12; stored or deflated was expected",
+        ),
+    ],
+    ids=["deflated", "stored", "another method"],
+)
+def test_an_npz_that_promises_more_than_it_holds_is_refused(
+    content: bytes, method: int, message: str, tmp_path: Path
+) -> None:
+    with little_memory(), pytest.raises(CorruptedChunkError, match=message):
+        bp.open(zipped(tmp_path / "x.npz", content, method))
+
+
+def test_an_npy_of_labels_that_promises_more_than_it_holds_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "y.npy").write_bytes(npy_header((10**12,), "<i8") + bytes(64))
+    with pytest.raises(
+        CorruptedChunkError, match=r"y\.npy holds 64 bytes of values, but its header says 8,000,000,000,000"
+    ):
+        read_label_file(str(tmp_path / "y.npy"))
+
+
+def test_object_arrays_in_npz_are_refused_without_unpickling(tmp_path: Path) -> None:
+    objects = np.empty((2, 2), object)
+    objects[...] = Explosive()
+    np.savez(tmp_path / "x.npz", x=objects)
+    np.savez_compressed(tmp_path / "z.npz", x=objects)
+    for name in ("x.npz", "z.npz"):
+        with pytest.raises(TypeError, match="dtype object cannot be used"):
+            bp.open(tmp_path / name)
+
+
+def test_a_torch_file_is_refused_with_advice_and_never_unpickled(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.pt", "w") as archive:  # the layout of torch.save
+        archive.writestr("archive/data.pkl", pickle.dumps(Explosive()))
+    (tmp_path / "old.pt").write_bytes(pickle.dumps(Explosive()))
+    for name in ("x.pt", "old.pt"):
+        with pytest.raises(ValueError, match=r"for \.pt files save the tensor with np\.save first"):
+            bp.open(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [[], {"x": 3}, {"x": {}}, {"x": {"dtype": "F32", "shape": "ab", "data_offsets": [0, 8]}},
+     {"x": {"dtype": "F32", "shape": [-1, 2], "data_offsets": [0, 8]}},
+     {"x": {"dtype": "F32", "shape": [1, 2], "data_offsets": [-9, 8]}}],
+)  # fmt: skip
+def test_a_safetensors_header_is_not_believed(header: Any, tmp_path: Path) -> None:
+    text = json.dumps(header).encode()
+    (tmp_path / "x.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(64))
+    with (
+        little_memory(),
+        pytest.raises(CorruptedChunkError, match=r"x\.safetensors is not a safetensors file: its header lacks"),
+    ):
+        bp.open(tmp_path / "x.safetensors")
+
+
+def test_a_filter_plugin_of_hdf5_is_not_loaded(tmp_path: Path) -> None:
+    """HDF5 loads plugins from a folder that the environment names, never from the file; an absent one is an error."""
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        dataset = file.create_dataset(
+            "x", X.shape, X.dtype, chunks=X.shape, compression=32015, allow_unknown_filter=True
+        )
+        dataset.id.write_direct_chunk((0, 0), X.tobytes())
+    with pytest.raises(CorruptedChunkError, match=r"rows 0:20 of x cannot be decoded .*plugin"):
+        bp.open(tmp_path / "x.h5").compute()

@@ -1,0 +1,217 @@
+"""The recipes of cluster/: the job script says what is wrong, the manifests keep their promises, and the recipes run.
+
+``BIGPCA_CLUSTER_TESTS=1`` also runs the long ones: two hosts by SSH (root, openssh-server, asyncssh), and the image's
+commands in a fresh virtual environment (installs from the package index; minutes).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+import zarr
+from dask import config
+from distributed import LocalCluster
+
+import bigpca as bp
+from bigpca.cli.exits import ExitCode
+
+CLUSTER = Path(__file__).resolve().parent.parent / "cluster"
+SKIPPED = 77
+long = pytest.mark.skipif(not os.environ.get("BIGPCA_CLUSTER_TESTS"), reason="runs with BIGPCA_CLUSTER_TESTS=1")
+
+
+@pytest.fixture
+def job() -> Iterator[Callable[..., int]]:
+    """Return the ``main`` of job.py; its handler of SIGTERM goes away again."""
+    before = signal.getsignal(signal.SIGTERM)
+    main = runpy.run_path(str(CLUSTER / "job.py"))["main"]
+    yield lambda *arguments: int(main([str(one) for one in arguments]))
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    array = zarr.create_array(str(tmp_path / "x.zarr"), shape=(400, 12), chunks=(50, 12), dtype="f4")
+    array[...] = np.random.default_rng(0).standard_normal((400, 12))
+    return tmp_path / "x.zarr"
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[LocalCluster]:
+    """A scheduler of one worker, all in this process."""
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", host="127.0.0.1",
+        protocol="tcp", silence_logs=50,
+    ) as cluster:  # fmt: skip
+        yield cluster
+
+
+def test_the_job_leaves_model_scores_and_a_note_and_run_again_does_nothing_twice(
+    job: Any, store: Path, scheduler: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = store.parent / "out"
+    command = (store, out, "--components", 3, "--scheduler", scheduler.scheduler_address)
+    assert job(*command) == 0
+    said = capsys.readouterr().out
+    assert "passes" in said
+    assert str(out / "model.zarr") in said
+    assert str(out / "scores.zarr") in said
+    written = (out / "model.zarr" / "zarr.json").stat().st_mtime_ns
+    expected = bp.PCA(3, solve_threads=1).fit(bp.open(store))
+    assert np.array_equal(bp.load(out / "model.zarr").components_, expected.components_)
+    assert zarr.open_array(str(out / "scores.zarr"), mode="r").shape == (400, 3)
+    assert json.loads((out / "job.json").read_text())["components"] == 3
+
+    assert job(*command) == 0
+    assert "passes" not in capsys.readouterr().out
+    assert (out / "model.zarr" / "zarr.json").stat().st_mtime_ns == written
+
+
+def test_the_results_of_another_job_are_not_taken_for_this_ones(
+    job: Any, store: Path, scheduler: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = store.parent / "out"
+    assert job(store, out, "--components", 3, "--scheduler", scheduler.scheduler_address) == 0
+    assert job(store, out, "--components", 4, "--scheduler", scheduler.scheduler_address) == ExitCode.OUTPUT
+    assert "holds another job" in capsys.readouterr().err
+
+
+def test_a_cluster_that_cannot_be_joined_is_named(
+    job: Any, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = (store, tmp_path / "out", "--connect-timeout", 1)
+    assert job(*wanted, "--scheduler", "tcp://127.0.0.1:9") == ExitCode.CLUSTER
+    assert "no Dask scheduler could be joined at tcp://127.0.0.1:9" in capsys.readouterr().err
+    assert job(*wanted, "--scheduler-file", tmp_path / "none.json") == ExitCode.CLUSTER
+    error = capsys.readouterr().err
+    assert "held no scheduler's address after 1 s" in error
+    assert "Run the same command again" in error
+
+
+def test_a_queue_that_gives_no_worker_is_not_waited_for_without_end(
+    job: Any, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LocalCluster(
+        n_workers=0, processes=False, host="127.0.0.1", protocol="tcp", dashboard_address="127.0.0.1:0"
+    ) as empty:
+        arguments = ("--scheduler", empty.scheduler_address, "--wait-for-workers", 0.5)
+        assert job(store, tmp_path / "out", *arguments) == ExitCode.CLUSTER
+    assert "0 workers joined" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--scheduler", "tls://host:1", "--tls-cert", "cert.pem"], "--tls-key together"),
+        ([], "one of the arguments --scheduler --scheduler-file --cluster is required"),
+    ],
+)
+def test_an_incomplete_command_line_is_refused(
+    job: Any, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        job("x.zarr", "out", *arguments)
+    assert end.value.code == ExitCode.USAGE
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("name", ["local", "ssh"])
+def test_a_recipe_without_its_configuration_says_how_to_make_one(name: str) -> None:
+    with config.set({f"{name}-cluster": None}), pytest.raises(ValueError, match=rf"no {name}-cluster; .*configure\.sh"):
+        runpy.run_path(str(CLUSTER / name / "cluster.py"))["start"]()
+
+
+def test_a_directory_of_certificates_is_private_and_never_overwritten(tmp_path: Path) -> None:
+    command = [str(CLUSTER / "configure.sh"), str(tmp_path / "made")]
+    assert run(command).returncode == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in [tmp_path / "made", *(tmp_path / "made").iterdir()])
+    again = run(command)
+    assert again.returncode == ExitCode.OUTPUT
+    assert "a new directory was expected" in again.stderr
+
+
+def pods() -> dict[str, dict[str, Any]]:
+    """The pods of the DaskJob by their role."""
+    spec = documents()["DaskJob"]["spec"]
+    cluster = spec["cluster"]["spec"]
+    return {"job": spec["job"]["spec"], **{role: cluster[role]["spec"] for role in ("scheduler", "worker")}}
+
+
+def documents() -> dict[str, dict[str, Any]]:
+    text = (CLUSTER / "kubernetes" / "job.yaml").read_text()
+    return {found["kind"]: found for found in yaml.safe_load_all(text)}
+
+
+@pytest.mark.parametrize("role", ["job", "scheduler", "worker"])
+def test_pods_run_as_nobody_special_with_memory_that_is_limited(role: str) -> None:
+    pod = pods()[role]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["automountServiceAccountToken"] is False
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["resources"]["limits"] == container["resources"]["requests"]
+    if role == "worker":
+        limit = container["resources"]["limits"]["memory"]
+        assert f"--memory-limit={limit}B" in container["args"]
+
+
+def test_the_pods_speak_tls_and_no_dashboard_leaves_them() -> None:
+    dask, tls = (yaml.safe_load(documents()["ConfigMap"]["data"][name]) for name in ("dask.yaml", "tls.yaml"))
+    assert dask == yaml.safe_load((CLUSTER / "dask.yaml").read_text())
+    assert dask["distributed"]["comm"]["require-encryption"] is True
+    assert set(tls["distributed"]["comm"]["tls"]) == {"ca-file", "scheduler", "worker", "client"}
+    service = documents()["DaskJob"]["spec"]["cluster"]["spec"]["scheduler"]["service"]
+    assert [port["name"] for port in service["ports"]] == ["tcp-comm"]
+    for role in ("scheduler", "worker"):
+        arguments = pods()[role]["containers"][0]["args"]
+        assert "--protocol=tls" in arguments
+        assert any(one.startswith("--dashboard-address=127.0.0.1:") for one in arguments)
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a script of a recipe to its end, with this interpreter."""
+    environment = {**os.environ, "PYTHON": sys.executable, "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1500, check=False)
+
+
+def check(*command: str) -> None:
+    """Run the check of a recipe; 77 skips with the reason that it printed last."""
+    found = run([str(CLUSTER / command[0]), *command[1:]] if command[0].endswith(".sh") else
+                [sys.executable, str(CLUSTER / command[0]), *command[1:]])  # fmt: skip
+    if found.returncode == SKIPPED:
+        pytest.skip(found.stdout.strip().splitlines()[-1])
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(900)
+def test_the_recipe_for_one_machine_resumes_gives_the_same_bits_and_refuses_strangers() -> None:
+    check("local/check.sh")
+
+
+def test_the_manifests_are_valid() -> None:
+    check("kubernetes/check.py", "manifests")
+
+
+@long
+@pytest.mark.timeout(1500)
+def test_the_recipe_for_ssh_runs_on_two_hosts() -> None:
+    check("ssh/check.sh")
+
+
+@long
+@pytest.mark.timeout(1500)
+def test_what_the_image_runs_gives_the_same_bits() -> None:
+    check("kubernetes/check.py", "image")
