@@ -20,7 +20,7 @@ from bigpca.estimators.kernel_model import KernelModel
 from bigpca.estimators.kernel_spectrum import KernelSpectrum, check_references
 from bigpca.estimators.label_features import LabelFeatures, LinearLabels, label_width
 from bigpca.estimators.label_statistics import LabelStatistics
-from bigpca.estimators.nystrom_kernel_pca import NystromJob, landmark_features, plan_nystrom
+from bigpca.estimators.nystrom_kernel_pca import NystromJob, landmark_features, plan_growth, plan_nystrom
 from bigpca.estimators.roweis_axes import (
     check_classes,
     check_components,
@@ -78,6 +78,8 @@ class KernelLabelModel(LabelReader, KernelModel):
         ------
         ValueError
             After a fit with ``form="dual"``, which keeps no statistics.
+        MemoryBudgetError, EvaluationBudgetError
+            Before the read, where it does not fit.
         """
         if not hasattr(self, "eigenvalues_"):
             return self.fit(X, y, progress=progress)
@@ -86,10 +88,15 @@ class KernelLabelModel(LabelReader, KernelModel):
             raise ValueError(
                 'partial_fit needs the statistics of the features, which form="dual" does not keep. Use form="direct".'
             )
+        if self._whole:
+            old.statistics.check_whole()
         rows = RowInput(self._open(X, reset=False), **self._policies)
         labelled = self._labelled(y, rows.n_rows, old.supervision)
         whole, features = old.statistics.moments.whole, landmark_features(self)
-        with running(rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout) as options:
+        plan = plan_growth(rows, self._settings(rows.n_columns), features, self.memory_limit)
+        with running(
+            rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout, plan=plan
+        ) as options:
             new = read_features(rows, features, labelled, options, whole=whole, number=1)
         kept = KeptStatistics(*merge_labelled(old.statistics, old.supervision, new.statistics, labelled.supervision))
         read = replace(new, kept=kept, evaluations=self.kernel_evaluations_ + new.evaluations)

@@ -80,6 +80,19 @@ class LabelStatistics:
         diagonal = np.diagonal(moments.scatter) if moments.whole else moments.within
         return float(diagonal.sum() + (self.between**2).sum())
 
+    def check_whole(self) -> None:
+        """Refuse statistics that keep no (d, d) matrix.
+
+        Raises
+        ------
+        ValueError
+        """
+        if not self.moments.whole:
+            raise ValueError(
+                "the model was fitted with r1 = 1 and r2 = 0, or by the krylov solver, for which only the diagonal of the scatter "
+                "is kept; the whole was expected. Fit again with all rows."
+            )
+
     def merge(self, other: LabelStatistics) -> LabelStatistics:
         """Return the statistics of both sets of rows, of the same classes or label features."""
         cross = None

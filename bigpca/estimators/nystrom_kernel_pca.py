@@ -178,6 +178,22 @@ def plan_nystrom(
     )
 
 
+def plan_growth(
+    rows: RowInput, settings: KernelSettings, features: LandmarkFeatures, memory_limit: int | str | None
+) -> Plan:
+    """Cost of reading more rows by landmarks that are chosen already.
+
+    Raises
+    ------
+    MemoryBudgetError, EvaluationBudgetError
+        Where that does not fit.
+    """
+    resources = find_resources(memory_limit, in_process=rows.in_process)
+    plan = plan_nystrom(rows, settings, resources, len(features.landmarks), features.landmarks, 1, "features")
+    plan.check()
+    return replace(plan, passes=1.0, bytes_read=rows.n_rows * rows.n_columns * rows.dtype.itemsize)
+
+
 class NystromKernelPCA(KernelModel):
     """Kernel PCA by landmarks: PCA of the Nyström features ``B = k(X, L) K_mm^(-1/2)``, centred by the mean of ALL rows.
 
@@ -275,6 +291,8 @@ class NystromKernelPCA(KernelModel):
         ------
         ValueError
             After a fit with ``extension="tutorial"``, which keeps no statistics.
+        MemoryBudgetError, EvaluationBudgetError
+            Before the read, where it does not fit.
         """
         if not hasattr(self, "eigenvalues_"):
             return self.fit(X, progress=progress)
@@ -286,7 +304,10 @@ class NystromKernelPCA(KernelModel):
             )
         rows = RowInput(self._open(X, reset=False), **self._policies)
         features = landmark_features(self)
-        with running(rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout) as options:
+        plan = plan_growth(rows, self._settings(rows.n_columns), features, self.memory_limit)
+        with running(
+            rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout, plan=plan
+        ) as options:
             new, omitted = fold_features(rows, (features,), options, 1)
         merged = old.merge(new)
         found = solve_features(merged, 0, features, self._settings(rows.n_columns), omitted=omitted + self.n_omitted_)

@@ -79,11 +79,7 @@ def family_of(statistics: LabelStatistics, *, normalize: bool, threads: int | No
     ValueError
         For statistics of a model of (1, 0), which keep no (d, d) matrix.
     """
-    if not statistics.moments.whole:
-        raise ValueError(
-            "the model was fitted with r1 = 1 and r2 = 0, or by the krylov solver, for which only the diagonal of the scatter is "
-            "kept; the whole was expected. Fit again with all rows."
-        )
+    statistics.check_whole()
     return RoweisFamily(
         statistics.within, statistics.between, statistics.psi, normalize=normalize,
         within_rank=max(0, statistics.count - statistics.n_classes), threads=threads,

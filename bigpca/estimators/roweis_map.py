@@ -19,6 +19,7 @@ from bigpca.estimators.label_statistics import LabelStatistics
 from bigpca.estimators.projection import Projection
 from bigpca.estimators.roweis import RoweisDiscriminantAnalysis
 from bigpca.estimators.roweis_axes import check_classes, check_factor, family_axes, family_of
+from bigpca.estimators.roweis_krylov_route import refuse_singular
 from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.project import RowMap, project_in_memory, project_lazily
 from bigpca.passes.rows import RowInput
@@ -203,13 +204,23 @@ def roweis_map(
     (3, 3)
     """
     template = RoweisDiscriminantAnalysis(2) if model is None else model
+    if not isinstance(template, RoweisModel):
+        raise TypeError(
+            f"model = {template!r} has no r1 and r2 to make a map of; a RoweisDiscriminantAnalysis or "
+            f"KernelRoweisDiscriminantAnalysis was expected. Fisher's discriminant is the map's corner (0, 1)."
+        )
     seen: Any = copy(template)
     middle: Any = clone(template).set_params(r1=0.5, r2=0.5)
     if isinstance(template, RoweisDiscriminantAnalysis):
         middle.set_params(solver="covariance")  # the (d, d) scatter serves every point
     job = middle._job(seen, X, y)
     job.plan.check()
-    grid_values(grid, spacing, job.rows.n_rows)  # refused before the read
+    grid_values(grid, spacing, job.rows.n_rows)  # refused before the read, as is a scatter that must be singular
+    conditioning = template._conditioning
+    plain = not conditioning.robust and conditioning.regularization is None
+    if isinstance(template, RoweisDiscriminantAnalysis) and plain and 1.0 in grid_values(grid, spacing, 2):
+        classes = job.templates["classes"]
+        refuse_singular(int(np.count_nonzero(classes.codes >= 0)), classes.n_classes, job.rows.n_columns)
     with running(
         job.rows, None, checkpoint=None, progress=progress, workers_timeout=template.workers_timeout, plan=job.plan
     ) as options:

@@ -90,6 +90,13 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel) -> KernelSpectru
         p = references.shape[0]
         if expansion.coefficients.shape[:1] != (p,):
             raise ValueError(f"it has {p} reference rows, but coefficients of shape {expansion.coefficients.shape}")
+        if expansion.shift.shape != (references.shape[1],):
+            raise ValueError(
+                f"it has rows of {references.shape[1]} columns, but a shift of shape {expansion.shift.shape}"
+            )
+        transform = arrays.get("fact_landmark_transform")
+        if transform is not None and (transform.ndim != 2 or len(transform) != p):
+            raise ValueError(f"it has {p} landmarks, but a transform of shape {transform.shape}")
         if expansion.mean_weights.shape != (p,) or expansion.offsets.shape != (k,):
             raise ValueError(f"it has {p} reference rows, but weights of shape {expansion.mean_weights.shape}")
     if expansion.coefficients.shape[1] != k:

@@ -146,10 +146,18 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
         """Add labelled rows; the result equals a fit on all rows to rounding. One read of the new rows.
 
-        New classes may come with them; features of real labels stay those of the first fit.
+        New classes may come with them, of one row too; features of real labels stay those of the first fit. The first call is
+        a fit.
+
+        Raises
+        ------
+        ValueError
+            As ``fit``; and before the read where the model kept no scatter that its parameters need.
         """
         if not hasattr(self, "_statistics"):
             return self.fit(X, y, progress=progress)
+        if self._whole:
+            self._statistics.check_whole()
         seen = copy(self)
         rows = RowInput(as_dask(seen, X, reset=False), **self._policies)
         old, before = self._statistics, self._supervision

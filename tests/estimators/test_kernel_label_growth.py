@@ -16,7 +16,7 @@ import bigpca as bp
 from bigpca import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA
 from bigpca.estimators.model_io import StoredModel, save_model
 from tests.estimators.labelled import labelled_rows
-from tests.estimators.stores import stored
+from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
 
 Array = NDArray[Any]
@@ -151,6 +151,35 @@ def test_the_dual_form_keeps_no_statistics_and_says_so() -> None:
         ValueError, match='partial_fit needs the statistics of the features, which form="dual" does not'
     ):
         model.partial_fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    "model", [bp.NystromKernelPCA(2, gamma=0.1), MODELS["supervised PCA"], MODELS["Roweis"]], ids=str
+)
+def test_a_batch_that_does_not_fit_is_refused_before_the_read(model: Any) -> None:
+    fitted = clone(model).set_params(sampling=X[:M]).fit(X, Y)
+    lazy, labels = unreadable(10**6, D, chunk=10**5), np.arange(10**6) % C
+    with pytest.raises(bp.MemoryBudgetError):
+        fitted.set_params(memory_limit="1 MiB").partial_fit(lazy, labels)
+    with pytest.raises(bp.EvaluationBudgetError, match="max_kernel_evaluations"):
+        fitted.set_params(memory_limit=None, max_kernel_evaluations=1e6).partial_fit(lazy, labels)
+
+
+@pytest.mark.parametrize("name", ["shift", "fact_landmark_transform"])
+def test_a_stored_model_with_arrays_of_other_shapes_is_refused(name: str, tmp_path: Path) -> None:
+    model = StoredModel.of(clone(MODELS["supervised PCA"]).set_params(sampling=X[:M]).fit(X, Y))
+    arrays = dict(model.arrays) | {name: model.arrays[name][:-1]}
+    save_model(tmp_path / "model.zarr", StoredModel(model.kind, arrays, model.attributes), overwrite=False)
+    with pytest.raises(bp.ModelFormatError, match="does not hold what a KernelSupervisedPCA"):
+        bp.load(tmp_path / "model.zarr")
+
+
+def test_rows_may_come_one_by_one() -> None:
+    template = clone(MODELS["Roweis"]).set_params(sampling=X[:M])
+    model = clone(template).fit(X[:140], Y[:140])
+    for i in range(140, N):
+        model.partial_fit(X[i : i + 1], Y[i : i + 1])
+    assert_same(model, clone(template).fit(X, Y))
 
 
 def test_a_failed_batch_changes_nothing() -> None:

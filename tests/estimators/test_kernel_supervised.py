@@ -349,6 +349,10 @@ def test_worker_processes_give_the_bits_of_one_thread(tmp_path: Path) -> None:
         (KernelSupervisedPCA(gamma=GAMMA, sampling=X[:20], solve_threads=1), REAL),
         (RoweisDiscriminantAnalysis(2, solve_threads=1), Y),
         (SupervisedPCA(2, label_kernel="rbf", solve_threads=1), REAL),
+        (bp.SupervisedRandomProjection(2, n_features=9, solve_threads=1), REAL),
+        (FisherDiscriminantAnalysis(solve_threads=1), Y),
+        (RoweisDiscriminantAnalysis(2, solver="krylov", max_passes=4, tol=0.5, solve_threads=1), Y),
+        (bp.ScoredPCA(2, n_features_to_select=3, estimator=bp.PCA(2, solve_threads=1)), Y),
     ]
     with dask.config.set(scheduler="sync"):
         expected = [model.fit(given, labels).transform(NEW) for model, labels in models]

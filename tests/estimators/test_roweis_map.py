@@ -265,3 +265,11 @@ def test_a_kernel_map_reads_once_beyond_the_choice_of_landmarks(
     np.testing.assert_array_equal(reads.per_chunk((N, D), (25, D)), alone)
     whole.errors(held, NEW_Y)
     assert (reads.per_chunk((90, D), (10, D)) == 1).all()
+
+
+def test_what_no_rows_could_make_right_is_refused_before_the_read() -> None:
+    with pytest.raises(TypeError, match=r"FisherDiscriminantAnalysis\(\) has no r1 and r2 to make a map of"):
+        roweis_map(unreadable(N, D), Y, 3, model=FisherDiscriminantAnalysis())  # type: ignore[arg-type]
+    wide = unreadable(20, 50, chunk=5)
+    with pytest.raises(ValueError, match="20 rows of 2 classes differ from their means in at most 18 of 50 directions"):
+        roweis_map(wide, np.arange(20) % 2, 3)

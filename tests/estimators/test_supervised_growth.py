@@ -24,7 +24,7 @@ from bigpca import (
 )
 from bigpca.estimators.model_io import StoredModel, save_model
 from tests.estimators.labelled import labelled_rows
-from tests.estimators.stores import stored
+from tests.estimators.stores import stored, unreadable
 
 Array = NDArray[Any]
 N, D, C = 120, 6, 4
@@ -170,7 +170,7 @@ def test_other_factors_may_be_set_before_a_batch_where_the_scatter_is_whole() ->
         ValueError,
         match=r"fitted with r1 = 1 and r2 = 0, or by the krylov solver, for which only the diagonal.*Fit again",
     ):
-        thin.partial_fit(X[60:], Y[60:])
+        thin.partial_fit(unreadable(N - 60, D), Y[60:])  # before the read
 
 
 # Files ----------------------------------------------------------------------------------------------------------------------

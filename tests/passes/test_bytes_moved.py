@@ -109,4 +109,4 @@ def test_each_group_costs_two_moved_states_at_most_and_no_rows(
 def test_a_state_weighs_its_arrays(tmp_path: Path) -> None:
     X = bp.open(write_store(tmp_path / "x.zarr", normal(100, D), (100, D)))
     state = PassState({"moments": moments_of(X)}, 100, 0, {})
-    assert sizeof(state) == WHOLE + 8  # and the count
+    assert WHOLE <= sizeof(state) <= WHOLE + RECORD

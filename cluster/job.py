@@ -1,0 +1,217 @@
+"""The one job of all recipes: plan, fit with a checkpoint, write the scores. Run again after any failure, it goes on.
+
+    python cluster/job.py SOURCE OUT --components 64 --scheduler tls://10.0.0.1:8786 --tls-ca-file ca.pem ...
+    python cluster/job.py SOURCE OUT --components 64 --cluster cluster/ssh/cluster.py
+
+``OUT`` gets ``model.zarr``, ``scores.zarr``, ``checkpoint/`` and ``job.json``, which says what they were made of.
+``SOURCE`` and ``OUT`` must lie where all workers see them under the same path.
+
+A file given to ``--cluster`` is Python that you wrote: it runs here, and its function ``start()`` returns a Dask cluster
+object (``SSHCluster``, ``SLURMCluster``, ``GatewayCluster``, ...), which is closed at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import runpy
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from distributed import Client
+from distributed.security import Security
+
+import bigpca as bp
+from bigpca.cli.exits import ExitCode, describe, exit_code_for
+from bigpca.cli.output import RESUMABLE
+from bigpca.cli.runtime import stop_like_interrupt
+from bigpca.passes.progress import LogProgress, TerminalProgress
+
+TLS_FILES = ("tls_ca_file", "tls_cert", "tls_key")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is computed; kept in ``OUT/job.json``, so that no other job is taken for this one's earlier run."""
+
+    source: str
+    components: int
+    solver: str
+    solve_threads: int
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job that the command line asks for and return its exit code, one of ``bigpca --help``."""
+    options = parser().parse_args(arguments)
+    given = [name for name in TLS_FILES if getattr(options, name) is not None]
+    if given and len(given) < len(TLS_FILES):
+        parser().error("TLS needs --tls-ca-file, --tls-cert and --tls-key together")
+    logging.basicConfig(format="%(asctime)s %(message)s", stream=sys.stderr)
+    logging.getLogger("bigpca").setLevel(logging.INFO)
+    try:
+        stop_like_interrupt()  # a walltime or a preemption announces itself with SIGTERM
+        job = Job(absolute(options.source), options.components, options.solver, options.solve_threads)
+        with joined(options) as client:
+            run_job(client, job, options.out.absolute(), options.checkpoint, options.wait_for_workers)
+    except (Exception, KeyboardInterrupt) as error:
+        code = exit_code_for(error)
+        if code is ExitCode.UNEXPECTED:
+            logging.exception("the job failed")
+        print(f"job: {'interrupted.' if code is ExitCode.INTERRUPTED else describe(error)}", file=sys.stderr)
+        if code in RESUMABLE:
+            print("Finished segments are kept. Run the same command again: it goes on.", file=sys.stderr)
+        return int(code)
+    return 0
+
+
+def run_job(client: Client, job: Job, out: Path, checkpoint: Path | None = None, wait: float = 600) -> None:
+    """Plan, fit, save and score on the workers of ``client``; what an earlier run finished is not done again.
+
+    Parameters
+    ----------
+    out : directory of the model and the scores; made where it does not exist.
+    checkpoint : directory of the finished segments, or ``out / "checkpoint"``.
+    wait : seconds without any worker after which the job is given up, at its start and later (a queue may be long).
+
+    Raises
+    ------
+    FileExistsError
+        Where ``out`` holds the results of another job.
+    TimeoutError
+        Where no worker comes, or all stay away, for ``wait`` seconds.
+    """
+    keep_apart(job, out)
+    wait_for_worker(client, wait)
+    model_path, scores_path = out / "model.zarr", out / "scores.zarr"
+    with client.as_current(), TerminalProgress() as bar:
+        show = bar if bar.shown else LogProgress(interval=30)
+        X = bp.open(job.source)
+        if model_path.exists():
+            model = bp.load(model_path)
+        else:
+            # Another estimator? Change this line, and what `Job` records of it.
+            model = bp.PCA(job.components, solver=job.solver, solve_threads=job.solve_threads, workers_timeout=wait)
+            print(model.plan(X), flush=True)
+            model.fit(X, checkpoint=checkpoint or out / "checkpoint", progress=show)
+            model.save(model_path)
+        print(f"model: {model_path} ({model.n_components_} components)", flush=True)
+        if not scores_path.exists():
+            model.transform(X, out=scores_path, progress=show)
+        print(f"scores: {scores_path}", flush=True)
+
+
+@contextmanager
+def joined(options: argparse.Namespace) -> Iterator[Client]:
+    """Join the scheduler that the options name, or start the cluster of a recipe's file and close it at the end."""
+    if options.cluster is not None:
+        with runpy.run_path(str(options.cluster))["start"]() as cluster, cluster.get_client() as client:
+            yield client
+        return
+    files = {f"tls_client_{name[4:]}" if name != "tls_ca_file" else name: getattr(options, name) for name in TLS_FILES}
+    # Without files here, Dask's own configuration (distributed.comm.tls) decides.
+    security = Security(require_encryption=True, **files) if options.tls_ca_file else None
+    address = options.scheduler or address_in(options.scheduler_file, options.connect_timeout)
+    try:
+        client = Client(address, security=security, timeout=options.connect_timeout)
+    except (OSError, TypeError, ValueError) as error:
+        raise ConnectionError(
+            f"no Dask scheduler could be joined at {address} within {options.connect_timeout:.0f} s ({error}). "
+            "Check the address, that it runs, and that both sides have certificates of the same authority."
+        ) from error
+    with client:
+        yield client
+
+
+def address_in(file: Path, seconds: float) -> str:
+    """Return the address in a scheduler file, which the scheduler writes once it listens.
+
+    Raises
+    ------
+    TimeoutError
+        Where there is none after ``seconds``.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            return str(json.loads(file.read_text())["address"])
+        except (FileNotFoundError, json.JSONDecodeError):
+            time.sleep(0.1)
+    raise TimeoutError(
+        f"{file} held no scheduler's address after {seconds:.0f} s; `dask scheduler --scheduler-file` was expected to "
+        "write it. Look into the scheduler's log."
+    )
+
+
+def wait_for_worker(client: Client, seconds: float) -> None:
+    """Wait until there is a worker: the plan asks it for its memory limit."""
+    try:
+        client.wait_for_workers(1, timeout=seconds)
+    except TimeoutError as error:
+        raise TimeoutError(
+            f"0 workers joined {client.scheduler.address} within {seconds:.0f} s, but at least 1 is needed. Look into "
+            "the workers' logs and the queue, or wait longer with --wait-for-workers."
+        ) from error
+
+
+def keep_apart(job: Job, out: Path) -> None:
+    """Note in ``out`` what it is made of, or raise where it is made of something else."""
+    out.mkdir(parents=True, exist_ok=True)
+    note, record = out / "job.json", asdict(job)
+    if note.exists():
+        found: Any = json.loads(note.read_text())
+        if found != record:
+            raise FileExistsError(
+                f"{out} holds another job: {found} was found, {record} was asked for. Choose another OUT."
+            )
+        return
+    partial = out / f".job.json.{os.getpid()}"
+    partial.write_text(json.dumps(record, indent=1) + "\n")
+    partial.replace(note)
+
+
+def absolute(source: str) -> str:
+    """Return a local path or glob as an absolute one: workers run elsewhere."""
+    return source if "://" in source else os.path.abspath(source)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    found = argparse.ArgumentParser(
+        prog="job.py",
+        description="Plan, fit PCA with a checkpoint and write the scores on a Dask cluster. Run again, it goes on.",
+        epilog="Model, scores and checkpoint lie in OUT. SOURCE and OUT must be visible to all workers.",
+    )
+    found.add_argument("source", metavar="SOURCE", help="Zarr store, HDF5 or Parquet file, or folder of .npy shards")
+    found.add_argument("out", metavar="OUT", type=Path, help="directory of the results, on storage that workers share")
+    found.add_argument("--components", type=int, default=64, metavar="K", help="number of components (default 64)")
+    found.add_argument("--solver", default="auto", help='solver of bigpca.PCA (default "auto")')
+    found.add_argument(
+        "--solve-threads", type=int, default=1, metavar="N", help="BLAS threads of the last small problem (default 1)"
+    )
+    found.add_argument(
+        "--checkpoint", type=Path, metavar="DIR", help="directory of finished segments (default OUT/checkpoint)"
+    )
+    where = found.add_argument_group("where it runs (one of the first three)")
+    one = where.add_mutually_exclusive_group(required=True)
+    one.add_argument("--scheduler", metavar="ADDRESS", help="such as tls://10.0.0.1:8786")
+    one.add_argument("--scheduler-file", type=Path, metavar="FILE", help="written by dask scheduler --scheduler-file")
+    one.add_argument("--cluster", type=Path, metavar="FILE.py", help="Python file whose start() returns a Dask cluster")
+    where.add_argument("--tls-ca-file", metavar="FILE", help="certificate of the cluster's own authority")
+    where.add_argument("--tls-cert", metavar="FILE", help="certificate of this client")
+    where.add_argument("--tls-key", metavar="FILE", help="key of this client")
+    where.add_argument("--connect-timeout", type=float, default=60, metavar="SECONDS", help="default 60")
+    where.add_argument(
+        "--wait-for-workers", type=float, default=600, metavar="SECONDS", help="longest time without any (default 600)"
+    )
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""What the recipes' checks ask: does the cluster give the same bits, and does it keep strangers out?
+
+    verify.py store STORE                     write the small store of the checks (128 MiB)
+    verify.py kill OUT PID                    kill the job of OUT once it has finished a segment
+    verify.py same OUT                        compare OUT with the same job in this process, bit for bit
+    verify.py refuses ADDRESS DIRECTORY       a plain client, and one with the certificate of DIRECTORY, are refused
+    verify.py listens HOST PID ...            processes and their children listen on HOST and loopback only
+
+Ends with 1 and a sentence where the answer is no.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROWS, COLUMNS, CHUNK = 32_768, 1_024, 1_024
+SECONDS = 120.0
+
+
+class Failed(Exception):
+    """The answer is no."""
+
+
+def store(path: str) -> None:
+    """Write normal rows whose columns have standard deviations 1 to 1/8, in 32 chunks."""
+    import numpy as np
+    import zarr
+
+    array = zarr.create_array(path, shape=(ROWS, COLUMNS), chunks=(CHUNK, COLUMNS), dtype="f4")
+    rng = np.random.Generator(np.random.Philox(1))
+    for start in range(0, ROWS, CHUNK):
+        rows = rng.standard_normal((CHUNK, COLUMNS), dtype="f4")
+        array[start : start + CHUNK] = rows * np.geomspace(1, 1 / 8, COLUMNS, dtype="f4") + 1
+
+
+def kill(out: str, pid: str) -> None:
+    """Wait for the first file of a finished segment, or of several folded into one, then send SIGKILL."""
+    process, deadline = psutil.Process(int(pid)), time.monotonic() + SECONDS
+    while time.monotonic() < deadline and process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        if [*Path(out, "checkpoint").rglob("segment-*.npz"), *Path(out, "checkpoint").rglob("prefix-*.npz")]:
+            process.kill()
+            return
+        time.sleep(0.01)
+    raise Failed(f"the job ended, or {SECONDS:.0f} s went by, before a segment was finished under {out}/checkpoint")
+
+
+def same(out: str) -> None:
+    """Fit and score in this process what ``job.json`` says, and compare model and scores."""
+    import dask
+
+    import bigpca as bp
+
+    job = json.loads(Path(out, "job.json").read_text())
+    with dask.config.set(scheduler="threads"), tempfile.TemporaryDirectory() as work:
+        X = bp.open(job["source"])
+        model = bp.PCA(job["components"], solver=job["solver"], solve_threads=job["solve_threads"]).fit(X)
+        model.save(Path(work, "model.zarr"))
+        model.transform(X, out=Path(work, "scores.zarr"))
+        expected = _digests(Path(work))
+    found = _digests(Path(out))
+    wrong = [name for name in expected if found[name] != expected[name]]
+    if wrong:
+        raise Failed(f"{out} has not the bits of one process: {', '.join(wrong)}")
+    print(f"same bits as in one process: {', '.join(expected)}")
+
+
+def _digests(out: Path) -> dict[str, tuple[str, str]]:
+    """Type and SHA-256 of the model's arrays and the scores."""
+    import zarr
+
+    import bigpca as bp
+
+    model = bp.load(out / "model.zarr")
+    names = ("components_", "mean_", "explained_variance_", "explained_variance_ratio_", "singular_values_")
+    arrays = {name: getattr(model, name) for name in names}
+    arrays["scores"] = zarr.open_array(out / "scores.zarr", mode="r")[...]
+    return {name: (str(array.dtype), sha256(array.tobytes()).hexdigest()) for name, array in arrays.items()}
+
+
+def refuses(address: str, directory: str) -> None:
+    """Try a member, a plain client, a stranger with a certificate of another authority, and the member again."""
+    import dask
+    from distributed.security import Security
+
+    plain = Security(require_encryption=False)
+    files = {f"tls_client_{name}": str(Path(directory, f"{name}.pem")) for name in ("cert", "key")}
+    stranger = Security(require_encryption=True, tls_ca_file=str(Path(directory, "ca.pem")), **files)
+    # One who trusts the cluster's authority, or does not care who answers, still has no certificate of it.
+    intruder = Security(require_encryption=True, tls_ca_file=dask.config.get("distributed.comm.tls.ca-file"), **files)
+    if not _joins(address, None, SECONDS):
+        raise Failed(f"a client with the cluster's own certificate could not join {address}")
+    for name, at, security in (
+        ("a plain client", address.replace("tls://", "tcp://"), plain),
+        ("a client with another authority's certificate", address, stranger),
+        ("a client that trusts the cluster but has another authority's certificate", address, intruder),
+    ):
+        if _joins(at, security, 2):
+            raise Failed(f"{name} could join {at}")
+        print(f"refused: {name}")
+    if not _joins(address, None, SECONDS):
+        raise Failed(f"{address} no longer answers its own clients")
+
+
+def _joins(address: str, security: Any, seconds: float) -> bool:
+    from distributed import Client
+
+    try:
+        with Client(address, security=security, timeout=seconds, set_as_default=False) as client:
+            return len(client.nthreads()) >= 0
+    except OSError:
+        return False
+
+
+def listens(host: str, *pids: str) -> None:
+    """Look at the sockets of processes and all their children; at least one must listen on ``host``."""
+    processes = [psutil.Process(int(pid)) for pid in pids]
+    processes += [child for process in processes for child in process.children(recursive=True)]
+    found = {
+        connection.laddr
+        for process in processes
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    open_to_others = sorted(f"{at.ip}:{at.port}" for at in found if at.ip not in (host, "127.0.0.1"))
+    if open_to_others or host not in {at.ip for at in found}:
+        raise Failed(f"listens on {open_to_others or sorted(found)}; {host} and 127.0.0.1 only were expected")
+    print(f"{len(found)} sockets listen, all on {' or '.join(sorted({at.ip for at in found}))}")
+
+
+def main(command: str, *arguments: str) -> int:
+    """Run one of the commands above."""
+    commands = {function.__name__: function for function in (store, kill, same, refuses, listens)}
+    if command not in commands:
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        commands[command](*arguments)
+    except Failed as error:
+        print(f"verify.py: {error}.", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
