@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, eigh
 
 from bigpca.blas import blas_threads
+from bigpca.solvers.leading import basis_columns, is_iterated, leading_eigenpairs
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -29,15 +30,18 @@ def eigh_bytes(d: int, k: int | None = None) -> int:
     Returns
     -------
     int
-        16 d k for LAPACK's vectors and their copy as rows; 24 d^2 where divide and conquer is used.
+        16 d k for LAPACK's vectors and their copy as rows; 24 d^2 where divide and conquer is used; a basis of vectors and
+        its products where few pairs are iterated for.
 
     Examples
     --------
     >>> f"{eigh_bytes(10_000, 50) / 2**20:.0f} MiB beside a matrix of {8 * 10_000**2 / 2**20:.0f} MiB"
-    '37 MiB beside a matrix of 763 MiB'
+    '45 MiB beside a matrix of 763 MiB'
     """
     kept = d if k is None else k
     vectors = 24 * d * d if _divide_and_conquer(d, kept) else 16 * d * kept
+    if is_iterated(d, kept):
+        vectors = max(vectors, 8 * d * (basis_columns(kept) + 4 * kept))
     return vectors + max(8 * STRIP * (d + kept), 32 * STRIP**2) + 8 * 128 * d
 
 
@@ -46,10 +50,11 @@ def top_eigenpairs(
 ) -> tuple[Vector, Matrix]:
     """Compute the k largest eigenvalues of a symmetric positive semi-definite matrix, and their eigenvectors.
 
-    Only one triangle of S is read, and S is destroyed: it is the workspace. LAPACK's ``evr`` finds the wanted pairs,
-    ``evd`` whole spectra up to d = 4096, and ``ev`` what ``evr`` fails at. Costs about 4/3 d^3 flops for the
-    reduction and 2 d^2 k for the vectors; memory beside S is :func:`eigh_bytes`. Eigenvectors of repeated or zero
-    eigenvalues are orthonormal too, so a rank below k needs no filler.
+    Only one triangle of S is read, and S is destroyed: it is the workspace. Few pairs of a large matrix come from
+    :func:`bigpca.solvers.leading.leading_eigenpairs` where they are sure. Else LAPACK's ``evr`` finds the wanted pairs,
+    ``evd`` whole spectra up to d = 4096, and ``ev`` what ``evr`` fails at: about 4/3 d^3 flops for the reduction and 2 d^2 k
+    for the vectors. Memory beside S is :func:`eigh_bytes`. Eigenvectors of repeated or zero eigenvalues are orthonormal too,
+    so a rank below k needs no filler.
 
     Parameters
     ----------
@@ -96,7 +101,11 @@ def top_eigenpairs(
     else:
         exponent = 0
     with blas_threads(threads):
-        values, columns = _solve(S, diagonal, kept, lower)
+        found = None
+        if not signed and is_iterated(len(S), kept):
+            found = leading_eigenpairs(S, diagonal, kept, lower=not lower)
+            np.fill_diagonal(S, diagonal)
+        values, columns = _solve(S, diagonal, kept, lower) if found is None else found
     eigenvalues = np.ldexp(values[::-1], exponent)
     return eigenvalues if signed else np.maximum(eigenvalues, 0.0), np.ascontiguousarray(columns[:, ::-1].T)
 
