@@ -1,7 +1,8 @@
 """The recipes of cluster/: the job script says what is wrong, the manifests keep their promises, and the recipes run.
 
-``BIGPCA_CLUSTER_TESTS=1`` also runs the long ones: two hosts by SSH (root, openssh-server, asyncssh), and the image's
-commands in a fresh virtual environment (installs from the package index; minutes).
+``BIGPCA_CLUSTER_TESTS=1`` also runs the long ones: two hosts by SSH (root, openssh-server, asyncssh), a SLURM queue (root,
+slurm-wlm, munge, dask-jobqueue), a Dask Gateway (dask-gateway-server), and the commands of the image in a fresh virtual
+environment (installs from the package index; minutes).
 """
 
 from __future__ import annotations
@@ -215,3 +216,15 @@ def test_the_recipe_for_ssh_runs_on_two_hosts() -> None:
 @pytest.mark.timeout(1500)
 def test_what_the_image_runs_gives_the_same_bits() -> None:
     check("kubernetes/check.py", "image")
+
+
+@long
+@pytest.mark.timeout(3000)
+def test_the_recipe_for_slurm_survives_walltimes() -> None:
+    check("slurm/check.py")
+
+
+@long
+@pytest.mark.timeout(1500)
+def test_the_recipe_for_a_gateway_survives_kills() -> None:
+    check("gateway/check.py")

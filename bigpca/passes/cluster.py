@@ -90,7 +90,7 @@ def _begin(watch: Watch, job: Pass, left: Left) -> ClusterRun:
             f"the {CLIENT_BYTES >> 20} MiB that the client writes for them. Put the checkpoint on storage that workers share."
         )
     gather = not shared and job.state_bytes <= CLIENT_BYTES
-    run = ClusterRun(client, job, watch.options, files, shared, gather, None, left.covered)
+    run = ClusterRun(client, job, watch.options, files, shared, gather, None, left.covered, check=watch.check)
     if not shared and left.prefix is not None:
         run.total = left.prefix if run.gather else run.read(left, "prefix", left.covered)
     for index in left.segments:
@@ -106,7 +106,7 @@ def _finish(run: ClusterRun, watch: Watch) -> Any:
     else:
         run.submit(run.job.finish, run.total)
     try:
-        return result_of(run.next_done(watch))
+        return result_of(run.next_done(watch), watch.check)
     except KilledWorker as error:
         raise killed(error, f"finished the pass ({error.task})", run.job, run.options) from error
 

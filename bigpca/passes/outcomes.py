@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from typing import Any
 
 from distributed import KilledWorker
 
 from bigpca.passes.cancel import RunCancelled
 
+GATHER_SECONDS = 5.0
 
-def result_of(future: Any) -> Any:
-    """Return a finished future's result, cancelled ones as :class:`RunCancelled`."""
-    if future.status not in ("error", "cancelled", "lost"):
-        return future.result()
+
+def result_of(future: Any, check: Callable[[], None]) -> Any:
+    """Return a finished future's result, cancelled ones as :class:`RunCancelled`.
+
+    Parameters
+    ----------
+    check : callable
+        Called every few seconds while the result is on its way, or computed again because its worker died with it; raises
+        where the cluster is gone.
+    """
     try:
-        return future.result(timeout=30)
+        while True:
+            try:
+                return future.result(timeout=GATHER_SECONDS)
+            except TimeoutError:
+                if future.status == "error":  # the task's own
+                    raise
+                check()
     except (RunCancelled, KilledWorker):
         raise
     except OSError as error:

@@ -46,8 +46,8 @@ def find_resources(memory_limit: int | str | None, *, in_process: bool = False) 
     Parameters
     ----------
     memory_limit : int, str or None
-        Limit per process; None asks the live workers, or the machine for its free memory. A worker's own limit holds
-        where it is smaller.
+        Limit per process; None asks the live workers, or the machine for its free memory. A run is refused where a
+        worker's own limit is smaller than its plan, whatever is given here.
     in_process : bool
         Whether the run stays here even if there is a client (NumPy input).
     """
@@ -70,7 +70,7 @@ def _of_workers(client: Any, given: int | None) -> Resources:
         where = "memory_limit" if given else "this machine (no worker yet)"
         return Resources(1, given or int(MEMORY_LIMIT), 0, where, local=False)
     smallest = min(found, key=lambda r: r.room_bytes / r.threads)
-    if given == smallest.limit_bytes:
+    if given:
         return replace(smallest, where="memory_limit")
     if len({(r.limit_bytes, r.threads) for r in found}) == 1:
         return replace(smallest, where="the workers' memory limit")
@@ -78,8 +78,7 @@ def _of_workers(client: Any, given: int | None) -> Resources:
 
 
 def _of_worker(address: str, worker: Mapping[str, Any], given: int | None) -> Resources:
-    """What one worker may use: its own limit also where a larger one is given, because it will be held to it."""
-    limits = [size for size in (given, int(worker.get("memory_limit") or 0)) if size]
+    limit = given or int(worker.get("memory_limit") or 0) or int(MEMORY_LIMIT)
     idle = max(IMPORTED_BYTES, int(worker.get("metrics", {}).get("memory", 0)))
     where = f"the memory limit of the smallest worker, {address},"
-    return Resources(int(worker["nthreads"]), min(limits, default=int(MEMORY_LIMIT)), idle, where, local=False)
+    return Resources(int(worker["nthreads"]), limit, idle, where, local=False)

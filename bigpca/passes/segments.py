@@ -6,6 +6,7 @@ import queue
 import time
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +58,7 @@ class ClusterRun:
     cancelled: Counter[int] = field(default_factory=Counter)
     folding: str | None = None
     shared_input: Any = None  # Future of what all groups share
+    check: Callable[[], None] = lambda: None  # raises where the cluster is gone; called while a result is on its way
 
     def __post_init__(self) -> None:
         self.suspects = Suspects(self.job, self.options)
@@ -172,7 +174,7 @@ class ClusterRun:
     def _accept_prefix(self, future: Any) -> None:
         self.folding = None  # fold_ready sends it again where it failed
         try:
-            stop = int(result_of(future))
+            stop = int(result_of(future, self.check))
         except RunCancelled as error:
             self._count_cancelled(-1, error)
             return
@@ -188,7 +190,7 @@ class ClusterRun:
         self.suspects.trial = None
         try:
             if future.status != "finished":
-                result_of(future)
+                result_of(future, self.check)
         except RunCancelled as error:
             self._count_cancelled(segment, error)  # it still waits to be tried alone
             return
@@ -236,7 +238,7 @@ class ClusterRun:
     def _value(self, future: Any, index: int) -> Any:
         if not self.gather and not self.shared and future.status == "finished":
             return future  # stays on the workers
-        value = result_of(future)
+        value = result_of(future, self.check)
         if self.gather and self.files is not None:
             self.files.write("segment", index, value)
         return value

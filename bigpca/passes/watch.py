@@ -8,7 +8,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any
 
 from bigpca.errors import MemoryBudgetError
@@ -168,7 +168,8 @@ def scheduler_loss_named(watch: Watch) -> Iterator[None]:
     except CommClosedError as error:
         raise watch.scheduler_lost() from error
     except Exception as error:
-        plain = type(error) is Exception or isinstance(error, RuntimeError)  # distributed's own, at a closed client
+        # distributed's own, at a closed client, and what becomes of its futures
+        plain = type(error) is Exception or isinstance(error, RuntimeError | CancelledError)
         if watch.client.status == "running" or not plain:
             raise
         raise watch.scheduler_lost() from error

@@ -97,7 +97,7 @@ def test_a_worker_that_dies_with_the_shared_factor_changes_no_bit(
             seen.append(event)
             products = sum(isinstance(e, PassEvent) and e.name == "product" for e in seen)
             if products == 2 and isinstance(event, GroupEvent) and not killed:
-                held = {key: who for key, who in client.who_has().items() if str(key).endswith("-shared") and who}
+                held = {key: who for key, who in client.who_has().items() if "-shared-" in str(key) and who}
                 if held:
                     killed.append(pids[next(iter(held.values()))[0]])
                     os.kill(killed[0], signal.SIGKILL)

@@ -1,5 +1,22 @@
 """Fixtures of the engine's tests that the fault tests share."""
 
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
 from tests.passes.conftest import client, small_disk, small_groups, two_workers
 
 __all__ = ["client", "small_disk", "small_groups", "two_workers"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _finalise_broken_connections() -> Iterator[None]:
+    """Have asyncio report what became of broken connections now.
+
+    CPython 3.11 fails with a SystemError where such a report, which formats a traceback, comes while a module is parsed.
+    """
+    yield
+    gc.collect()

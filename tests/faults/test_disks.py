@@ -98,8 +98,8 @@ def test_a_full_spill_disk_is_no_matter_for_stored_rows_and_is_named_where_chunk
         Client(cluster, set_as_default=False) as client,
         client.as_current(),
     ):
-        kept = da.from_array(normal(N, D), chunks=(100, D)).persist()
-        wait_until(lambda: client.run(spilled).popitem()[1] > 30)
+        kept = da.from_array(normal(N, D), chunks=(50, D)).persist()
+        wait_until(lambda: client.run(spilled).popitem()[1] > 60)
         fill_disk(small_disk, leave=0)
         assert bits(moments_of(bp.open(store))) == expected
         with pytest.raises(

@@ -19,6 +19,7 @@ import bigpca as bp
 from bigpca.data.sources import RowSource, open_source
 from bigpca.data.storages import ZarrRows
 from bigpca.data.zarr_reader import ZarrReader
+from bigpca.passes.segments import ClusterRun
 from tests.faults.kit import inside_group, memory_group, process, worker_command
 from tests.passes.conftest import start_cluster
 from tests.passes.engine import bits, logged, moments_of, normal, write_store
@@ -52,7 +53,7 @@ def test_a_straggler_gets_few_groups_and_changes_no_bit(store: Path, tmp_path: P
         expected = bits(moments_of(bp.open(store)))
     with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
         client.wait_for_workers(2, timeout=60)
-        client.register_plugin(Straggler(0, 0.5))
+        client.register_plugin(Straggler(0, 0.2))
         pids = client.run(lambda dask_worker: (dask_worker.name, os.getpid()))
         X = logged(store, tmp_path / "log", delay=0.02)
         assert bits(moments_of(X)) == expected
@@ -105,3 +106,25 @@ def test_memory_that_a_worker_may_not_have_is_a_memory_error_at_once(store: Path
 def limit_address_space() -> None:
     """What ``ulimit -v`` does."""
     resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
+
+
+def test_a_last_worker_that_dies_with_a_finished_state_is_an_error_after_the_timeout_and_no_endless_wait(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept = ClusterRun.accept
+    with (
+        LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0", silence_logs=50, host="127.0.0.1") as cluster,
+        process(worker_command(cluster.scheduler_address, tmp_path, "--no-nanny")) as worker,
+        Client(cluster, set_as_default=False) as client,
+        client.as_current(),
+    ):
+        client.wait_for_workers(1, timeout=60)
+
+        def kill_first(run: ClusterRun, future: Any) -> None:
+            worker.kill()
+            worker.wait()
+            accept(run, future)
+
+        monkeypatch.setattr(ClusterRun, "accept", kill_first)
+        with pytest.raises(TimeoutError, match=r"no worker on .* for 2 s \(workers_timeout\).*Start workers"):
+            moments_of(bp.open(store), workers_timeout=2)

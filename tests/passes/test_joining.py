@@ -260,8 +260,6 @@ def test_workers_that_join_are_asked_once_and_what_they_lack_is_refused_before_a
             expected = bits(moments_of(X))
             assert bits(moments_of(X)) == expected
             assert asked == [[first]]
-            plan = bp.PCA(2, solver="covariance", memory_limit="1 TiB").plan(X)  # its own limit holds all the same
-            assert (plan.resources.limit_bytes, plan.resources.where) == (2 << 30, "the workers' memory limit")
 
         def join(event: Event) -> None:
             if isinstance(event, GroupEvent) and len(empty.scheduler_info()["workers"]) == 1:

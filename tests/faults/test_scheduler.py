@@ -1,0 +1,52 @@
+"""The scheduler dies at moments that are hard to hit: every one is told as what it is, with the way to resume."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import dask
+import pytest
+from distributed import Client
+
+import bigpca as bp
+from bigpca.passes.segments import ClusterRun
+from tests.faults.kit import process, wait_until, worker_command
+from tests.passes.engine import bits, moments_of, normal, write_store
+
+pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.cluster, pytest.mark.timeout(500)]
+
+
+@pytest.mark.parametrize("step", ["extend_prefix", "finish_stored"])
+def test_a_scheduler_that_dies_with_a_task_that_folds_the_checkpoint_is_named_and_nothing_is_lost(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_store(tmp_path / "x.zarr", normal(1000, 16), (25, 16))
+    with dask.config.set(scheduler="sync"):
+        expected = bits(moments_of(bp.open(tmp_path / "x.zarr")))
+    file = tmp_path / "scheduler.json"
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    submit = ClusterRun.submit
+    with (
+        process([*command, "--no-dashboard", "--scheduler-file", str(file)]) as scheduler,
+        process(worker_command(f"--scheduler-file={file}", tmp_path, "--no-nanny")),
+    ):
+        wait_until(lambda: file.exists() and file.stat().st_size > 0)
+
+        def kill(run: ClusterRun, function: Any, *arguments: Any) -> Any:
+            future = submit(run, function, *arguments)
+            if function.__name__ == step:
+                scheduler.kill()
+                scheduler.wait()
+            return future
+
+        monkeypatch.setattr(ClusterRun, "submit", kill)
+        with (
+            Client(scheduler_file=str(file), set_as_default=False) as client,
+            client.as_current(),
+            pytest.raises(ConnectionError, match=r"the Dask scheduler is lost .*Resume with checkpoint='.*/c'\."),
+        ):
+            moments_of(bp.open(tmp_path / "x.zarr"), checkpoint=tmp_path / "c", workers_timeout=60)
+    with dask.config.set(scheduler="sync"):
+        assert bits(moments_of(bp.open(tmp_path / "x.zarr"), checkpoint=tmp_path / "c")) == expected
