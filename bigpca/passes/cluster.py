@@ -70,15 +70,15 @@ def _run(watch: Watch, job: Pass, left: Left) -> Any:
                 run.submit_suspect()
             while waiting and not run.suspects.waiting and run.has_room_for(waiting[0], max(1, watch.threads)):
                 run.submit_segment(waiting.pop(0))
-            run.accept(run.next_done(watch))
+            run.accept(run.next_done())
             run.fold_ready()
         return _finish(run, watch)
     finally:
         cancel_run(job.run_id)
         with contextlib.suppress(Exception):
             watch.client.cancel(run.held(), force=True)
-            if run.shared_input is not None:
-                run.shared_input.release()
+            if run.copies is not None:
+                run.copies.release()
 
 
 def _begin(watch: Watch, job: Pass, left: Left) -> ClusterRun:
@@ -90,7 +90,7 @@ def _begin(watch: Watch, job: Pass, left: Left) -> ClusterRun:
             f"the {CLIENT_BYTES >> 20} MiB that the client writes for them. Put the checkpoint on storage that workers share."
         )
     gather = not shared and job.state_bytes <= CLIENT_BYTES
-    run = ClusterRun(client, job, watch.options, files, shared, gather, None, left.covered, check=watch.check)
+    run = ClusterRun(client, job, watch.options, files, shared, gather, None, left.covered, watch)
     if not shared and left.prefix is not None:
         run.total = left.prefix if run.gather else run.read(left, "prefix", left.covered)
     for index in left.segments:
@@ -106,7 +106,7 @@ def _finish(run: ClusterRun, watch: Watch) -> Any:
     else:
         run.submit(run.job.finish, run.total)
     try:
-        return result_of(run.next_done(watch), watch.check)
+        return result_of(run.next_done(), watch.check)
     except KilledWorker as error:
         raise killed(error, f"finished the pass ({error.task})", run.job, run.options) from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -57,7 +57,7 @@ def group_task(job: Pass, group: int, key: str, shared_input: Any) -> Task:
 
 
 def segment_graph(
-    job: Pass, index: int, attempt: int, shared_input: Any, files: SegmentFiles | None, done: Mapping[int, Any]
+    job: Pass, index: int, attempt: int, shared: Sequence[Any], files: SegmentFiles | None, done: Mapping[int, Any]
 ) -> tuple[dict[Any, Any], str]:
     """Cut the groups of a segment and return its graph and the key of its result.
 
@@ -65,6 +65,8 @@ def segment_graph(
     ----------
     attempt : int
         How often this segment was sent before: a new attempt has new keys, against which no death is counted yet.
+    shared : sequence of Future or None
+        What all groups share, as each of them takes it.
     files : SegmentFiles or None
         Where the segment's last task writes the state; None where the state is the result.
     done : dict of int to Future
@@ -74,7 +76,7 @@ def segment_graph(
     name = f"{job.prefix}-segment-{index}{again}"
     graph: dict[Any, Any] = {}
     leaves = []
-    for group in job.layout.segments[index]:
+    for group, shared_input in zip(job.layout.segments[index], shared, strict=True):
         key = f"{job.prefix}-{group}{again}"
         if group in done:
             graph[key] = Task(key, the_same, done[group])

@@ -6,11 +6,9 @@ import queue
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import dask
 from distributed import KilledWorker
 
 from bigpca.passes.cancel import RunCancelled
@@ -18,7 +16,8 @@ from bigpca.passes.checkpoint import SegmentFiles
 from bigpca.passes.events import CheckpointEvent, RetryEvent
 from bigpca.passes.jobs import Left, Pass, RunOptions, merge_states
 from bigpca.passes.outcomes import result_of
-from bigpca.passes.segment_tasks import extend_prefix, group_task, segment_graph, the_same
+from bigpca.passes.segment_tasks import extend_prefix, group_task, segment_graph
+from bigpca.passes.shared_copies import SharedCopies
 from bigpca.passes.suspects import RESUBMISSIONS, Suspects
 from bigpca.passes.watch import Watch
 
@@ -40,6 +39,8 @@ class ClusterRun:
     total : PassState (gathered), Future (kept on the workers) or None
     covered : int
         Segments folded into the total or the stored prefix.
+    watch : Watch
+        Of the workers that live.
     """
 
     client: Any
@@ -50,6 +51,7 @@ class ClusterRun:
     gather: bool
     total: Any
     covered: int
+    watch: Watch
     events: queue.Queue[Any] = field(default_factory=queue.Queue)
     futures: dict[str, Any] = field(default_factory=dict)
     segment_of: dict[str, int] = field(default_factory=dict)
@@ -57,8 +59,7 @@ class ClusterRun:
     tries: Counter[int] = field(default_factory=Counter)  # how often a segment was sent again: names its tasks
     cancelled: Counter[int] = field(default_factory=Counter)
     folding: str | None = None
-    shared_input: Any = None  # Future of what all groups share
-    check: Callable[[], None] = lambda: None  # raises where the cluster is gone; called while a result is on its way
+    copies: SharedCopies | None = None  # of what all groups share
 
     def __post_init__(self) -> None:
         self.suspects = Suspects(self.job, self.options)
@@ -66,7 +67,7 @@ class ClusterRun:
     def submit_segment(self, index: int) -> None:
         """Cut the groups of a segment and send their graph."""
         graph, root = segment_graph(
-            self.job, index, self.tries[index], self.shared_input,
+            self.job, index, self.tries[index], self._take_shared(len(self.job.layout.segments[index])),
             self.files if self.shared else None, self.suspects.survived,
         )  # fmt: skip
         (future,) = self.client.get(graph, [root], sync=False)
@@ -77,7 +78,7 @@ class ClusterRun:
         """Send one suspected group, alone: call it with nothing in flight."""
         segment, group = next(iter(self.suspects.waiting.items()))
         key = f"{self.job.prefix}-{group}-alone-{self.suspects.count}-{self.tries[segment]}"
-        (future,) = self.client.get({key: group_task(self.job, group, key, self.shared_input)}, [key], sync=False)
+        (future,) = self.client.get({key: group_task(self.job, group, key, self._take_shared(1)[0])}, [key], sync=False)
         self.suspects.trial = segment, group, key
         self._watch(future)
 
@@ -104,11 +105,13 @@ class ClusterRun:
         return [*self.futures.values(), *(k for k in kept if hasattr(k, "key") and hasattr(k, "status"))]
 
     def hand_over(self) -> None:
-        """Send what all groups share, once: a task that makes it, so that Dask makes it again where its worker dies."""
+        """Send what all groups share, once."""
         if self.job.shared:
-            key = f"{self.job.prefix}-shared-{self.suspects.count}"
-            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
-                self.shared_input = self.client.submit(the_same, dict(self.job.shared), key=key, pure=False)
+            self.copies = SharedCopies(self.client, dict(self.job.shared), f"{self.job.prefix}-shared")
+            self.copies.reach(self.watch.workers)
+
+    def _take_shared(self, count: int) -> list[Any]:
+        return [None] * count if self.copies is None else self.copies.take(count, self.watch.workers)
 
     def submit(self, function: Any, *args: Any) -> Any:
         """Send one task and watch it."""
@@ -120,8 +123,9 @@ class ClusterRun:
         self.futures[future.key] = future
         future.add_done_callback(self.events.put)
 
-    def next_done(self, watch: Watch) -> Any:
+    def next_done(self) -> Any:
         """Return the next finished future, checking on the cluster while waiting."""
+        watch = self.watch
         while True:
             if time.monotonic() - watch.checked > POLL_SECONDS:
                 watch.check()
@@ -174,7 +178,7 @@ class ClusterRun:
     def _accept_prefix(self, future: Any) -> None:
         self.folding = None  # fold_ready sends it again where it failed
         try:
-            stop = int(result_of(future, self.check))
+            stop = int(result_of(future, self.watch.check))
         except RunCancelled as error:
             self._count_cancelled(-1, error)
             return
@@ -190,7 +194,7 @@ class ClusterRun:
         self.suspects.trial = None
         try:
             if future.status != "finished":
-                result_of(future, self.check)
+                result_of(future, self.watch.check)
         except RunCancelled as error:
             self._count_cancelled(segment, error)  # it still waits to be tried alone
             return
@@ -220,8 +224,8 @@ class ClusterRun:
     def _suspect(self, index: int, error: KilledWorker) -> None:
         self.tries[index] += 1
         alone = self.suspects.add(index, error)
-        if self.shared_input is not None and self.shared_input.key == error.task:
-            self.hand_over()
+        if self.copies is not None:
+            self.copies.renew(error.task)
         if not alone:
             self.submit_segment(index)
 
@@ -238,7 +242,7 @@ class ClusterRun:
     def _value(self, future: Any, index: int) -> Any:
         if not self.gather and not self.shared and future.status == "finished":
             return future  # stays on the workers
-        value = result_of(future, self.check)
+        value = result_of(future, self.watch.check)
         if self.gather and self.files is not None:
             self.files.write("segment", index, value)
         return value

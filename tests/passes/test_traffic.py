@@ -21,9 +21,9 @@ from distributed import Client
 
 import bigpca as bp
 from bigpca.passes import cluster as cluster_module
-from bigpca.passes.left_product import LeftProduct
 from bigpca.passes.accumulators import Moments
 from bigpca.passes.jobs import Left, Pass, RunOptions, fold_group, merge_states
+from bigpca.passes.left_product import LeftProduct
 from bigpca.passes.local import run_locally
 from bigpca.passes.pass_state import PassState
 from bigpca.passes.readers import GraphReader

@@ -1,0 +1,84 @@
+"""What all groups of a pass share, once on every worker.
+
+Dask runs a task where its input is. With one copy of a shared input, all groups go to the worker that holds it, and reach the
+others only as these steal them: of 200 workers, 199 stood idle. So each thread's share of the groups takes its input from a copy
+of its own worker, a task that is pinned there for as long as the worker lives; copies pass from worker to worker as a tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dask
+
+from bigpca.passes.segment_tasks import the_same
+
+
+@dataclass
+class SharedCopies:
+    """Copies of a value, and which group takes which.
+
+    Attributes
+    ----------
+    client : distributed.Client
+    value : what groups share
+    name : str
+        Start of the tasks' keys, unique to the pass.
+    copies : dict of str to Future
+        Worker -> its copy. A task each, so that Dask makes it again elsewhere where a worker dies.
+    """
+
+    client: Any
+    value: Any
+    name: str
+    copies: dict[str, Any] = field(default_factory=dict)
+    _made: list[Any] = field(default_factory=list)
+    _first: int = 0  # of those that are made now
+    _turn: int = 0
+
+    def reach(self, workers: Mapping[str, int]) -> None:
+        """Make copies for workers that have none; the first from the value, others each from one that is there."""
+        for worker in sorted(workers.keys() - self.copies.keys()):
+            made = len(self._made) - self._first
+            source = self._made[self._first + (made - 1) // 2] if made else self.value
+            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+                copy = self.client.submit(
+                    the_same, source, key=f"{self.name}-{len(self._made)}", workers=[worker],
+                    allow_other_workers=True, pure=False,
+                )  # fmt: skip
+            self._made.append(copy)
+            self.copies[worker] = copy
+
+    def take(self, count: int, workers: Mapping[str, int]) -> list[Any]:
+        """Return the copies for ``count`` consecutive groups: neighbours, whose states are merged, on one worker.
+
+        Parameters
+        ----------
+        workers : mapping of str to int
+            Those that live, and their threads.
+        """
+        self.reach(workers)
+        seats = [self.copies[worker] for worker in sorted(workers) for _ in range(workers[worker])]
+        seats = seats or self._made[-1:]
+        return [seats[i] for i in self._places(count, seats)]
+
+    def _places(self, count: int, seats: Sequence[Any]) -> list[int]:
+        total, turn = len(seats), self._turn
+        if total > count:
+            self._turn += count
+            return [(turn + i) % total for i in range(count)]
+        self._turn += 1
+        return [(turn + i * total // count) % total for i in range(count)]
+
+    def renew(self, blamed: Any) -> None:
+        """Make all copies anew, under new names, where workers died over the task of one of them."""
+        if any(copy.key == blamed for copy in self._made[self._first :]):
+            self.copies.clear()
+            self._first = len(self._made)
+
+    def release(self) -> None:
+        """Let go of all copies."""
+        for copy in self._made:
+            copy.release()
