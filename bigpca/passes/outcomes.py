@@ -44,7 +44,7 @@ def result_of(future: Any, check: Callable[[], None]) -> Any:
 
 
 def _spill_disk_full(client: Any) -> OSError:
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    workers = client.scheduler_info(n_workers=-1).get("workers", {}).values()
     places = ", ".join(sorted({str(worker["local_directory"]) for worker in workers})[:3])
     return OSError(
         errno.ENOSPC,

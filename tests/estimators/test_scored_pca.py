@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from sklearn.linear_model import LinearRegression
 import bigpca as bp
 from bigpca import ScoredPCA
 from bigpca.estimators.model_io import StoredModel, save_model
+from bigpca.passes import blocks
+from bigpca.passes.events import CheckpointEvent, Event
 from tests.estimators.labelled import labelled_rows
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
@@ -277,3 +280,34 @@ def test_a_stopped_fit_goes_on_from_its_parts(tmp_path: Path, monkeypatch: pytes
     again = ScoredPCA(2, n_features_to_select="cv", folds=2).fit(given, Y, checkpoint=tmp_path / "checkpoint")
     assert not reads.calls
     np.testing.assert_array_equal(again.transform(X), truth.transform(X))
+
+
+@pytest.mark.parametrize("part", [0.2, 0.5, 1.0], ids=["early", "in the middle", "at the end"])
+def test_a_fit_stopped_in_any_part_goes_on_to_the_same_bits(
+    part: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "GROUP_LEAST", 256)
+    given = stored(tmp_path, X, (20, D))
+    model = ScoredPCA(n_features_to_select="cv", folds=2, estimator=bp.PCA(2, solver="covariance", solve_threads=1))
+    written: list[str] = []
+    most = 1000
+
+    def note(event: Event) -> None:
+        if isinstance(event, CheckpointEvent):
+            written.append(str(event.path))
+            if len(written) == most:
+                raise KeyboardInterrupt
+
+    with dask.config.set(scheduler="sync"):
+        expected = model.fit(given, Y, checkpoint=tmp_path / "whole", progress=note).transform(X)
+        parts = {path.split("/whole/")[1].split("/")[0] for path in written}
+        assert parts == {"scores", "folds", "fit"}
+        most, total = max(1, int(part * len(written))), len(written)
+        written.clear()
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(given, Y, checkpoint=tmp_path / "c", progress=note)
+        written.clear()
+        most = 1000
+        again = model.fit(given, Y, checkpoint=tmp_path / "c", progress=note)
+    np.testing.assert_array_equal(again.transform(X), expected)
+    assert len(written) <= total - max(1, int(part * total)) + 1

@@ -50,3 +50,20 @@ def test_a_scheduler_that_dies_with_a_task_that_folds_the_checkpoint_is_named_an
             moments_of(bp.open(tmp_path / "x.zarr"), checkpoint=tmp_path / "c", workers_timeout=60)
     with dask.config.set(scheduler="sync"):
         assert bits(moments_of(bp.open(tmp_path / "x.zarr"), checkpoint=tmp_path / "c")) == expected
+
+
+def test_a_plan_and_a_fit_on_a_scheduler_that_has_just_gone_say_what_is_known(tmp_path: Path) -> None:
+    """Nothing is known of its workers: the plan is for one thread, and the fit names the loss."""
+    write_store(tmp_path / "x.zarr", normal(200, 16), (25, 16))
+    file = tmp_path / "scheduler.json"
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    with process([*command, "--no-dashboard", "--scheduler-file", str(file)]) as scheduler:
+        wait_until(lambda: file.exists() and file.stat().st_size > 0)
+        with Client(scheduler_file=str(file), set_as_default=False) as client, client.as_current():
+            scheduler.kill()
+            scheduler.wait()
+            wait_until(lambda: client.status != "running")
+            model = bp.PCA(2)
+            assert model.plan(bp.open(tmp_path / "x.zarr")).resources.threads == 1
+            with pytest.raises(ConnectionError, match="the Dask scheduler is lost"):
+                model.fit(bp.open(tmp_path / "x.zarr"))
