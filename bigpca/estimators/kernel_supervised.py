@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.utils.metaestimators import available_if
 
 from bigpca.data.labels import TargetLabels
 from bigpca.estimators.fitting import running
@@ -42,6 +43,15 @@ EXACT_ROWS = 2000  # up to which all rows are landmarks
 FORMS = ("direct", "dual")
 
 
+def _grows(model: Any) -> bool:
+    """Whether a model takes more rows; AttributeError with the reason where not, as scikit-learn wants."""
+    if getattr(model, "form", "direct") == "dual":
+        raise AttributeError(
+            'partial_fit needs the statistics of the features, which form="dual" does not keep. Use form="direct".'
+        )
+    return True
+
+
 class KernelLabelModel(LabelReader, KernelModel):
     """Scores on axes in feature space that were learned from labels.
 
@@ -69,15 +79,17 @@ class KernelLabelModel(LabelReader, KernelModel):
     def _solve(self, statistics: LabelStatistics) -> Axes:
         """Return the axes in the space of the features."""
 
+    @available_if(_grows)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
         """Add labelled rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
 
-        The first call is a fit, which chooses the landmarks; later ones keep them. New classes may come with the rows.
+        The first call is a fit, which chooses the landmarks; later ones keep them. New classes may come with the rows. There is
+        none for ``form="dual"``, which keeps no statistics.
 
         Raises
         ------
         ValueError
-            After a fit with ``form="dual"``, which keeps no statistics.
+            After a fit with another form.
         MemoryBudgetError, EvaluationBudgetError
             Before the read, where it does not fit.
         """
@@ -86,7 +98,7 @@ class KernelLabelModel(LabelReader, KernelModel):
         old: Any = self._found.state
         if not isinstance(old, KeptStatistics):
             raise ValueError(
-                'partial_fit needs the statistics of the features, which form="dual" does not keep. Use form="direct".'
+                'partial_fit needs the statistics of the features, which a fit with form="dual" does not keep. Fit again.'
             )
         if self._whole:
             old.statistics.check_whole()

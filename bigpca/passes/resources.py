@@ -64,7 +64,9 @@ def find_resources(memory_limit: int | str | None, *, in_process: bool = False) 
 
 def _of_workers(client: Any, given: int | None) -> Resources:
     """The tightest worker decides; where none has come yet, the plan is for one thread in the given limit."""
-    workers = client.scheduler_info(n_workers=-1).get("workers", {})  # -1 is all; nothing is known of a scheduler that is gone
+    workers = client.scheduler_info(n_workers=-1).get(
+        "workers", {}
+    )  # -1 is all; nothing is known of a scheduler that is gone
     found = [_of_worker(address, worker, given) for address, worker in workers.items()]
     if not found:
         where = "memory_limit" if given else "this machine (no worker yet)"

@@ -110,6 +110,11 @@ class ClusterRun:
             self.copies = SharedCopies(self.client, dict(self.job.shared), f"{self.job.prefix}-shared")
             self.copies.reach(self.watch.workers)
 
+    def _check(self) -> None:
+        self.watch.check()
+        if self.copies is not None:
+            self.copies.free(self.watch.workers)
+
     def _take_shared(self, count: int) -> list[Any]:
         return [None] * count if self.copies is None else self.copies.take(count, self.watch.workers)
 
@@ -128,14 +133,14 @@ class ClusterRun:
         watch = self.watch
         while True:
             if time.monotonic() - watch.checked > POLL_SECONDS:
-                watch.check()
+                self._check()
                 watch.look_at_new()
             try:
                 future = self.events.get(timeout=POLL_SECONDS)
             except queue.Empty:
                 continue
             if future.status == "error":
-                watch.check()
+                self._check()
                 watch.look_at_new(wait=True)  # a worker that lacks something says so better than its task
             if future.key in self.futures and future.status in ("lost", "pending"):
                 future.add_done_callback(self.events.put)  # its worker left with the result: Dask runs it again
@@ -178,7 +183,7 @@ class ClusterRun:
     def _accept_prefix(self, future: Any) -> None:
         self.folding = None  # fold_ready sends it again where it failed
         try:
-            stop = int(result_of(future, self.watch.check))
+            stop = int(result_of(future, self._check))
         except RunCancelled as error:
             self._count_cancelled(-1, error)
             return
@@ -194,7 +199,7 @@ class ClusterRun:
         self.suspects.trial = None
         try:
             if future.status != "finished":
-                result_of(future, self.watch.check)
+                result_of(future, self._check)
         except RunCancelled as error:
             self._count_cancelled(segment, error)  # it still waits to be tried alone
             return
@@ -242,7 +247,7 @@ class ClusterRun:
     def _value(self, future: Any, index: int) -> Any:
         if not self.gather and not self.shared and future.status == "finished":
             return future  # stays on the workers
-        value = result_of(future, self.watch.check)
+        value = result_of(future, self._check)
         if self.gather and self.files is not None:
             self.files.write("segment", index, value)
         return value

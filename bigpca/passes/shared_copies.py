@@ -13,7 +13,9 @@ from typing import Any
 
 import dask
 
+from bigpca.passes.joining import by_value
 from bigpca.passes.segment_tasks import the_same
+from bigpca.passes.watch import ask
 
 
 @dataclass
@@ -72,6 +74,17 @@ class SharedCopies:
         self._turn += 1
         return [(turn + i * total // count) % total for i in range(count)]
 
+    def free(self, workers: Mapping[str, int]) -> None:
+        """Let copies of workers that have gone be made again anywhere.
+
+        Dask says so of pinned tasks that may go elsewhere, but forgets it of those that were due while there was no worker at
+        all: these would wait for an address that never comes back.
+        """
+        gone = [worker for worker in self.copies if worker not in workers]
+        if gone:
+            keys = [self.copies.pop(worker).key for worker in gone]
+            ask(self.client, self.client.run_on_scheduler, by_value(unpin), keys)
+
     def renew(self, blamed: Any) -> None:
         """Make all copies anew, under new names, where workers died over the task of one of them."""
         if any(copy.key == blamed for copy in self._made[self._first :]):
@@ -82,3 +95,13 @@ class SharedCopies:
         """Let go of all copies."""
         for copy in self._made:
             copy.release()
+
+
+def unpin(keys: list[str], dask_scheduler: Any = None) -> None:
+    """Take the workers off tasks, on the scheduler, and send those off that no worker was found for."""
+    tasks = [dask_scheduler.tasks[key] for key in keys if key in dask_scheduler.tasks]
+    for task in tasks:
+        task.worker_restrictions = None
+    waiting = {task.key: "processing" for task in tasks if task.state == "no-worker"}
+    if waiting and dask_scheduler.running:
+        dask_scheduler.transitions(waiting, stimulus_id="bigpca-unpin")

@@ -36,7 +36,7 @@ def eigh_bytes(d: int, k: int | None = None) -> int:
     Examples
     --------
     >>> f"{eigh_bytes(10_000, 50) / 2**20:.0f} MiB beside a matrix of {8 * 10_000**2 / 2**20:.0f} MiB"
-    '45 MiB beside a matrix of 763 MiB'
+    '52 MiB beside a matrix of 763 MiB'
     """
     kept = d if k is None else k
     vectors = 24 * d * d if _divide_and_conquer(d, kept) else 16 * d * kept

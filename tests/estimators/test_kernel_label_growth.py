@@ -146,11 +146,13 @@ def test_statistics_of_other_shapes_than_the_labels_are_refused(labels: str, tmp
 
 
 def test_the_dual_form_keeps_no_statistics_and_says_so() -> None:
-    model = KernelSupervisedPCA(2, gamma=0.1, form="dual").partial_fit(X, Y)  # the first call is a fit
-    with pytest.raises(
-        ValueError, match='partial_fit needs the statistics of the features, which form="dual" does not'
-    ):
+    model = KernelSupervisedPCA(2, gamma=0.1, form="dual")
+    assert not hasattr(model, "partial_fit")
+    with pytest.raises(AttributeError, match="partial_fit") as raised:
         model.partial_fit(X, Y)
+    assert 'which form="dual" does not keep. Use form="direct"' in str(raised.value.__cause__)
+    with pytest.raises(ValueError, match=r'which a fit with form="dual" does not keep\. Fit again'):
+        model.fit(X, Y).set_params(form="direct").partial_fit(X, Y)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 import warnings
 from collections import Counter
@@ -87,6 +89,28 @@ def test_a_copy_over_which_workers_died_is_made_again_under_another_name() -> No
     copies.renew(client.copies[1].key)
     assert not {copy.key for copy in copies.take(3, live)} & before
     assert client.copies[3].source == {"a": 1}  # not from those that are blamed
+
+
+@pytest.mark.cluster
+def test_copies_whose_workers_all_died_are_made_again_by_new_ones() -> None:
+    """Dask alone leaves a pinned task that was due without a worker waiting for ever."""
+    with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
+        copies = SharedCopies(client, {"a": 1}, "shared")
+        workers = client.nthreads()
+        results = [client.submit(len, copy, pure=False) for copy in copies.take(2, workers)]
+        wait(results)
+        for process in client.run(os.getpid, nanny=False).values():
+            os.kill(process, signal.SIGKILL)
+        client.sync(client.scheduler.ncores)
+        for _ in range(600):
+            now = client.nthreads()
+            copies.free(now)
+            if len(now) == 2 and not now.keys() & workers.keys():
+                break
+            time.sleep(0.1)
+        assert [future.result(timeout=60) for future in results] == [1, 1]
+        assert {copy.result(timeout=60)["a"] for copy in copies.take(4, client.nthreads())} == {1}
+        copies.release()
 
 
 @pytest.mark.cluster
