@@ -105,10 +105,9 @@ class ClusterRun:
         return [*self.futures.values(), *(k for k in kept if hasattr(k, "key") and hasattr(k, "status"))]
 
     def hand_over(self) -> None:
-        """Send what all groups share, once."""
+        """Get ready to send what all groups share."""
         if self.job.shared:
             self.copies = SharedCopies(self.client, dict(self.job.shared), f"{self.job.prefix}-shared")
-            self.copies.reach(self.watch.workers)
 
     def _check(self) -> None:
         self.watch.check()

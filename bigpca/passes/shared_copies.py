@@ -40,19 +40,6 @@ class SharedCopies:
     _first: int = 0  # of those that are made now
     _turn: int = 0
 
-    def reach(self, workers: Mapping[str, int]) -> None:
-        """Make copies for workers that have none; the first from the value, others each from one that is there."""
-        for worker in sorted(workers.keys() - self.copies.keys()):
-            made = len(self._made) - self._first
-            source = self._made[self._first + (made - 1) // 2] if made else self.value
-            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
-                copy = self.client.submit(
-                    the_same, source, key=f"{self.name}-{len(self._made)}", workers=[worker],
-                    allow_other_workers=True, pure=False,
-                )  # fmt: skip
-            self._made.append(copy)
-            self.copies[worker] = copy
-
     def take(self, count: int, workers: Mapping[str, int]) -> list[Any]:
         """Return the copies for ``count`` consecutive groups: neighbours, whose states are merged, on one worker.
 
@@ -61,12 +48,26 @@ class SharedCopies:
         workers : mapping of str to int
             Those that live, and their threads.
         """
-        self.reach(workers)
-        seats = [self.copies[worker] for worker in sorted(workers) for _ in range(workers[worker])]
-        seats = seats or self._made[-1:]
-        return [seats[i] for i in self._places(count, seats)]
+        seats = [worker for worker in sorted(workers) for _ in range(workers[worker])]
+        if not seats:  # nobody is there just now: Dask waits for somebody
+            return [self._made[-1] if self._made else self._make(None)] * count
+        chosen = [seats[i] for i in self._places(count, seats)]
+        for worker in chosen:
+            if worker not in self.copies:
+                self.copies[worker] = self._make(worker)
+        return [self.copies[worker] for worker in chosen]
 
-    def _places(self, count: int, seats: Sequence[Any]) -> list[int]:
+    def _make(self, worker: str | None) -> Any:
+        """Make the first copy from the value, others each from one that is there."""
+        made = len(self._made) - self._first
+        source = self._made[self._first + (made - 1) // 2] if made else self.value
+        place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+            copy = self.client.submit(the_same, source, key=f"{self.name}-{len(self._made)}", pure=False, **place)
+        self._made.append(copy)
+        return copy
+
+    def _places(self, count: int, seats: Sequence[str]) -> list[int]:
         total, turn = len(seats), self._turn
         if total > count:
             self._turn += count
