@@ -19,7 +19,7 @@ from bigpca.estimators.kernel_spectrum import (
     training_expansion,
 )
 from bigpca.estimators.label_statistics import LabelStatistics
-from bigpca.estimators.nystrom_kernel_pca import NystromJob
+from bigpca.estimators.nystrom_job import NystromJob
 from bigpca.estimators.nystrom_route import LandmarkFeatures, features_of, pass_dtype
 from bigpca.estimators.supervision import KeptStatistics, Labelled
 from bigpca.operators.kernel import KernelOperator

@@ -53,7 +53,7 @@ class Pass:
     finish : callable
         Picklable; the complete state -> what the caller wants. Runs where the state lies.
     shared : dict of str to Any
-        What the accumulators of every group share; handed over once, and to each task as ``inputs[SHARED]``.
+        What all groups share: one copy on each worker that folds some, in each task as ``inputs[SHARED]``.
     evaluations : callable or None
         Group number -> kernel evaluations that the group makes.
     paths : dict of str to {"reads", "writes"}

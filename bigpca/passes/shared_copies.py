@@ -1,4 +1,4 @@
-"""What all groups of a pass share, once on every worker.
+"""What all groups of a pass share, once on every worker that has groups.
 
 Dask runs a task where its input is. With one copy of a shared input, all groups go to the worker that holds it, and reach the
 others only as these steal them: of 200 workers, 199 stood idle. So each thread's share of the groups takes its input from a copy
