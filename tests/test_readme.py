@@ -63,5 +63,5 @@ def test_doctests_hold(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     module = importlib.import_module(name)
     with np.printoptions(legacy=False):
-        failed, _ = doctest.testmod(module)
+        failed, _ = doctest.testmod(module, extraglobs={"np": np, "bp": bigpca})  # taken as imported
     assert failed == 0
