@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,19 +13,18 @@ import typer
 from bigpca.cli import options as o
 from bigpca.cli.exits import ExitCode
 from bigpca.cli.output import reporting, table
-from bigpca.cli.runtime import check_workers, running
+from bigpca.cli.runtime import running
 from bigpca.errors import format_bytes
 from bigpca.passes.events import format_seconds
 
 if TYPE_CHECKING:
     from distributed import Client
 
-MUST_AGREE = ("python", "bigpca", "numpy", "zarr", "numcodecs", "dask", "distributed")
-
 
 def doctor(
     directory: Annotated[Path, typer.Option("--dir", help="Where outputs would go: its free disk is shown.")] = Path(),
     scheduler: o.Scheduler = None,
+    workers_timeout: o.WorkersTimeout = 60,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
@@ -36,12 +36,14 @@ def doctor(
         output.say(f"\nself-test: {record['self_test']['result']}, {format_seconds(record['self_test']['seconds'])}")
         problems = [] if record["self_test"]["passed"] else [str(record["self_test"]["result"])]
         if scheduler is not None:
-            with running(o.Cluster(scheduler=scheduler)) as client:
-                record["workers"] = worker_facts(client)
-            output.say("\n" + "\n".join(_worker_line(worker) for worker in record["workers"]))
-            problems += version_differences(record["versions"], record["workers"])
-        for problem in problems:
-            output.say(f"problem: {problem}")
+            with running(o.Cluster(scheduler=scheduler, workers_timeout=workers_timeout)) as client:
+                found = cluster_facts(client)
+            record |= {"workers": found["workers"], "notes": found["notes"]}
+            output.say("\n" + "\n".join(_worker_line(worker) for worker in found["workers"]))
+            problems += found["problems"]
+        for kind, lines in (("problem", problems), ("note", record.get("notes", []))):
+            for line in lines:
+                output.say(f"{kind}: {line}")
         output.finish({"command": "doctor", **record, "problems": problems})
         if problems:
             raise typer.Exit(int(ExitCode.UNEXPECTED if not record["self_test"]["passed"] else ExitCode.CLUSTER))
@@ -84,41 +86,38 @@ def self_test() -> dict[str, Any]:
     return {"passed": passed, "result": result, "eigenvalue_error": error, "seconds": time.monotonic() - start}
 
 
-def worker_facts(client: Client | None) -> list[dict[str, Any]]:
-    """Address, threads, memory per thread and versions of every worker of the cluster."""
-    if client is None:
-        return []
-    found = check_workers(client)
+def cluster_facts(client: Client) -> dict[str, Any]:
+    """Versions, threads and memory of every worker, and what of them a run would refuse or warn of.
+
+    Returns
+    -------
+    dict
+        ``workers``: a dict for each; ``problems`` and ``notes``: sentences.
+    """
+    from bigpca.passes.joining import join_workers, package_versions
+
     workers = client.scheduler_info(n_workers=-1)["workers"]
+    _, found = package_versions(client, workers)
     facts = []
-    for address, versions in sorted(found.items()):
-        threads, limit = int(workers[address]["nthreads"]), int(workers[address]["memory_limit"] or 0)
+    for address, worker in sorted(workers.items()):
+        threads, limit = int(worker["nthreads"]), int(worker["memory_limit"] or 0)
         facts.append(
             {
                 "address": address,
                 "threads": threads,
                 "memory_bytes": limit,
                 "memory_per_thread": limit // threads,
-                "versions": versions,
+                "versions": found.get(f"worker {address}", {}),
             }
         )
-    return facts
-
-
-def version_differences(here: dict[str, Any], workers: list[dict[str, Any]]) -> list[str]:
-    """Name the packages whose versions differ between this process and a worker.
-
-    >>> worker = {"address": "tcp://a", "versions": {"python": "3.11.0"}}
-    >>> version_differences({"python": "3.12.1"}, [worker])[0]
-    'tcp://a has python 3.11.0, but 3.12.1 runs here. Install the same version on both.'
-    """
-    return [
-        f"{worker['address']} has {name} {worker['versions'].get(name)}, but {here[name]} runs here. "
-        "Install the same version on both."
-        for worker in workers
-        for name in MUST_AGREE
-        if name in here and worker["versions"].get(name) != here[name]
-    ]
+    problems = []
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            join_workers(client, workers, {}, lambda threads: 0)
+        except ConnectionError as error:
+            problems.append(str(error))
+    return {"workers": facts, "problems": problems, "notes": [str(warning.message) for warning in told]}
 
 
 def _machine_table(record: dict[str, Any]) -> str:

@@ -57,6 +57,9 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs th
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout; text goes to stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Scheduler = Annotated[str | None, _where(help="Join the running Dask scheduler at this address.")]
+WorkersTimeout = Annotated[
+    float, _where(min=0, help="Seconds to wait for its first worker: adaptive clusters start with none.")
+]
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ class Cluster:
     threads: Annotated[int | None, _where(min=1, help="Threads of each local worker process.")] = None
     memory: Annotated[str | None, _where(help="Memory of each local worker process, e.g. 2GiB.")] = None
     scheduler: Scheduler = None
+    workers_timeout: WorkersTimeout = 60
 
     @property
     def starts_workers(self) -> bool:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -27,15 +27,16 @@ def running(options: Cluster) -> Iterator[Client | None]:
 
     Raises
     ------
-    ConnectionError
-        If no scheduler answers at ``--scheduler``, or it has no worker that can import bigpca.
+    ConnectionError, TimeoutError
+        If no scheduler answers at ``--scheduler``; if no worker comes to it in time. Which software workers have is looked at
+        before the first read, and by ``bigpca doctor``.
     """
     if options.scheduler is not None and options.starts_workers:
         raise typer.BadParameter(
             "--scheduler joins a cluster and --workers, --threads, --memory start one. Give one or the other."
         )
     if options.scheduler is not None:
-        with _joined(options.scheduler) as client:
+        with _joined(options.scheduler, options.workers_timeout) as client:
             yield client
     elif options.starts_workers:
         with _started(options) as client:
@@ -67,8 +68,11 @@ def _started(options: Cluster) -> Iterator[Client]:
 
 
 @contextmanager
-def _joined(address: str) -> Iterator[Client]:
+def _joined(address: str, timeout: float) -> Iterator[Client]:
     from distributed import Client
+
+    from bigpca.passes.jobs import RunOptions
+    from bigpca.passes.watch import Watch
 
     try:
         client = Client(address, timeout=CONNECT_SECONDS)
@@ -79,36 +83,8 @@ def _joined(address: str) -> Iterator[Client]:
             "such as tls://host:8786 and wants certificates: set DASK_CONFIG to the directory that configures them."
         ) from error
     with client:
-        check_workers(client)
+        Watch(client, RunOptions(workers_timeout=timeout), lambda workers: []).wait_for_workers()
         yield client
-
-
-def check_workers(client: Client) -> dict[str, dict[str, Any]]:
-    """Ask every worker for its versions.
-
-    Raises
-    ------
-    ConnectionError
-        If there is no worker, or bigpca cannot be imported on one of them.
-    """
-    answers: dict[str, dict[str, Any] | Exception] = client.run(worker_facts, on_error="return")
-    if not answers:
-        raise ConnectionError("the scheduler has 0 workers, but at least 1 is needed. Start workers and run again.")
-    found: dict[str, dict[str, Any]] = {}
-    for address, answer in answers.items():
-        if isinstance(answer, Exception):
-            raise ConnectionError(
-                f"the worker at {address} cannot import bigpca ({answer}). Install the same bigpca on every worker."
-            )
-        found[address] = answer
-    return found
-
-
-def worker_facts() -> dict[str, Any]:
-    """Versions and memory of the process that calls it (runs on workers)."""
-    from bigpca.cli.facts import versions
-
-    return versions()
 
 
 @contextmanager

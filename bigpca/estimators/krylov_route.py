@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.blas import blas_threads
 from bigpca.errors import warn_approximation
 from bigpca.estimators.certifying import certify
 from bigpca.estimators.covariance_route import fold_memory, model_bytes
@@ -33,6 +34,7 @@ from bigpca.solvers.components import NComponents, resolve_partial, starting_com
 from bigpca.solvers.dual import axes_bytes
 from bigpca.solvers.eigh import fix_signs
 from bigpca.solvers.krylov import KrylovOptions, KrylovResult, block_krylov, krylov_bytes
+from bigpca.solvers.krylov_basis import orthonormal_columns
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -236,7 +238,9 @@ def iterate(
     axes = np.zeros((operator.size, 0)) if start is None else start
     missing = iteration.block - axes.shape[1]
     random = normals(settings.seed, "start", 0, operator.size, max(1, missing), np.float64)[:, :missing]
-    first = operator.begin(np.linalg.qr(np.hstack([axes, random]))[0])
+    with blas_threads(settings.threads):
+        Q = orthonormal_columns([axes, random], settings.seed)
+    first = operator.begin(Q)
     check_enough_rows(operator.shape[0], operator.omitted)
     left = settings.max_passes - 1 - int(isinstance(operator, DotOperator))  # its components take one more read
     options = KrylovOptions(

@@ -143,7 +143,8 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 raise ValueError(
                     f'{name} = {getattr(self, name)!r} is unknown; "{allowed[0]}" or "{allowed[1]}" was expected.'
                 )
-        return {"nan_policy": self.nan_policy, "missing_chunks": self.missing_chunks}
+        named = {name: getattr(self, name) for name in ("nan_policy", "missing_chunks")}
+        return {**named, "workers_timeout": self.workers_timeout}
 
     def _remember_features(self, seen: RowTransformer) -> None:
         """Take number and names of features from ``seen``, a copy of this estimator that X was checked with."""

@@ -102,9 +102,9 @@ def _finish(run: ClusterRun, watch: Watch) -> Any:
     if run.gather:
         return run.job.finish(run.total)
     if run.shared:
-        run.submit(finish_stored, run.job.finish, run.files, run.covered)
+        run.submit("solve", finish_stored, run.job.finish, run.files, run.covered)
     else:
-        run.submit(run.job.finish, run.total)
+        run.submit("solve", run.job.finish, run.total)
     try:
         return result_of(run.next_done(), watch.check)
     except KilledWorker as error:

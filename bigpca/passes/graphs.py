@@ -26,6 +26,7 @@ from bigpca.data.sources import RowSource, row_source
 from bigpca.data.storages import ZarrRows
 from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
 from bigpca.errors import MemoryBudgetError
+from bigpca.passes.jobs import WORKERS_TIMEOUT
 from bigpca.passes.readers import GraphReader
 from bigpca.passes.watched_get import get_watched
 
@@ -48,10 +49,13 @@ class GraphSource:
     X : dask.array.Array of shape (n, d)
     missing_chunks : {"raise", "fill"}
         For the Zarr arrays in its graph.
+    workers_timeout : float
+        Seconds without any worker after which the computation of small shared nodes gives up.
     """
 
-    def __init__(self, X: da.Array, missing_chunks: str = "raise") -> None:
+    def __init__(self, X: da.Array, missing_chunks: str = "raise", workers_timeout: float = WORKERS_TIMEOUT) -> None:
         self.X = X
+        self.workers_timeout = workers_timeout
         self.missing_chunks = missing_chunks
         self.offsets = np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(np.int64)
         self.graph = _as_layers(X)
@@ -132,7 +136,9 @@ class GraphSource:
     def _compute(self, keys: list[Key]) -> None:
         if keys:
             every, held = self._nodes(keys)
-            self.shared |= dict(zip(keys, get_watched({**every, **held}, keys, self.paths), strict=True))
+            self.shared |= dict(
+                zip(keys, get_watched({**every, **held}, keys, self.paths, self.workers_timeout), strict=True)
+            )
 
     def _check_shared_bytes(self, size: int) -> None:
         if size > SHARED_BYTES:

@@ -23,6 +23,7 @@ from bigpca.passes.events import Event, GroupEvent, Progress
 from bigpca.passes.pass_state import PassState
 
 Finish = Callable[[PassState], Any]
+WORKERS_TIMEOUT = 60.0  # seconds
 SHARED = "bigpca-shared"  # the key under which a task finds what all groups share
 
 
@@ -80,8 +81,16 @@ class Pass:
 
     @cached_property
     def prefix(self) -> str:
-        """How the keys of this pass's tasks begin."""
+        """How the keys of the tasks that fold groups begin; a number follows."""
         return f"bigpca-{self.name}-{self.run_id}"
+
+    def key(self, what: str, *numbers: object) -> str:
+        """Return the key of another task of this pass.
+
+        Dask averages durations by what stands before the run's name, and the dashboard groups tasks by it: a merge of
+        milliseconds and a read of a minute must not share one.
+        """
+        return "-".join([f"bigpca-{self.name}-{what}", self.run_id, *map(str, numbers)])
 
     def evaluations_of(self, groups: Iterable[int]) -> int:
         """Kernel evaluations of some groups."""
@@ -110,7 +119,7 @@ class RunOptions:
 
     checkpoint: Checkpoint | None = None
     progress: Progress = lambda event: None
-    workers_timeout: float = 60.0
+    workers_timeout: float = WORKERS_TIMEOUT
     scheduler: str | None = None
     peak_bytes: int = 0
     _lock: Any = field(default_factory=threading.Lock, repr=False)
@@ -156,12 +165,12 @@ def merge_states(left: PassState, right: PassState) -> PassState:
 
 
 def tree(graph: dict[Any, Any], leaves: list[Any], key: str) -> Any:
-    """Add a fixed binary tree of merges over ``leaves`` to ``graph`` and return the key of its root."""
+    """Add a fixed binary tree of merges over ``leaves`` to ``graph``, under keys that begin so; return the key of its root."""
     level = 0
     while len(leaves) > 1:
         merged = []
         for i in range(0, len(leaves) - 1, 2):
-            name = f"{key}-merge-{level}-{i}"
+            name = f"{key}-{level}-{i}"
             graph[name] = Task(name, merge_states, TaskRef(leaves[i]), TaskRef(leaves[i + 1]))
             merged.append(name)
         leaves = merged + leaves[len(leaves) // 2 * 2 :]

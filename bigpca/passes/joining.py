@@ -60,7 +60,8 @@ def join_workers(
     new = [who for who in asked if who not in looked]
     if not asked:
         return []
-    warning = _compare_packages(client, new, SCHEDULER not in looked) if new else None
+    here, others = package_versions(client, new, scheduler=SCHEDULER not in looked) if new else ({}, {})
+    warning = check_versions(here, others)
     found = ask(client, client.run, by_value(look), list(local), workers=asked, on_error="return")
     answers = {who: answer for who, answer in found.items() if isinstance(answer, dict)}  # others may have just left
     _check_answers(found)
@@ -118,14 +119,17 @@ def by_value(function: Callable[..., Any]) -> Callable[..., Any]:
     return FunctionType(function.__code__, {"__name__": "__main__"}, function.__name__, function.__defaults__)
 
 
-def _compare_packages(client: Any, workers: list[str], with_scheduler: bool) -> str | None:
+def package_versions(
+    client: Any, workers: Iterable[str], *, scheduler: bool = True
+) -> tuple[Versions, dict[str, Versions]]:
+    """Return the versions of Python and the packages that must agree (but bigpca): here, and on the scheduler and workers."""
     packages = [name for name in PACKAGES if name not in ("python", "bigpca")]
     message = {"op": "versions", "packages": packages}
-    answers = ask(client, client.scheduler.broadcast, msg=message, workers=workers, on_error="ignore")
+    answers = ask(client, client.scheduler.broadcast, msg=message, workers=list(workers), on_error="ignore")
     others = {f"worker {who}": _of_interest(answer) for who, answer in answers.items()}
-    if with_scheduler:
+    if scheduler:
         others[SCHEDULER] = _of_interest(ask(client, client.scheduler.versions, packages=packages))
-    return check_versions(_of_interest(get_versions(packages)), others)
+    return _of_interest(get_versions(packages)), others
 
 
 def _of_interest(answer: Mapping[str, Any]) -> Versions:

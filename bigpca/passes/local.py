@@ -110,20 +110,21 @@ def run_locally(job: Pass, options: RunOptions, left: Left) -> Any:
     for index, groups in enumerate(job.layout.segments):
         if index < left.covered:
             continue
-        name = f"{job.prefix}-segment-{index}"
-        gate = f"{job.prefix}-gate-{index - ahead}"
+        name = job.key("store", index)
+        gate = job.key("gate", index - ahead)
         after = [TaskRef(gate)] if gate in graph else []
         if index in left.segments:
             graph[name] = Task(name, read, index, *after)
         else:
             for g in groups:
                 graph[f"{job.prefix}-{g}"] = Task(f"{job.prefix}-{g}", fold, g, *after)
-            root = tree(graph, [f"{job.prefix}-{g}" for g in groups], name)
+            root = tree(graph, [f"{job.prefix}-{g}" for g in groups], job.key("merge", index))
             graph[name] = Task(name, store, index, TaskRef(root))
-        total = f"{job.prefix}-prefix-{index + 1}"
+        total = job.key("fold", index)
         graph[total] = Task(total, fold_prefix, index, TaskRef(name), last)
         last = TaskRef(total)
-        graph[f"{job.prefix}-gate-{index}"] = Task(f"{job.prefix}-gate-{index}", _nothing, last)
+        opened = job.key("gate", index)
+        graph[opened] = Task(opened, _nothing, last)
     if not isinstance(last, TaskRef):
         return job.finish(last)
     state = _local_get(len(job.layout.groups))(graph, last.key)

@@ -22,7 +22,7 @@ from bigpca.passes.blocks import Layout, plan_layout, product_dtype
 from bigpca.passes.driver import run_pass
 from bigpca.passes.graphs import GraphSource, filling, paths_in
 from bigpca.passes.groups import SHIFT, FoldGroup
-from bigpca.passes.jobs import Finish, GroupTask, Pass, RunOptions
+from bigpca.passes.jobs import WORKERS_TIMEOUT, Finish, GroupTask, Pass, RunOptions
 from bigpca.passes.pass_state import digest
 from bigpca.passes.readers import DirectReader, Reader
 from bigpca.passes.watched_get import get_watched
@@ -37,15 +37,19 @@ class RowInput:
         Unknown row chunks are counted first: one more read.
     missing_chunks : {"raise", "fill"}
     nan_policy : {"raise", "omit"}
+    workers_timeout : float
+        Seconds without any worker after which what is computed before a pass gives up.
     in_process : bool
         Whether X is computed from an array of this process, which never travels to workers; known for NumPy input.
     """
 
     def __init__(
-        self, X: da.Array, *, missing_chunks: str = "raise", nan_policy: str = "raise", in_process: bool = False
-    ) -> None:
+        self, X: da.Array, *, missing_chunks: str = "raise", nan_policy: str = "raise",
+        workers_timeout: float = WORKERS_TIMEOUT, in_process: bool = False,
+    ) -> None:  # fmt: skip
         self.counted = bool(np.isnan(X.shape[0]))
-        self.X = count_rows(X) if self.counted else X
+        self.X = count_rows(X, workers_timeout) if self.counted else X
+        self.workers_timeout = workers_timeout
         self.missing_chunks, self.nan_policy = missing_chunks, nan_policy
         self.source: RowSource | None = source_of(self.X)
         if self.source is not None and missing_chunks == "fill":
@@ -95,7 +99,7 @@ class RowInput:
         """The graph to cut; shared small nodes are computed when first asked for."""
         with self._lock:  # the first groups ask from several threads
             if self._graph is None:
-                self._graph = GraphSource(self.X, self.missing_chunks)
+                self._graph = GraphSource(self.X, self.missing_chunks, self.workers_timeout)
         return self._graph
 
     def layout(self, state_bytes: int) -> Layout:
@@ -150,12 +154,12 @@ def _stamps(source: RowSource | ZarrReader) -> Any:
     return [files.stamp(cell) for cell in files.cells([(0, size) for size in source.shape])]
 
 
-def count_rows(X: da.Array) -> da.Array:
+def count_rows(X: da.Array, workers_timeout: float = WORKERS_TIMEOUT) -> da.Array:
     """Return X with known row chunks; a counting pass over X where they are unknown."""  # pass over X
     lengths = da.map_blocks(
         lambda block: np.array([[len(block)]]), X, dtype=np.int64, chunks=((1,) * X.numblocks[0], (1,) * X.numblocks[1])
     )
-    get = partial(get_watched, paths=paths_in(X))
+    get = partial(get_watched, paths=paths_in(X), workers_timeout=workers_timeout)
     known = tuple(int(c) for c in lengths[:, 0].compute(scheduler=get))
     return da.Array(X.dask, X.name, (known, X.chunks[1]), meta=X._meta)
 

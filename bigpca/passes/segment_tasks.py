@@ -72,19 +72,19 @@ def segment_graph(
     done : dict of int to Future
         Groups whose states are there already.
     """
-    again = f"-try-{attempt}" if attempt else ""
-    name = f"{job.prefix}-segment-{index}{again}"
+    again = ("try", attempt) if attempt else ()
     graph: dict[Any, Any] = {}
     leaves = []
     for group, shared_input in zip(job.layout.segments[index], shared, strict=True):
-        key = f"{job.prefix}-{group}{again}"
+        key = "-".join(map(str, (job.prefix, group, *again)))
         if group in done:
             graph[key] = Task(key, the_same, done[group])
         else:
             graph[key] = group_task(job, group, key, shared_input)
         leaves.append(key)
-    root = tree(graph, leaves, name)
+    root = tree(graph, leaves, job.key("merge", index, *again))
     if files is not None:
+        name = job.key("store", index, *again)
         graph[name] = Task(name, partial(store_segment, files, index), TaskRef(root))
         root = name
     return graph, root
@@ -93,8 +93,8 @@ def segment_graph(
 def group_of(prefix: str, key: Any) -> int | None:
     """Return the group that a task of this pass folds, or None for its other tasks.
 
-    >>> [group_of("bigpca-moments-1f", f"bigpca-moments-1f-{end}") for end in ("7", "7-try-2", "segment-7", "task-12345678")]
+    >>> [group_of("bigpca-moments-1f", f"bigpca-moments-{end}") for end in ("1f-7", "1f-7-try-2", "merge-1f-7-0-0", "2f-7")]
     [7, 7, None, None]
     """
-    first = str(key).removeprefix(f"{prefix}-").partition("-")[0]
+    first = str(key).removeprefix(f"{prefix}-").partition("-")[0]  # the whole key's where it is another task's
     return int(first) if first.isdigit() else None

@@ -94,7 +94,7 @@ class ClusterRun:
             raise ValueError("there is no checkpoint to read from")
         if self.gather:
             return left.files.read(kind, index)
-        key = f"{self.job.prefix}-{kind}-{index}"
+        key = self.job.key(f"stored-{kind}", index)
         return self.client.submit(left.files.read, kind, index, key=key, pure=False)
 
     def held(self) -> list[Any]:
@@ -107,7 +107,7 @@ class ClusterRun:
     def hand_over(self) -> None:
         """Get ready to send what all groups share."""
         if self.job.shared:
-            self.copies = SharedCopies(self.client, dict(self.job.shared), f"{self.job.prefix}-shared")
+            self.copies = SharedCopies(self.client, dict(self.job.shared), self.job.key("shared"))
 
     def _check(self) -> None:
         self.watch.check()
@@ -117,9 +117,9 @@ class ClusterRun:
     def _take_shared(self, count: int) -> list[Any]:
         return [None] * count if self.copies is None else self.copies.take(count, self.watch.workers)
 
-    def submit(self, function: Any, *args: Any) -> Any:
+    def submit(self, what: str, function: Any, *args: Any) -> Any:
         """Send one task and watch it."""
-        future = self.client.submit(function, *args, key=f"{self.job.prefix}-task-{uuid.uuid4().hex[:8]}", pure=False)
+        future = self.client.submit(function, *args, key=self.job.key(what, uuid.uuid4().hex[:8]), pure=False)
         self._watch(future)
         return future
 
@@ -153,7 +153,7 @@ class ClusterRun:
             if self.shared:
                 while stop in self.ready:
                     stop += 1
-                self.folding = self.submit(extend_prefix, self.files, self.covered, stop).key
+                self.folding = self.submit("store", extend_prefix, self.files, self.covered, stop).key
                 return
             state = self.ready.pop(self.covered)
             if self.gather:
@@ -165,7 +165,7 @@ class ClusterRun:
                 self.total = state
             else:
                 self.total = self.client.submit(
-                    merge_states, self.total, state, key=f"{self.job.prefix}-total-{stop}", pure=False
+                    merge_states, self.total, state, key=self.job.key("merge", "total", stop), pure=False
                 )
             self.covered = stop
 

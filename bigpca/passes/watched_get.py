@@ -16,18 +16,20 @@ from bigpca.passes.watch import Watch, scheduler_loss_named
 POLL_SECONDS = 0.5
 
 
-def get_watched(graph: Any, keys: Any, paths: Mapping[str, str], **options: Any) -> Any:
+def get_watched(graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout: float, **options: Any) -> Any:
     """Compute ``keys`` of a graph on the scheduler that Dask would use, a client's under :class:`Watch`.
 
     Parameters
     ----------
     paths : mapping of str to {"reads"}
         What the graph reads: workers are looked at first, as before a pass.
+    workers_timeout : float
+        As of :class:`bigpca.passes.jobs.RunOptions`.
 
     Raises
     ------
     TimeoutError, ConnectionError, FileNotFoundError
-        On a cluster: no worker for 60 s; the scheduler lost; software or files that workers lack.
+        On a cluster: no worker for ``workers_timeout`` seconds; the scheduler lost; software or files that workers lack.
     """
     client = current_client()
     if client is None:
@@ -35,7 +37,8 @@ def get_watched(graph: Any, keys: Any, paths: Mapping[str, str], **options: Any)
         return get(graph, keys, **options)
     from distributed import wait
 
-    watch = Watch(client, RunOptions(), lambda workers: join_workers(client, workers, paths, lambda threads: 0))
+    run = RunOptions(workers_timeout=workers_timeout)
+    watch = Watch(client, run, lambda workers: join_workers(client, workers, paths, lambda threads: 0))
     with scheduler_loss_named(watch):
         watch.wait_for_workers()
         futures = client.get(graph, keys, sync=False, **options)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import bigpca as bp
-from bigpca.cli.diagnosis import version_differences
 from bigpca.cli.exits import ExitCode, describe, exit_code_for
 from bigpca.cli.parsing import parse_n_components, parse_size
 from tests.cli.running import run, run_json
@@ -155,13 +154,6 @@ def test_no_scheduler_at_the_address_exits_7(store: Path, monkeypatch: pytest.Mo
         result = run("fit", store, "--scheduler", f"tcp://127.0.0.1:{unused.getsockname()[1]}")
     assert result.exit_code == 7
     assert "no Dask scheduler answered" in result.stderr
-
-
-def test_versions_that_differ_on_a_worker_are_named() -> None:
-    worker = {"address": "tcp://a", "versions": {"python": "3.11.1", "numpy": "2.0.0"}}
-    assert version_differences({"python": "3.11.1", "numpy": "2.4.0"}, [worker]) == [
-        "tcp://a has numpy 2.0.0, but 2.4.0 runs here. Install the same version on both."
-    ]
 
 
 def test_an_output_that_would_destroy_the_source_or_another_output_is_refused_even_with_overwrite(store: Path) -> None:

@@ -94,12 +94,60 @@ def test_doctor_and_fit_join_a_running_scheduler(store: Path) -> None:
 
 
 @pytest.mark.cluster
-def test_a_scheduler_without_workers_exits_7(store: Path) -> None:
+@pytest.mark.parametrize(
+    ("there", "code", "kind", "expected"),
+    [
+        ("1.26.4", 7, "problems", "numpy and zarr in the major version"),
+        (f"{np.__version__}.1", 0, "notes", "last bits"),
+    ],
+)
+def test_doctor_tells_versions_that_break_a_run_from_those_that_do_not(
+    there: str, code: int, kind: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distributed import LocalCluster
+
+    from bigpca.passes import joining
+
+    def other(packages: list[str]) -> dict[str, dict[str, str | None]]:
+        found: dict[str, dict[str, str | None]] = get_versions(packages)
+        return {**found, "packages": {**found["packages"], "numpy": there}}
+
+    get_versions = joining.get_versions
+    monkeypatch.setattr(joining, "get_versions", other)
+    with LocalCluster(
+        n_workers=1, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        record = run_json("doctor", "--scheduler", cluster.scheduler_address)
+    assert record["exit_code"] == code
+    assert (len(record["problems"]), len(record["notes"])) == ((1, 0) if code else (0, 1))
+    assert f"numpy is {np.__version__} on worker tcp://" in record[kind][0]
+    assert expected in record[kind][0]
+    assert record["workers"][0]["versions"]["numpy"] == np.__version__
+
+
+@pytest.mark.cluster
+def test_a_scheduler_without_workers_is_waited_for_and_exits_7(store: Path) -> None:
     from distributed import LocalCluster
 
     with LocalCluster(
         n_workers=0, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
     ) as cluster:
-        result = run("fit", store, "--scheduler", cluster.scheduler_address)
-    assert result.exit_code == 7
-    assert "0 workers, but at least 1 is needed" in result.stderr
+        address = cluster.scheduler_address
+        for command in (("fit", store), ("doctor",)):
+            result = run(*command, "--scheduler", address, "--workers-timeout", "0.5")
+            assert result.exit_code == 7
+            assert f"no worker on {address} for 0.5 s (workers_timeout); at least one was expected" in result.stderr
+
+
+@pytest.mark.cluster
+def test_an_adaptive_cluster_starts_its_first_worker_for_a_command(store: Path) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=0, threads_per_worker=1, processes=False, protocol="tcp", host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+    ) as cluster:  # fmt: skip
+        cluster.adapt(minimum=0, maximum=1, interval="100ms")
+        planned = run_json("plan", store, "-k", 2, "--scheduler", cluster.scheduler_address)
+        fitted = run_json("fit", store, "-k", 2, "--scheduler", cluster.scheduler_address)
+    assert (planned["exit_code"], fitted["exit_code"]) == (0, 0)

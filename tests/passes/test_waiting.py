@@ -65,6 +65,20 @@ def test_no_worker_for_the_timeout_is_an_error_with_a_remedy_and_not_a_wait(stor
 
 
 @pytest.mark.cluster
+@pytest.mark.parametrize("unknown", ["lengths", "means"])
+def test_what_is_computed_before_a_pass_waits_no_longer_for_workers(store: Path, unknown: str) -> None:
+    X: Any = bp.open(store)
+    X = X[X[:, 0] > 0] if unknown == "lengths" else X - X.mean(axis=0)
+    with (
+        LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        client.as_current(),
+        pytest.raises(TimeoutError, match=r"for 0\.5 s \(workers_timeout\)"),
+    ):
+        bp.PCA(2, workers_timeout=0.5).fit(X)
+
+
+@pytest.mark.cluster
 def test_workers_that_all_leave_in_mid_pass_are_an_error_after_the_timeout(store: Path, tmp_path: Path) -> None:
     X = logged(store, tmp_path / "log", delay=0.02)
     with (
