@@ -22,6 +22,7 @@ from bigpca.passes.suspects import RESUBMISSIONS, Suspects
 from bigpca.passes.watch import Watch
 
 POLL_SECONDS = 0.5
+WAITING_BYTES = 64 << 20  # of states that wait in the client for a slow segment before them
 
 
 @dataclass
@@ -59,6 +60,7 @@ class ClusterRun:
     tries: Counter[int] = field(default_factory=Counter)  # how often a segment was sent again: names its tasks
     cancelled: Counter[int] = field(default_factory=Counter)
     folding: str | None = None
+    parked: dict[int, Any] = field(default_factory=dict)  # finished segments whose states wait on their workers
     copies: SharedCopies | None = None  # of what all groups share
 
     def __post_init__(self) -> None:
@@ -84,7 +86,7 @@ class ClusterRun:
 
     def has_room_for(self, index: int, threads: int) -> bool:
         """Whether another segment may be sent: the window covers 2 x threads, and few states wait for a slow one."""
-        flying = sum(len(self.job.layout.segments[i]) for i in self.segment_of.values())
+        flying = sum(len(self.job.layout.segments[i]) for i in self.segment_of.values() if i not in self.parked)
         ahead = sum(len(self.job.layout.segments[i]) for i in range(self.covered, index))
         return flying < 2 * threads and ahead < 4 * threads + len(self.job.layout.segments[index])
 
@@ -168,6 +170,22 @@ class ClusterRun:
                     merge_states, self.total, state, key=self.job.key("merge", "total", stop), pure=False
                 )
             self.covered = stop
+        if self.covered in self.parked:
+            self.events.put(self.parked.pop(self.covered))
+
+    def call_in(self) -> None:
+        """Let the states that wait on their workers come, so that nothing of this run is there."""
+        while self.parked:
+            self.events.put(self.parked.popitem()[1])
+
+    def _may_wait(self, future: Any, index: int) -> bool:
+        """Whether a finished segment stays on its worker until its turn: the client holds few states that wait.
+
+        Where that worker dies, Dask makes the segment again, as one in flight.
+        """
+        held = (len(self.ready) + 1) * self.job.state_bytes
+        early = self.gather and self.files is None and index != self.covered and not self.suspects.waiting
+        return early and held > WAITING_BYTES and future.status == "finished"
 
     def accept(self, future: Any) -> None:
         """Take what a finished future brings; send again what failed through no fault of its own."""
@@ -175,6 +193,9 @@ class ClusterRun:
             self._accept_prefix(future)
         elif self.suspects.trial is not None and future.key == self.suspects.trial[2]:
             self._accept_trial(future, *self.suspects.trial[:2])
+        elif self._may_wait(future, self.segment_of[future.key]):
+            self.parked[self.segment_of[future.key]] = future
+            return
         else:
             self._accept_segment(future, self.segment_of.pop(future.key))
         del self.futures[future.key]

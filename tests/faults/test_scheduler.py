@@ -34,8 +34,8 @@ def test_a_scheduler_that_dies_with_a_task_that_folds_the_checkpoint_is_named_an
     ):
         wait_until(lambda: file.exists() and file.stat().st_size > 0)
 
-        def kill(run: ClusterRun, function: Any, *arguments: Any) -> Any:
-            future = submit(run, function, *arguments)
+        def kill(run: ClusterRun, what: str, function: Any, *arguments: Any) -> Any:
+            future = submit(run, what, function, *arguments)
             if function.__name__ == step:
                 scheduler.kill()
                 scheduler.wait()
