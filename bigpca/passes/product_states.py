@@ -185,19 +185,22 @@ class FusedProduct(Accumulator):
         if self.factor is not None and other.factor is not None and self.factor is not other.factor:
             _check_one_factor(self.factor.describe(), other.factor.describe())
         if other.shift is not self.shift and not np.array_equal(other.shift, self.shift):  # type: ignore[arg-type]
-            other = other.about(self.shift)  # type: ignore[arg-type]
+            other = other.about(self.shift, self.product)  # type: ignore[arg-type]
+            product = other.product
+        else:
+            product = self.product + other.product
         return replace(
             self,
             count=self.count + other.count,
             sums=self.sums + other.sums,
             weights=self.weights + other.weights,
-            product=self.product + other.product,
+            product=product,
             squares=self.squares + other.squares,
             precision=max(self.precision, other.precision),
         )
 
-    def about(self, shift: Vector) -> FusedProduct:
-        """Return this state about another shift.
+    def about(self, shift: Vector, added: Matrix | None = None) -> FusedProduct:
+        """Return this state about another shift, its product with ``added`` (d, l) on top; one new (d, l) array is made.
 
         Raises
         ------
@@ -207,9 +210,14 @@ class FusedProduct(Accumulator):
         if self.factor is None:
             raise ValueError("states of a factor that was handed over must share one shift")
         e = self.shift - shift  # type: ignore[operator]
-        projected = self.factor.multiply(e[None, :])[0]  # e'W
-        product = self.product + np.multiply.outer(self.sums + self.count * e, projected)
-        product += np.multiply.outer(e, self.weights)
+        single = self.precision >= np.finfo(np.float32).eps  # as the rows were: a W in float64 is twice as large
+        rounded = e.astype(np.float32 if single else np.float64)
+        projected = self.factor.multiply(rounded[None, :])[0].astype(np.float64)  # e'W
+        left = np.column_stack([self.sums + self.count * e, e])
+        product = left @ np.vstack([projected, self.weights])
+        product += self.product
+        if added is not None:
+            product += added
         squares = self.squares + 2 * e * self.sums + self.count * e**2 if self.squared else self.squares
         return replace(
             self, shift=shift, sums=self.sums + self.count * e, weights=self.weights + self.count * projected,

@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.sizeof import sizeof
-from distributed import Client, Worker
+from distributed import Client, Scheduler, Worker
 
 import bigpca as bp
 from bigpca.passes import blocks, kernel_pairs
@@ -79,6 +79,11 @@ def take_moves(dask_worker: Worker) -> list[tuple[str, int]]:
     return moved
 
 
+def count_steals(dask_scheduler: Scheduler) -> int:
+    """How often the scheduler asked for a task to go to another worker."""
+    return int(dask_scheduler.extensions["stealing"].count)
+
+
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore::bigpca.ApproximationWarning")
 @pytest.mark.parametrize("kind", CASES)
@@ -91,6 +96,7 @@ def test_each_group_costs_two_moved_states_at_most_and_no_rows(
     X = bp.open(write_store(tmp_path / "x.zarr", normal(N, D), chunks))
     events: list[Event] = []
     client.run(take_moves)
+    steals = client.run_on_scheduler(count_steals)
     fit(X, tmp_path, events.append)
     moved = [move for moves in client.run(take_moves).values() for move in moves]
     groups = Counter(dict.fromkeys(states, 0))
@@ -103,7 +109,10 @@ def test_each_group_costs_two_moved_states_at_most_and_no_rows(
         assert len(sizes) <= 2 * groups[name]
         assert sum(sizes) <= (state_bytes + RECORD) * len(sizes)
     shared = [key for key, _ in moved if "-shared-" in key]
-    assert len(shared) == len(set(shared))  # to the worker that has it not, once
+    steals = client.run_on_scheduler(count_steals) - steals
+    # To the worker that copies it; again for groups that Dask sends there while it holds the original, and stolen ones.
+    assert len(shared) <= 2 * len(set(shared)) + steals
+    assert len(shared) < sum(groups.values())
 
 
 def test_a_state_weighs_its_arrays(tmp_path: Path) -> None:
