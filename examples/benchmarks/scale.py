@@ -119,10 +119,17 @@ def replay(cluster: Cluster, solver: str, given: argparse.Namespace, at_rest: fl
     }  # fmt: skip
 
 
+def solver_name(name: str) -> str:
+    """Check the name of a solver (argparse takes no list as the default of positional arguments with choices)."""
+    if name not in CASES:
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(CASES)}")
+    return name
+
+
 def main() -> None:
     """Replay the solvers in turn."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("solvers", nargs="*", choices=[*CASES, []], default=list(CASES))
+    parser.add_argument("solvers", nargs="*", type=solver_name, default=list(CASES), help=", ".join(CASES))
     parser.add_argument("--workers", type=int, default=400)
     parser.add_argument("--seconds", type=float, default=2, help="that a group takes")
     parser.add_argument("--terabytes", type=float, default=10)
