@@ -1,9 +1,4 @@
-"""Measured peak <= planned peak, for every solver of every estimator, each in a process of its own, and on a worker.
-
-What other tests measure already is not measured again: ``covariance`` (``passes/test_traffic.py``), ``krylov`` and the
-sketches (``estimators/test_plan.py``), kernels ``dense`` and ``krylov`` (``estimators/test_kernel_plan.py``), ``transform``
-(``estimators/test_projection.py``). With BIGPCA_ALL_PEAKS=1 they are measured here too.
-"""
+"""Measured peak <= planned peak, for every solver of every estimator, each in a process of its own, and on a worker."""
 
 from __future__ import annotations
 
@@ -26,7 +21,6 @@ from tests.passes.conftest import start_cluster
 SHAPES = {"tall": (20_000, 400), "wide": (800, 10_000), "thin": (8_000, 100), "few": (2_000, 200)}
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
 LIMIT: dict[str, Any] = {"memory_limit": "8 GiB", "solve_threads": 1}
-ELSEWHERE = ("covariance", "krylov", "nystrom sketch", "ritz", "kernel dense", "kernel krylov")
 CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "covariance": ("tall", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "scale": ("tall", lambda: bp.PCA(8, solver="covariance", scale=True, **LIMIT)),
@@ -53,7 +47,6 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
         "thin", lambda: bp.KernelRoweisDiscriminantAnalysis(2, r1=0.0, gamma=0.01, n_landmarks=200, **LIMIT),
     ),
 }  # fmt: skip
-MEASURED = [name for name in CASES if name not in ELSEWHERE or os.environ.get("BIGPCA_ALL_PEAKS")]
 CHILD = """
 import json, os, sys, warnings
 import dask, psutil
@@ -126,14 +119,14 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def measured(stores: Path) -> dict[str, dict[str, Any]]:
     """Growth and plan of every case, in bytes."""
-    command = [sys.executable, "-c", CHILD, str(stores), *MEASURED]
+    command = [sys.executable, "-c", CHILD, str(stores), *CASES]
     environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=900)
     return {found["name"]: found for found in map(json.loads, done.stdout.splitlines())}
 
 
 @pytest.mark.timeout(900)  # the first one waits for all
-@pytest.mark.parametrize("name", MEASURED)
+@pytest.mark.parametrize("name", CASES)
 def test_the_measured_peak_of_a_fit_is_within_its_plan(name: str, measured: dict[str, dict[str, Any]]) -> None:
     found = measured[name]
     assert "error" not in found
