@@ -43,7 +43,7 @@ def plan(
 ) -> None:
     """Say what a fit would cost (solver, passes, bytes, peak memory) without reading the data."""
     with reporting(as_json, debug) as output:
-        model = estimator.build(reading.missing_chunks)
+        model = estimator.build(reading.missing_chunks, cluster.workers_timeout)
         with running(cluster):
             planned = model.plan(open_source(source, reading))
         output.say(str(planned))
@@ -64,7 +64,7 @@ def fit(
     with reporting(as_json, debug) as output:
         scores_command = transform_command(source, outputs.model, outputs.scores, reading)
         _refuse_existing_outputs(source, outputs, scores_command)
-        model = estimator.build(reading.missing_chunks)
+        model = estimator.build(reading.missing_chunks, cluster.workers_timeout)
         with running(cluster) as client:
             data = open_source(source, reading)
             planned = model.plan(data)

@@ -58,7 +58,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON objec
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Scheduler = Annotated[str | None, _where(help="Join the running Dask scheduler at this address.")]
 WorkersTimeout = Annotated[
-    float, _where(min=0, help="Seconds to wait for its first worker: adaptive clusters start with none.")
+    float, _where(min=0, help="Seconds to wait for a worker of it: adaptive clusters start with none.")
 ]
 
 
@@ -122,7 +122,7 @@ class Estimator:
     ] = None
     core: Annotated[Core | None, _sketch(help="What is made of the sketch (nystrom); ritz takes one more read.")] = None
 
-    def build(self, missing_chunks: MissingChunks) -> PCA | ApproximatePCA:
+    def build(self, missing_chunks: MissingChunks, workers_timeout: float) -> PCA | ApproximatePCA:
         """Make the estimator; values out of range are its own errors."""
         import bigpca
 
@@ -131,6 +131,7 @@ class Estimator:
             "memory_limit": None if self.memory_limit is None else parse_size(self.memory_limit),
             "nan_policy": str(self.nan_policy),
             "missing_chunks": str(missing_chunks),
+            "workers_timeout": workers_timeout,
         }
         arguments |= {name: getattr(self, name) for name in ("center", "scale", "whiten", "solve_threads")}
         only_exact = self._given("solver", "tol", "max_passes")

@@ -37,6 +37,7 @@ def transform(
         refuse_shared_paths(str(model), scores=scores)
         refuse_existing(scores, "scores store", overwrite)
         fitted = _load(model)
+        fitted.workers_timeout = cluster.workers_timeout
         with running(cluster) as client:
             data = open_source(source, reading)
             output.resume = f"Finished score chunks are kept. To go on:\n  {command_line()}"

@@ -58,8 +58,9 @@ def ingest(
             with TerminalProgress() as bar:
                 progress = shown(PassCounter(), bar)
                 bigpca.ingest(
-                    data, str(out), overwrite=overwrite, dtype=dtype, chunk_rows=chunk_rows, progress=progress
-                )
+                    data, str(out), overwrite=overwrite, dtype=dtype, chunk_rows=chunk_rows, progress=progress,
+                    workers_timeout=cluster.workers_timeout,
+                )  # fmt: skip
         seconds = time.monotonic() - start
         record = _describe_source(str(out), o.Reading())
         output.say(f"{out}: {record['rows']:,} rows x {record['columns']:,}, {format_seconds(seconds)}")

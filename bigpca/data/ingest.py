@@ -11,7 +11,7 @@ import numpy as np
 from bigpca.data.checks import check_dtype
 from bigpca.data.sources import open as open_array
 from bigpca.passes.blocks import SLAB_BYTES, working_dtype
-from bigpca.passes.jobs import RunOptions
+from bigpca.passes.jobs import WORKERS_TIMEOUT, RunOptions
 from bigpca.passes.progress import ProgressArgument, resolve_progress
 from bigpca.passes.project import Copy, project_to
 from bigpca.passes.rows import RowInput
@@ -27,6 +27,7 @@ def ingest(
     missing_chunks: str = "raise",
     overwrite: bool = False,
     progress: ProgressArgument = None,
+    workers_timeout: float = WORKERS_TIMEOUT,
 ) -> da.Array:
     """Copy any source that :func:`bigpca.open` takes into one Zarr array of whole-row chunks, and return it opened.
 
@@ -44,6 +45,7 @@ def ingest(
     missing_chunks : {"raise", "fill"}
     overwrite : replace an existing output once the new one is complete
     progress : True for a bar, or a callable that takes events
+    workers_timeout : on a cluster, seconds without any worker after which it gives up
 
     Returns
     -------
@@ -64,7 +66,7 @@ def ingest(
     ((12, 2), 'float16', [2.0, 2.0])
     """
     X = open_array(source, member=member, missing_chunks=missing_chunks)
-    rows = RowInput(X, missing_chunks=missing_chunks)
+    rows = RowInput(X, missing_chunks=missing_chunks, workers_timeout=workers_timeout)
     if rows.n_rows == 0 or rows.n_columns == 0:
         raise ValueError(f"the source has shape {X.shape}: at least one row and one column were expected.")
     if dtype is not None:
@@ -76,7 +78,7 @@ def ingest(
     native, fitting = max(rows.row_chunks, default=1) or 1, max(1, min(rows.n_rows, SLAB_BYTES // row_bytes))
     size = chunk_rows or (fitting // native * native if native <= fitting else fitting)
     with resolve_progress(progress) as report:
-        options = RunOptions(progress=report, scheduler="local" if rows.in_process else None)
+        options = RunOptions(None, report, workers_timeout, scheduler="local" if rows.in_process else None)
         return project_to(
             rows, f, rows.n_columns, out, name="ingest", options=options, overwrite=overwrite, chunk_rows=size
         )

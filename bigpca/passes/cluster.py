@@ -66,10 +66,8 @@ def _run(watch: Watch, job: Pass, left: Left) -> Any:
         if waiting:
             run.hand_over()
         while waiting or run.futures or run.suspects.waiting:
-            if run.suspects.waiting:
-                run.call_in()
-                if not run.futures:
-                    run.submit_suspect()
+            if run.suspects.waiting and not run.futures:
+                run.submit_suspect()
             while waiting and not run.suspects.waiting and run.has_room_for(waiting[0], max(1, watch.threads)):
                 run.submit_segment(waiting.pop(0))
             run.accept(run.next_done())

@@ -210,9 +210,8 @@ class FusedProduct(Accumulator):
         if self.factor is None:
             raise ValueError("states of a factor that was handed over must share one shift")
         e = self.shift - shift  # type: ignore[operator]
-        single = self.precision >= np.finfo(np.float32).eps  # as the rows were: a W in float64 is twice as large
-        rounded = e.astype(np.float32 if single else np.float64)
-        projected = self.factor.multiply(rounded[None, :])[0].astype(np.float64)  # e'W
+        # e'W in float64 whatever the rows are in: groups far from each other would leave float32's rounding of their distance.
+        projected = self.factor.multiply(e[None, :])[0]
         left = np.column_stack([self.sums + self.count * e, e])
         product = left @ np.vstack([projected, self.weights])
         product += self.product

@@ -22,7 +22,7 @@ from bigpca.passes.suspects import RESUBMISSIONS, Suspects
 from bigpca.passes.watch import Watch
 
 POLL_SECONDS = 0.5
-WAITING_BYTES = 64 << 20  # of states that wait in the client for a slow segment before them
+WAITING_BYTES = 64 << 20  # of states that wait for a slow segment before them, before fewer are sent ahead of it
 
 
 @dataclass
@@ -60,7 +60,6 @@ class ClusterRun:
     tries: Counter[int] = field(default_factory=Counter)  # how often a segment was sent again: names its tasks
     cancelled: Counter[int] = field(default_factory=Counter)
     folding: str | None = None
-    parked: dict[int, Any] = field(default_factory=dict)  # finished segments whose states wait on their workers
     copies: SharedCopies | None = None  # of what all groups share
 
     def __post_init__(self) -> None:
@@ -85,10 +84,17 @@ class ClusterRun:
         self._watch(future)
 
     def has_room_for(self, index: int, threads: int) -> bool:
-        """Whether another segment may be sent: the window covers 2 x threads, and few states wait for a slow one."""
-        flying = sum(len(self.job.layout.segments[i]) for i in self.segment_of.values() if i not in self.parked)
-        ahead = sum(len(self.job.layout.segments[i]) for i in range(self.covered, index))
-        return flying < 2 * threads and ahead < 4 * threads + len(self.job.layout.segments[index])
+        """Whether another segment may be sent: the window covers 2 x threads, and few states wait for a slow one.
+
+        Small states, and those that workers write to a checkpoint, may run ahead of it by 4 x threads.
+        """
+        segments = self.job.layout.segments
+        flying = sum(len(segments[i]) for i in self.segment_of.values())
+        ahead = sum(len(segments[i]) for i in range(self.covered, index))
+        size, most = len(segments[index]), 4 * threads
+        if not self.shared:
+            most = min(most, max(2 * threads, size * (WAITING_BYTES // max(1, self.job.state_bytes))))
+        return flying < 2 * threads and ahead < most + size
 
     def read(self, left: Left, kind: str, index: int) -> Any:
         """Read a state of an earlier run: here, or in a task where it is to stay on the workers."""
@@ -170,22 +176,6 @@ class ClusterRun:
                     merge_states, self.total, state, key=self.job.key("merge", "total", stop), pure=False
                 )
             self.covered = stop
-        if self.covered in self.parked:
-            self.events.put(self.parked.pop(self.covered))
-
-    def call_in(self) -> None:
-        """Let the states that wait on their workers come, so that nothing of this run is there."""
-        while self.parked:
-            self.events.put(self.parked.popitem()[1])
-
-    def _may_wait(self, future: Any, index: int) -> bool:
-        """Whether a finished segment stays on its worker until its turn: the client holds few states that wait.
-
-        Where that worker dies, Dask makes the segment again, as one in flight.
-        """
-        held = (len(self.ready) + 1) * self.job.state_bytes
-        early = self.gather and self.files is None and index != self.covered and not self.suspects.waiting
-        return early and held > WAITING_BYTES and future.status == "finished"
 
     def accept(self, future: Any) -> None:
         """Take what a finished future brings; send again what failed through no fault of its own."""
@@ -193,9 +183,6 @@ class ClusterRun:
             self._accept_prefix(future)
         elif self.suspects.trial is not None and future.key == self.suspects.trial[2]:
             self._accept_trial(future, *self.suspects.trial[:2])
-        elif self._may_wait(future, self.segment_of[future.key]):
-            self.parked[self.segment_of[future.key]] = future
-            return
         else:
             self._accept_segment(future, self.segment_of.pop(future.key))
         del self.futures[future.key]

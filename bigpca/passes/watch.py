@@ -116,7 +116,7 @@ class Watch:
             raise self.scheduler_lost() from error
 
     def _check_seen(self) -> None:
-        if time.monotonic() - self.seen > self.options.workers_timeout:
+        if not self.workers and time.monotonic() - self.seen > self.options.workers_timeout:
             raise TimeoutError(
                 f"no worker on {self.client.scheduler.address} for {self.options.workers_timeout:g} s "
                 f"(workers_timeout); at least one was expected. Start workers and run again.{resume_hint(self.options)}"

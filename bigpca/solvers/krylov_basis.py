@@ -129,7 +129,7 @@ class KrylovBasis:
 def orthonormal_columns(parts: Sequence[Matrix], seed: int) -> Matrix:
     """Return orthonormal columns (N, l) that span those of all parts (N, l_i), in a third of the time of Householder's QR.
 
-    Random columns take the place of directions below 1e-8 of the longest.
+    Random columns take the place of directions that the rounding of their Gram matrix hides, about 1e-7 of the longest.
     """
     rows = np.vstack([part.T for part in parts])
     return KrylovBasis(len(rows), rows.shape[1], seed).fill(rows, len(rows), RANDOM_RANK)

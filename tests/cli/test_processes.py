@@ -7,11 +7,15 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 
 import bigpca as bp
+from bigpca.passes.jobs import RunOptions
+from bigpca.passes.watch import Watch
 from tests.cli.running import run, run_json, start, wait_for
 
 
@@ -74,8 +78,6 @@ def test_local_workers_listen_on_loopback_only_and_give_the_same_bits(tall: Path
 
 @pytest.mark.cluster
 def test_doctor_and_fit_join_a_running_scheduler(store: Path) -> None:
-    from distributed import LocalCluster
-
     with LocalCluster(
         n_workers=1,
         threads_per_worker=1,
@@ -104,8 +106,6 @@ def test_doctor_and_fit_join_a_running_scheduler(store: Path) -> None:
 def test_doctor_tells_versions_that_break_a_run_from_those_that_do_not(
     there: str, code: int, kind: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from distributed import LocalCluster
-
     from bigpca.passes import joining
 
     def other(packages: list[str]) -> dict[str, dict[str, str | None]]:
@@ -127,8 +127,6 @@ def test_doctor_tells_versions_that_break_a_run_from_those_that_do_not(
 
 @pytest.mark.cluster
 def test_a_scheduler_without_workers_is_waited_for_and_exits_7(store: Path) -> None:
-    from distributed import LocalCluster
-
     with LocalCluster(
         n_workers=0, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
     ) as cluster:
@@ -141,8 +139,6 @@ def test_a_scheduler_without_workers_is_waited_for_and_exits_7(store: Path) -> N
 
 @pytest.mark.cluster
 def test_an_adaptive_cluster_starts_its_first_worker_for_a_command(store: Path) -> None:
-    from distributed import LocalCluster
-
     with LocalCluster(
         n_workers=0, threads_per_worker=1, processes=False, protocol="tcp", host="127.0.0.1",
         dashboard_address="127.0.0.1:0",
@@ -151,3 +147,28 @@ def test_an_adaptive_cluster_starts_its_first_worker_for_a_command(store: Path) 
         planned = run_json("plan", store, "-k", 2, "--scheduler", cluster.scheduler_address)
         fitted = run_json("fit", store, "-k", 2, "--scheduler", cluster.scheduler_address)
     assert (planned["exit_code"], fitted["exit_code"]) == (0, 0)
+
+
+@pytest.mark.cluster
+def test_the_timeout_holds_for_every_wait_of_a_command(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timeouts: list[float] = []
+    begin = Watch.__init__
+
+    def note(watch: Watch, client: Client, options: RunOptions, join: Any) -> None:
+        timeouts.append(options.workers_timeout)
+        begin(watch, client, options, join)
+
+    monkeypatch.setattr(Watch, "__init__", note)
+    with LocalCluster(
+        n_workers=1, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        given = ("--scheduler", cluster.scheduler_address, "--workers-timeout", "0")  # a worker that is there is enough
+        for command in (
+            ("plan", store),
+            ("fit", store, "-k", 2),
+            ("transform", store),
+            ("ingest", store, "other.zarr"),
+        ):
+            assert run_json(*command, *given)["exit_code"] == 0
+    assert len(timeouts) > 4
+    assert set(timeouts) == {0}

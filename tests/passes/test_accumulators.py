@@ -163,6 +163,19 @@ def _fused(by_driver: bool) -> Case:
     )
 
 
+def test_products_of_groups_far_from_each_other_merge_to_the_rounding_of_float64() -> None:
+    """Rows in float32 about their group's mean are small; the means' distance, 1e4 deviations, is float64's."""
+    rng = np.random.default_rng(0)
+    groups = [(rng.standard_normal((50, D)) + 1e4 * (g % 2)).astype("f4") for g in range(8)]
+    state: Any = None
+    for group in groups:
+        own = row_state(FusedProduct.of(D, DenseFactor(W)), group, 0, len(group), [])
+        state = own if state is None else state.merge(own)
+    truth = scatter_of(np.concatenate(groups))
+    assert state.precision == np.finfo("f4").eps
+    np.testing.assert_allclose(state.centred(), truth @ W, rtol=0, atol=1e-11 * np.abs(truth @ W).max())
+
+
 def _residuals(X: Array) -> list[Array]:
     Y = (X.astype("f8") - MEAN) / SCALE
     return [np.array(len(X)), np.array(((Y - Y @ AXES.T @ AXES) ** 2).sum()), np.array((Y**2).sum())]

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from dask.task_spec import Task
 from distributed import Client
 
 import bigpca as bp
+from bigpca.data.sources import RowSource, open_source
+from bigpca.data.zarr_reader import ZarrReader
 from bigpca.passes import cluster as cluster_module
 from bigpca.passes.accumulators import Moments
 from bigpca.passes.jobs import Left, Pass, RunOptions, fold_group, merge_states
@@ -28,7 +31,7 @@ from bigpca.passes.local import run_locally
 from bigpca.passes.pass_state import PassState
 from bigpca.passes.readers import GraphReader
 from bigpca.passes.rows import RowInput, row_cutter
-from tests.passes.engine import bits, moments_of, normal, write_store
+from tests.passes.engine import LoggedRows, bits, moments_of, normal, write_store
 
 TINY = 100_000
 
@@ -98,11 +101,23 @@ def test_persisted_chunks_reach_their_tasks_as_inputs_and_not_through_the_client
     assert sum("from-zarr" in k for k in inputs) == 40
 
 
+@dataclass(frozen=True)
+class SlowStart(LoggedRows):
+    """Rows whose first group takes a second."""
+
+    def read(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
+        time.sleep(1.0 if start == 0 else 0.0)
+        return super().read(start, stop, columns)
+
+
 @pytest.mark.cluster
 @pytest.mark.usefixtures("small_groups")
+@pytest.mark.parametrize(("waiting_bytes", "ahead"), [(64 << 20, 4), (0, 2)], ids=["small states", "large states"])
 def test_few_segments_are_on_their_way_at_a_time(
-    tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+    waiting_bytes: int, ahead: int, tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The first group is slow, so that others run ahead of it as far as they may."""
+    monkeypatch.setattr("bigpca.passes.segments.WAITING_BYTES", waiting_bytes)
     most = 0
     submit = cluster_module.ClusterRun.submit_segment
 
@@ -112,8 +127,11 @@ def test_few_segments_are_on_their_way_at_a_time(
         most = max(most, len(run.segment_of) + len(run.ready))
 
     monkeypatch.setattr(cluster_module.ClusterRun, "submit_segment", count)
-    moments_of(bp.open(write_store(tmp_path / "x.zarr", normal(4000, 8), (10, 8))))
-    assert 2 <= most <= 4 * 2 + 1
+    write_store(tmp_path / "x.zarr", normal(4000, 8), (10, 8))
+    (tmp_path / "log").mkdir()
+    rows = SlowStart(ZarrReader(tmp_path / "x.zarr"), str(tmp_path / "log"))
+    moments_of(open_source(RowSource("zarr", str(tmp_path / "x.zarr"), "", rows)))
+    assert 2 * (ahead - 1) < most <= 2 * ahead + 1  # of two threads
 
 
 class SlowFirst:
