@@ -81,16 +81,16 @@ class Pass:
 
     @cached_property
     def prefix(self) -> str:
-        """How the keys of the tasks that fold groups begin; a number follows."""
+        """How the keys of this pass's tasks begin; a number follows where they fold groups."""
         return f"bigpca-{self.name}-{self.run_id}"
 
     def key(self, what: str, *numbers: object) -> str:
         """Return the key of another task of this pass.
 
-        Dask averages durations by what stands before the run's name, and the dashboard groups tasks by it: a merge of
-        milliseconds and a read of a minute must not share one.
+        NOTE: Dask names a task group by what stands before the run's id. Groups under a name of their own, with few copies of
+        what they share under another, would be "root-ish" to it: placed where there is room, and not where their copy lies.
         """
-        return "-".join([f"bigpca-{self.name}-{what}", self.run_id, *map(str, numbers)])
+        return "-".join([self.prefix, what, *map(str, numbers)])
 
     def evaluations_of(self, groups: Iterable[int]) -> int:
         """Kernel evaluations of some groups."""

@@ -11,7 +11,6 @@ import sysconfig
 import venv
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from distributed import Client, LocalCluster
 import bigpca as bp
 from bigpca.data.ingest import ingest
 from bigpca.errors import MemoryBudgetError
-from bigpca.passes import watched_get
 from bigpca.passes.accumulators import Moments
 from bigpca.passes.events import Event, GroupEvent
 from bigpca.passes.jobs import RunOptions
@@ -281,13 +279,11 @@ def test_workers_that_join_are_asked_once_and_what_they_lack_is_refused_before_a
 
 
 @pytest.mark.cluster
-def test_rows_are_not_counted_and_means_not_taken_for_ever_where_no_worker_comes(
-    store: Path, empty: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_not_counted_and_means_not_taken_for_ever_where_no_worker_comes(store: Path, empty: Client) -> None:
     X, Y = bp.open(store), bp.open(store).rechunk((500, D))
-    monkeypatch.setattr(watched_get, "RunOptions", partial(RunOptions, workers_timeout=1.0))
+    wait: Any = {"workers_timeout": 1.0}
     with empty.as_current():
-        for run in (lambda: RowInput(X[X[:, 0] > 3]), lambda: RowInput(Y - Y.mean(axis=0)).graph):
+        for run in (lambda: RowInput(X[X[:, 0] > 3], **wait), lambda: RowInput(Y - Y.mean(axis=0), **wait).graph):
             with pytest.raises(TimeoutError, match=r"no worker on .* for 1 s \(workers_timeout\)"):
                 run()
     wait_until(lambda: not empty.futures)
