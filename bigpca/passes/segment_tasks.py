@@ -96,5 +96,5 @@ def group_of(prefix: str, key: Any) -> int | None:
     >>> [group_of("bigpca-moments-1f", f"bigpca-moments-{end}") for end in ("1f-7", "1f-7-try-2", "1f-merge-7-0-0", "2f-7")]
     [7, 7, None, None]
     """
-    first = str(key).removeprefix(f"{prefix}-").partition("-")[0]  # the whole key's where it is another task's
+    first = str(key).removeprefix(f"{prefix}-").partition("-")[0]
     return int(first) if first.isdigit() else None
