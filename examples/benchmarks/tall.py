@@ -1,6 +1,6 @@
 """The main job against the roofline and against what users would pick instead, in turn, on the same store.
 
-usage: python examples/benchmarks/tall.py [--directory DIR] [--rows 524288] [--rounds 3] [CONTENDER ...]
+usage: python examples/benchmarks/tall.py [--directory DIR] [--rows 524288] [--rounds 3] [--cold] [CONTENDER ...]
 
 Prints every run and then medians; ratios are to bigpca's median in this run. The slow peers (sklearn-incremental,
 dask-ml-full) are meant for --rows 65536.
@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("--chunk-rows", type=int, default=None)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-k", type=int, default=64)
+    parser.add_argument("--cold", action="store_true", help="drop the dump from the page cache before each run")
     given = parser.parse_args()
     Path(given.directory).mkdir(parents=True, exist_ok=True)
     store = write_dump(
@@ -36,7 +37,7 @@ def main() -> None:
     rows: dict[str, list[dict]] = {}
     for _ in range(given.rounds):
         for contender in given.contenders:
-            row = run_apart(contender, store, given.k)
+            row = run_apart(contender, store, given.k, *(["--cold"] if given.cold else []))
             print(json.dumps(row), flush=True)
             rows.setdefault(contender, []).append(row)
     medians = {c: statistics.median(r["seconds"] for r in done) for c, done in rows.items() if "failed" not in done[0]}
