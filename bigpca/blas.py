@@ -26,6 +26,7 @@ _folding = 0
 _solving = False
 _solves_waiting = 0
 _inside_fold: ContextVar[bool] = ContextVar("bigpca_inside_fold", default=False)
+_inside_solve: ContextVar[bool] = ContextVar("bigpca_inside_solve", default=False)
 _before: list[int] = []
 HOLD_BACK_SECONDS = 10.0  # longest that a new fold lets a waiting solve go first
 _libraries: list[Any] = [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
@@ -73,9 +74,12 @@ def inside_fold() -> bool:
 
 @contextmanager
 def blas_threads(count: int | None) -> Iterator[None]:
-    """Run the body, a solve, with ``count`` BLAS threads once no fold is running here; None leaves the number as it is."""
+    """Run the body, a solve, with ``count`` BLAS threads once no fold is running here; None leaves the number as it is.
+
+    A solve inside a solve keeps the number of the outer one.
+    """
     global _solving, _solves_waiting
-    if count is None or inside_fold():
+    if count is None or inside_fold() or _inside_solve.get():
         yield
         return
     with _turn:
@@ -87,9 +91,11 @@ def blas_threads(count: int | None) -> Iterator[None]:
             _turn.notify_all()
         _solving, before = True, current_threads()
         _set_threads([count] * len(_libraries))
+    outer = _inside_solve.set(True)
     try:
         yield
     finally:
+        _inside_solve.reset(outer)
         with _turn:
             _set_threads(before)
             _solving = False
@@ -159,18 +165,21 @@ def add_product(rows: NDArray[Any], factors: NDArray[Any], out: NDArray[Any]) ->
     Parameters
     ----------
     rows : ndarray of shape (n, d), factors : ndarray of shape (n, l), n > 0, both C-contiguous (else copied)
-    out : ndarray of shape (d, l), C-contiguous; all three of one dtype, float32 or float64
+    out : ndarray of shape (d, l), contiguous in either order; all three of one dtype, float32 or float64
     """
     rows, factors = np.ascontiguousarray(rows), np.ascontiguousarray(factors)
-    if not (rows.dtype == factors.dtype == out.dtype and out.flags.c_contiguous):
+    contiguous = out.flags.c_contiguous or out.flags.f_contiguous
+    if not (rows.dtype == factors.dtype == out.dtype and contiguous):
         raise TypeError(
-            f"rows are {rows.dtype}, factors {factors.dtype}, out {out.dtype}; one dtype and a C-contiguous out were expected"
+            f"rows are {rows.dtype}, factors {factors.dtype}, out {out.dtype}; one dtype and a contiguous out were expected"
         )
+    # Fortran sees rows and factors transposed, and an out in C order: out' += factors' rows, or else out += rows' factors.
+    left, right = (factors, rows) if out.flags.c_contiguous else (rows, factors)
     routine, real = _GEMM[rows.dtype.char]
-    count, d, columns = (ctypes.c_int(size) for size in (*rows.shape, factors.shape[1]))
-    # Fortran sees all three transposed: out' += factors' rows.
+    count, high, wide = (ctypes.c_int(size) for size in (len(rows), left.shape[1], right.shape[1]))
+    one = real(1.0)
     routine(
-        b"N", b"T", ctypes.byref(columns), ctypes.byref(d), ctypes.byref(count), ctypes.byref(real(1.0)),
-        factors.ctypes.data, ctypes.byref(columns), rows.ctypes.data, ctypes.byref(d), ctypes.byref(real(1.0)),
-        out.ctypes.data, ctypes.byref(columns),
+        b"N", b"T", ctypes.byref(high), ctypes.byref(wide), ctypes.byref(count), ctypes.byref(one),
+        left.ctypes.data, ctypes.byref(high), right.ctypes.data, ctypes.byref(wide), ctypes.byref(one),
+        out.ctypes.data, ctypes.byref(high),
     )  # fmt: skip

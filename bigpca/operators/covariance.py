@@ -180,13 +180,13 @@ class CovarianceOperator:
         self._learn(taken)
         Y = taken.product
         if not self.center:  # adds, and cancels nothing
-            Y += np.multiply.outer(taken.count * taken.mean, factor.multiply(taken.mean[None, :])[0])
+            Y += np.multiply.outer(factor.multiply(taken.mean[None, :])[0], taken.count * taken.mean).T
         Y /= max(1, self.count - 1)
         if self.scale is not None:
             Y /= self.scale[:, None]
         if probing:
             self.probes = Probes(omega, Y[:, -PROBES:].copy())
-            Y = np.ascontiguousarray(Y[:, :-PROBES])
+            Y = Y[:, :-PROBES]
         return Y
 
     def _fold(self, factor: DenseFactor) -> Taken:

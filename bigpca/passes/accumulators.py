@@ -9,13 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.blas import symmetric_rank_update
-from bigpca.passes.blocks import SLAB_ROWS, Block
+from bigpca.passes.blocks import SLAB_ROWS, Block, cached_rows
 
 Arrays = dict[str, NDArray[Any]]
 LEAST_SQUARE, MOST_SQUARE = 1e-28, 1e38  # between which float32 holds sums of squares
@@ -24,6 +24,8 @@ STRIP = 256  # rows of a triangle updated at a time: no temporary of d x d
 
 class Accumulator(ABC):
     """One state folded over row blocks and merged by a fixed tree."""
+
+    needs_largest: ClassVar[bool] = False  # whether update asks for the largest magnitude in its block
 
     @abstractmethod
     def fresh(self, start: int, stop: int) -> Self:
@@ -133,7 +135,7 @@ def add_outer_packed(packed: NDArray[np.float64], factor: float, vector: NDArray
 def column_squares(values: NDArray[Any]) -> NDArray[np.float64]:
     """Return the sum of squares of every column in float64, a few rows at a time: no second slab in float64."""
     total = np.zeros(values.shape[1])
-    step = max(1, min(128, (4 << 20) // (8 * max(1, values.shape[1]))))
+    step = cached_rows(8 * values.shape[1])
     for i in range(0, len(values), step):
         rows = values[i : i + step].astype(np.float64, copy=False)
         total += np.einsum("ij,ij->j", rows, rows)

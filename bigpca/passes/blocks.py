@@ -24,6 +24,7 @@ SLAB_BYTES = 64 * MIB
 WIDE_SLAB_BYTES = 32 * MIB  # for rows over 64 KiB, whose states are large already
 SLAB_ROWS = 8192  # enough rows that a d x d addition per slab is hidden by the product
 SLAB_LEAST = 4 * MIB
+CACHED_BYTES = 3 * MIB // 2  # of rows looked at several times in a row
 GROUP_BYTES = 256 * MIB
 GROUP_LEAST = 4 * MIB
 MOST_GROUPS = 4096
@@ -150,28 +151,49 @@ class Block:
         Exactly representable in the dtype of ``values``.
     sums : ndarray of shape (d,), float64
         Column sums of ``values``.
+    largest : float or None
+        Largest magnitude in ``values``; None where nobody looked.
     """
 
     values: NDArray[np.floating]
     rows: NDArray[np.int64]
     shift: NDArray[np.float64]
     sums: NDArray[np.float64]
+    largest: float | None = None
 
 
-def within_range(values: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return a block in float64 where products of its values, or of two with a third, leave float32's range."""
+def within_range(values: NDArray[np.floating], largest: float | None = None) -> NDArray[np.floating]:
+    """Return values in float64 where products of two, or of two with a third, leave float32's range."""
     if values.dtype == np.float64 or not values.size:
         return values
-    largest = max(float(values.max()), -float(values.min()))
+    if largest is None:
+        largest = _largest(values)
     return values if largest == 0 or FLOAT32_LEAST < largest < FLOAT32_MOST else values.astype(np.float64)
 
 
-def column_sums(values: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Sum each column: 128 rows at a time in the block's precision, then in float64 (16 times as fast as all float64)."""
+def _largest(values: NDArray[np.floating]) -> float:
+    return max(float(values.max()), -float(values.min()))
+
+
+def column_sums(values: NDArray[np.floating], total: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Sum each column: 128 rows at a time in the block's precision, then in float64 (16 times as fast as all float64).
+
+    Added to ``total`` (d,) in place where it is given.
+    """
+    if total is None:
+        total = np.zeros(values.shape[1])
     whole = len(values) // 128 * 128
-    parts = values[:whole].reshape(-1, 128, values.shape[1]).sum(axis=1)
-    total: NDArray[np.float64] = parts.sum(axis=0, dtype=np.float64) + values[whole:].sum(axis=0, dtype=np.float64)
+    if whole:
+        total += values[:whole].reshape(-1, 128, values.shape[1]).sum(axis=1).sum(axis=0, dtype=np.float64)
+    if whole < len(values):
+        total += values[whole:].sum(axis=0)
     return total
+
+
+def cached_rows(row_bytes: int) -> int:
+    """Rows of a strip that stays in a core's cache from one look at it to the next; whole 128s where it has as many."""
+    rows = max(1, CACHED_BYTES // max(1, row_bytes))
+    return rows if rows < 128 else rows // 128 * 128
 
 
 def group_shift(values: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -193,8 +215,12 @@ def prepare_block(
     owned: bool,
     nan_policy: str,
     where: str,
+    find_largest: bool = False,
 ) -> Block:
     """Subtract the shift and find NaN and infinities through the column sums, which the moments need anyway.
+
+    One walk through memory: a strip of rows is shifted, summed and, with ``find_largest``, searched while it lies in the
+    cache.
 
     Parameters
     ----------
@@ -212,8 +238,14 @@ def prepare_block(
     """
     rows = np.arange(row_start, row_start + len(values))
     with np.errstate(all="ignore"):
-        shifted = np.subtract(values, shift, out=values if owned else None)
-        sums = column_sums(shifted)
+        shifted = values if owned else np.empty_like(values)
+        sums, largest = np.zeros(values.shape[1]), 0.0
+        step = cached_rows(values.shape[1] * values.itemsize)
+        for i in range(0, len(values), step):
+            strip = np.subtract(values[i : i + step], shift, out=shifted[i : i + step])
+            column_sums(strip, sums)
+            if find_largest:
+                largest = max(largest, _largest(strip))
         if not np.isfinite(sums).all():
             bad = ~np.isfinite(shifted)
             if bad.any():
@@ -221,8 +253,9 @@ def prepare_block(
                     raise _non_finite(bad, row_start, where)
                 keep = ~bad.any(axis=1)
                 shifted, rows = shifted[keep], rows[keep]
+                largest = _largest(shifted) if shifted.size else 0.0
             sums = shifted.sum(axis=0, dtype=np.float64)
-    return Block(shifted, rows, shift.astype(np.float64), sums)
+    return Block(shifted, rows, shift.astype(np.float64), sums, largest if find_largest else None)
 
 
 def _non_finite(bad: NDArray[np.bool_], row_start: int, where: str) -> NonFiniteError:

@@ -340,7 +340,7 @@ class DotProduct(Accumulator):
         first = int(block.rows[0])
         self.means = (*self.means, (first, block.shift + residual))
         self.squares = (*self.squares, (first, deviations))
-        values = within_range(block.values)
+        values = within_range(block.values, block.largest)
         if self.center:
             values = values - residual.astype(values.dtype)
         if self.scale:

@@ -69,4 +69,8 @@ class FoldGroup:
         if shift is None:
             shift = group_shift(values)
         where = self.reader.where(row, row + len(slab))
-        return prepare_block(values, row, shift, owned=owned, nan_policy=self.nan_policy, where=where), shift
+        searched = any(part.needs_largest for part in self.templates.values())
+        block = prepare_block(
+            values, row, shift, owned=owned, nan_policy=self.nan_policy, where=where, find_largest=searched
+        )
+        return block, shift

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,11 +96,13 @@ class FusedProduct(Accumulator):
     shift : ndarray of shape (d,), float64, or None before the first row
     sums : ndarray of shape (d,); ``sum_t (x_t - shift)``
     weights : ndarray of shape (l,); ``sum_t W'(x_t - shift)``
-    product : ndarray of shape (d, l), float64
+    product : ndarray of shape (d, l), float64, in Fortran order
     squares : ndarray of shape (d,) or (0,); ``sum_t (x_t - shift)^2``
     precision : float
         eps of the coarsest precision in which a block was multiplied; 0 before the first row.
     """
+
+    needs_largest: ClassVar[bool] = True
 
     n_features: int
     factor: Factor | None
@@ -143,13 +145,13 @@ class FusedProduct(Accumulator):
         d, width = self.n_features, self.n_columns
         squares = np.zeros(d if self.squared else 0)
         return replace(
-            self, count=0, sums=np.zeros(d), weights=np.zeros(width), product=np.zeros((d, width)), squares=squares
+            self, count=0, sums=np.zeros(d), weights=np.zeros(width), product=_zeros(d, width), squares=squares
         )
 
     def update(self, block: Block) -> None:
         if self.factor is None:
             raise ValueError("the factor of this product was not handed over")
-        values = within_range(block.values)
+        values = within_range(block.values, block.largest)
         self.shift = block.shift
         Z = self.factor.multiply(values)  # (b, l)
         if self._open is None or self._open.dtype != values.dtype or self._open_rows + len(values) > FLUSH_ROWS:
@@ -171,7 +173,7 @@ class FusedProduct(Accumulator):
         elif self._open is not None and self._open.dtype == dtype:
             self._open.fill(0)
         else:
-            self._open = np.zeros(self.product.shape, dtype)
+            self._open = _zeros(self.n_features, self.n_columns, dtype)
         self._open_rows = 0
 
     def close(self) -> None:
@@ -212,8 +214,7 @@ class FusedProduct(Accumulator):
         e = self.shift - shift  # type: ignore[operator]
         # e'W in float64 whatever the rows are in: groups far from each other would leave float32's rounding of their distance.
         projected = self.factor.multiply(e[None, :])[0]
-        left = np.column_stack([self.sums + self.count * e, e])
-        product = left @ np.vstack([projected, self.weights])
+        product = (np.column_stack([projected, self.weights]) @ np.vstack([self.sums + self.count * e, e])).T
         product += self.product
         if added is not None:
             product += added
@@ -235,7 +236,7 @@ class FusedProduct(Accumulator):
         """Return ``Xc'Xc W`` (d, l), centred exactly at the mean."""
         if not self.count:
             return self.product.copy()
-        return self.product - np.multiply.outer(self.sums, self.weights / self.count)
+        return self.product - np.multiply.outer(self.weights / self.count, self.sums).T
 
     def projected_mean(self) -> Vector:
         """Return ``W' mean`` (l,), for sums about zero; needs W, as :meth:`about` does."""
@@ -283,6 +284,11 @@ class FusedProduct(Accumulator):
     def describe(self) -> dict[str, Any]:
         factor = {} if self.factor is None else self.factor.describe()
         return {"accumulator": "FusedProduct", "squared": self.squared, **factor}
+
+
+def _zeros(d: int, width: int, dtype: Any = np.float64) -> NDArray[Any]:
+    """Return (d, width) zeros in Fortran order, in which ``X'Z`` takes a fifth less time (widths near 100)."""
+    return np.zeros((width, d), dtype).T
 
 
 def _check_one_factor(mine: dict[str, Any], theirs: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,8 @@ class WithinProduct(Accumulator):
     product : ndarray of shape (d, l), float64
     """
 
+    needs_largest: ClassVar[bool] = True
+
     n_features: int
     n_columns: int
     codes: NDArray[np.int32]
@@ -78,7 +80,7 @@ class WithinProduct(Accumulator):
 
     def update(self, block: Block) -> None:
         factor: Any = self.factor
-        values = within_range(block.values)  # two products in a row
+        values = within_range(block.values, block.largest)  # two products in a row
         dtype = values.dtype
         if self._prepared is None or self._prepared[0] != dtype:
             means = (factor.means - block.shift).astype(dtype)  # all blocks of a group have one shift
