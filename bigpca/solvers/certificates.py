@@ -261,10 +261,10 @@ def _gap(values: Vector, k: int, trace: float, slack: float) -> float:
         raise ValueError(
             f"{k} eigenvalues were to be bounded, but {len(values)} values are given. Use 1 to {len(values)}."
         )
-    gap = trace - float(np.sum(values))
-    if gap < -slack:
+    gap, rounding = trace - float(np.sum(values)), len(values) * slack  # every value may be off by the slack
+    if gap < -rounding:
         raise ValueError(
-            f"the values sum to {trace - gap:.8g}, over the trace {trace:.8g} by more than rounding ({slack:.2g}): they are "
+            f"the values sum to {trace - gap:.8g}, over the trace {trace:.8g} by more than rounding ({rounding:.2g}): they are "
             "not of a Nyström approximation of the same matrix. Give the trace of the matrix that was multiplied."
         )
     return max(gap, 0.0)
