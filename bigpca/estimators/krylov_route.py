@@ -214,7 +214,7 @@ def run_krylov(rows: RowInput, settings: Settings, options: RunOptions, iteratio
         return _run_dot(rows, settings, options, iteration)
     operator = CovarianceOperator(
         rows, options, center=settings.center, scale=settings.scale, columns=iteration.block, seed=settings.seed,
-        threads=settings.threads,
+        threads=settings.solve_threads,
     )  # fmt: skip
     random = max(2, iteration.block // 20)  # a sample never saw the classes that it lacks
     start = operator.sample(iteration.block - random) if iteration.block > random else None

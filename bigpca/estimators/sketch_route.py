@@ -267,8 +267,7 @@ def _run_ritz(rows: RowInput, settings: SketchSettings, options: RunOptions) -> 
     template = settings.template(d)
     found, basis = fold_product(rows, template, finish, settings, options, 1)  # pass 1 over X
     operator = CovarianceOperator(
-        rows, options, center=fit.center, scale=fit.scale, columns=basis.shape[1], seed=settings.sketch.seed,
-        threads=fit.threads,
+        rows, options, center=fit.center, scale=fit.scale, columns=basis.shape[1], seed=settings.sketch.seed
     )  # fmt: skip
     operator.number = 1
     operator.know(found.count, found.omitted, found.mean, found.scale, found.trace)

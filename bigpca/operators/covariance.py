@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
 from bigpca.passes.blocks import product_dtype
@@ -70,7 +71,7 @@ class CovarianceOperator:
     seed : int
         Of the sample and of the probes.
     threads : int or None
-        BLAS threads of solves.
+        BLAS threads of the sample's solve; None for as many as there are cores where it is solved.
 
     Attributes
     ----------
@@ -264,4 +265,4 @@ def _solve_sample(
     rows = part.rows()
     if sum(len(r) for r in rows) < 2:
         return None
-    return leading_axes(rows, columns, center=center, scale=scale, threads=threads)
+    return leading_axes(rows, columns, center=center, scale=scale, threads=threads or int(CPU_COUNT))

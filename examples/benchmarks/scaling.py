@@ -1,18 +1,22 @@
 """Fits on one and on two worker processes of one BLAS thread each, on work that is compute-bound.
 
-usage: python examples/benchmarks/scaling.py [--solvers covariance krylov ...] [--rows N] [--rounds 3] [--directory DIR]
+usage: python examples/benchmarks/scaling.py [--solvers covariance krylov ...] [--rows N] [--rounds 3] [--pinned] [--directory DIR]
 
 "products" are bare matrix products of the same kind, which read nothing: what two processes gain on this machine at most.
 "outside" is the share of a fit on two workers that is no group's: from the last group of each pass to the next pass or the
 end, merges and solves included, and before the first pass. A first fit on 1/16 of the rows warms the workers up.
+
+A worker reads ahead in a thread of its own. On a machine with a core to spare that thread takes it, and one worker uses more
+than the one core that a cluster would give it: --pinned keeps each worker, whatever its threads, on one core.
 """
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,6 +119,24 @@ def compare(clients: dict[int, Client], name: str, X: Any, rounds: int) -> dict[
     }  # fmt: skip
 
 
+def pin(cores: Iterable[int]) -> None:
+    """Keep all threads of this process, and what they start, on these cores."""
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), cores)
+
+
+def start_workers(client: Client, count: int, pinned: bool) -> None:
+    """Start workers one after another, each on a core of its own where that is asked for."""
+    cores = sorted(os.sched_getaffinity(0)) if pinned else []
+    for i in range(count):
+        if pinned:
+            pin(cores[i : i + 1])
+        client.cluster.scale(i + 1)
+        client.wait_for_workers(i + 1)
+        if pinned:
+            pin(cores)
+
+
 def main() -> None:
     """Compare the solvers in turn; print a line of JSON for each, then a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -123,17 +145,19 @@ def main() -> None:
     parser.add_argument("--rows", type=int, help="instead of each solver's own")
     parser.add_argument("--columns", type=int, help="instead of each solver's own")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--pinned", action="store_true", help="each worker on a core of its own (Linux)")
     given = parser.parse_args()
     rows = []
     with ExitStack() as stack:
         clients = {}
         for workers in (1, 2):
             cluster = LocalCluster(
-                n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
+                n_workers=0, threads_per_worker=1, processes=True, host="127.0.0.1",
                 dashboard_address="127.0.0.1:0",
             )  # fmt: skip
             stack.enter_context(cluster)
             clients[workers] = stack.enter_context(Client(cluster, set_as_default=False))
+            start_workers(clients[workers], workers, given.pinned)
         for name in given.solvers:
             rows.append(compare(clients, name, open_case(name, given), given.rounds))
             print(json.dumps(rows[-1]), flush=True)
