@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
 from bigpca.errors import MemoryBudgetError, format_bytes
@@ -17,6 +16,7 @@ from bigpca.estimators.supervision import KeptStatistics
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.jobs import RunOptions
+from bigpca.passes.local import threads_here
 from bigpca.passes.pairs import first_shift
 from bigpca.passes.pass_state import PassState
 from bigpca.passes.rows import RowInput, fold
@@ -60,7 +60,7 @@ class KernelSettings:
     @property
     def threads(self) -> int:
         """BLAS threads for a solve in this process."""
-        return self.solve_threads or int(CPU_COUNT)
+        return threads_here(self.solve_threads)
 
 
 @dataclass(frozen=True)

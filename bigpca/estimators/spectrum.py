@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.passes.accumulators import STRIP, Accumulator, Moments, add_outer_upper
 from bigpca.passes.dot_states import column_scale
+from bigpca.passes.local import threads_here
 from bigpca.passes.pass_state import PassState
 from bigpca.solvers.components import NComponents, needs_full_spectrum, resolve_components
 from bigpca.solvers.eigh import fix_signs, numerical_rank, top_eigenpairs
@@ -52,7 +52,7 @@ class Settings:
     @property
     def threads(self) -> int:
         """BLAS threads for a solve in this process."""
-        return self.solve_threads or int(CPU_COUNT)
+        return threads_here(self.solve_threads)
 
     def wanted(self, n: int, d: int) -> int:
         """Number of eigenpairs to compute."""

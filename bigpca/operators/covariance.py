@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
 from bigpca.passes.blocks import product_dtype
 from bigpca.passes.dot_states import column_scale
 from bigpca.passes.jobs import RunOptions
+from bigpca.passes.local import threads_here
 from bigpca.passes.pairs import first_shift
 from bigpca.passes.pass_state import PassState
 from bigpca.passes.product_states import DenseFactor, FusedProduct, probe_vectors
@@ -265,4 +265,4 @@ def _solve_sample(
     rows = part.rows()
     if sum(len(r) for r in rows) < 2:
         return None
-    return leading_axes(rows, columns, center=center, scale=scale, threads=threads or int(CPU_COUNT))
+    return leading_axes(rows, columns, center=center, scale=scale, threads=threads_here(threads))

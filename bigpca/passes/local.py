@@ -45,6 +45,11 @@ def _in_task() -> bool:
     return True
 
 
+def threads_here(solve_threads: int | None) -> int:
+    """BLAS threads of a solve in this process: as given, or one for each core that it may use. Ask where the solve runs."""
+    return solve_threads or int(CPU_COUNT)
+
+
 def local_threads() -> int:
     """Number of threads that the local scheduler uses here."""
     if _in_task() or dask.config.get("scheduler", None) in ("sync", "synchronous", "single-threaded"):

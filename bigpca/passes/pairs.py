@@ -74,11 +74,12 @@ class PanelGroup:
         where = self.reader.where(row, row + len(slab))
         owned = self.reader.owned or values is not slab
         shift = self.shift.astype(self.dtype)
-        unscaled = self.inverse_scale is None
-        block = prepare_block(values, row, shift, owned=owned, nan_policy="raise", where=where, find_largest=unscaled)
-        if self.inverse_scale is None:
-            return within_range(block.values, block.largest)
-        return within_range(np.multiply(block.values, self.inverse_scale.astype(self.dtype), out=block.values))
+        block = prepare_block(
+            values, row, shift, owned=owned, nan_policy="raise", where=where, find_largest=self.inverse_scale is None
+        )
+        if self.inverse_scale is not None:
+            np.multiply(block.values, self.inverse_scale.astype(self.dtype), out=block.values)
+        return within_range(block.values, block.largest)
 
 
 @dataclass(frozen=True)

@@ -145,6 +145,23 @@ def test_a_non_finite_value_is_reported_with_count_rows_column_and_block(bad: fl
     assert 'Pass nan_policy="omit" to leave those rows out, or repair the data.' in text
 
 
+@pytest.mark.parametrize("cached", [1, 4 * 6 * 7, 1 << 20], ids=["a row", "7 rows", "all rows"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_block_is_the_same_however_few_rows_the_cache_holds(
+    cached: int, missing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bigpca.passes.blocks.CACHED_BYTES", cached)
+    values = np.random.default_rng(0).normal(size=(300, 6)).astype("f4")
+    values[170, 2], values[171, 3] = -50.0, np.nan if missing else 60.0
+    shift = np.full(6, 0.5, "f4")
+    kept = values[np.isfinite(values).all(axis=1)] - shift
+    block = prepare_block(values, 0, shift, owned=False, nan_policy="omit", where="rows", find_largest=True)
+    np.testing.assert_array_equal(block.values, kept)
+    np.testing.assert_allclose(block.sums, kept.sum(axis=0, dtype="f8"), atol=1e-4)
+    assert block.largest == np.abs(kept).max() == (50.5 if missing else 59.5)
+    assert prepare_block(values, 0, shift, owned=False, nan_policy="omit", where="rows").largest is None
+
+
 def test_omitted_rows_leave_the_numbers_of_the_others() -> None:
     values = np.arange(20, dtype="f4").reshape(10, 2)
     values[[0, 4]] = np.nan
