@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "bigpca"
 
 # Bottom to top. Longest prefix wins; a tuple is one tier of parts that must not import each other.
 TIERS: list[tuple[str, ...]] = [
-    ("errors", "seeds", "blas", "heap"),
+    ("errors", "seeds", "blas", "heap", "triangles"),
     ("kernels", "sketches", "solvers"),
     ("planning", "storage"),
     ("data",),
@@ -26,7 +26,7 @@ TIERS: list[tuple[str, ...]] = [
     ("demo",),
     ("cli",),
 ]
-PURE = ("errors", "seeds", "blas", "heap", "kernels", "sketches", "solvers")
+PURE = ("errors", "seeds", "blas", "heap", "triangles", "kernels", "sketches", "solvers")
 HARMLESS_DASK = ("dask.config", "dask.system", "dask.utils")
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.estimators.label_statistics import LabelStatistics, check_shapes
-from bigpca.passes.accumulators import unpack_upper
 from bigpca.passes.class_moments import ClassMoments
 from bigpca.solvers.components import resolve_components
 from bigpca.solvers.eigh import top_eigenpairs
+from bigpca.triangles import unpack
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -104,7 +104,7 @@ def explained_share(
     test = folds[left_out]
     if train is None or test.count < 2:
         return 0.0
-    S, mean = symmetric(train), train.means[0]
+    S, mean = unpack(train.within, train.n_features), train.means[0]
     targets = np.arange(q, S.shape[0])
     counted = isinstance(n_components, Integral)
     values, axes = top_eigenpairs(
@@ -116,15 +116,9 @@ def explained_share(
     B = np.linalg.pinv(variances, hermitian=True) @ axes @ S[np.ix_(columns, targets)]  # (k, m)
     W = axes.T @ B
     off = test.means[0] - mean  # residual of y - mean_y - (x - mean_x) W, summed over the fold by its moments
-    T = symmetric(test) + test.count * np.outer(off, off)
+    T = unpack(test.within, test.n_features) + test.count * np.outer(off, off)
     residual = np.trace(
         T[np.ix_(targets, targets)] - 2 * W.T @ T[np.ix_(columns, targets)] + W.T @ T[np.ix_(columns, columns)] @ W
     )
     total = float(np.trace(T[np.ix_(targets, targets)]))
     return 1.0 - float(residual) / total if total > 0 else 0.0
-
-
-def symmetric(moments: ClassMoments) -> Matrix:
-    """Return the scatter whole (d, d)."""
-    upper = unpack_upper(moments.within, moments.n_features)
-    return np.triu(upper) + np.triu(upper, 1).T

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.passes.accumulators import Accumulator, packed_size, unpack_upper
+from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.class_moments import ClassMoments
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.left_product import LeftProduct, LeftRows
 from bigpca.passes.pass_state import PassState
 from bigpca.passes.rows import RowInput, fold
+from bigpca.triangles import packed_diagonal, packed_size, unpack
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -70,14 +71,13 @@ class LabelStatistics:
     @property
     def within(self) -> Matrix:
         """S_W (d, d), symmetric; the total scatter where labels are numbers."""
-        upper = unpack_upper(self.moments.within, self.moments.n_features)
-        return np.triu(upper) + np.triu(upper, 1).T
+        return unpack(self.moments.within, self.moments.n_features)
 
     @property
     def total_scatter(self) -> float:
         """Trace of S_T."""
         moments = self.moments
-        diagonal = np.diagonal(moments.scatter) if moments.whole else moments.within
+        diagonal = packed_diagonal(moments.within, moments.n_features) if moments.whole else moments.within
         return float(diagonal.sum() + (self.between**2).sum())
 
     def check_whole(self) -> None:

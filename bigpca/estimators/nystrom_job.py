@@ -22,12 +22,12 @@ from bigpca.estimators.nystrom_route import (
 )
 from bigpca.landmarks import LandmarkRequest, Landmarks, select_landmarks
 from bigpca.operators.kernel import kernel_row_squares
-from bigpca.passes.accumulators import packed_size
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources
+from bigpca.triangles import packed_size
 
 FLOAT64 = float(np.finfo(np.float64).eps)
 

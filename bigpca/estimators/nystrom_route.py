@@ -30,6 +30,7 @@ from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack
 from bigpca.solvers.components import needs_full_spectrum, resolve_components, resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.features import landmark_transform, truncation_for
+from bigpca.triangles import unpack
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -153,9 +154,7 @@ def solve_features(
     """
     moments: Moments = state.moments[which]
     n, T = moments.count, features.transform
-    scatter = moments.scatter
-    scatter = np.triu(scatter) + np.triu(scatter, 1).T
-    everything, vectors = top_eigenpairs(scatter, threads=settings.threads)
+    everything, vectors = top_eigenpairs(unpack(moments.packed, moments.n_features), threads=settings.threads)
     everything = np.maximum(everything, 0.0)
     residual = float(state.residuals[which])
     total = float(everything.sum()) + residual

@@ -13,9 +13,10 @@ from bigpca.estimators.inputs import as_dask
 from bigpca.estimators.linear_model import LinearModel
 from bigpca.estimators.model_io import StateForm
 from bigpca.estimators.spectrum import Settings, no_state, solve_moments
-from bigpca.passes.accumulators import Moments, packed_size
+from bigpca.passes.accumulators import Moments
 from bigpca.passes.progress import ProgressArgument
 from bigpca.solvers.components import NComponents, check_n_components
+from bigpca.triangles import packed_size
 
 
 class PCA(LinearModel[Moments]):

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.errors import MemoryBudgetError, format_bytes
-from bigpca.passes.accumulators import STRIP, Accumulator, Moments, add_outer_upper
+from bigpca.passes.accumulators import Accumulator, Moments
 from bigpca.passes.dot_states import column_scale
 from bigpca.passes.local import threads_here
 from bigpca.passes.pass_state import PassState
 from bigpca.solvers.components import NComponents, needs_full_spectrum, resolve_components
 from bigpca.solvers.eigh import fix_signs, numerical_rank, top_eigenpairs
+from bigpca.triangles import STRIP, add_outer_upper
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -13,7 +13,8 @@ import numpy as np
 from bigpca.kernels.base import Kernel, Rows, Vector
 from bigpca.kernels.dot import HARMLESS, checked_gamma
 from bigpca.kernels.products import PreparedRows, prepare_rows, product_error, products, products_in_float64
-from bigpca.kernels.rows import Block, mirror_upper, strips
+from bigpca.kernels.rows import Block, strips
+from bigpca.triangles import mirror_upper
 
 RUN = 512  # terms of an L1 distance that are summed in the precision of the rows
 HARMLESS64 = 1e-12  # error of an entry that rows of float64 may leave

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from bigpca.kernels.base import WIDEST, Kernel, Rows, Vector
 from bigpca.kernels.products import PreparedRows, prepare_rows, product_error, products
-from bigpca.kernels.rows import Block, mirror_upper, raise_to, strips
+from bigpca.kernels.rows import Block, raise_to, strips
+from bigpca.triangles import mirror_upper
 
 HARMLESS = 1e-5  # error of an entry, relative to the largest, that rows of float32 may leave
 LARGEST32 = 1e18  # float32 ends at 3e38, and sums of squares of entries must not reach it

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 Block = NDArray[np.floating]
 FIXED_BYTES = 8 << 20  # what a block draws on whatever its size: strips, tiles in float64
 STRIP = 1 << 17  # entries of a strip
-MIRROR = 256  # side of the tiles that are transposed
 
 
 def checked_rows(X: ArrayLike, name: str) -> NDArray[Any]:
@@ -44,15 +43,6 @@ def strips(block: Block) -> Iterator[tuple[slice, Block]]:
     for start in range(0, len(block), height):
         where = slice(start, min(start + height, len(block)))
         yield where, block[where]
-
-
-def mirror_upper(block: Block) -> None:
-    """Copy the upper triangle of a square block onto the lower one, tile by tile."""
-    for i in range(0, len(block), MIRROR):
-        for j in range(0, i, MIRROR):
-            block[i : i + MIRROR, j : j + MIRROR] = block[j : j + MIRROR, i : i + MIRROR].T
-        tile = block[i : i + MIRROR, i : i + MIRROR]
-        tile[...] = np.triu(tile) + np.triu(tile, 1).T
 
 
 def raise_to(block: Block, exponent: int) -> None:

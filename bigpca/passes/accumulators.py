@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from bigpca.blas import symmetric_rank_update
 from bigpca.passes.blocks import SLAB_ROWS, Block, cached_rows
+from bigpca.triangles import add_outer_packed, add_packed, packed_size, unpack_upper
 
 Arrays = dict[str, NDArray[Any]]
 LEAST_SQUARE, MOST_SQUARE = 1e-28, 1e38  # between which float32 holds sums of squares
-STRIP = 256  # rows of a triangle updated at a time: no temporary of d x d
 
 
 class Accumulator(ABC):
@@ -91,47 +91,6 @@ class Accumulator(ABC):
         return {"accumulator": type(self).__name__}
 
 
-def add_upper(total: NDArray[np.float64], term: NDArray[Any]) -> None:
-    """Add the upper triangle of ``term`` to ``total`` (both (d, d)), in place and strip by strip."""
-    for i in range(0, len(total), STRIP):
-        total[i : i + STRIP, i:] += term[i : i + STRIP, i:]
-
-
-def add_outer_upper(total: NDArray[np.float64], factor: float, vector: NDArray[np.float64]) -> None:
-    """Add the upper triangle of ``factor * vector vector'`` to ``total``, in place and strip by strip."""
-    for i in range(0, len(total), STRIP):
-        total[i : i + STRIP, i:] += np.multiply.outer(factor * vector[i : i + STRIP], vector[i:])
-
-
-def pack_upper(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the upper triangle of (d, d), strip by strip, as one vector: half the bytes to send and store."""
-    return np.concatenate([matrix[i : i + STRIP, i:].ravel() for i in range(0, len(matrix), STRIP)] or [np.zeros(0)])
-
-
-def packed_size(d: int) -> int:
-    """Length of what :func:`pack_upper` returns for a (d, d) matrix."""
-    return sum(min(STRIP, d - i) * (d - i) for i in range(0, d, STRIP))
-
-
-def unpack_upper(packed: NDArray[np.float64], d: int) -> NDArray[np.float64]:
-    """Return the (d, d) matrix whose upper triangle :func:`pack_upper` took; zeros below the strips' squares."""
-    matrix, start = np.zeros((d, d)), 0
-    for i in range(0, d, STRIP):
-        strip = matrix[i : i + STRIP, i:]
-        strip[...] = packed[start : start + strip.size].reshape(strip.shape)
-        start += strip.size
-    return matrix
-
-
-def add_outer_packed(packed: NDArray[np.float64], factor: float, vector: NDArray[np.float64]) -> None:
-    """Add ``factor * vector vector'`` to a packed upper triangle, in place and strip by strip."""
-    start, d = 0, len(vector)
-    for i in range(0, d, STRIP):
-        strip = packed[start : start + min(STRIP, d - i) * (d - i)].reshape(-1, d - i)
-        strip += np.multiply.outer(factor * vector[i : i + STRIP], vector[i:])
-        start += strip.size
-
-
 def column_squares(values: NDArray[Any]) -> NDArray[np.float64]:
     """Return the sum of squares of every column in float64, a few rows at a time: no second slab in float64."""
     total = np.zeros(values.shape[1])
@@ -189,7 +148,7 @@ class Moments(Accumulator):
 
     ``scatter = sum_t (x_t - mean)(x_t - mean)'``. Inside a group the sums are about the group's shift, and the mean is
     corrected once when the group closes; groups merge with the mean-difference term, so an offset of the data costs no
-    digits (Chan, Golub & LeVeque 1983, eq. 2.1). A closed state holds the upper triangle only, packed.
+    digits (Chan, Golub & LeVeque 1983, eq. 2.1). The scatter is its upper triangle only, packed.
 
     Attributes
     ----------
@@ -197,14 +156,13 @@ class Moments(Accumulator):
     count : int
     mean : ndarray of shape (d,), float64
     packed : ndarray of shape (packed_size(d),), float64
-        The scatter's upper triangle as :func:`pack_upper` lays it out; empty while the group is open.
+        The scatter's upper triangle as :func:`bigpca.triangles.packed_strips` lays it out; empty before the first block.
     """
 
     n_features: int
     count: int = 0
     mean: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     packed: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    _open: NDArray[np.float64] | None = field(default=None, repr=False)
     _sums: NDArray[np.float64] | None = field(default=None, repr=False)
     _shift: NDArray[np.float64] | None = field(default=None, repr=False)
     _product: NDArray[Any] | None = field(default=None, repr=False)
@@ -219,50 +177,48 @@ class Moments(Accumulator):
         return Moments(self.n_features, 0, np.zeros(self.n_features))
 
     def update(self, block: Block) -> None:
-        if self._open is None or self._sums is None:
-            self._open = np.zeros((self.n_features, self.n_features))
+        if self._sums is None:
+            self.packed = np.zeros(packed_size(self.n_features))
             self._sums, self._shift = np.zeros(self.n_features), block.shift
         self.count += len(block.values)
         self._sums += block.sums
-        self._multiply(block.values, self._open)
+        self._multiply(block.values)
 
-    def _multiply(self, values: NDArray[Any], total: NDArray[np.float64]) -> None:
+    def _multiply(self, values: NDArray[Any]) -> None:
         """Add ``values' values`` to the product of the slabs before, up to as many rows as one slab may have, or to the total.
 
         Errors of float32 are then those of one slab of 8,192 rows, however few rows wide slabs have; and the addition in
         float64, which waits for memory where the product does not, costs as little.
         """
         if self._product is None or self._product.dtype != values.dtype:
-            self._flush(total)
+            self._flush()
             self._product = product_scratch(self.n_features, values.dtype)
         if self._product_rows + len(values) > SLAB_ROWS:
-            self._flush(total)
+            self._flush()
         if self._product_rows and add_symmetric_product(values, self._product):
             self._product_rows += len(values)
             return
-        self._flush(total)
+        self._flush()
         product = symmetric_product(values, self._product)
         if product is self._product:
             self._product_rows = len(values)
         else:
-            add_upper(total, product)
+            add_packed(self.packed, product)
 
-    def _flush(self, total: NDArray[np.float64]) -> None:
+    def _flush(self) -> None:
         if self._product_rows and self._product is not None:
-            add_upper(total, self._product)
+            add_packed(self.packed, self._product)
         self._product_rows = 0
 
     def close(self) -> None:
-        if self._open is not None:
-            self._flush(self._open)
+        self._flush()
         self._product = None
-        if self._open is None or self._sums is None or self._shift is None:
+        if self._sums is None or self._shift is None:
             self.packed = np.zeros(packed_size(self.n_features))
             return
         offset = self._sums / self.count
         self.mean = self._shift + offset
-        self.packed = pack_upper(self._open)
-        self._open = self._sums = self._shift = None
+        self._sums = self._shift = None
         add_outer_packed(self.packed, -float(self.count), offset)
 
     def merge(self, other: Moments) -> Moments:
@@ -281,7 +237,7 @@ class Moments(Accumulator):
 
     @property
     def product_bytes(self) -> int:
-        return 16 * self.n_features * (self.n_features + STRIP)  # the open square and one product, float64 at most
+        return 16 * self.n_features**2  # two products in float64 at most
 
     @property
     def flops_per_row(self) -> int:

@@ -93,7 +93,8 @@ def plan_layout(row_chunks: Sequence[int], n_columns: int, dtype: np.dtype[np.ge
     """Cut rows into reads, groups and segments.
 
     ``groups = clamp(bytes / max(256 MiB, 8 state), 16, 4096)``, never less than 4 MiB a group; all bytes in the working
-    dtype, so that a uint8 store is cut as its float32 copy would be.
+    dtype, so that a uint8 store is cut as its float32 copy would be. Where 16 groups would read one whole slab each, with
+    nothing to read while it is multiplied, there are fewer that read two.
     """
     row_bytes = max(1, n_columns * working_dtype(dtype).itemsize)
     most = SLAB_BYTES if row_bytes <= 1 << 16 else WIDE_SLAB_BYTES
@@ -102,6 +103,8 @@ def plan_layout(row_chunks: Sequence[int], n_columns: int, dtype: np.dtype[np.ge
     n_rows = int(sum(row_chunks))
     total = n_rows * row_bytes
     wanted = min(MOST_GROUPS, max(LEAST_GROUPS, -(-total // max(GROUP_BYTES, 8 * state_bytes))))
+    if SLAB_BYTES * wanted <= total < 2 * SLAB_BYTES * wanted:
+        wanted = total // (2 * SLAB_BYTES)
     wanted = max(1, min(wanted, total // GROUP_LEAST))
     reads = _join_chunks(row_chunks, min(slab_rows, max(1, -(-n_rows // wanted))))
     groups = _split_evenly([b - a for a, b in reads], wanted)

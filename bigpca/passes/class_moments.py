@@ -12,18 +12,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.passes.accumulators import (
-    STRIP,
     Accumulator,
     Arrays,
-    add_upper,
     column_squares,
-    pack_upper,
-    packed_size,
     product_scratch,
     symmetric_product,
-    unpack_upper,
 )
 from bigpca.passes.blocks import MIB, Block
+from bigpca.triangles import add_packed, add_product_packed, packed_size, unpack_upper
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -53,7 +49,7 @@ class ClassMoments(Accumulator):
     counts : ndarray of shape (c,), float64
     means : ndarray of shape (c, d), float64; zeros for classes without rows
     within : ndarray, float64
-        The scatter's upper triangle as :func:`bigpca.passes.accumulators.pack_upper` lays it out, or its diagonal (d,).
+        The scatter's upper triangle as :func:`bigpca.triangles.packed_strips` lays it out, or its diagonal (d,).
     """
 
     n_features: int
@@ -66,7 +62,6 @@ class ClassMoments(Accumulator):
     within: Vector = field(default_factory=lambda: np.zeros(0))
     _shifts: NDArray[Any] | None = field(default=None, repr=False)
     _group_shift: Vector | None = field(default=None, repr=False)
-    _open: Matrix | None = field(default=None, repr=False)
     _product: NDArray[Any] | None = field(default=None, repr=False)
     _rows: NDArray[Any] | None = field(default=None, repr=False)
 
@@ -94,7 +89,7 @@ class ClassMoments(Accumulator):
         own = self.for_rows(start, stop)
         return replace(
             own, counts=np.zeros(c), means=np.zeros((c, d)), within=np.zeros(packed_size(d) if self.whole else d),
-            _shifts=None, _group_shift=None, _open=None, _product=None, _rows=None,
+            _shifts=None, _group_shift=None, _product=None, _rows=None,
         )  # fmt: skip
 
     def for_rows(self, start: int, stop: int) -> ClassMoments:
@@ -133,11 +128,9 @@ class ClassMoments(Accumulator):
         if not self.whole:
             self.within += column_squares(rows)
             return
-        if self._open is None:
-            self._open = np.zeros((self.n_features, self.n_features))
         if self._product is None or self._product.dtype != rows.dtype:
             self._product = product_scratch(self.n_features, rows.dtype)
-        add_upper(self._open, symmetric_product(rows, self._product))
+        add_packed(self.within, symmetric_product(rows, self._product))
 
     def _about_shifts(self, values: NDArray[Any], codes: NDArray[np.int32]) -> NDArray[Any]:
         """Return rows less the shifts of their classes, in a buffer that is used again and again."""
@@ -156,8 +149,6 @@ class ClassMoments(Accumulator):
         seen = self.counts > 0
         offsets = self.means[seen] / self.counts[seen, None]
         weighted = offsets * np.sqrt(self.counts[seen, None])
-        if self._open is not None:
-            self.within, self._open = pack_upper(self._open), None
         self._correct(weighted, -1.0)
         self.means[seen] = self._group_shift + self._shifts[seen].astype(np.float64) + offsets
         self._shifts = self._group_shift = None
@@ -193,7 +184,7 @@ class ClassMoments(Accumulator):
     @property
     def product_bytes(self) -> int:
         d, c = self.n_features, self.n_classes
-        squares = 16 * d * (d + STRIP) if self.whole else 0
+        squares = 16 * d * d if self.whole else 0
         return squares + 2 * max(TILE_BYTES * 2, 256 * d * 8) + 3 * 8 * c * d
 
     @property
@@ -212,12 +203,3 @@ class ClassMoments(Accumulator):
     def describe(self) -> dict[str, Any]:
         codes = hashlib.sha256(np.ascontiguousarray(self.codes).data).hexdigest()
         return {"accumulator": "ClassMoments", "codes": codes, "classes": self.n_classes, "whole": self.whole}
-
-
-def add_product_packed(packed: Vector, sign: float, rows: Matrix) -> None:
-    """Add ``sign rows' rows`` of rows (m, d) to a packed upper triangle, in place and strip by strip."""
-    start, d = 0, rows.shape[1]
-    for i in range(0, d, STRIP):
-        strip = packed[start : start + min(STRIP, d - i) * (d - i)].reshape(-1, d - i)
-        strip += sign * (rows[:, i : i + STRIP].T @ rows[:, i:])
-        start += strip.size

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from bigpca.passes.accumulators import (
     Accumulator,
     Arrays,
-    add_upper,
     column_squares,
     product_scratch,
     symmetric_product,
 )
 from bigpca.passes.blocks import Block, within_range
+from bigpca.triangles import add_packed, mirror_upper, packed_size, unpack
 
 Pieces = tuple[tuple[int, NDArray[np.float64]], ...]
 WIDTH = 8192  # columns multiplied in the block's precision before they are added in float64
@@ -72,7 +72,7 @@ class DotPanels(Accumulator):
         G = np.zeros((self.n_samples, self.n_samples))
         for first, panel in self.panels:
             G[first : first + len(panel), first:] = panel
-        return fill_lower(G)
+        return mirror_upper(G)
 
     @property
     def state_bytes(self) -> int:
@@ -102,20 +102,21 @@ class DotSum(Accumulator):
     Attributes
     ----------
     n_samples : int
-    scatter : ndarray of shape (n, n), float64; upper triangle
+    packed : ndarray of shape (packed_size(n),), float64
+        The upper triangle of G as :func:`bigpca.triangles.packed_strips` lays it out.
     means, squares : tuple of (first column, ndarray)
     """
 
     n_samples: int
     center: bool = True
     scale: bool = False
-    scatter: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    packed: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     means: Pieces = ()
     squares: Pieces = ()
     _product: NDArray[Any] | None = field(default=None, repr=False)
 
     def fresh(self, start: int, stop: int) -> DotSum:
-        return DotSum(self.n_samples, self.center, self.scale, np.zeros((self.n_samples, self.n_samples)))
+        return DotSum(self.n_samples, self.center, self.scale, np.zeros(packed_size(self.n_samples)))
 
     def update(self, block: Block) -> None:
         values, first = block.values, int(block.rows[0])  # (n, columns); rows of the fold are columns of X
@@ -128,18 +129,18 @@ class DotSum(Accumulator):
             values = values / column_scale(deviations, block.shift + residual, len(values)).astype(values.dtype)
         if self._product is None:
             self._product = product_scratch(len(values), values.dtype)
-        add_upper(self.scatter, symmetric_product(values.T, self._product))
+        add_packed(self.packed, symmetric_product(values.T, self._product))
 
     def close(self) -> None:
         self._product = None
 
     def merge(self, other: DotSum) -> DotSum:
         means, squares = self.means + other.means, self.squares + other.squares
-        return DotSum(self.n_samples, self.center, self.scale, self.scatter + other.scatter, means, squares)
+        return DotSum(self.n_samples, self.center, self.scale, self.packed + other.packed, means, squares)
 
     def matrix(self) -> NDArray[np.float64]:
         """Return G (n, n), both triangles."""
-        return fill_lower(self.scatter.copy())
+        return unpack(self.packed, self.n_samples)
 
     def columns(self, which: str) -> NDArray[np.float64]:
         """Return the means or the squares of all columns, in order."""
@@ -147,22 +148,22 @@ class DotSum(Accumulator):
 
     @property
     def state_bytes(self) -> int:
-        return 8 * self.n_samples**2
+        return 8 * packed_size(self.n_samples)
 
     @property
     def product_bytes(self) -> int:
-        return 4 * self.n_samples**2
+        return 16 * self.n_samples**2
 
     @property
     def flops_per_row(self) -> int:
         return self.n_samples**2
 
     def to_arrays(self) -> Arrays:
-        return {"scatter": self.scatter, **named_pieces("means", self.means), **named_pieces("squares", self.squares)}
+        return {"dot": self.packed, **named_pieces("means", self.means), **named_pieces("squares", self.squares)}
 
     def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> DotSum:
         means, squares = pieces_in(arrays, "means"), pieces_in(arrays, "squares")
-        return DotSum(self.n_samples, self.center, self.scale, arrays["scatter"], means, squares)
+        return DotSum(self.n_samples, self.center, self.scale, arrays["dot"], means, squares)
 
     def describe(self) -> dict[str, Any]:
         return {"accumulator": "DotSum", "center": self.center, "scale": self.scale}
@@ -210,15 +211,6 @@ def column_scale(squares: NDArray[np.float64], mean: NDArray[np.float64], count:
     eps = np.finfo(np.float64).eps
     constant = variance <= count * eps * variance + (count * mean * eps) ** 2
     return np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance)))
-
-
-def fill_lower(G: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Copy the upper triangle to the lower one, in place."""
-    for i in range(0, len(G), 512):
-        G[i : i + 512, :i] = G[:i, i : i + 512].T
-        square = G[i : i + 512, i : i + 512]
-        square[...] = np.triu(square) + np.triu(square, 1).T
-    return G
 
 
 def double_centre(G: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -8,6 +8,7 @@ from scipy.linalg import LinAlgError, eigh
 
 from bigpca.blas import blas_threads
 from bigpca.solvers.leading import basis_columns, is_iterated, leading_eigenpairs
+from bigpca.triangles import mirror_upper
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -92,7 +93,7 @@ def top_eigenpairs(
     if not np.isfinite(diagonal).all():
         bad = int(np.flatnonzero(~np.isfinite(diagonal))[0])
         raise ValueError(f"the matrix has {diagonal[bad]} at [{bad}, {bad}], so it has no eigenvalues. Check the data.")
-    _mirror(S, lower)
+    mirror_upper(S.T if lower else S)  # so that a failed solve can be repeated from the other triangle
     exponent = int(np.frexp(np.max(np.abs(diagonal)))[1])
     if abs(exponent) > FAR_FROM_ONE:
         # LAPACK's bisection loses digits there; powers of two change none.
@@ -193,16 +194,6 @@ def _check_matrix(S: Matrix, k: int | None) -> int:
     if not 1 <= kept <= len(S):
         raise ValueError(f"{kept} eigenpairs were asked for, but a {S.shape} matrix has 1 to {len(S)}.")
     return kept
-
-
-def _mirror(S: Matrix, lower: bool) -> None:
-    """Copy the filled triangle over the other one, so that a failed solve can be repeated from it."""
-    filled = S.T if lower else S  # the upper triangle of this view is the filled one
-    for start in range(0, len(S), STRIP):
-        stop = start + STRIP
-        filled[stop:, start:stop] = filled[start:stop, stop:].T
-        block = np.triu(filled[start:stop, start:stop])
-        filled[start:stop, start:stop] = block + np.triu(block, 1).T
 
 
 def _solve(S: Matrix, diagonal: Vector, k: int, lower: bool) -> tuple[Vector, Matrix]:

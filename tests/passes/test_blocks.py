@@ -75,6 +75,18 @@ def test_a_chunk_larger_than_a_slab_is_one_read_of_many_slabs() -> None:
     assert len(layout.groups) == 1
 
 
+@pytest.mark.parametrize(
+    ("slabs", "groups", "reads"),
+    [(8, 8, 1), (15, 15, 1), (16, 8, 2), (17, 8, 3), (24, 12, 2), (31, 15, 3), (32, 16, 2), (64, 16, 4), (128, 32, 4)],
+)
+def test_groups_of_whole_slabs_read_two_so_that_one_is_read_while_the_other_is_multiplied(
+    slabs: int, groups: int, reads: int
+) -> None:
+    layout = plan_layout([8192] * slabs, 2048, F4, 8 * 2048 * 1024)  # chunks of 64 MiB
+    assert len(layout.groups) == groups
+    assert max(map(len, layout.groups)) == reads
+
+
 def test_a_hundred_thousand_tiny_chunks_are_joined_to_few_reads_and_groups() -> None:
     layout = plan_layout([8] * 100_000, 64, F4, 8 * 64 * 65)
     assert_partition(layout, 800_000)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.passes import blocks, class_moments
-from bigpca.passes.accumulators import Moments, pack_upper, packed_size, unpack_upper
-from bigpca.passes.class_moments import ClassMoments, add_product_packed
+from bigpca.passes.accumulators import Moments
+from bigpca.passes.class_moments import ClassMoments
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.rows import RowInput, fold
 from tests.estimators.labelled import labelled_rows, within_scatter
@@ -152,16 +152,6 @@ def test_classes_move_with_their_rows_when_others_come_between() -> None:
     np.testing.assert_array_equal(merged.counts, np.bincount(renamed))
     np.testing.assert_allclose(merged.means, [X[renamed == j].mean(axis=0) for j in range(3)], atol=1e-13)
     np.testing.assert_allclose(scatter(merged), truth, rtol=0, atol=1e-12 * truth.max())
-
-
-@pytest.mark.parametrize("d", [1, 255, 256, 300])
-def test_packed_products_equal_whole_ones_on_any_number_of_strips(d: int) -> None:
-    rng = np.random.default_rng(d)
-    rows, start = rng.standard_normal((3, d)), rng.standard_normal((d, d))
-    packed = pack_upper(start)
-    add_product_packed(packed, -1.0, rows)
-    assert packed.shape == (packed_size(d),)
-    np.testing.assert_allclose(np.triu(unpack_upper(packed, d)), np.triu(start - rows.T @ rows), atol=1e-13)
 
 
 def test_wide_rows_have_the_scatter_of_numpy() -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.passes.checkpoint import Checkpoint
-from bigpca.passes.dot_states import ColumnProducts, DotSum, double_centre, fill_lower
+from bigpca.passes.dot_states import ColumnProducts, DotSum, double_centre
 from bigpca.passes.events import CheckpointEvent, Event
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.pairs import column_layout, first_shift, fold_columns, fold_panels, panel_layout
@@ -143,10 +143,3 @@ def test_nan_in_a_panel_or_a_column_block_is_reported(tmp_path: Path) -> None:
         bp.NonFiniteError, match=r"1 NaN or infinite values in 1 rows of columns 0:50 of .*: rows 33; .*column 44"
     ):
         fold_columns(rows, DotSum(N), take_matrix, layout=layout, number=1, options=RunOptions())
-
-
-@pytest.mark.parametrize("n", [1, 2, 511, 512, 513, 1100])
-def test_filling_the_lower_triangle_makes_the_matrix_symmetric(n: int) -> None:
-    full = np.random.default_rng(n).normal(size=(n, n))
-    full += full.T
-    np.testing.assert_array_equal(fill_lower(np.triu(full)), full)

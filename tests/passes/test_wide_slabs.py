@@ -59,13 +59,13 @@ def test_products_are_added_in_float64_once_in_as_many_rows_as_one_slab_may_have
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     added: list[NDArray[Any]] = []
-    add_upper = accumulators.add_upper
+    add_packed = accumulators.add_packed
 
     def count(total: NDArray[Any], term: NDArray[Any]) -> None:
         added.append(term)
-        add_upper(total, term)
+        add_packed(total, term)
 
-    monkeypatch.setattr(accumulators, "add_upper", count)
+    monkeypatch.setattr(accumulators, "add_packed", count)
     moments_of([normal(SLAB_ROWS // 8, D, seed=i) for i in range(20)])
     assert len(added) == 3
 
