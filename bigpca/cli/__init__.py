@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from bigpca.cli.demonstration import demo
 from bigpca.cli.diagnosis import doctor
 from bigpca.cli.exits import MEANINGS, ExitCode
 from bigpca.cli.fitting import fit, plan
+from bigpca.cli.output import Output
 from bigpca.cli.runtime import stop_like_interrupt
 from bigpca.cli.scoring import transform
 from bigpca.cli.stores import info, ingest, verify
@@ -23,8 +25,29 @@ __all__ = ["app", "main"]
 
 _EXIT_CODES = "Exit codes:\n\n" + "\n\n".join(f"{int(code)}  {meaning}" for code, meaning in MEANINGS.items())
 
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # Click's, wherever this version of Typer keeps it
+
+
+class _Commands(TyperGroup):
+    """The commands; wrong usage of one is a JSON object too where ``--json`` is among its arguments."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta["bigpca.json"] = "--json" in args
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except _UsageError as error:
+            if ctx.meta["bigpca.json"]:
+                message: Any = error
+                Output(as_json=True, debug=False).say_error(error, message.format_message(), ExitCode.USAGE)
+            raise
+
+
 app = typer.Typer(
     name="bigpca",
+    cls=_Commands,
     help="PCA of data that does not fit in memory: planned, bounded, resumable.",
     epilog=_EXIT_CODES,
     no_args_is_help=True,

@@ -55,8 +55,12 @@ class Output:
         typer.echo(f"bigpca: {text}", err=True)
         if self.resume and code in RESUMABLE:
             typer.echo(public(self.resume), err=True)
-        self.finish({"error": {"type": type(error).__name__, "message": text, "exit_code": int(code)}})
+        self.say_error(error, text, code)
         return code
+
+    def say_error(self, error: BaseException, text: str, code: ExitCode) -> None:
+        """Print an error as the command's JSON object, if JSON was asked for."""
+        self.finish({"error": {"type": type(error).__name__, "message": text, "exit_code": int(code)}})
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from bigpca.data.shards import npy_shards
 from bigpca.data.storages import Storage, ZarrRows
 from bigpca.data.urls import public
 from bigpca.data.zarr_groups import is_zarr_directory, zarr_at
+from bigpca.errors import MemberError
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad")
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -102,5 +103,5 @@ def _file(path: str, member: str | None) -> RowSource:
 
 def _without_member(kind: str, path: str, member: str | None, storage: Storage) -> RowSource:
     if member is not None:
-        raise KeyError(f"{path} is one array, so it has no member {member!r}. Leave member out.")
+        raise MemberError(f"{path} is one array, so it has no member {member!r}. Leave member out.")
     return RowSource(kind, path, "", storage)

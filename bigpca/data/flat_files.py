@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from bigpca.data.checks import check_dtype, readable_chunks, row_width
 from bigpca.data.storages import Stamp, file_stamp
-from bigpca.errors import CorruptedChunkError
+from bigpca.errors import CorruptedChunkError, MemberError
 
 MAX_HEADER_BYTES = 100 * 2**20  # safetensors' own limit
 _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1", "I8": "i1"} | {
@@ -187,7 +187,7 @@ def choose_member(path: str, member: str | None, shapes: dict[str, tuple[int, ..
     if member is not None:
         member = member.strip("/")
         if member not in shapes:
-            raise KeyError(f"{path} has no array {member!r}; it holds {listed}. Name one of them with member=.")
+            raise MemberError(f"{path} has no array {member!r}; it holds {listed}. Name one of them with member=.")
         return member
     wanted = [name for name, shape in shapes.items() if len(shape) >= 2]
     if len(wanted) != 1:

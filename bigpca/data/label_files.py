@@ -21,7 +21,7 @@ from bigpca.data.zarr_chunks import ChunkFiles
 from bigpca.data.zarr_groups import arrays_of, is_zarr_directory
 from bigpca.data.zarr_metadata import ALLOWED_CODECS, array_document, check_grid, codecs_of, short_name
 from bigpca.data.zarr_reader import wrap_zarr
-from bigpca.errors import CorruptedChunkError, MissingChunksError
+from bigpca.errors import CorruptedChunkError, MemberError, MissingChunksError
 
 # No leading zeros: "01" and "1" are two codes, and as numbers they would silently be one class.
 INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
@@ -47,7 +47,7 @@ def read_label_file(source: str) -> NDArray[Any]:
     ------
     FileNotFoundError
         When nothing is at the path.
-    KeyError
+    MemberError
         When the table has no such column; lists those there are.
     ValueError
         When the format is not known, a column must be named, or a line of a CSV has another number of fields.
@@ -75,7 +75,7 @@ def read_label_file(source: str) -> NDArray[Any]:
             "Read it yourself and pass the array."
         )
     if name is not None:
-        raise KeyError(f"{path} is one array, so it has no member {name!r}. Leave ::{name} out.")
+        raise MemberError(f"{path} is one array, so it has no member {name!r}. Leave ::{name} out.")
     return _npy(path)
 
 
@@ -95,7 +95,7 @@ def _choose(path: str, name: str | None, names: Sequence[str], what: str) -> str
         )
     if names.count(name) != 1:
         found = f"{names.count(name)} {what}s" if name in names else f"no {what}"
-        raise KeyError(f"{path} has {found} {name!r}; one was expected. It has: {listed}. Name one of them.")
+        raise MemberError(f"{path} has {found} {name!r}; one was expected. It has: {listed}. Name one of them.")
     return name
 
 
@@ -248,7 +248,7 @@ def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None) -> ND
         arrays = dict(arrays_of(node))
         return read_zarr(arrays[_choose(path, name and name.strip("/"), list(arrays), "array")])
     if name is not None:
-        raise KeyError(f"{path} is one Zarr array, so it has no member {name!r}. Leave ::{name} out.")
+        raise MemberError(f"{path} is one Zarr array, so it has no member {name!r}. Leave ::{name} out.")
     check_grid(array_document(node), path, max(1, node.dtype.itemsize))
     check_chunks(node)
     if node.dtype.kind not in "OSTU":

@@ -158,7 +158,7 @@ def open_labels(y: Any, n: int, *, kind: str = "auto", missing: str = "raise", m
         exactly one 1, more than two dimensions, and unknown options.
     TypeError
         For complex numbers, dates, and strings among numbers.
-    FileNotFoundError, KeyError
+    FileNotFoundError, MemberError
         When there is no such file, or no such column in it.
 
     Examples

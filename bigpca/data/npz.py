@@ -138,7 +138,7 @@ def npz_member(path: str, member: str | None) -> tuple[FlatFile | CompressedMemb
             headers = {}
             for short, name in names.items():
                 # Other members may hold objects; only the chosen one must be numbers.
-                if member in (None, short) or len(names) == 1:
+                if member not in names or short == member:
                     headers[short] = _header(archive, name, path)
             shapes = {short: headers[short][0] if short in headers else () for short in names}
             chosen = choose_member(path, member, shapes)

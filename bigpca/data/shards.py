@@ -40,7 +40,7 @@ class NpyShards:
     stored : str
         Dtype with its byte order.
     digest : str
-        Of names, sizes and row counts: a folder that changed is noticed.
+        Of names, shapes, dtypes and memory orders: a folder that changed is noticed.
     """
 
     pattern: str
@@ -138,7 +138,7 @@ def _list(pattern: str) -> _Listing:
         check_shape(file.array_shape, path)
         _check_shard(file, files[0] if files else file)
         files.append(file)
-        sha.update(f"{path}\0{file.offset}\0{file.array_shape}\0{file.stored}\0".encode())
+        sha.update(f"{path}\0{file.offset}\0{file.array_shape}\0{file.stored}\0{file.order}\0".encode())
     return _Listing(tuple(files), tuple(accumulate(file.array_shape[0] for file in files)), sha.hexdigest())
 
 

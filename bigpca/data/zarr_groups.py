@@ -13,6 +13,7 @@ from zarr.storage import LocalStore
 from bigpca.data.flat_files import choose_member
 from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_reader import DOCUMENTS, ZarrReader
+from bigpca.errors import MemberError
 
 GROUP_DOCUMENTS = ("zarr.json", ".zgroup")
 
@@ -35,7 +36,7 @@ def group_member(group: zarr.Group, member: str | None) -> zarr.Array[Any]:
 
     Raises
     ------
-    KeyError
+    MemberError
         When it has no array of that name; lists what is there.
     ValueError
         When several could be meant.
@@ -67,7 +68,7 @@ def zarr_at(path: str, member: str | None, missing_chunks: str) -> ZarrReader:
 
 def _refuse_member(path: str, member: str | None) -> None:
     if member is not None:
-        raise KeyError(f"{public(path)} is one Zarr array, so it has no member {member!r}. Leave member out.")
+        raise MemberError(f"{public(path)} is one Zarr array, so it has no member {member!r}. Leave member out.")
 
 
 def _is_array(path: str) -> bool:

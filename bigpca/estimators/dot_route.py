@@ -124,7 +124,10 @@ def plan_dot(rows: RowInput, settings: Settings, resources: Resources) -> Plan:
     if columns is not None:
         read = columns.read_rows * n * rows.dtype.itemsize
         slab = min(columns.slab_rows, columns.read_rows) * n * dot_dtype(rows).itemsize
-        peak, reads, groups, block_rows = peak_bytes(read, slab, state, state) + slab, 2.0, len(columns.groups), n
+        sums = DotSum(n, settings.center, settings.scale)
+        state = sums.state_bytes
+        peak = peak_bytes(read, slab, sums.product_bytes, state) + slab
+        reads, groups, block_rows = 2.0, len(columns.groups), n
         reason = f"one read over column blocks, a {n} x {n} matrix, one read for the components"
     else:
         panels = choose_panels(rows, resources)

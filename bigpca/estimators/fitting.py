@@ -30,6 +30,7 @@ from bigpca.solvers.components import partial_will_do
 SOLVERS = ("auto", "covariance", "dot", "krylov")
 FLOPS_PER_SECOND = 3e10  # of one core: only ratios of costs matter
 BYTES_PER_SECOND = 1e9
+EXACT_SECONDS = 10.0  # of one core: what an exact answer is worth
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def choose(exact: Sequence[Plan], iteration: Plan | None = None) -> Plan:
     """Compare the costs of the routes, and take the cheapest one that fits memory.
 
     An iteration knows eigenvalues to a tolerance only, so it is taken where no exact route fits, or where the best of them
-    costs more than a second and more than twice as much.
+    costs more than ten seconds of one core and more than twice as much.
 
     Raises
     ------
@@ -114,7 +115,7 @@ def choose(exact: Sequence[Plan], iteration: Plan | None = None) -> Plan:
 
 
 def _handicapped(plan: Plan, iteration: Plan | None) -> float:
-    return max(1.0, 2 * seconds(plan)) if plan is iteration else seconds(plan)
+    return max(EXACT_SECONDS, 2 * seconds(plan)) if plan is iteration else seconds(plan)
 
 
 def _compare(other: Plan, best: Plan) -> str:

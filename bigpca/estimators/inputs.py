@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from numbers import Integral
 from typing import Any
 
 import dask.array as da
@@ -12,6 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from bigpca.data.checks import check_dtype
 from bigpca.data.sources import open as open_array
+from bigpca.sketches.base import positive_integer
 
 
 def is_lazy(X: Any) -> bool:
@@ -64,6 +66,24 @@ def as_dask(estimator: Any, X: Any, *, reset: bool, minimum: int = 1) -> da.Arra
             f"rows of that length. Pass rows of the same features."
         )
     return opened
+
+
+def check_plain_parameters(estimator: Any) -> None:
+    """Refuse switches that are not booleans, and counts that are not integers, under the names that all estimators share.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    for name in ("center", "scale", "whiten"):
+        value = getattr(estimator, name, False)
+        if not isinstance(value, bool | np.bool_):
+            raise TypeError(f"{name} = {value!r} is a {type(value).__name__}; True or False was expected.")
+    if getattr(estimator, "solve_threads", None) is not None:
+        positive_integer("solve_threads", estimator.solve_threads)
+    kept = getattr(estimator, "keep_state_bytes", 0)
+    if isinstance(kept, bool | np.bool_) or not isinstance(kept, Integral):
+        raise TypeError(f"keep_state_bytes = {kept!r} is a {type(kept).__name__}; a number of bytes was expected.")
 
 
 def _check_kind(X: np.ndarray[Any, Any]) -> None:

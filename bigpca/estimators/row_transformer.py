@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.estimators.fitting import running
-from bigpca.estimators.inputs import as_dask, is_lazy
+from bigpca.estimators.inputs import as_dask, check_plain_parameters, is_lazy
 from bigpca.estimators.model_io import StoredModel, save_model
 from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.project import RowMap, project_in_memory, project_lazily, project_to
@@ -143,6 +143,7 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
                 raise ValueError(
                     f'{name} = {getattr(self, name)!r} is unknown; "{allowed[0]}" or "{allowed[1]}" was expected.'
                 )
+        check_plain_parameters(self)
         named = {name: getattr(self, name) for name in ("nan_policy", "missing_chunks")}
         return {**named, "workers_timeout": self.workers_timeout}
 

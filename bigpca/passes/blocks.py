@@ -93,8 +93,8 @@ def plan_layout(row_chunks: Sequence[int], n_columns: int, dtype: np.dtype[np.ge
     """Cut rows into reads, groups and segments.
 
     ``groups = clamp(bytes / max(256 MiB, 8 state), 16, 4096)``, never less than 4 MiB a group; all bytes in the working
-    dtype, so that a uint8 store is cut as its float32 copy would be. Where 16 groups would read one whole slab each, with
-    nothing to read while it is multiplied, there are fewer that read two.
+    dtype, so that a uint8 store is cut as its float32 copy would be. Where groups would hold one large read each (over 32
+    MiB), with nothing to read while it is multiplied, there are fewer that hold two.
     """
     row_bytes = max(1, n_columns * working_dtype(dtype).itemsize)
     most = SLAB_BYTES if row_bytes <= 1 << 16 else WIDE_SLAB_BYTES
@@ -103,10 +103,10 @@ def plan_layout(row_chunks: Sequence[int], n_columns: int, dtype: np.dtype[np.ge
     n_rows = int(sum(row_chunks))
     total = n_rows * row_bytes
     wanted = min(MOST_GROUPS, max(LEAST_GROUPS, -(-total // max(GROUP_BYTES, 8 * state_bytes))))
-    if SLAB_BYTES * wanted <= total < 2 * SLAB_BYTES * wanted:
-        wanted = total // (2 * SLAB_BYTES)
     wanted = max(1, min(wanted, total // GROUP_LEAST))
     reads = _join_chunks(row_chunks, min(slab_rows, max(1, -(-n_rows // wanted))))
+    if wanted <= len(reads) < 2 * wanted and 2 * row_bytes * max(b - a for a, b in reads) > SLAB_BYTES:
+        wanted = max(1, len(reads) // 2)
     groups = _split_evenly([b - a for a, b in reads], wanted)
     segments = _split_evenly([1] * len(groups), MOST_SEGMENTS)
     return Layout(n_rows, n_columns, row_bytes, slab_rows, reads, groups, segments)
@@ -127,7 +127,7 @@ def _join_chunks(row_chunks: Sequence[int], most_rows: int) -> tuple[tuple[int, 
 
 
 def _split_evenly(weights: Sequence[int], parts: int) -> tuple[range, ...]:
-    """Cut consecutive items into at most ``parts`` non-empty runs of about equal weight."""
+    """Cut consecutive items into at most ``parts`` non-empty runs of about equal weight: at the ends nearest to equal ones."""
     ends = np.cumsum(np.asarray(weights, dtype=np.int64)) if len(weights) else np.zeros(0, np.int64)
     runs: list[range] = []
     start = 0
@@ -135,7 +135,10 @@ def _split_evenly(weights: Sequence[int], parts: int) -> tuple[range, ...]:
         if start >= len(ends):
             break
         target = ends[-1] * part / parts
-        stop = max(start + 1, int(np.searchsorted(ends, target, side="right")))
+        nearest = int(np.searchsorted(ends, target))
+        if nearest and target - ends[nearest - 1] < ends[nearest] - target:
+            nearest -= 1
+        stop = max(start, nearest) + 1
         runs.append(range(start, stop))
         start = stop
     return tuple(runs)
@@ -268,5 +271,6 @@ def _non_finite(bad: NDArray[np.bool_], row_start: int, where: str) -> NonFinite
     return NonFiniteError(
         f"{int(bad.sum())} NaN or infinite values in {len(rows)} rows of {where}: rows {shown}; "
         f"the first is in row {row_start + rows[0]}, column {column}. Finite values were expected. "
-        f'Pass nan_policy="omit" to leave those rows out, or repair the data.'
+        f'Pass nan_policy="omit" to leave those rows out (solvers that pair all rows, such as "dot", refuse that), or repair '
+        f"the data."
     )

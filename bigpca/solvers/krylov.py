@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ START_RANK = 1e-8  # directions of the start below this share of its longest col
 SAFETY = 2.0  # of the extrapolated error
 COLD_SAFETY = 4.0  # of the same from errors above COLD: cold starts fall faster at first than they go on to
 COLD = 0.2
+SLOWEST = 0.9  # rate at which gains are taken to fall on: beyond it they are the rounding's
 MISSED = 10.0  # times the estimate: if the final values exceed the Ritz values by more, an eigenvector was missed
 PATIENCE = 3  # multiplications without a better residual before giving up
 IMPROVED = 0.9
@@ -222,7 +223,7 @@ class _Run:
     columns_multiplied: int = 0
     error: float = np.inf  # estimate for the answer
     _excess: float = np.inf
-    _compared: int = 0  # pairs that _excess is about
+    _ritz: Vector = field(default_factory=lambda: np.zeros(0))  # that _excess is about
     _best: float = np.inf
     _tries: int = 0
 
@@ -270,13 +271,17 @@ class _Run:
         o = self.options
         pairs = ritz_pairs(self.basis, k, o.block, tol=o.tol, precision=o.precision, threads=o.threads)
         excess, before = max(pairs.excess, 0.0), min(1.0, self._excess)
-        comparable = pairs.complete and pairs.k == self._compared
-        falling = comparable and before > 0
-        safety = COLD_SAFETY if before > COLD else SAFETY
-        self.error = excess * (min(1.0, safety * float(np.sqrt(excess / before))) if falling else 1.0)
+        comparable = pairs.complete and pairs.k == len(self._ritz)
+        self.error = excess
+        if comparable and before > 0:
+            rate, safety = excess / before, COLD_SAFETY if before > COLD else SAFETY
+            gained = float(np.max((pairs.values[: pairs.k] - self._ritz) / pairs.scales))
+            slowest = min(rate, SLOWEST)
+            left = max(excess, gained * slowest / (1 - slowest))
+            self.error = left * min(1.0, safety * float(np.sqrt(rate)))
         better = not comparable or excess < IMPROVED * self._best
         self._best, self._tries = (excess, 0) if better else (self._best, self._tries + 1)
-        self._excess, self._compared = excess, pairs.k if pairs.complete else 0
+        self._excess, self._ritz = excess, pairs.values[: pairs.k if pairs.complete else 0].copy()
         return pairs
 
     def why_stop(self, pairs: RitzPairs) -> str:

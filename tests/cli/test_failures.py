@@ -70,6 +70,39 @@ def test_an_error_is_one_paragraph_on_stderr_and_a_traceback_only_with_debug(sto
     assert (record["error"]["type"], record["error"]["exit_code"]) == ("FileNotFoundError", 3)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "x", "--solver", "bogus"], "'bogus' is not one of 'auto'"),
+        (["fit", "x", "--n-components", "abc"], "'abc' is not a number of components"),
+        (["fit", "x", "--memory-limit", "xyz"], "'xyz' is not a size"),
+        (["fit", "x", "--nope"], "No such option: --nope"),
+        (["plan"], "source"),
+        (["bogus"], "No such command 'bogus'"),
+    ],
+)
+def test_wrong_usage_is_a_json_object_too(arguments: list[str], message: str) -> None:
+    record = run_json(*arguments)
+    assert (record["exit_code"], record["error"]["exit_code"]) == (2, 2)
+    assert message in record["error"]["message"]
+    assert run(*arguments).stdout == ""
+
+
+@pytest.mark.parametrize("command", ["plan", "fit", "info", "ingest"])
+@pytest.mark.parametrize("source", ["x.npy", "x.npz", "x.zarr"])
+def test_a_member_that_is_not_there_exits_3_and_says_what_is(command: str, source: str, store: Path) -> None:
+    rows = np.ones((30, 4))
+    path = str(store) if source == "x.zarr" else str(store.parent / source)
+    if source == "x.npy":
+        np.save(path, rows)
+    elif source == "x.npz":
+        np.savez(path, a=rows, b=rows[:5])
+    result = run(command, path, *(["out.zarr"] if command == "ingest" else []), "--member", "nope")
+    assert result.exit_code == 3
+    assert result.stderr.startswith(f"bigpca: {path} ")
+    assert ("it holds a (30, 4), b (5, 4)" if source == "x.npz" else "Leave member out") in result.stderr
+
+
 def test_existing_outputs_are_refused_before_any_read(store: Path) -> None:
     assert run("fit", store, "-k", 2, "--model", "m.zarr", "--scores", "s.zarr").exit_code == 0
     shutil.rmtree(store)  # so that any read would fail with exit code 3

@@ -52,6 +52,15 @@ def test_shards_that_changed_since_they_were_opened_are_noticed(tmp_path: Path) 
         source.read(0, 3)
 
 
+def test_shards_written_again_in_the_other_memory_order_are_listed_anew(tmp_path: Path) -> None:
+    rows = matrix("f4")
+    np.save(tmp_path / "a.npy", rows)
+    before = sources.open(tmp_path)
+    before.compute()
+    np.save(tmp_path / "a.npy", np.asfortranarray(rows))
+    np.testing.assert_array_equal(sources.open(tmp_path).compute(), rows)
+
+
 def test_empty_folders_and_missing_paths_say_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"holds nothing: a Zarr store, .npy shards or .parquet files"):
         sources.open(tmp_path)

@@ -107,6 +107,27 @@ def test_unknown_parameter_values_are_named_unread(parameters: dict[str, Any], m
             getattr(PCA(2, **parameters), call)(unreadable(50, 6))
 
 
+@pytest.mark.parametrize("estimator", [PCA, bp.ApproximatePCA])
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"scale": "yes"}, TypeError, "scale = 'yes' is a str; True or False was expected"),
+        ({"scale": None}, TypeError, "scale = None is a NoneType"),
+        ({"scale": 2}, TypeError, "scale = 2 is a int"),
+        ({"center": "no"}, TypeError, "center = 'no' is a str"),
+        ({"whiten": "x"}, TypeError, "whiten = 'x' is a str"),
+        ({"solve_threads": 0}, ValueError, "solve_threads = 0 is below 1"),
+        ({"solve_threads": True}, TypeError, "solve_threads = True is a bool"),
+        ({"keep_state_bytes": "x"}, TypeError, "keep_state_bytes = 'x' is a str; a number of bytes"),
+    ],
+)
+def test_switches_are_booleans_and_counts_are_integers(
+    estimator: Any, parameters: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        estimator(2, **parameters).fit(unreadable(50, 6))
+
+
 @pytest.mark.parametrize("dtype", ["complex64", "object", "S3", "U3", "M8[s]", "m8[s]", "f4,f4"])
 def test_dtypes_without_principal_components_are_refused_unread(dtype: str) -> None:
     lazy = unreadable(50, 6, dtype=dtype)

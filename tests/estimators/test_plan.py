@@ -93,6 +93,13 @@ def test_a_printed_plan_says_what_does_not_fit() -> None:
     assert "1.0 MiB, memory_limit: DOES NOT FIT" in text
 
 
+def test_an_iteration_is_chosen_only_where_an_exact_answer_is_dear() -> None:
+    small, large = (PCA(20).select_solver(unreadable(n, d, 500, "f4")) for n, d in ((60_000, 1_200), (60_000, 12_000)))
+    assert small.solver == "covariance"
+    assert large.solver == "krylov"
+    assert "covariance costs" in large.reason
+
+
 @pytest.mark.parametrize("solver", ["covariance", "dot", "auto"])
 def test_what_does_not_fit_is_refused_before_any_read_with_numbers_and_ways_out(solver: str) -> None:
     n = d = 30_000 if solver == "auto" else 20_000

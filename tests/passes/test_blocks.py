@@ -79,12 +79,30 @@ def test_a_chunk_larger_than_a_slab_is_one_read_of_many_slabs() -> None:
     ("slabs", "groups", "reads"),
     [(8, 8, 1), (15, 15, 1), (16, 8, 2), (17, 8, 3), (24, 12, 2), (31, 15, 3), (32, 16, 2), (64, 16, 4), (128, 32, 4)],
 )
-def test_groups_of_whole_slabs_read_two_so_that_one_is_read_while_the_other_is_multiplied(
-    slabs: int, groups: int, reads: int
+@pytest.mark.parametrize("last", [8192, 8000, 5000])
+def test_groups_of_large_reads_hold_two_so_that_one_is_read_while_the_other_is_multiplied(
+    slabs: int, groups: int, reads: int, last: int
 ) -> None:
-    layout = plan_layout([8192] * slabs, 2048, F4, 8 * 2048 * 1024)  # chunks of 64 MiB
+    layout = plan_layout([8192] * (slabs - 1) + [last], 2048, F4, 8 * 2048 * 1024)  # chunks of 64 MiB
+    assert_partition(layout, 8192 * (slabs - 1) + last)
     assert len(layout.groups) == groups
-    assert max(map(len, layout.groups)) == reads
+    held = sorted(map(len, layout.groups))
+    assert held[-1] == reads
+    assert slabs < 16 or held[0] >= 2
+
+
+@pytest.mark.parametrize(
+    ("chunk", "d", "count"), [(6103, 2048, 22), (8320, 2048, 16), (12_800, 2048, 16), (17_000, 512, 31)]
+)
+def test_the_same_holds_of_chunks_that_are_not_slabs(chunk: int, d: int, count: int) -> None:
+    groups = plan_layout([chunk] * count, d, F4, 4 * d * d).groups
+    assert len(groups) == count // 2
+    assert min(map(len, groups)) == 2
+
+
+def test_small_reads_keep_sixteen_groups() -> None:
+    assert len(plan_layout([4096] * 16, 2048, F4, 0).groups) == 16  # of 32 MiB
+    assert len(plan_layout([2000] * 260, 512, F4, 0).groups) == 16
 
 
 def test_a_hundred_thousand_tiny_chunks_are_joined_to_few_reads_and_groups() -> None:

@@ -91,6 +91,21 @@ def test_the_error_estimate_is_near_the_true_error(p, tol):
         assert 0.5 * error < result.largest_error < 16 * error
 
 
+@pytest.mark.parametrize("spectrum", ["white noise", "i^-0.1", "i^-0.3"])
+@pytest.mark.parametrize(("k", "block"), [(5, 15), (50, 100)])
+def test_a_flat_spectrum_does_not_pass_for_a_known_one(spectrum, k, block):
+    """Residuals are small there however wrong the Ritz values are; how slowly they still rise shows it."""
+    i = np.arange(1, 1201.0)
+    noise = (1 + np.sqrt(0.02)) ** 2 - 0.56 * (i / 1200) ** (2 / 3)  # about the edge of Marchenko and Pastur's law
+    values = noise if spectrum == "white noise" else i ** -float(spectrum.removeprefix("i^-"))
+    A = builders.CountedProduct(np.diag(values))
+    for seed in range(2):
+        result = solve(A, k, block=block, seed=seed, most_columns=4 * block, most_multiplications=9)
+        error = worst_error(result, A, 1e-3)
+        assert error <= 1e-3 or not result.converged
+        assert 0.5 * error < result.largest_error < 4 * error
+
+
 def test_residuals_are_those_of_the_ritz_pairs_without_a_further_multiplication():
     seen, A = {}, product()
 
