@@ -19,7 +19,7 @@ import typer
 
 from bigpca.cli.exits import ExitCode, describe, exit_code_for
 from bigpca.data.urls import public
-from bigpca.errors import ApproximationWarning
+from bigpca.errors import ApproximationWarning, MemoryBudgetError
 
 RESUMABLE = (ExitCode.INTERRUPTED, ExitCode.SPACE, ExitCode.CLUSTER, ExitCode.UNEXPECTED)
 
@@ -53,7 +53,7 @@ class Output:
         code = exit_code_for(error)
         text = "interrupted." if code is ExitCode.INTERRUPTED else public(describe(error))
         typer.echo(f"bigpca: {text}", err=True)
-        if self.resume and code in RESUMABLE:
+        if self.resume and code in RESUMABLE and not isinstance(error, MemoryBudgetError):  # then nothing had begun
             typer.echo(public(self.resume), err=True)
         self.say_error(error, text, code)
         return code

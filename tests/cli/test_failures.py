@@ -133,6 +133,7 @@ def test_a_plan_that_does_not_fit_exits_4_with_the_numbers(store: Path) -> None:
     result = run("fit", store, "--memory-limit", "1MiB")
     assert result.exit_code == 4
     assert "1.0 MiB" in result.stderr
+    assert "Progress" not in result.stderr  # nothing had begun
 
 
 def test_a_model_that_is_none_exits_6(store: Path) -> None:
