@@ -22,12 +22,6 @@ class MissingChunksError(ValueError):
     """Chunks of the input that the store does not hold; Zarr itself would read them as the fill value."""
 
 
-class MemberError(KeyError, ValueError):
-    """A file or store has no array (or column) of the name that was asked for."""
-
-    __str__ = Exception.__str__  # a KeyError's would be quoted
-
-
 class NonFiniteError(ValueError):
     """NaN or infinite values in the input, found in the same read that was to use them."""
 

@@ -27,6 +27,12 @@ _REMEDIES = {
 }
 
 
+class MemberError(KeyError, ValueError):
+    """A file or store has no array (or column) of the name that was asked for."""
+
+    __str__ = Exception.__str__  # a KeyError's would be quoted
+
+
 def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Refuse what PCA cannot use; return the dtype in native byte order.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 
-from bigpca.data.checks import natural_key
+from bigpca.data.checks import MemberError, natural_key
 from bigpca.data.flat_files import npy_file, safetensors_file
 from bigpca.data.hdf5 import hdf5_rows
 from bigpca.data.npz import npz_member
@@ -15,7 +15,6 @@ from bigpca.data.shards import npy_shards
 from bigpca.data.storages import Storage, ZarrRows
 from bigpca.data.urls import public
 from bigpca.data.zarr_groups import is_zarr_directory, zarr_at
-from bigpca.errors import MemberError
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad")
 PARQUET_SUFFIXES = (".parquet", ".pq")

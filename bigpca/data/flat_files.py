@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from bigpca.data.checks import check_dtype, readable_chunks, row_width
+from bigpca.data.checks import MemberError, check_dtype, readable_chunks, row_width
 from bigpca.data.storages import Stamp, file_stamp
-from bigpca.errors import CorruptedChunkError, MemberError
+from bigpca.errors import CorruptedChunkError
 
 MAX_HEADER_BYTES = 100 * 2**20  # safetensors' own limit
 _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1", "I8": "i1"} | {

@@ -13,7 +13,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from bigpca.data.checks import is_decode_error
+from bigpca.data.checks import MemberError, is_decode_error
 from bigpca.data.files import PARQUET_SUFFIXES
 from bigpca.data.parquet import parquet_paths, parquet_rows
 from bigpca.data.urls import public, without_credentials
@@ -21,7 +21,7 @@ from bigpca.data.zarr_chunks import ChunkFiles
 from bigpca.data.zarr_groups import arrays_of, is_zarr_directory
 from bigpca.data.zarr_metadata import ALLOWED_CODECS, array_document, check_grid, codecs_of, short_name
 from bigpca.data.zarr_reader import wrap_zarr
-from bigpca.errors import CorruptedChunkError, MemberError, MissingChunksError
+from bigpca.errors import CorruptedChunkError, MissingChunksError
 
 # No leading zeros: "01" and "1" are two codes, and as numbers they would silently be one class.
 INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")

@@ -10,10 +10,10 @@ from typing import Any
 import zarr
 from zarr.storage import LocalStore
 
+from bigpca.data.checks import MemberError
 from bigpca.data.flat_files import choose_member
 from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_reader import DOCUMENTS, ZarrReader
-from bigpca.errors import MemberError
 
 GROUP_DOCUMENTS = ("zarr.json", ".zgroup")
 
