@@ -123,16 +123,19 @@ def listens(host: str, *pids: str) -> None:
     """Look at the sockets of processes and all their children; at least one must listen on ``host``."""
     processes = [psutil.Process(int(pid)) for pid in pids]
     processes += [child for process in processes for child in process.children(recursive=True)]
-    found = {
-        connection.laddr
-        for process in processes
-        for connection in process.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    }
+    found = {address for process in processes for address in _listening(process)}
     open_to_others = sorted(f"{at.ip}:{at.port}" for at in found if at.ip not in (host, "127.0.0.1"))
     if open_to_others or host not in {at.ip for at in found}:
         raise Failed(f"listens on {open_to_others or sorted(found)}; {host} and 127.0.0.1 only were expected")
     print(f"{len(found)} sockets listen, all on {' or '.join(sorted({at.ip for at in found}))}")
+
+
+def _listening(process: psutil.Process) -> list[Any]:
+    """Addresses on which a process listens; none where it has ended since it was listed."""
+    try:
+        return [one.laddr for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def main(command: str, *arguments: str) -> int:

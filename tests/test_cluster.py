@@ -11,6 +11,7 @@ import json
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import yaml
 import zarr
@@ -204,6 +206,23 @@ def test_the_recipe_for_one_machine_resumes_gives_the_same_bits_and_refuses_stra
 
 def test_the_manifests_are_valid() -> None:
     check("kubernetes/check.py", "manifests")
+
+
+@pytest.mark.parametrize("how", ["ended", "a zombie"])
+def test_a_child_that_ended_since_it_was_listed_listens_nowhere(
+    how: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    listed = psutil.Process(child.pid)
+    child.kill()
+    if how == "ended":
+        child.wait()
+    monkeypatch.setattr(psutil.Process, "children", lambda process, recursive: [listed])
+    main = runpy.run_path(str(CLUSTER / "verify.py"))["main"]
+    with socket.create_server(("127.0.0.1", 0)):
+        assert main("listens", "127.0.0.1", str(os.getpid())) == 0
+    child.wait()
+    assert "sockets listen" in capfd.readouterr().out
 
 
 @long

@@ -20,7 +20,7 @@ import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -153,9 +153,10 @@ def a_killed_worker_is_replaced(check: Check) -> None:
     with check.server() as server:
         job = check.job(out)
         wait_for_segment(out, job)
-        victim = next(process for process in of_clusters(server) if "distributed.cli.dask_worker" in process.cmdline())
+        victim = next(process for process in of_clusters(server) if "distributed.cli.dask_worker" in command_of(process))
         for process in [victim, *victim.children(recursive=True)]:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         logs = check.files / "clusters"  # one for each worker that was ever started
         wait_until(lambda: len([*logs.rglob("worker-*.log")]) == 3, 60, "no worker took its place")
         check.same_bits(out, job, "lost 1 worker(s)")
@@ -194,7 +195,8 @@ def stop(server: psutil.Popen, how: signal.Signals) -> None:
         server.wait(120)
         left = psutil.wait_procs(started, timeout=60)[1]
         for process in left:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         expect(not left, f"the server left {left}")
 
 
@@ -220,7 +222,15 @@ def wait_until(condition: Callable[[], bool], seconds: float, otherwise: str) ->
 def of_clusters(server: psutil.Popen) -> list[psutil.Process]:
     """Schedulers and workers that the server has started."""
     children = server.children() if server.poll() is None else []
-    return [process for process in children if any("distributed.cli" in word for word in process.cmdline())]
+    return [process for process in children if any("distributed.cli" in word for word in command_of(process))]
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """Command line of a process; empty where it has ended since it was listed."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 def wait_for_segment(out: Path, job: subprocess.Popen[str]) -> None:
