@@ -18,6 +18,7 @@ from bigpca.estimators.row_transformer import Destination, Lazy, Path
 from bigpca.estimators.spectrum import Certificate, Spectrum, low_rank_plus_diagonal, orthonormality_error
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.progress import ProgressArgument
+from bigpca.solvers.component_rules import rounding_level
 from bigpca.solvers.components import NComponents
 
 State = TypeVar("State", bound=Accumulator)
@@ -186,9 +187,9 @@ class LinearModel(PlannedModel[Spectrum], Generic[State]):
     def _deviations(self) -> NDArray[np.float64] | None:
         if not self.whiten:
             return None
-        largest = float(self.explained_variance_[0])
-        floor = np.finfo(np.float64).eps * largest if largest > 0 else 1.0  # no variance at all: scores stay 0
-        return np.sqrt(np.maximum(self.explained_variance_, floor))
+        variances = self.explained_variance_
+        level = rounding_level(variances, min(self.n_samples_, self.n_features_in_))
+        return np.sqrt(np.where(variances > level, variances, 0.0))  # rounding over rounding is no score
 
     def _take(self, found: Spectrum, solver: str) -> None:
         n, d, k = found.count, len(found.mean), len(found.variances)

@@ -39,11 +39,11 @@ class PCA(LinearModel[Moments]):
     random_state : int
         Of the sample, the random columns and the probes of "krylov".
     center : bool
-        Subtract the mean; False decomposes moments about zero (latent semantic analysis).
+        Subtract the mean; False decomposes moments about zero (latent semantic analysis), see ``explained_variance_``.
     scale : bool
         Divide each feature by its standard deviation (divisor n, as StandardScaler), in the same pass: correlation PCA.
     whiten : bool
-        Divide scores by their standard deviations.
+        Divide scores by their standard deviations; along axes of variance 0 they are 0.
     nan_policy : {"raise", "omit"}
         Rows with NaN or infinities: an error, or left out of the fit ("covariance" only) and given NaN scores.
     missing_chunks : {"raise", "fill"}
@@ -62,6 +62,9 @@ class PCA(LinearModel[Moments]):
     components_ : ndarray of shape (k, d); the entry of largest magnitude of each row is positive
     explained_variance_, explained_variance_ratio_, singular_values_ : ndarray of shape (k,)
         Eigenvalues of the covariance (divisor n - 1), their share of the TRUE total variance, and sqrt((n - 1) eigenvalue).
+        With ``center=False`` they are second moments about zero, ``X'X / (n - 1)``, and no variances: the singular values are
+        those of X, as ``TruncatedSVD.singular_values_``; its ``explained_variance_`` is the variance of the scores instead
+        (divisor n, about their mean), smaller by the mean's part and not in order, and its ratio is of the centred total.
     mean_ : ndarray of shape (d,)
     scale_ : ndarray of shape (d,) or None
     noise_variance_ : float

@@ -28,7 +28,7 @@ class Projection:
     mean, scale : ndarray of shape (d,); scale may be None
     components : ndarray of shape (k, d)
     deviations : ndarray of shape (k,) or None
-        Divides the scores (whitening).
+        Divides the scores (whitening); where it is 0 the scores are 0.
     nan_policy : {"raise", "omit"}
         "omit" gives rows of NaN for rows that hold one.
     """
@@ -55,7 +55,7 @@ class Projection:
         mean = self.mean.astype(dtype)
         axes = self.components if self.scale is None else self.components / self.scale
         if self.deviations is not None:
-            axes = axes / self.deviations[:, None]
+            axes = axes / np.where(self.deviations > 0, self.deviations, np.inf)[:, None]
         with np.errstate(invalid="ignore", over="ignore"):
             scores: NDArray[Any] = (rows.astype(dtype, copy=False) - mean) @ axes.T.astype(dtype)
             scores += ((mean - self.mean) @ axes.T).astype(dtype)

@@ -12,8 +12,9 @@ from bigpca.estimators.model_io import StoredModel
 from bigpca.estimators.projection import Sketching, refuse_non_finite
 from bigpca.estimators.row_transformer import RowTransformer
 from bigpca.passes.rows import RowInput
-from bigpca.sketches import Sketch
+from bigpca.sketches import Gaussian, Sketch
 
+DEFAULT_COLUMNS = 100
 CHECKED_ROWS = 8192  # of X in memory at a time
 
 
@@ -22,8 +23,9 @@ class SketchTransformer(RowTransformer):
 
     Parameters
     ----------
-    sketch : Sketch
-        Such as ``bigpca.sketches.Gaussian(q)``. There is no default: how wide it must be depends on the data.
+    sketch : Sketch or None
+        Such as ``bigpca.sketches.Gaussian(q)``; None for a Gaussian one of 100 columns, or of d where there are fewer: dot
+        products of rows are then off by some 10 % of the rows' lengths.
     nan_policy : {"raise", "omit"}
         Rows with NaN or infinities: an error, or sketches of NaN.
     missing_chunks : {"raise", "fill"}
@@ -35,6 +37,8 @@ class SketchTransformer(RowTransformer):
 
     Attributes
     ----------
+    sketch_ : Sketch
+        The one that was given, or the default.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, where X had names
 
@@ -74,15 +78,15 @@ class SketchTransformer(RowTransformer):
         Raises
         ------
         TypeError
-            Where ``sketch`` is none.
+            For what is no sketch.
         ValueError
             Where the sketch does not suit that number of features, or a policy is unknown.
         NonFiniteError
             Where X in memory is not finite and ``nan_policy="raise"``.
         """
-        sketch, policies, seen = self._checked_sketch(), self._policies, copy(self)
+        policies, seen = self._policies, copy(self)
         opened = as_dask(seen, X, reset=True)
-        sketch.width(opened.shape[1])
+        sketch = self._sketch_for(opened.shape[1])
         if not is_lazy(X) and policies["nan_policy"] == "raise":
             rows = RowInput(opened)
             for start in range(0, rows.n_rows, CHECKED_ROWS):
@@ -90,31 +94,35 @@ class SketchTransformer(RowTransformer):
                 reader, _ = rows.reader(start, stop)
                 refuse_non_finite(reader.read(start, stop), reader.where(start, stop), self._output_name)
         self._remember_features(seen)
+        self.sketch_ = sketch
         return self
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "n_features_in_")
+        return hasattr(self, "sketch_")
 
-    def _checked_sketch(self) -> Sketch:
-        if not isinstance(self.sketch, Sketch):
+    def _sketch_for(self, d: int) -> Sketch:
+        """Return the sketch of d features, given or by default, having checked that it suits them."""
+        sketch = Gaussian(min(d, DEFAULT_COLUMNS)) if self.sketch is None else self.sketch
+        if not isinstance(sketch, Sketch):
             raise TypeError(
-                f"sketch = {self.sketch!r} is no sketch; one of bigpca.sketches was expected, such as "
-                f"bigpca.sketches.Gaussian(64) for sketches of 64 columns. Pass one."
+                f"sketch = {sketch!r} is no sketch; one of bigpca.sketches was expected, such as bigpca.sketches.Gaussian(64) "
+                f"for sketches of 64 columns, or None. Pass one."
             )
-        return self.sketch
+        sketch.width(d)
+        return sketch
 
     @property
     def _n_features_out(self) -> int:
-        return self._checked_sketch().width(self.n_features_in_)
+        return self.sketch_.width(self.n_features_in_)
 
     def _row_map(self) -> Sketching:
-        return Sketching(self._checked_sketch(), self._policies["nan_policy"])
+        return Sketching(self.sketch_, self._policies["nan_policy"])
 
     def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         return {}, {"n_features": self.n_features_in_}
 
     def _restore(self, stored: StoredModel) -> None:
-        self._checked_sketch().width(stored.attributes["n_features"])
+        self.sketch_ = self._sketch_for(stored.attributes["n_features"])
         self.n_features_in_ = int(stored.attributes["n_features"])

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
+TIE = 1e-9  # of lambda_1: heights that differ by less are equal, whatever their rounding in the units of the data
 
 
 def rounding_level(values: Vector, d: int) -> float:
@@ -73,8 +74,8 @@ class Elbow(ComponentRule):
     """Keep the components before the elbow of the scree plot.
 
     With p = min(n, d), the elbow is the point (i, lambda_i) farthest below the chord from (1, lambda_1) to (p, lambda_p),
-    the first such on ties: ``i* = argmin lambda_i + (lambda_1 - lambda_p) (i - 1) / (p - 1)``, and k = max(i* - 1, 1).
-    The distances scale alike with either axis, so the answer depends on no units. A heuristic: it looks at the shape of
+    the first such on ties (to 1e-9 lambda_1): ``i* = argmin lambda_i + (lambda_1 - lambda_p) (i - 1) / (p - 1)``, and
+    k = max(i* - 1, 1). The distances scale alike with either axis, so the answer depends on no units. A heuristic: it looks at the shape of
     the whole curve, so one huge eigenvalue hides what is below it.
 
     A partial spectrum is decided exactly: lambda_p lies between 0 and the smaller of the last eigenvalue given and the mean
@@ -94,6 +95,7 @@ class Elbow(ComponentRule):
     def choose(self, values: Vector, total: float, n_samples: int, n_features: int) -> int | None:
         """Find the elbow for both ends of the range in which the last eigenvalue lies."""
         p, r = min(n_samples, n_features), len(values)
+        values, total = values / values[0], total / float(values[0])
         if r == p:
             return max(_farthest(values, values[-1], p)[0], 1)
         largest = max(0.0, min(float(values[-1]), (total - float(np.sum(values))) / (p - r)))
@@ -102,16 +104,16 @@ class Elbow(ComponentRule):
         for last in (0.0, largest):
             index, height = _farthest(values, last, p)
             found.add(index)
-            if height > last + (values[0] - last) * r / (p - 1):  # the least height that a point left out can have
+            if height > last + (1 - last) * r / (p - 1) + TIE:  # the least height that a point left out can have
                 return None
         return max(found.pop(), 1) if len(found) == 1 else None
 
 
 def _farthest(values: Vector, last: float, p: int) -> tuple[int, float]:
-    """Return index and height (above the chord turned to slope 0) of the point farthest below the chord."""
-    heights = values + (values[0] - last) * np.arange(len(values)) / max(p - 1, 1)
-    index = int(np.argmin(heights))
-    return index, float(heights[index])
+    """Return index and height (above the chord turned to slope 0) of the first point farthest below the chord; lambda_1 = 1."""
+    heights = values + (1 - last) * np.arange(len(values)) / max(p - 1, 1)
+    least = float(np.min(heights))
+    return int(np.argmax(heights <= least + TIE)), least
 
 
 @dataclass(frozen=True)

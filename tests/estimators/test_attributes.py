@@ -9,10 +9,13 @@ import dask.array as da
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.decomposition import PCA as InMemoryPCA
+from sklearn.decomposition import TruncatedSVD
 
 import bigpca as bp
-from bigpca import PCA, RelativeThreshold
+from bigpca import PCA, ApproximatePCA, RelativeThreshold
+from bigpca.sketches import Gaussian
 from tests.builders import data_with_spectrum, power_law
 from tests.estimators.stores import stored, unreadable
 
@@ -88,6 +91,38 @@ def test_likelihood_and_covariance_are_those_of_scikit_learn(lazy: bool, k: int,
     np.testing.assert_allclose(pca.get_covariance(), reference.get_covariance(), atol=1e-12)
     np.testing.assert_allclose(pca.get_precision(), reference.get_precision(), rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(pca.get_precision() @ pca.get_covariance(), np.eye(D), atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("mean", [0.0, 1000.0])
+@pytest.mark.parametrize(
+    "model",
+    [PCA(5, solver=s, whiten=True) for s in ("covariance", "dot", "krylov")]
+    + [ApproximatePCA(5, Gaussian(10), core=c, whiten=True) for c in ("nystrom", "tutorial", "ritz")],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+def test_whitened_scores_along_axes_of_variance_0_are_0(model: Any, mean: float, dtype: str) -> None:
+    spread = np.random.default_rng(0).integers(-9, 10, (N, 2)) @ np.random.default_rng(1).integers(-3, 4, (2, D))
+    data = (spread + mean).astype(dtype)  # exact: rank 2
+    fitted = clone(model).fit(data)
+    scores = fitted.transform(data)
+    assert scores[:, :2].any(axis=0).all()
+    assert not scores[:, 2:].any(), fitted.explained_variance_
+    if getattr(model, "core", "") != "tutorial":  # whose eigenvalues and axes are off
+        np.testing.assert_allclose(scores[:, :2].std(axis=0, ddof=1), 1, rtol=1e-4)
+        back = fitted.inverse_transform(scores)
+        np.testing.assert_allclose(back, data, atol=1e3 * np.finfo(dtype).eps * float(np.abs(data).max()))
+
+
+def test_moments_about_zero_are_those_of_truncated_svd() -> None:
+    reference = TruncatedSVD(3, algorithm="arpack").fit(X)
+    pca = PCA(3, center=False).fit(X)
+    np.testing.assert_allclose(pca.singular_values_, reference.singular_values_, rtol=1e-10)
+    np.testing.assert_allclose(pca.explained_variance_, (pca.transform(X) ** 2).sum(axis=0) / (N - 1), rtol=1e-10)
+    np.testing.assert_allclose(reference.explained_variance_, pca.transform(X).var(axis=0), rtol=1e-8)
+    ratio = reference.explained_variance_ / X.var(axis=0).sum()
+    np.testing.assert_allclose(reference.explained_variance_ratio_, ratio, rtol=1e-8)
 
 
 def test_all_components_give_the_sample_covariance() -> None:

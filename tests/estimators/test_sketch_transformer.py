@@ -34,7 +34,9 @@ SKETCHES: dict[str, Sketch] = {
 sketches = pytest.mark.parametrize("sketch", SKETCHES.values(), ids=SKETCHES)
 
 
-@parametrize_with_checks([SketchTransformer(Gaussian(1)), SketchTransformer(FeatureHash(1), nan_policy="omit")])
+@parametrize_with_checks(
+    [SketchTransformer(), SketchTransformer(Gaussian(1)), SketchTransformer(FeatureHash(1), nan_policy="omit")]
+)
 def test_scikit_learn_check(estimator: SketchTransformer, check: Any) -> None:
     check(estimator)
 
@@ -164,6 +166,17 @@ def test_a_saved_transformer_comes_back(sketch: Sketch, tmp_path: Path) -> None:
     assert np.array_equal(loaded.transform(frame), transformer.transform(frame))
 
 
+@pytest.mark.parametrize("d", [24, 300])
+def test_the_default_is_a_gaussian_sketch_of_a_hundred_columns_at_most(d: int, tmp_path: Path) -> None:
+    rows = np.random.default_rng(1).standard_normal((30, d))
+    transformer = SketchTransformer().fit(rows)
+    assert transformer.sketch_ == Gaussian(min(d, 100))
+    np.testing.assert_array_equal(transformer.transform(rows), Gaussian(min(d, 100)).apply(rows))
+    assert transformer.fit(rows[:, :9]).transform(rows[:, :9]).shape == (30, 9)
+    transformer.save(tmp_path / "sketch.zarr")
+    assert bp.load(tmp_path / "sketch.zarr").sketch_ == Gaussian(9)
+
+
 def test_an_unfitted_transformer_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(NotFittedError, match="not fitted yet"):
         SketchTransformer(Gaussian(2)).save(tmp_path / "sketch.zarr")
@@ -177,7 +190,7 @@ def test_an_unfitted_transformer_is_not_saved(tmp_path: Path) -> None:
         ({"n_features": None}, "d = None is a NoneType"),
         ({"parameters": {"sketch": {"sketch": "Telepathy"}}}, "sketch 'Telepathy' is not known"),
         ({"parameters": {"sketch": {"sketch": "Gaussian", "q": -2, "seed": 0}}}, "q = -2 is below 1"),
-        ({"parameters": {"sketch": None}}, "sketch = None is no sketch"),
+        ({"parameters": {"sketch": 64}}, "sketch = 64 is no sketch"),
         ({"parameters": {"sketches": 3}}, "unexpected keyword argument 'sketches'"),
     ],
 )
@@ -189,7 +202,7 @@ def test_a_whole_but_wrong_transformer_is_refused(change: dict[str, Any], messag
         bp.load(tmp_path / "sketch.zarr")
 
 
-@pytest.mark.parametrize("sketch", [None, 64, "gaussian", Gaussian])
+@pytest.mark.parametrize("sketch", [64, "gaussian", Gaussian])
 def test_what_is_no_sketch_is_refused(sketch: Any) -> None:
     with pytest.raises(
         TypeError, match=r"is no sketch; one of bigpca\.sketches was expected, such as .*Gaussian\(64\)"

@@ -38,6 +38,18 @@ def test_the_elbow_is_the_point_farthest_from_the_chord_in_the_plane():
         assert resolve_components(Elbow(), values, values.sum(), 50, 12) == max(int(np.argmin(across)), 1)
 
 
+@pytest.mark.parametrize("unit", [0.1, 1 / 255**2, 3.0, 1e-200, 1e200])
+@pytest.mark.parametrize("shape", ["straight", "integers", "geometric", "two"])
+def test_the_elbow_does_not_depend_on_the_unit_even_where_points_tie(shape, unit):
+    values = {
+        "straight": np.arange(23, 0, -1.0), "integers": np.repeat([17.0, 11, 5, 2], 4), "geometric": 0.5 ** np.arange(30),
+        "two": np.array([0.7, 0.3]),
+    }[shape]  # fmt: skip
+    for r in range(1, len(values) + 1):
+        choices = [Elbow().choose(c * values[:r], float(c * values.sum()), 100, len(values)) for c in (1.0, unit)]
+        assert choices[0] == choices[1], r
+
+
 def test_a_straight_scree_plot_has_its_elbow_at_the_beginning():
     assert resolve_components(Elbow(), np.ones(8), 8.0, 50, 8) == 1
     assert resolve_components(Elbow(), np.array([2.0, 1.0]), 3.0, 50, 2) == 1
