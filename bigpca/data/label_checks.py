@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bigpca.data.label_values import rows_shown
 
-LARGEST_EXACT = 2.0**53  # beyond it, float64 does not hold every integer
+MAX_EXACT = 2.0**53 - 1  # 2^53 itself may be 2^53 + 1, rounded
 
 
 def check_missing(gaps: NDArray[np.bool_], missing: str) -> None:
@@ -62,10 +62,10 @@ def class_values(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[Any]:
     present: NDArray[Any] = values[~gaps]
     if present.dtype.kind != "f":
         return present
-    whole = (np.abs(present) <= LARGEST_EXACT) & (present == np.round(present))
+    whole = (np.abs(present) <= MAX_EXACT) & (present == np.round(present))
     if not whole.all():
         raise ValueError(
-            f"{np.count_nonzero(~whole)} of {len(present)} labels are not integers up to 2^53, such as "
+            f"{np.count_nonzero(~whole)} of {len(present)} labels are not integers below 2^53, such as "
             f"{present[~whole][0]:g}; classes were expected. Round them, or take them as real targets."
         )
     return present.astype(np.int64)

@@ -88,9 +88,14 @@ def _as_array(y: Any) -> NDArray[Any]:
     if isinstance(y, (zarr.Array, zarr.Group)):
         return read_zarr(y)
     if hasattr(y, "__dask_graph__") and hasattr(y, "compute"):
+        import dask.array as da  # of which pandas comes
+
         for node in dict(y.__dask_graph__() or {}).values():
             if isinstance(held := getattr(node, "value", node), zarr.Array):
                 check_chunks(held)
+        y = y.data if isinstance(getattr(y, "data", None), da.Array) else y  # of xarray
+        if isinstance(y, da.Array):
+            y = y.map_blocks(_declared, y.dtype, dtype=y.dtype, meta=y._meta)
         y = y.compute()
     if isinstance(y, np.ma.MaskedArray):
         return _with_gaps(np.ma.getdata(y), np.ma.getmaskarray(y))
@@ -98,6 +103,19 @@ def _as_array(y: Any) -> NDArray[Any]:
         return _from_pandas(y.iloc[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y)
     # NumPy would make strings of ["a", 1] and ["a", None] alike, so lists are looked at value by value.
     return np.asarray(y) if hasattr(y, "__array__") else np.array(y, dtype=object)
+
+
+def _declared(block: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a chunk in the dtype that its Dask array declares: Dask itself would cast all to that of the first, unchecked."""
+    own = getattr(block, "dtype", dtype)
+    if own == dtype or own.kind not in "biufc" or dtype.kind not in "biuf":
+        return block
+    if not np.can_cast(own, dtype, "safe"):
+        raise TypeError(
+            f"a chunk of the labels has dtype {own}, but the Dask array declares {dtype}, to which labels would be rounded or "
+            f"wrapped. Convert the chunks first: y.map_blocks(lambda block: block.astype(...), dtype=...)."
+        )
+    return block.astype(dtype)
 
 
 def _from_pandas(y: Any) -> NDArray[Any]:

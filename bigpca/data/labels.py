@@ -238,7 +238,9 @@ def merge_classes(old: ArrayLike, new: ArrayLike) -> tuple[NDArray[Any], NDArray
             "one type was expected. Convert the new labels to the type of the old ones."
         )
     union = join_classes(first, second)
-    return union, np.searchsorted(union, first), np.searchsorted(union, second)
+    # In the dtype of the union, which holds both: int64 and uint64 alone would meet in float64.
+    old_positions, new_positions = (np.searchsorted(union, one.astype(union.dtype)) for one in (first, second))
+    return union, old_positions, new_positions
 
 
 def _listed(classes: NDArray[Any]) -> str:

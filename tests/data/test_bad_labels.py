@@ -154,15 +154,15 @@ FAULTS: list[tuple[Any, int, dict[str, Any], type[Exception], str]] = [
         2,
         {"kind": "classes"},
         ValueError,
-        r"1 of 2 labels are not integers up to 2\^53, such as 0\.5; classes were",
+        r"1 of 2 labels are not integers below 2\^53, such as 0\.5; classes were",
     ),
-    ([np.inf, 1], 2, {"kind": "classes"}, ValueError, r"1 of 2 labels are not integers up to 2\^53, such as inf"),
+    ([np.inf, 1], 2, {"kind": "classes"}, ValueError, r"1 of 2 labels are not integers below 2\^53, such as inf"),
     (
         [2.0**54, 1],
         2,
         {"kind": "classes"},
         ValueError,
-        r"1 of 2 labels are not integers up to 2\^53, such as 1\.80144e\+16",
+        r"1 of 2 labels are not integers below 2\^53, such as 1\.80144e\+16",
     ),
     (["a", "b"], 2, {"kind": "targets"}, ValueError, r"targets have dtype <U1; real numbers were expected. Convert"),
 ]

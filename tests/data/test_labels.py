@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bigpca.data.label_files import parse_column
@@ -223,10 +223,40 @@ def test_the_only_array_of_a_group_needs_no_name(tmp_path: Path) -> None:
         assert classes_of(source).n_classes == N
 
 
-def test_real_numbers_up_to_the_exact_limit_are_classes() -> None:
-    labels = open_labels([2.0**53, -(2.0**53)], 2, kind="classes")
+def test_real_numbers_are_classes_as_long_as_none_can_be_another_integer_rounded() -> None:
+    labels = open_labels([2.0**53 - 1, 1 - 2.0**53], 2, kind="classes")
     assert isinstance(labels, ClassLabels)
-    assert labels.classes.tolist() == [-(2**53), 2**53]
+    assert labels.classes.tolist() == [1 - 2**53, 2**53 - 1]
+    with pytest.raises(ValueError, match=r"1 of 2 labels are not integers below 2\^53, such as 9.0072e\+15"):
+        open_labels([2**53 + 1, 1.0], 2, kind="classes")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "declared", "known"),
+    [
+        (np.array([2**60 + 1, 5]), np.array([2**60, 2**63], np.uint64), "i8", None),
+        (np.array([2**60 + 1, 5]), np.array([2**60, 2**63 - 1], np.uint64), "O", [5, 2**60, 2**60 + 1, 2**63 - 1]),
+        (np.array([1, 5], "i1"), np.array([2**60, 2**60 + 1]), "i8", [1, 5, 2**60, 2**60 + 1]),
+        (np.array([1, 5]), np.array([0.5, 2]), "i8", None),
+    ],
+)
+def test_chunks_of_other_integer_types_than_declared_are_rejected_where_they_would_be_rounded(
+    first: Any, second: Any, declared: str, known: list[int] | None
+) -> None:
+    def block(block_info: Any = None) -> Any:
+        return (first, second)[block_info[None]["chunk-location"][0]]
+
+    y = da.map_blocks(block, chunks=((2, 2),), dtype=declared, meta=np.empty(0, declared))
+    if known is None:
+        with pytest.raises(
+            TypeError, match=r"a chunk of the labels has dtype .*declares int64.*Convert the chunks first"
+        ):
+            open_labels(y, 4)
+    else:
+        found = open_labels(y, 4)
+        assert isinstance(found, ClassLabels)
+        assert found.classes[found.codes].tolist() == [*first.tolist(), *second.tolist()]
+        assert found.classes.tolist() == known
 
 
 # Missing labels.
@@ -412,6 +442,7 @@ unsigned = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=8, unique=Tr
 
 @settings(max_examples=150, deadline=None)
 @given(st.one_of(st.tuples(texts, texts), st.tuples(signed, signed), st.tuples(unsigned, unsigned)))
+@example(([2**58 + 3], [2**58 + 2, 2**63]))  # int64 and uint64
 def test_merged_classes_are_the_sorted_union_and_positions_lead_back(both: tuple[list[Any], list[Any]]) -> None:
     old, new = both
     union, old_positions, new_positions = merge_classes(old, new)
