@@ -161,10 +161,8 @@ class KernelRoweisDiscriminantAnalysis(KernelLabelModel):
 
     Parameters
     ----------
-    n_components, r1, r2, robust, regularization, normalize, missing_labels
+    n_components, r1, r2, robust, robust_share, regularization, normalize, missing_labels
         As in :class:`bigpca.RoweisDiscriminantAnalysis`.
-    robust_share : float in (0, 1)
-        Its ``alpha``.
     kernel, gamma, degree, coef0, random_state, max_kernel_evaluations, fit_inverse_transform, alpha
         As in :class:`bigpca.KernelPCA`; "rbf" by default.
     n_landmarks, sampling, rounds

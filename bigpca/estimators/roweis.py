@@ -37,7 +37,7 @@ class DiscriminantModel(SupervisedModel):
     """Generalised eigenproblems of the Roweis family; a subclass names its point (r1, r2)."""
 
     robust: bool
-    alpha: float
+    robust_share: float
     regularization: float | str | None
     solver: str
     tol: float
@@ -83,7 +83,7 @@ class DiscriminantModel(SupervisedModel):
 
     def _check_parameters(self, d: int) -> None:
         check_components(self.n_components, d)
-        check_conditioning(self.robust, self.alpha, self.regularization)
+        check_conditioning(self.robust, self.robust_share, self.regularization)
         if self.solver not in SOLVERS:
             raise ValueError(
                 f"solver = {self.solver!r} is unknown; one of {', '.join(map(repr, SOLVERS))} was expected."
@@ -94,7 +94,7 @@ class DiscriminantModel(SupervisedModel):
         if not self._whole:
             return None
         conditioning, (r1, r2) = self._conditioning, self._factors
-        if r2 == 1.0 and conditioning == check_conditioning(False, self.alpha, None):
+        if r2 == 1.0 and conditioning == check_conditioning(False, self.robust_share, None):
             codes: Any = job.templates["classes"]
             refuse_singular(int(np.count_nonzero(codes.codes >= 0)), codes.n_classes, job.rows.n_columns)
         if self.solver == "covariance":
@@ -137,7 +137,7 @@ class DiscriminantModel(SupervisedModel):
 
     @property
     def _conditioning(self) -> Conditioning:
-        return check_conditioning(self.robust, self.alpha, self.regularization)
+        return check_conditioning(self.robust, self.robust_share, self.regularization)
 
 
 class RoweisDiscriminantAnalysis(DiscriminantModel):
@@ -154,7 +154,7 @@ class RoweisDiscriminantAnalysis(DiscriminantModel):
         Real labels need ``r2 = 0``; where r2 is more, real numbers that are all whole are classes.
     robust : bool
         For singular or ill-conditioned R2: its trailing eigenvalues are replaced by their mean (RDA paper, section 5.2).
-    alpha : float in (0, 1)
+    robust_share : float in (0, 1)
         Share of the sum of R2's eigenvalues that the leading ones, which are kept, hold.
     regularization : None, "pinv" or float > 0
         Of a singular R2: refuse it, leave out its null space, or add that multiple of I.
@@ -195,7 +195,7 @@ class RoweisDiscriminantAnalysis(DiscriminantModel):
         r1: float = 0.5,
         r2: float = 0.5,
         robust: bool = False,
-        alpha: float = 0.98,
+        robust_share: float = 0.98,
         regularization: float | str | None = None,
         normalize: bool = False,
         solver: str = "auto",
@@ -212,7 +212,7 @@ class RoweisDiscriminantAnalysis(DiscriminantModel):
         self.r1 = r1
         self.r2 = r2
         self.robust = robust
-        self.alpha = alpha
+        self.robust_share = robust_share
         self.regularization = regularization
         self.normalize = normalize
         self.solver = solver
@@ -243,7 +243,7 @@ class FisherDiscriminantAnalysis(DiscriminantModel):
     ----------
     n_components : int or None
         None for c - 1.
-    robust, alpha, regularization, solver, tol, max_passes, missing_labels
+    robust, robust_share, regularization, solver, tol, max_passes, missing_labels
         As in :class:`RoweisDiscriminantAnalysis`.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
         As in :class:`bigpca.PCA`.
@@ -258,7 +258,7 @@ class FisherDiscriminantAnalysis(DiscriminantModel):
         n_components: NComponents = None,
         *,
         robust: bool = False,
-        alpha: float = 0.98,
+        robust_share: float = 0.98,
         regularization: float | str | None = None,
         solver: str = "auto",
         tol: float = 1e-3,
@@ -272,7 +272,7 @@ class FisherDiscriminantAnalysis(DiscriminantModel):
     ) -> None:
         self.n_components = n_components
         self.robust = robust
-        self.alpha = alpha
+        self.robust_share = robust_share
         self.regularization = regularization
         self.solver = solver
         self.tol = tol

@@ -27,7 +27,7 @@ def check_factor(name: str, value: Any) -> float:
     return float(value)
 
 
-def check_conditioning(robust: Any, alpha: Any, regularization: Any) -> Conditioning:
+def check_conditioning(robust: Any, robust_share: Any, regularization: Any) -> Conditioning:
     """Return what is done where R2 is singular.
 
     Raises
@@ -38,11 +38,11 @@ def check_conditioning(robust: Any, alpha: Any, regularization: Any) -> Conditio
     number = not isinstance(given, bool) and isinstance(given, Real) and 0 < float(given) < np.inf
     if given is not None and not number and not (isinstance(given, str) and given == "pinv"):
         raise ValueError(f'regularization = {regularization!r}; None, "pinv" or a positive number was expected.')
-    if not isinstance(alpha, Real) or not 0 < float(alpha) < 1:
+    if not isinstance(robust_share, Real) or not 0 < float(robust_share) < 1:
         raise ValueError(
-            f"alpha = {alpha!r} is outside (0, 1), where it is a share of a sum. Give a number such as 0.98."
+            f"robust_share = {robust_share!r} is outside (0, 1), where it is a share of a sum. Give a number such as 0.98."
         )
-    return Conditioning(bool(robust), float(alpha), float(given) if number else given)
+    return Conditioning(bool(robust), float(robust_share), float(given) if number else given)
 
 
 def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
@@ -101,7 +101,7 @@ def family_axes(
     if added:
         warn_approximation(
             f"the leading eigenvalues of R2 hold all of their sum, so that the others' mean is 0: {added:.3g} was added to it. "
-            f"Use a smaller alpha than {conditioning.alpha:g} to keep fewer."
+            f"Use a smaller robust_share than {conditioning.robust_share:g} to keep fewer."
         )
     check_components(n_components, d)
     if is_share(n_components):

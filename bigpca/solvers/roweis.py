@@ -40,15 +40,15 @@ class Conditioning:
     Attributes
     ----------
     robust : bool
-        Replace the trailing eigenvalues of R2, all but the fewest that hold the share ``alpha`` of their sum, by their mean
+        Replace the trailing eigenvalues of R2, all but the fewest that hold ``robust_share`` of their sum, by their mean
         (RDA paper, section 5.2).
-    alpha : float
+    robust_share : float
     regularization : None, "pinv" or float
         Refuse; leave out the null space of R2; or add that multiple of I to R2.
     """
 
     robust: bool = False
-    alpha: float = 0.98
+    robust_share: float = 0.98
     regularization: float | str | None = None
 
 
@@ -120,7 +120,7 @@ class RoweisFamily:
         added = 0.0
         if conditioning.robust:
             shares = np.cumsum(found)
-            leading = int(np.searchsorted(shares, conditioning.alpha * shares[-1])) + 1
+            leading = int(np.searchsorted(shares, conditioning.robust_share * shares[-1])) + 1
             if leading < len(found):
                 mean = float(found[leading:].mean())
                 smallest = STRENGTHENED * float(found[0])

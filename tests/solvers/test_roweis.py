@@ -93,24 +93,24 @@ def test_an_even_grid_collapses_to_its_corners_unless_normalized() -> None:
 FEW = labelled_rows(10, D, 3, seed=2)  # d > n - c = 7: S_W has rank 7
 
 
-def robust_matrix(R2: Array, alpha: float) -> tuple[Array, int, float]:
-    """R2 with the eigenvalues beyond the fewest that hold the share alpha at their mean (RDA paper, section 5.2)."""
+def robust_matrix(R2: Array, share: float) -> tuple[Array, int, float]:
+    """R2 with the eigenvalues beyond the fewest that hold that share at their mean (RDA paper, section 5.2)."""
     values, Q = np.linalg.eigh(R2)
     values, Q = values[::-1].clip(0), Q[:, ::-1]
-    kept = next(k for k in range(1, len(values) + 1) if values[:k].sum() >= alpha * values.sum())
+    kept = next(k for k in range(1, len(values) + 1) if values[:k].sum() >= share * values.sum())
     mean = float(values[kept:].mean()) if kept < len(values) else 0.0
     replaced = np.concatenate([values[:kept], np.full(len(values) - kept, mean)])
     return (Q * replaced) @ Q.T, kept, mean
 
 
-@pytest.mark.parametrize("alpha", [0.3, 0.7, 0.9])
+@pytest.mark.parametrize("share", [0.3, 0.7, 0.9])
 @pytest.mark.parametrize("r2", [0.9, 1.0])
-def test_the_robust_form_replaces_trailing_eigenvalues_by_their_mean(alpha: float, r2: float) -> None:
+def test_the_robust_form_replaces_trailing_eigenvalues_by_their_mean(share: float, r2: float) -> None:
     R1, R2 = roweis_matrices(*FEW, 0.2, r2)
-    replaced, kept, mean = robust_matrix(R2, alpha)
+    replaced, kept, mean = robust_matrix(R2, share)
     assert 1 <= kept < D
     assert mean > 0
-    found = family(*FEW).solve(0.2, r2, 3, Conditioning(robust=True, alpha=alpha))
+    found = family(*FEW).solve(0.2, r2, 3, Conditioning(robust=True, robust_share=share))
     values, axes = generalised(R1, replaced, 3)
     np.testing.assert_allclose(found.values, values, rtol=1e-9)
     assert_same_axes(found.components, axes)
@@ -118,11 +118,11 @@ def test_the_robust_form_replaces_trailing_eigenvalues_by_their_mean(alpha: floa
 
 def test_the_robust_form_is_strengthened_where_the_mean_is_0_and_says_by_how_much() -> None:
     one = family(*FEW, within_rank=7)
-    alpha = 1 - 1e-9  # the 7 eigenvalues that are not 0 hold it, and no fewer
-    L, added = one.constraint(1.0, Conditioning(robust=True, alpha=alpha))
+    share = 1 - 1e-9  # the 7 eigenvalues that are not 0 hold it, and no fewer
+    L, added = one.constraint(1.0, Conditioning(robust=True, robust_share=share))
     assert added == STRENGTHENED * L[0] > 0
     np.testing.assert_allclose(L, [*np.linalg.eigvalsh(within_scatter(*FEW))[::-1][:7], added, added], rtol=1e-9)
-    assert one.constraint(1.0, Conditioning(robust=True, alpha=0.5))[1] == 0.0
+    assert one.constraint(1.0, Conditioning(robust=True, robust_share=0.5))[1] == 0.0
 
 
 def test_the_pseudo_inverse_leaves_out_the_null_space() -> None:
