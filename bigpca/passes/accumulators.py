@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,10 +22,37 @@ Arrays = dict[str, NDArray[Any]]
 LEAST_SQUARE, MOST_SQUARE = 1e-28, 1e38  # between which float32 holds sums of squares
 
 
+@dataclass
 class Accumulator(ABC):
-    """One state folded over row blocks and merged by a fixed tree."""
+    """One state folded over row blocks and merged by a fixed tree.
 
-    needs_largest: ClassVar[bool] = False  # whether update asks for the largest magnitude in its block
+    The life of a state, in this order; whoever folds keeps to it, and ``tests/passes/test_accumulators.py`` walks every
+    accumulator through it::
+
+        template                  made by the caller: sizes and parameters, no rows
+        for_rows(start, stop)     in the driver: only what the rows of one group need
+        without_shared()          travels to the task without the broadcast value, which every group needs
+        with_shared(value)        in the task: has the broadcast value again
+        fresh(start, stop)        an empty state for the group; ``for_rows`` has been applied
+        update(block) ...         in place, in order of rows, all blocks about one shift
+        close()                   once, in place, at the end of the group; drops the broadcast value
+        merge(other) ...          any grouping of closed states; changes neither
+        to_arrays()               into a checkpoint, and back by ``template.bare().with_arrays(arrays)``
+
+    Attributes
+    ----------
+    tag : str
+        Names the state in checkpoints and fingerprints: it never changes, whatever the class is called.
+    shared_field : str or None
+        The field that holds the broadcast value: a parameter that every group needs to fold, too large to travel with each
+        task. It is None in states that travel and in closed ones.
+    needs_largest : bool
+        Whether ``update`` asks for the largest magnitude in its block.
+    """
+
+    tag: ClassVar[str]
+    shared_field: ClassVar[str | None] = None
+    needs_largest: ClassVar[bool] = False
 
     @abstractmethod
     def fresh(self, start: int, stop: int) -> Self:
@@ -44,20 +71,20 @@ class Accumulator(ABC):
 
     def bare(self) -> Self:
         """Return a template without the parameters that only folding needs."""
-        return self
+        return self.without_shared()
 
     @property
     def shared(self) -> Any:
-        """What every group needs to fold, too large to travel with each task: the driver hands it over once. Or None."""
-        return None
+        """The broadcast value, or None where there is none or it travels with the state."""
+        return None if self.shared_field is None else getattr(self, self.shared_field)
 
     def without_shared(self) -> Self:
-        """Return a template that travels without it."""
-        return self
+        """Return a template that travels without the broadcast value."""
+        return self if self.shared is None else self.with_shared(None)
 
     def with_shared(self, value: Any) -> Self:
-        """Return a template that has it again."""
-        return self
+        """Return a template that has the broadcast value again."""
+        return self if self.shared_field is None else replace(self, **{self.shared_field: value})
 
     @abstractmethod
     def merge(self, other: Self) -> Self:
@@ -87,8 +114,12 @@ class Accumulator(ABC):
         """Return a closed state made of ``arrays``, as :meth:`to_arrays` gave them."""
 
     def describe(self) -> dict[str, Any]:
-        """Return what identifies the computation, for fingerprints."""
-        return {"accumulator": type(self).__name__}
+        """Return what identifies the computation, for fingerprints: the tag, and :meth:`identity`."""
+        return {"accumulator": self.tag, **self.identity()}
+
+    def identity(self) -> dict[str, Any]:
+        """Return the parameters that the state depends on, arrays as digests."""
+        return {}
 
 
 def column_squares(values: NDArray[Any]) -> NDArray[np.float64]:
@@ -158,6 +189,8 @@ class Moments(Accumulator):
     packed : ndarray of shape (packed_size(d),), float64
         The scatter's upper triangle as :func:`bigpca.triangles.packed_strips` lays it out; empty before the first block.
     """
+
+    tag: ClassVar[str] = "Moments"
 
     n_features: int
     count: int = 0
@@ -260,6 +293,8 @@ class ColumnMoments(Accumulator):
     count : int
     mean, squares : ndarray of shape (d,), float64; ``squares = sum_t (x_t - mean)^2``
     """
+
+    tag: ClassVar[str] = "ColumnMoments"
 
     n_features: int
     count: int = 0

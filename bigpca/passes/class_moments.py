@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,8 @@ class ClassMoments(Accumulator):
     within : ndarray, float64
         The scatter's upper triangle as :func:`bigpca.triangles.packed_strips` lays it out, or its diagonal (d,).
     """
+
+    tag: ClassVar[str] = "ClassMoments"
 
     n_features: int
     n_classes: int
@@ -200,6 +202,6 @@ class ClassMoments(Accumulator):
             within=arrays["within"],
         )  # fmt: skip
 
-    def describe(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         codes = hashlib.sha256(np.ascontiguousarray(self.codes).data).hexdigest()
-        return {"accumulator": "ClassMoments", "codes": codes, "classes": self.n_classes, "whole": self.whole}
+        return {"codes": codes, "classes": self.n_classes, "whole": self.whole}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,8 @@ class DotPanels(Accumulator):
     panels : tuple of (int, ndarray of shape (rows, n - first))
         First row, and ``G[first : first + rows, first:]``.
     """
+
+    tag: ClassVar[str] = "DotPanels"
 
     n_samples: int
     n_features: int
@@ -89,8 +91,8 @@ class DotPanels(Accumulator):
         panels = sorted((int(name.split("-")[1]), a) for name, a in arrays.items())
         return DotPanels(self.n_samples, self.n_features, self.panel_rows, tuple(panels))
 
-    def describe(self) -> dict[str, Any]:
-        return {"accumulator": "DotPanels", "panel_rows": self.panel_rows}
+    def identity(self) -> dict[str, Any]:
+        return {"panel_rows": self.panel_rows}
 
 
 @dataclass
@@ -106,6 +108,8 @@ class DotSum(Accumulator):
         The upper triangle of G as :func:`bigpca.triangles.packed_strips` lays it out.
     means, squares : tuple of (first column, ndarray)
     """
+
+    tag: ClassVar[str] = "DotSum"
 
     n_samples: int
     center: bool = True
@@ -165,8 +169,8 @@ class DotSum(Accumulator):
         means, squares = pieces_in(arrays, "means"), pieces_in(arrays, "squares")
         return DotSum(self.n_samples, self.center, self.scale, arrays["dot"], means, squares)
 
-    def describe(self) -> dict[str, Any]:
-        return {"accumulator": "DotSum", "center": self.center, "scale": self.scale}
+    def identity(self) -> dict[str, Any]:
+        return {"center": self.center, "scale": self.scale}
 
 
 def _first(item: tuple[int, NDArray[np.float64]]) -> int:
@@ -231,6 +235,8 @@ class ColumnProducts(Accumulator):
     pieces : tuple of (first column, ndarray of shape (k, columns))
     """
 
+    tag: ClassVar[str] = "ColumnProducts"
+
     n_columns: int
     V: NDArray[np.float64]
     center: bool = True
@@ -278,9 +284,9 @@ class ColumnProducts(Accumulator):
         pieces = pieces_in(arrays, "piece")
         return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale, pieces)
 
-    def describe(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         digest = hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
-        return {"accumulator": "ColumnProducts", "V": digest, "center": self.center, "scale": self.scale}
+        return {"V": digest, "center": self.center, "scale": self.scale}
 
 
 @dataclass
@@ -300,6 +306,9 @@ class DotProduct(Accumulator):
     means, squares : tuple of (first column, ndarray)
     """
 
+    tag: ClassVar[str] = "DotProduct"
+    shared_field: ClassVar[str | None] = "V"
+
     n_samples: int
     n_columns: int
     V: NDArray[Any] | None
@@ -310,19 +319,6 @@ class DotProduct(Accumulator):
     total: float = 0.0
     means: Pieces = ()
     squares: Pieces = ()
-
-    @property
-    def shared(self) -> Any:
-        return self.V
-
-    def without_shared(self) -> DotProduct:
-        return replace(self, V=None)
-
-    def with_shared(self, value: Any) -> DotProduct:
-        return replace(self, V=value)
-
-    def bare(self) -> DotProduct:
-        return self.without_shared()
 
     def fresh(self, start: int, stop: int) -> DotProduct:
         return replace(self, product=np.zeros((self.n_samples, self.n_columns)), total=0.0)
@@ -374,6 +370,6 @@ class DotProduct(Accumulator):
         means, squares = pieces_in(arrays, "means"), pieces_in(arrays, "squares")
         return replace(self, product=arrays["product"], total=float(arrays["total"]), means=means, squares=squares)
 
-    def describe(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         digest = "" if self.V is None else hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
-        return {"accumulator": "DotProduct", "V": digest, "center": self.center, "scale": self.scale}
+        return {"V": digest, "center": self.center, "scale": self.scale}

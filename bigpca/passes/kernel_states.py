@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,9 @@ class KernelProduct(Accumulator):
         eps of the coarsest precision of a tile; 0 before the first.
     """
 
+    tag: ClassVar[str] = "KernelProduct"
+    shared_field: ClassVar[str | None] = "V"
+
     n_samples: int
     n_columns: int
     V: NDArray[Any] | None
@@ -53,19 +56,6 @@ class KernelProduct(Accumulator):
     diagonal: float = 0.0
     evaluations: int = 0
     precision: float = 0.0
-
-    @property
-    def shared(self) -> Any:
-        return self.V
-
-    def without_shared(self) -> KernelProduct:
-        return replace(self, V=None)
-
-    def with_shared(self, value: Any) -> KernelProduct:
-        return replace(self, V=value)
-
-    def bare(self) -> KernelProduct:
-        return self.without_shared()
 
     def fresh(self, start: int, stop: int) -> KernelProduct:
         rows = self.n_samples - start
@@ -134,9 +124,9 @@ class KernelProduct(Accumulator):
             precision=float(arrays["precision"]),
         )  # fmt: skip
 
-    def describe(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         digest = "" if self.V is None else hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
-        return {"accumulator": "KernelProduct", "V": digest, "squared": self.squared}
+        return {"V": digest, "squared": self.squared}
 
 
 def refuse_overflow(kernel: Kernel, row_means: Vector) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +100,9 @@ class LandmarkMoments(Accumulator):
     precision : float
     """
 
+    tag: ClassVar[str] = "LandmarkMoments"
+    shared_field: ClassVar[str | None] = "features"
+
     n_features: int
     features: LandmarkMap | None
     moments: tuple[Moments, ...]
@@ -114,19 +117,6 @@ class LandmarkMoments(Accumulator):
     def of(cls, n_features: int, features: LandmarkMap) -> LandmarkMoments:
         """Return a template."""
         return cls(n_features, features, tuple(Moments(T.shape[1]) for T in features.transforms))
-
-    @property
-    def shared(self) -> Any:
-        return self.features
-
-    def without_shared(self) -> LandmarkMoments:
-        return replace(self, features=None)
-
-    def with_shared(self, value: Any) -> LandmarkMoments:
-        return replace(self, features=value)
-
-    def bare(self) -> LandmarkMoments:
-        return self.without_shared()
 
     def fresh(self, start: int, stop: int) -> LandmarkMoments:
         zeros = np.zeros(len(self.moments))
@@ -207,8 +197,8 @@ class LandmarkMoments(Accumulator):
             evaluations=int(arrays["evaluations"]), precision=float(arrays["precision"]),
         )  # fmt: skip
 
-    def describe(self) -> dict[str, Any]:
-        return {"accumulator": "LandmarkMoments", **({} if self.features is None else self.features.describe())}
+    def identity(self) -> dict[str, Any]:
+        return {**({} if self.features is None else self.features.describe())}
 
 
 def row_squares(B: NDArray[np.floating]) -> Vector:

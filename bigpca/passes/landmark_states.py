@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,9 @@ class BestRows(Accumulator):
         Sums over all rows seen of the weight and of k(x, x); the latter 0 where the weight knows no kernel.
     """
 
+    tag: ClassVar[str] = "BestRows"
+    shared_field: ClassVar[str | None] = "weight"
+
     n_features: int
     wanted: int
     weight: RowWeight | None
@@ -61,25 +64,15 @@ class BestRows(Accumulator):
     diagonal_sum: float = 0.0
     _prepared: Any = field(default=None, repr=False)
 
-    # The weight's way to the tasks -----------------------------------------------------------------------------------
-
     @property
     def shared(self) -> Any:
         return self.weight if self.weight is not None and self.weight.by_driver else None
-
-    def without_shared(self) -> BestRows:
-        return self if self.shared is None else replace(self, weight=None)
-
-    def with_shared(self, value: Any) -> BestRows:
-        return replace(self, weight=value)
 
     def for_rows(self, start: int, stop: int) -> BestRows:
         return self if self.weight is None else replace(self, weight=self.weight.for_rows(start, stop))
 
     def bare(self) -> BestRows:
         return replace(self, weight=None)
-
-    # Folding --------------------------------------------------------------------------------------------------------
 
     def fresh(self, start: int, stop: int) -> BestRows:
         own = self.for_rows(start, stop)
@@ -135,8 +128,6 @@ class BestRows(Accumulator):
             merged._take(other.rows, other.indices, other.keys, other.weights)
         return merged
 
-    # Bookkeeping ----------------------------------------------------------------------------------------------------
-
     @property
     def state_bytes(self) -> int:
         return self.wanted * (self.n_features * self.itemsize + 24) + 32
@@ -165,9 +156,9 @@ class BestRows(Accumulator):
             weights=arrays["weights"],
         )  # fmt: skip
 
-    def describe(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         weight = {} if self.weight is None else self.weight.describe()
-        return {"accumulator": "BestRows", "wanted": self.wanted, "seed": self.seed, "stream": self.stream, **weight}
+        return {"wanted": self.wanted, "seed": self.seed, "stream": self.stream, **weight}
 
 
 @dataclass
@@ -180,6 +171,8 @@ class RowsAt(Accumulator):
     numbers : ndarray of shape (m,), int64, ascending
     rows : ndarray of shape (found, d), with ``indices`` (found,), ascending: those numbers that were met
     """
+
+    tag: ClassVar[str] = "RowsAt"
 
     n_features: int
     numbers: Integers
@@ -230,8 +223,8 @@ class RowsAt(Accumulator):
         rows = arrays["rows"] if len(arrays["rows"]) else None
         return replace(self, numbers=arrays["numbers"], rows=rows, indices=arrays["indices"])
 
-    def describe(self) -> dict[str, Any]:
-        return {"accumulator": "RowsAt", "numbers": hashlib.sha256(self.numbers.tobytes()).hexdigest()}
+    def identity(self) -> dict[str, Any]:
+        return {"numbers": hashlib.sha256(self.numbers.tobytes()).hexdigest()}
 
 
 def _check_weights(weights: Vector, rows: Integers) -> None:

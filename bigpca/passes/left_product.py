@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self, overload
+from typing import Any, ClassVar, Protocol, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,8 @@ class LeftProduct(Accumulator):
     weight : ndarray of shape (k,), float64; ``sum_t v_t``
     shift : ndarray of shape (d,), float64
     """
+
+    tag: ClassVar[str] = "LeftProduct"
 
     n_features: int
     V: NDArray[np.float64] | LeftRows
@@ -122,7 +124,7 @@ class LeftProduct(Accumulator):
     def bare(self) -> LeftProduct:
         return replace(self, V=self._no_rows)
 
-    def describe(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         V = self.V
         digest = hashlib.sha256(np.ascontiguousarray(V).data).hexdigest() if isinstance(V, np.ndarray) else V.digest()
-        return {"accumulator": "LeftProduct", "V": digest}
+        return {"V": digest}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,24 +26,14 @@ class MappedRows(Accumulator):
     pieces : tuple of (first row, ndarray of shape (rows, k))
     """
 
+    tag: ClassVar[str] = "MappedRows"
+    shared_field: ClassVar[str | None] = "f"
+
     n_samples: int
     n_features: int
     width: int
     f: RowMap | None
     pieces: tuple[tuple[int, NDArray[Any]], ...] = ()
-
-    @property
-    def shared(self) -> Any:
-        return self.f
-
-    def without_shared(self) -> MappedRows:
-        return replace(self, f=None)
-
-    def with_shared(self, value: Any) -> MappedRows:
-        return replace(self, f=value)
-
-    def bare(self) -> MappedRows:
-        return self.without_shared()
 
     def fresh(self, start: int, stop: int) -> MappedRows:
         return replace(self, pieces=())
@@ -78,5 +68,5 @@ class MappedRows(Accumulator):
         pieces = sorted(((int(name.split("-")[1]), a) for name, a in arrays.items()), key=lambda piece: piece[0])
         return replace(self, f=None, pieces=tuple(pieces))
 
-    def describe(self) -> dict[str, Any]:
-        return {"accumulator": "MappedRows", "map": {} if self.f is None else self.f.describe()}
+    def identity(self) -> dict[str, Any]:
+        return {"map": {} if self.f is None else self.f.describe()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,22 +28,15 @@ class OnFeatures(Accumulator):
     evaluations : int
     """
 
+    tag: ClassVar[str] = "OnFeatures"
+    shared_field: ClassVar[str | None] = "features"
+
     n_features: int
     features: LandmarkMap | None
     inner: dict[str, Accumulator]
     evaluations: int = 0
     _prepared: Any = field(default=None, repr=False)
     _shift: NDArray[Any] | None = field(default=None, repr=False)
-
-    @property
-    def shared(self) -> Any:
-        return self.features
-
-    def without_shared(self) -> OnFeatures:
-        return replace(self, features=None)
-
-    def with_shared(self, value: Any) -> OnFeatures:
-        return replace(self, features=value)
 
     def bare(self) -> OnFeatures:
         return replace(self, features=None, inner={name: a.bare() for name, a in self.inner.items()})
@@ -117,10 +110,9 @@ class OnFeatures(Accumulator):
         }
         return replace(self, features=None, inner=inner, evaluations=int(arrays["evaluations"]))
 
-    def describe(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         inner = {name: part.describe() for name, part in self.inner.items()}
         return {
-            "accumulator": "OnFeatures",
             "inner": inner,
             **({} if self.features is None else self.features.describe()),
         }

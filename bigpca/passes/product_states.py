@@ -102,6 +102,8 @@ class FusedProduct(Accumulator):
         eps of the coarsest precision in which a block was multiplied; 0 before the first row.
     """
 
+    tag: ClassVar[str] = "FusedProduct"
+    shared_field: ClassVar[str | None] = "factor"
     needs_largest: ClassVar[bool] = True
 
     n_features: int
@@ -124,22 +126,9 @@ class FusedProduct(Accumulator):
         """Return a template; ``by_driver`` for a W too large to travel with every task."""
         return cls(n_features, factor, factor.columns, squared, by_driver)
 
-    # The factor's way to the tasks ----------------------------------------------------------------------------------
-
     @property
     def shared(self) -> Any:
         return self.factor if self.by_driver else None
-
-    def without_shared(self) -> FusedProduct:
-        return replace(self, factor=None) if self.by_driver else self
-
-    def with_shared(self, value: Any) -> FusedProduct:
-        return replace(self, factor=value)
-
-    def bare(self) -> FusedProduct:
-        return self.without_shared()
-
-    # Folding --------------------------------------------------------------------------------------------------------
 
     def fresh(self, start: int, stop: int) -> FusedProduct:
         d, width = self.n_features, self.n_columns
@@ -281,9 +270,9 @@ class FusedProduct(Accumulator):
             product=arrays["product"], squares=arrays["squares"], precision=float(arrays["precision"]),
         )  # fmt: skip
 
-    def describe(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         factor = {} if self.factor is None else self.factor.describe()
-        return {"accumulator": "FusedProduct", "squared": self.squared, **factor}
+        return {"squared": self.squared, **factor}
 
 
 def _zeros(d: int, width: int, dtype: Any = np.float64) -> NDArray[Any]:

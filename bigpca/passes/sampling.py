@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
@@ -78,6 +78,8 @@ class RowSample(Accumulator):
     pieces : tuple of (first row, ndarray of shape (rows, d))
     """
 
+    tag: ClassVar[str] = "RowSample"
+
     n_features: int
     wanted: int
     itemsize: int = 4
@@ -111,5 +113,5 @@ class RowSample(Accumulator):
         pieces = sorted(((int(name.split("-")[1]), a) for name, a in arrays.items()), key=lambda piece: piece[0])
         return replace(self, pieces=tuple(pieces))
 
-    def describe(self) -> dict[str, Any]:
-        return {"accumulator": "RowSample", "wanted": self.wanted}
+    def identity(self) -> dict[str, Any]:
+        return {"wanted": self.wanted}

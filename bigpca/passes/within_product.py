@@ -48,6 +48,8 @@ class WithinProduct(Accumulator):
     product : ndarray of shape (d, l), float64
     """
 
+    tag: ClassVar[str] = "WithinProduct"
+    shared_field: ClassVar[str | None] = "factor"
     needs_largest: ClassVar[bool] = True
 
     n_features: int
@@ -57,16 +59,6 @@ class WithinProduct(Accumulator):
     first_row: int = 0
     product: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     _prepared: Any = field(default=None, repr=False)
-
-    @property
-    def shared(self) -> Any:
-        return self.factor
-
-    def without_shared(self) -> WithinProduct:
-        return replace(self, factor=None)
-
-    def with_shared(self, value: Any) -> WithinProduct:
-        return replace(self, factor=value)
 
     def bare(self) -> WithinProduct:
         return replace(self, factor=None, codes=self.codes[:0])
@@ -122,9 +114,9 @@ class WithinProduct(Accumulator):
     def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> WithinProduct:
         return replace(self, factor=None, codes=self.codes[:0], product=arrays["product"])
 
-    def describe(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         content = hashlib.sha256(np.ascontiguousarray(self.codes).tobytes())
         if self.factor is not None:
             content.update(np.ascontiguousarray(self.factor.means).tobytes())
             content.update(np.ascontiguousarray(self.factor.W).tobytes())
-        return {"accumulator": "WithinProduct", "columns": self.n_columns, "content": content.hexdigest()}
+        return {"columns": self.n_columns, "content": content.hexdigest()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,9 @@ class Residuals(Accumulator):
     residual, total : float
     """
 
+    tag: ClassVar[str] = "Residuals"
+    shared_field: ClassVar[str | None] = "subspace"
+
     n_features: int
     n_components: int
     subspace: Subspace | None
@@ -87,19 +90,6 @@ class Residuals(Accumulator):
     def close(self) -> None:
         self.subspace = None
 
-    def bare(self) -> Residuals:
-        return replace(self, subspace=None)
-
-    @property
-    def shared(self) -> Any:
-        return self.subspace
-
-    def without_shared(self) -> Residuals:
-        return self.bare()
-
-    def with_shared(self, value: Any) -> Residuals:
-        return replace(self, subspace=value)
-
     def merge(self, other: Residuals) -> Residuals:
         total, residual = self.total + other.total, self.residual + other.residual
         return replace(self.bare(), count=self.count + other.count, residual=residual, total=total)
@@ -123,8 +113,8 @@ class Residuals(Accumulator):
         residual, total = (float(value) for value in arrays["sums"])
         return replace(self.bare(), count=int(arrays["count"]), residual=residual, total=total)
 
-    def describe(self) -> dict[str, Any]:
-        return {"accumulator": "Residuals", "subspace": None if self.subspace is None else self.subspace.digest()}
+    def identity(self) -> dict[str, Any]:
+        return {"subspace": None if self.subspace is None else self.subspace.digest()}
 
 
 @dataclass
@@ -138,6 +128,8 @@ class ChosenRows(Accumulator):
     dtype : str
     rows : tuple of (row number, ndarray of shape (d,))
     """
+
+    tag: ClassVar[str] = "ChosenRows"
 
     n_features: int
     wanted: NDArray[np.int64]
@@ -182,8 +174,8 @@ class ChosenRows(Accumulator):
         numbers = [int(number) for number in arrays["numbers"]]
         return replace(self, rows=tuple(zip(numbers, arrays["rows"], strict=True)))
 
-    def describe(self) -> dict[str, Any]:
-        return {"accumulator": "ChosenRows", "rows": hashlib.sha256(self.wanted.tobytes()).hexdigest()}
+    def identity(self) -> dict[str, Any]:
+        return {"rows": hashlib.sha256(self.wanted.tobytes()).hexdigest()}
 
 
 @dataclass
@@ -195,6 +187,8 @@ class ReplacementMoments(Accumulator):
     replacements : ndarray of shape (d,), int64
     own, difference : ColumnMoments
     """
+
+    tag: ClassVar[str] = "ReplacementMoments"
 
     replacements: NDArray[np.int64]
     own: ColumnMoments = field(default_factory=lambda: ColumnMoments(0))
@@ -243,8 +237,7 @@ class ReplacementMoments(Accumulator):
         )
         return ReplacementMoments(self.replacements, own, difference)
 
-    def describe(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         return {
-            "accumulator": "ReplacementMoments",
             "replacements": hashlib.sha256(self.replacements.tobytes()).hexdigest(),
         }

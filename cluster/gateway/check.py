@@ -153,7 +153,9 @@ def a_killed_worker_is_replaced(check: Check) -> None:
     with check.server() as server:
         job = check.job(out)
         wait_for_segment(out, job)
-        victim = next(process for process in of_clusters(server) if "distributed.cli.dask_worker" in command_of(process))
+        victim = next(
+            process for process in of_clusters(server) if "distributed.cli.dask_worker" in command_of(process)
+        )
         for process in [victim, *victim.children(recursive=True)]:
             with suppress(psutil.NoSuchProcess):
                 process.kill()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -14,15 +16,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import bigpca
+from bigpca import kernels
 from bigpca.passes.accumulators import Accumulator, ColumnMoments, Moments
 from bigpca.passes.blocks import Block, group_shift, prepare_block
 from bigpca.passes.class_moments import ClassMoments
 from bigpca.passes.dot_states import ColumnProducts, DotPanels, DotProduct, DotSum
+from bigpca.passes.kernel_states import KernelProduct
+from bigpca.passes.landmark_moments import LandmarkMap, LandmarkMoments
+from bigpca.passes.landmark_states import BestRows, RowsAt
 from bigpca.passes.left_product import LeftProduct
+from bigpca.passes.mapped_rows import MappedRows
+from bigpca.passes.on_features import OnFeatures
 from bigpca.passes.product_states import DenseFactor, FusedProduct
+from bigpca.passes.row_weights import Ones
 from bigpca.passes.sampling import RowSample
 from bigpca.passes.within_product import WithinFactor, WithinProduct
 from bigpca.quality.states import ChosenRows, ReplacementMoments, Residuals, Subspace
+from bigpca.seeds import uniforms
 from tests.passes.engine import full, normal, scatter_of
 
 Array = NDArray[Any]
@@ -36,9 +47,18 @@ CODES = np.array([0, 2, -1, 2, 0, 0, 1, 2, 2, 0, -1, 0, 2, 2, 0, 0, 2, 0, 2, 2, 
 REPLACEMENTS = np.array([0, 0, 2, 5, 4, 3, 8, 8, 8])
 
 
+def at_work(template: Accumulator, start: int, stop: int) -> Any:
+    """Bring a template to the task that folds rows ``start:stop``, as a fold does, and return the empty state."""
+    travelling = template.for_rows(start, stop).without_shared()
+    if template.shared is not None:
+        assert travelling.shared is None
+        travelling = travelling.with_shared(template.shared)
+    return travelling.fresh(start, stop)
+
+
 def row_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
     """Fold rows ``start:stop`` in slabs that end at ``cuts``, as a group does."""
-    state = template.for_rows(start, stop).fresh(start, stop)
+    state = at_work(template, start, stop)
     edges = [start, *cuts, stop]
     shift: Array | None = None
     for a, b in pairwise(edges):
@@ -51,7 +71,7 @@ def row_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list
 
 def column_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
     """Fold columns ``start:stop``, all rows, in blocks that end at ``cuts``."""
-    state = template.fresh(0, 0)
+    state = template.without_shared().with_shared(template.shared).fresh(0, 0)
     edges = [start, *cuts, stop]
     for a, b in pairwise(edges):
         if b > a:
@@ -65,7 +85,7 @@ def column_state(template: Accumulator, X: Array, start: int, stop: int, cuts: l
 
 def panel_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
     """Fill the panel of rows ``start:stop`` from pairs of slabs."""
-    state: Any = template.fresh(start, stop)
+    state = at_work(template, start, stop)
     ends = sorted({*cuts, stop, len(X)} - {start})
     slabs = [(a, b) for a, b in zip([start, *ends], ends, strict=False) if b > a]
     for a, b in slabs:
@@ -73,6 +93,21 @@ def panel_state(template: Accumulator, X: Array, start: int, stop: int, cuts: li
             for first, last in slabs:
                 if first >= a:
                     state.add_pair(a, X[a:b], first, X[first:last])
+    state.close()
+    return state  # type: ignore[no-any-return]
+
+
+def swept_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
+    """Sweep a linear kernel over the panel of rows ``start:stop`` and all tiles after it."""
+    state = at_work(template, start, stop)
+    wide = X.astype(np.float64)
+    edges = sorted({start, *cuts, stop, len(X)})
+    tiles = [(a, b) for a, b in pairwise(edges) if a >= start]
+    for a, b in tiles:
+        if b <= stop:
+            for first, last in tiles:
+                if first >= a:
+                    state.add_tile(wide[a:b] @ wide[first:last].T, a, first)
     state.close()
     return state  # type: ignore[no-any-return]
 
@@ -85,7 +120,7 @@ def scaled(X: Array, center: bool, scale: bool) -> Array:
 
 def state_about_one_shift(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
     """Fold rows about a shift that all groups share, as the passes after the first do."""
-    state, shift = template.for_rows(start, stop).fresh(start, stop), X.mean(0, "f8").astype(X.dtype)
+    state, shift = at_work(template, start, stop), X.mean(0, "f8").astype(X.dtype)
     for a, b in pairwise([start, *cuts, stop]):
         if b > a:
             state.update(prepare_block(X[a:b], a, shift, owned=False, nan_policy="raise", where="rows"))
@@ -95,7 +130,7 @@ def state_about_one_shift(template: Accumulator, X: Array, start: int, stop: int
 
 def state_about_zero(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
     """Fold rows as they are."""
-    state = template.for_rows(start, stop).fresh(start, stop)
+    state = at_work(template, start, stop)
     for a, b in pairwise([start, *cuts, stop]):
         if b > a:
             zero = np.zeros(X.shape[1], X.dtype)
@@ -219,7 +254,95 @@ def _within_product() -> Case:
     return Case("WithinProduct", lambda: template, row_state, N, lambda s: [s.product], truth)
 
 
+LANDMARKS, TRANSFORM = np.random.default_rng(9).standard_normal((4, D)), np.diag([0.1, 0.2, 0.05, -0.1])
+FEATURES = LandmarkMap((kernels.Linear(),), LANDMARKS, (TRANSFORM,), np.zeros(D))
+
+
+def _features(X: Array) -> Array:
+    return X.astype("f8") @ LANDMARKS.T @ TRANSFORM  # type: ignore[no-any-return]
+
+
+def _left_by_features(X: Array) -> Array:
+    excess: Array = (X.astype("f8") ** 2).sum(1) - (_features(X) ** 2).sum(1)
+    return np.array([np.maximum(excess, 0.0).sum()])
+
+
+def _best_rows(X: Array) -> list[Array]:
+    wide = X.astype("f8")
+    keys = np.log(-np.log1p(-uniforms(3, "race", 0, N, 1)[:, 0]))
+    best = np.argsort(keys)[:5]
+    return [best, wide[best], np.array([N, N])]
+
+
+@dataclass(frozen=True)
+class Doubled:
+    """A row map: ``2 x``."""
+
+    def apply(self, rows: Array, where: str) -> Array:
+        return 2.0 * rows.astype(np.float64)
+
+    def describe(self) -> dict[str, Any]:
+        return {"map": "doubled"}
+
+
 CASES = [
+    Case(
+        "KernelProduct",
+        lambda: KernelProduct(N, K, V, squared=True),
+        swept_state,
+        N,
+        lambda s: [s.product, s.squares, np.array(s.diagonal)],
+        lambda X: [
+            X.astype("f8") @ (X.astype("f8").T @ V),
+            ((X.astype("f8") @ X.astype("f8").T) ** 2).sum(1),
+            np.array((X.astype("f8") ** 2).sum()),
+        ],
+    ),
+    Case(
+        "LandmarkMoments",
+        lambda: LandmarkMoments.of(D, FEATURES),
+        state_about_zero,
+        N,
+        lambda s: [s.moments[0].mean, full(s.moments[0].scatter), s.diagonals, s.residuals],
+        lambda X: [
+            _features(X).mean(0),
+            scatter_of(_features(X)),
+            np.array([(X.astype("f8") ** 2).sum()]),
+            _left_by_features(X),
+        ],
+    ),
+    Case(
+        "OnFeatures",
+        lambda: OnFeatures(D, FEATURES, {"moments": Moments(4)}),
+        state_about_zero,
+        N,
+        lambda s: [s.inner["moments"].mean, full(s.inner["moments"].scatter)],
+        lambda X: [_features(X).mean(0), scatter_of(_features(X))],
+    ),
+    Case(
+        "BestRows",
+        lambda: BestRows(D, 5, Ones(), 3, "race", itemsize=4),
+        state_about_zero,
+        N,
+        lambda s: [s.indices, s.rows, np.array([s.count, s.weight_sum])],
+        _best_rows,
+    ),
+    Case(
+        "RowsAt",
+        lambda: RowsAt(D, CHOSEN, itemsize=4),
+        state_about_zero,
+        N,
+        lambda s: [s.indices[np.argsort(s.indices)], s.rows[np.argsort(s.indices)]],
+        lambda X: [CHOSEN, X[CHOSEN]],
+    ),
+    Case(
+        "MappedRows",
+        lambda: MappedRows(N, D, D, Doubled()),
+        state_about_zero,
+        N,
+        lambda s: [s.rows()],
+        lambda X: [2 * X.astype("f8")],
+    ),
     _within_product(),
     _class_moments(True),
     _class_moments(False),
@@ -369,6 +492,8 @@ def test_an_offset_of_float32_data_costs_no_digits(case: Case, mean: float) -> N
     """Tolerance: 4 eps of float32, relative to the answer for shifted accumulators."""
     if case.name == "DotPanels":
         pytest.skip("panels are given rows that were shifted already: tested through fold_panels")
+    if case.name in ("LandmarkMoments", "OnFeatures"):
+        pytest.skip("features are computed about features.shift, which the fit chooses: offsets are tested on fits")
     X = normal(N, D, mean=mean)
     half = case.size // 2
     parts = [case.fold(case.template(), X, a, b, []) for a, b in ((0, half), (half, case.size))]
@@ -407,3 +532,18 @@ def test_left_products_describe_the_v_they_were_made_with() -> None:
     for make in (lambda v: LeftProduct(D, v), lambda v: ColumnProducts(D, v)):
         assert make(V).describe() == make(V.copy()).describe()
         assert make(V).describe() != make(other).describe()
+
+
+def test_every_accumulator_is_in_this_suite_and_has_a_tag_of_its_own() -> None:
+    for module in pkgutil.walk_packages(bigpca.__path__, "bigpca."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    classes = [c for c in subclasses(Accumulator) if c.__module__.startswith("bigpca.")]
+    assert {c.__name__ for c in classes} - {type(case.template()).__name__ for case in CASES} == set()
+    tags = [c.tag for c in classes]
+    assert len(set(tags)) == len(tags)
+    assert all("tag" in vars(c) for c in classes)
+
+
+def subclasses(kind: type[Accumulator]) -> list[type[Accumulator]]:
+    return [c for own in kind.__subclasses__() for c in (own, *subclasses(own))]
