@@ -20,6 +20,7 @@ import numpy as np
 
 from bigpca.data.zarr_direct import ZSTD_MAGIC, frame_size
 from bigpca.data.zarr_metadata import COMPRESSORS, codecs_of, short_name
+from bigpca.storage.regular import open_regular
 
 HEAD_BYTES = 32
 PIECE_BYTES = 2**20
@@ -86,7 +87,7 @@ class DecodedSizes:
         if not self.compressor:
             return 0
         try:
-            with open(path, "rb", buffering=0) as file:
+            with open_regular(path, buffering=0) as file:
                 if not self.per_shard:
                     return self._over(file, 0, os.fstat(file.fileno()).st_size)
                 return max((self._over(file, *place) for place in self._places(file, bounds)), default=0)

@@ -15,6 +15,7 @@ from bigpca.data.shards import npy_shards
 from bigpca.data.storages import Storage, ZarrRows
 from bigpca.data.urls import public
 from bigpca.data.zarr_groups import is_zarr_directory, zarr_at
+from bigpca.storage.regular import open_regular
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad")
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -36,7 +37,7 @@ def file_source(path: str, member: str | None, missing_chunks: str) -> RowSource
     path = os.path.abspath(os.path.expanduser(path))
     if os.path.isdir(path):
         return _directory(path, member, missing_chunks)
-    if os.path.isfile(path):
+    if os.path.exists(path):
         return _file(path, member)
     if glob.has_magic(path):
         return _glob(path, member)
@@ -77,7 +78,7 @@ def _glob(pattern: str, member: str | None) -> RowSource:
 
 
 def _file(path: str, member: str | None) -> RowSource:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         head = file.read(8)
     suffix = os.path.splitext(path)[1].lower()
     if head.startswith(b"\x93NUMPY") or suffix == ".npy":

@@ -16,6 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from bigpca.data.checks import MemberError, check_dtype, readable_chunks, row_width
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import CorruptedChunkError
+from bigpca.storage.regular import check_regular, open_regular
 
 MAX_HEADER_BYTES = 100 * 2**20  # safetensors' own limit
 _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1", "I8": "i1"} | {
@@ -66,7 +67,7 @@ class FlatFile:
 
     def check_size(self) -> None:
         """Require the file to hold what its header promises."""
-        size = os.stat(self.path).st_size
+        size = check_regular(self.path).st_size
         if size < self.offset + self._nbytes:
             raise CorruptedChunkError(
                 f"{self.path} has {size:,} bytes, but an array of shape {self.array_shape} and dtype {self.dtype} "
@@ -79,7 +80,7 @@ class FlatFile:
         width, stored = row_width(self.array_shape), np.dtype(self.stored)
         if self.order == "C" and columns == (0, width):
             block = np.empty((stop - start, width), stored)
-            with open(self.path, "rb", buffering=0) as file:
+            with open_regular(self.path, buffering=0) as file:
                 file.seek(self.offset + start * width * stored.itemsize)
                 _fill(file, block, self.path)
             return block.astype(self.dtype, copy=False)
@@ -122,7 +123,7 @@ def raw_file(path: str, offset: int, shape: tuple[int, ...], dtype: DTypeLike, o
 
 def npy_file(path: str) -> FlatFile:
     """Describe a .npy file from its header; object arrays are refused, never unpickled."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         shape, order, dtype = npy_header(file, path)
         return raw_file(path, file.tell(), shape, dtype, order)
 
@@ -146,7 +147,7 @@ def npy_header(file: Any, label: str) -> tuple[tuple[int, ...], str, np.dtype[An
 
 def safetensors_file(path: str, member: str | None) -> tuple[FlatFile, str]:
     """Describe a tensor of a safetensors file: the named one, or the only one with two dimensions or more."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(8)
         length = struct.unpack("<Q", head)[0] if len(head) == 8 else size

@@ -14,6 +14,9 @@ from bigpca.data.checks import check_chunk, check_dtype, is_decode_error, readab
 from bigpca.data.flat_files import choose_member
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import CorruptedChunkError
+from bigpca.storage.regular import check_regular
+
+MOST_LINKS = 32
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,11 @@ class Hdf5Rows:
     def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block; for feature maps whole rows are decoded, then cut."""
         with _opened(self.path) as file:
-            dataset = file[self.name]
-            if dataset.shape != self.array_shape:
+            dataset = _node(file, self.name, self.path)
+            shape = getattr(dataset, "shape", None)
+            if shape != self.array_shape:
                 raise ValueError(
-                    f"{self.path}: {self.name} has shape {dataset.shape} now, {self.array_shape} when it was opened. "
+                    f"{self.path}: {self.name} has shape {shape} now, {self.array_shape} when it was opened. "
                     "Open it again."
                 )
             try:
@@ -91,6 +95,7 @@ def _opened(path: str) -> Iterator[Any]:
         import h5py
     except ImportError as error:
         raise ImportError(f"{path} needs h5py, which is not installed. Run: pip install 'bigpca[formats]'") from error
+    check_regular(path)
     try:
         file = h5py.File(path, "r")
     except OSError as error:
@@ -114,11 +119,10 @@ def hdf5_rows(path: str, member: str | None) -> Hdf5Rows:
         if member is None:
             member = choose_member(path, None, _shapes(file))
         name = member.strip("/")
-        _refuse_links(file, name, path)
-        if name not in file or not hasattr(file[name], "shape"):
+        dataset = _node(file, name, path)
+        if not hasattr(dataset, "shape"):
             choose_member(path, name, _shapes(file))  # raises, with the names that are there
-        dataset = file[name]
-        if dataset.external or dataset.is_virtual or dataset.file.filename != file.filename:
+        if dataset.external or dataset.is_virtual:
             raise ValueError(_elsewhere(path, name))
         try:
             check_dtype(dataset.dtype)
@@ -140,15 +144,39 @@ def _shapes(file: Any) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _refuse_links(file: Any, name: str, path: str) -> None:
-    node = file
-    for part in name.split("/"):
-        link = node.get(part, getlink=True) if hasattr(node, "get") else None
-        if type(link).__name__ == "ExternalLink":
+def _node(file: Any, name: str, path: str) -> Any:
+    """Return what a name inside the file stands for, None where nothing: soft links are followed here, step by step.
+
+    HDF5 would follow an external link on its own as far as opening the other file, which may be anything.
+
+    Raises
+    ------
+    ValueError
+        For external links, and for more than ``MOST_LINKS`` soft ones.
+    """
+    node, parts, followed = file, name.split("/"), 0
+    while parts:
+        part = parts.pop(0)
+        if part in ("", "."):
+            continue
+        link: Any = node.get(part, getlink=True) if hasattr(node, "keys") else None
+        kind = type(link).__name__
+        if kind == "ExternalLink":
             raise ValueError(_elsewhere(path, name))
-        if link is None or type(link).__name__ == "SoftLink":
-            return
-        node = node[part]
+        if kind == "SoftLink":
+            followed += 1
+            if followed > MOST_LINKS:
+                raise ValueError(
+                    f"{path}: {name} is a chain of more than {MOST_LINKS} links, or a loop of them; a dataset was expected. "
+                    f"Name the dataset itself."
+                )
+            parts = [*link.path.split("/"), *parts]
+            node = file if link.path.startswith("/") else node
+        elif link is None:
+            return None
+        else:
+            node = node[part]
+    return node
 
 
 def _elsewhere(path: str, name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
 import re
@@ -22,6 +23,7 @@ from bigpca.data.zarr_groups import arrays_of, is_zarr_directory
 from bigpca.data.zarr_metadata import ALLOWED_CODECS, array_document, check_grid, codecs_of, short_name
 from bigpca.data.zarr_reader import wrap_zarr
 from bigpca.errors import CorruptedChunkError, MissingChunksError
+from bigpca.storage.regular import RegularStore, check_regular, open_regular
 
 # No leading zeros: "01" and "1" are two codes, and as numbers they would silently be one class.
 INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
@@ -60,10 +62,10 @@ def read_label_file(source: str) -> NDArray[Any]:
             return read_zarr(zarr.open(path, mode="r"), name)
     path = os.path.abspath(os.path.expanduser(path))
     if os.path.isdir(path) and is_zarr_directory(path):
-        return read_zarr(zarr.open(path, mode="r"), name)
+        return read_zarr(zarr.open(RegularStore(path), mode="r"), name)
     if path.lower().endswith(PARQUET_SUFFIXES) or (os.path.isdir(path) and parquet_paths(path)):
         return _parquet_column(path, name)
-    if not os.path.isfile(path):
+    if not os.path.exists(path) or os.path.isdir(path):
         raise FileNotFoundError(
             f"{path} holds no labels: a .npy or .csv file, Parquet or a Zarr store was expected. Check the path."
         )
@@ -100,7 +102,7 @@ def _choose(path: str, name: str | None, names: Sequence[str], what: str) -> str
 
 
 def _npy(path: str) -> NDArray[Any]:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         try:
             _check_npy_size(file, path)
             return np.lib.format.read_array(file, allow_pickle=False)
@@ -130,7 +132,7 @@ def _check_npy_size(file: BinaryIO, path: str) -> None:
 
 def _csv_column(path: str, name: str | None) -> NDArray[Any]:
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file:
             return parse_column(_csv_texts(csv.reader(file, strict=True), path, name))
     except (csv.Error, UnicodeDecodeError) as error:
         raise CorruptedChunkError(
@@ -204,6 +206,7 @@ def _parquet_column(path: str, name: str | None) -> NDArray[Any]:
         raise FileNotFoundError(f"no Parquet files were found for {path}. Check the path.")
     parts = []
     for file in paths:
+        check_regular(file)
         try:
             name = _choose(file, name, pq.read_schema(file).names, "column")
             if pa.types.is_nested(pq.read_schema(file).field(name).type):

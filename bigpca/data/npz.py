@@ -17,6 +17,7 @@ from bigpca.data.checks import check_dtype, readable_chunks, regular_chunks, row
 from bigpca.data.flat_files import FlatFile, choose_member, npy_header, raw_file
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import CorruptedChunkError
+from bigpca.storage.regular import open_regular
 from bigpca.storage.zip_members import check_member
 
 SKIP_BYTES = 2**20
@@ -78,7 +79,7 @@ class CompressedMember:
         """Read a block by decoding up to its last row; whole rows are held, not the whole array."""
         try:
             if self.order == "F":
-                with np.load(self.path, allow_pickle=False) as archive:
+                with open_regular(self.path) as file, np.load(file, allow_pickle=False) as archive:
                     rows = archive[self.entry.removesuffix(".npy")][start:stop]
             else:
                 with _STREAM.lock:
@@ -133,7 +134,7 @@ def _some(stream: IO[bytes], count: int) -> bytes:
 def npz_member(path: str, member: str | None) -> tuple[FlatFile | CompressedMember, str]:
     """Describe a member of a .npz file, the only one with two dimensions or more where none is named."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             names = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
             headers = {}
             for short, name in names.items():
@@ -166,7 +167,7 @@ def _header(archive: zipfile.ZipFile, name: str, path: str) -> tuple[tuple[int, 
 
 def _data_offset(path: str, info: zipfile.ZipInfo) -> int:
     """Where a member's bytes begin: behind its local header, whose extra field may differ from the directory's."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         file.seek(info.header_offset)
         name_length, extra_length = struct.unpack("<26x2H", file.read(30))
     return int(info.header_offset) + 30 + int(name_length) + int(extra_length)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from bigpca.data.checks import check_dtype, readable_chunks, regular_chunks, row_width
 from bigpca.data.zarr_reader import ZarrReader
+from bigpca.storage.regular import check_regular
 
 Stamp = tuple[str, int, int]
 WHOLE_SHARD_BYTES = 64 * 2**20  # larger shards are read chunk by chunk
@@ -47,7 +47,7 @@ class Storage(Protocol):
 
 def file_stamp(path: str) -> Stamp:
     """(path, size, time of change in ns) of one file."""
-    found = os.stat(path)
+    found = check_regular(path)
     return path, found.st_size, found.st_mtime_ns
 
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import zarr
-from zarr.storage import LocalStore
 
 from bigpca.data.checks import is_decode_error
 from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_chunks import Cell, ChunkFiles
 from bigpca.data.zarr_groups import arrays_of, zarr_at
 from bigpca.data.zarr_metadata import array_document, check_document, has_checksum, is_uncompressed
+from bigpca.storage.regular import RegularStore
 
 MANIFEST = "bigpca_manifest"
 THREADS = 4
@@ -130,7 +130,7 @@ def _arrays(location: str, member: str | None) -> list[tuple[str, zarr.Array[Any
         raise FileNotFoundError(f"{location} is not a directory; a Zarr store was expected. Check the path.")
     if member is not None:
         return [(member.strip("/"), zarr_at(location, member, "raise").files().array)]
-    store = location if "://" in location else LocalStore(location, read_only=True)
+    store = location if "://" in location else RegularStore(location)
     try:
         with without_credentials(location):
             node = zarr.open(store, mode="r")

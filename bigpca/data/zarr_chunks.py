@@ -20,6 +20,7 @@ from bigpca.data.decoded_sizes import DecodedSizes
 from bigpca.data.urls import public
 from bigpca.data.zarr_direct import DirectRows
 from bigpca.data.zarr_metadata import array_document, codecs_of, short_name
+from bigpca.storage.regular import RegularStore, is_there, open_regular
 
 Cell = tuple[int, ...]
 T = TypeVar("T")
@@ -89,8 +90,8 @@ class ChunkFiles:
         if self.directory is None:
             there = _gather(self.array.store.exists(self._full(key)) for key in keys)
             return [key for key, found in zip(keys, there, strict=True) if not found]
-        prefix, exists = self.directory + os.sep, os.path.exists
-        return [key for key in keys if not exists(prefix + key)]
+        prefix = self.directory + os.sep
+        return [key for key in keys if not is_there(prefix + key)]
 
     def cut_short(self, cells: Iterable[Cell]) -> list[Cell]:
         """Blosc chunks of a local store with fewer bytes than their header says.
@@ -150,7 +151,7 @@ class ChunkFiles:
 
 def local_root(store: Any) -> str | None:
     """Directory of a store on local disks, also behind fsspec (``da.from_zarr`` of a path); None for any other."""
-    if type(store) is LocalStore:
+    if isinstance(store, LocalStore) and type(store) in (LocalStore, RegularStore):
         return os.path.abspath(store.root)
     files = getattr(store, "fs", None)
     protocol = getattr(getattr(files, "sync_fs", files), "protocol", ())
@@ -161,7 +162,7 @@ def local_root(store: Any) -> str | None:
 
 def _is_cut(path: str) -> bool:
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open_regular(path, buffering=0) as file:
             head = file.read(16)
             return len(head) < 16 or os.fstat(file.fileno()).st_size < int.from_bytes(head[12:16], "little")
     except FileNotFoundError:

@@ -20,6 +20,7 @@ from numcodecs.zstd import decompress
 from numpy.typing import NDArray
 
 from bigpca.data.zarr_metadata import array_document, codecs_of, short_name
+from bigpca.storage.regular import open_regular
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -79,7 +80,7 @@ class DirectRows:
     def _read_chunk(self, path: str, target: NDArray[Any], skip: int) -> bool:
         """Fill ``target`` with the chunk's rows from ``skip`` on; False where the file is not what it should be."""
         nbytes = int(np.prod(self.chunk_shape)) * self.dtype.itemsize
-        with open(path, "rb", buffering=0) as file:
+        with open_regular(path, buffering=0) as file:
             if not self.compressed:
                 if os.fstat(file.fileno()).st_size != nbytes:
                     return False

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import zarr
-from zarr.storage import LocalStore
 
 from bigpca.data.checks import MemberError
 from bigpca.data.flat_files import choose_member
 from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_reader import DOCUMENTS, ZarrReader
+from bigpca.storage.regular import RegularStore, read_regular
 
 GROUP_DOCUMENTS = ("zarr.json", ".zgroup")
 
@@ -62,7 +62,7 @@ def zarr_at(path: str, member: str | None, missing_chunks: str) -> ZarrReader:
             return ZarrReader(path, "", missing_chunks)
         chosen = group_member(node, member)
         return ZarrReader(path, chosen.path, missing_chunks)
-    chosen = group_member(zarr.open_group(LocalStore(path, read_only=True), mode="r"), member)
+    chosen = group_member(zarr.open_group(RegularStore(path), mode="r"), member)
     return ZarrReader(path, chosen.path, missing_chunks)
 
 
@@ -77,5 +77,4 @@ def _is_array(path: str) -> bool:
     document = os.path.join(path, "zarr.json")
     if not os.path.isfile(document):
         return False
-    with open(document, "rb") as file:
-        return bool(json.load(file).get("node_type") == "array")
+    return bool(json.loads(read_regular(document)).get("node_type") == "array")

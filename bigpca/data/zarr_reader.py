@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.storage import LocalStore
 
 from bigpca.data.checks import check_dtype, is_decode_error
 from bigpca.data.urls import public, without_credentials
@@ -19,6 +18,7 @@ from bigpca.data.zarr_chunks import Cell, ChunkFiles, local_root
 from bigpca.data.zarr_index import Index, plan_index
 from bigpca.data.zarr_metadata import array_document, check_document, is_uncompressed, layout_digest
 from bigpca.errors import CorruptedChunkError, MissingChunksError
+from bigpca.storage.regular import RegularStore, read_regular
 
 MissingChunks = Literal["raise", "fill"]
 DOCUMENTS = {"zarr.json": 3, ".zarray": 2}
@@ -149,12 +149,11 @@ class ZarrReader:
             check_document(array_document(array), self.label)
             return ChunkFiles.of(array)
         # What is checked must be what is opened, so the version is not left to Zarr's own search.
-        with open(document, "rb") as file:
-            metadata = json.load(file)
+        metadata = json.loads(read_regular(document))
         if metadata.get("node_type", "array") != "array":
             raise ValueError(f"{self.label} is a Zarr group, not an array. Name the array with member=.")
         check_document(metadata, self.label)
-        root = LocalStore(self.store, read_only=True)
+        root = RegularStore(self.store)
         return ChunkFiles.of(
             zarr.open_array(store=root, path=self.path_in_group, mode="r", zarr_format=3 if version == 3 else 2)
         )

@@ -29,6 +29,7 @@ from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.blocks import Layout
 from bigpca.passes.pass_state import PassState, digest
 from bigpca.storage import RunLock, atomic_write_bytes
+from bigpca.storage.regular import read_regular
 from bigpca.storage.zip_members import read_arrays
 
 FORMAT = 1
@@ -179,7 +180,7 @@ class Checkpoint:
     def _open(self) -> None:
         others = [p for p in self.path.iterdir() if p.is_dir() and (p / "run.json").exists() and p != self.directory]
         if others:
-            stored = json.loads((others[0] / "run.json").read_text())
+            stored = json.loads(read_regular(others[0] / "run.json"))
             differences = "; ".join(_differences(stored.get("description", {}), self.description)) or "another format"
             raise CheckpointError(
                 f"the checkpoint {self.path} belongs to another computation ({differences}). Resume with the same input "
@@ -198,7 +199,7 @@ class Checkpoint:
         record = self.directory / "run.json"
         machine = numerical_environment()
         if record.exists():
-            stored = json.loads(record.read_text()).get("machine", {})
+            stored = json.loads(read_regular(record)).get("machine", {})
             changed = [f"{k} {stored.get(k)} -> {v}" for k, v in machine.items() if stored.get(k) != v]
             if changed:
                 warnings.warn(
@@ -219,7 +220,7 @@ class Checkpoint:
         )
         described = json.dumps({"layout": cut, **{k: a.describe() for k, a in templates.items()}}, sort_keys=True)
         mark = directory / "pass.json"
-        if directory.exists() and (not mark.exists() or mark.read_text() != described):
+        if directory.exists() and (not mark.exists() or read_regular(mark) != described.encode()):
             shutil.rmtree(directory)
         directory.mkdir(exist_ok=True)
         if not mark.exists():

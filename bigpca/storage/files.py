@@ -17,7 +17,7 @@ MUTEX_SECONDS = 10.0
 
 def fsync_path(path: Path) -> None:
     """Force one file, or the entries of one directory, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe that others put there must not be waited for
     try:
         os.fsync(descriptor)
     finally:
@@ -96,7 +96,7 @@ def flock(path: Path, *, wait_seconds: float) -> Iterator[bool]:
 
     The kernel frees it when the process dies. File systems without such locks yield False.
     """
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe that others put there must not be waited for
     deadline = time.monotonic() + wait_seconds
     held = False
     try:

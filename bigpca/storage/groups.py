@@ -19,6 +19,7 @@ from zarr.codecs import ZstdCodec
 from bigpca.errors import ModelFormatError
 from bigpca.storage.files import fsync_tree, publish, repair, temporary_sibling
 from bigpca.storage.json_values import canonical_json, from_json, to_json
+from bigpca.storage.regular import RegularStore, read_regular
 from bigpca.storage.stores import is_storable, refuse_existing
 
 CHUNK_BYTES = 64 * 2**20
@@ -194,7 +195,7 @@ def _fail(target: Path, cause: str) -> ModelFormatError:
 def _read_header(target: Path, newest: tuple[int, int]) -> tuple[dict[str, Any], Any]:
     """Read and check everything but the arrays: the group's zarr.json."""
     try:
-        attributes = json.loads((target / "zarr.json").read_bytes())["attributes"]
+        attributes = json.loads(read_regular(target / "zarr.json"))["attributes"]
         body, values = attributes["bigpca"], attributes["attributes"]
         declared_format, digest = body["format"], body["attributes_sha256"]
         major, minor = (int(number) for number in declared_format)
@@ -234,8 +235,8 @@ def _read_array(target: Path, name: str, declared: Any) -> NDArray[Any]:
         stored_bytes = sum(path.stat().st_size for path in files)
         if declared_bytes > LARGEST_RATIO * stored_bytes:
             raise ValueError(f"it declares {declared_bytes:,} bytes, but its files hold {stored_bytes:,}")
-        _check_metadata(json.loads((target / name / "zarr.json").read_bytes()), shape, dtype)
-        array = np.asarray(zarr.open_array(str(target / name), mode="r", zarr_format=3)[...])
+        _check_metadata(json.loads(read_regular(target / name / "zarr.json")), shape, dtype)
+        array = np.asarray(zarr.open_array(RegularStore(target / name), mode="r", zarr_format=3)[...])
         if array.shape != shape or array.dtype != dtype:
             raise ValueError(f"it is {array.shape} {array.dtype}, declared as {shape} {dtype}")
         # A scalar selection of a 0-d array, or a read-only buffer, must not reach the caller.

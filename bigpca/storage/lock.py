@@ -16,6 +16,7 @@ import psutil
 
 from bigpca.errors import OutputLockedError
 from bigpca.storage.files import flock
+from bigpca.storage.regular import read_regular
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class RunLock:
             return
         self._held = False
         with suppress(FileNotFoundError), flock(self.path, wait_seconds=10.0):
-            holder = _parse(self.path.read_bytes())
+            holder = _parse(read_regular(self.path))
             if holder is not None and holder.run_id == self.run_id:
                 self.path.unlink()
 

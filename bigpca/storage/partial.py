@@ -17,6 +17,7 @@ from zarr.codecs import ZstdCodec
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.storage.chunks import ChunkWriter, fill_value
 from bigpca.storage.files import exists, free_bytes, publish, remove, temporary_sibling
+from bigpca.storage.regular import read_regular
 from bigpca.storage.stores import is_storable
 
 FORMAT = (1, 0)
@@ -107,7 +108,7 @@ def _read_partial(store: Path) -> dict[str, Any] | None:
             f"{store} is a link, which is not followed: the unfinished output would be written to where it points. Remove it."
         )
     try:
-        metadata = json.loads((store / "zarr.json").read_bytes())
+        metadata = json.loads(read_regular(store / "zarr.json"))
         metadata["attributes"]["bigpca"]["identity"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise OutputExistsError(

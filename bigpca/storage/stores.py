@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bigpca.errors import OutputExistsError
+from bigpca.storage.regular import read_regular
 
 MARKERS = ("zarr.json", ".zarray", ".zgroup")
 
@@ -26,7 +27,7 @@ def describe(path: Path) -> str:
     if path.is_file():
         return f"a file of {path.stat().st_size:,} bytes"
     try:
-        metadata = json.loads((path / "zarr.json").read_bytes())
+        metadata = json.loads(read_regular(path / "zarr.json"))
         if metadata["node_type"] == "group":
             kind = metadata.get("attributes", {}).get("bigpca", {}).get("kind")
             return "a Zarr group" if kind is None else f"a bigpca {kind} model"

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.storage.regular import open_regular
+
 DEFLATE_RATIO = 1032  # zlib's manual: the most that deflate can shrink
 
 
@@ -50,7 +52,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
         Where it is truncated or altered, before memory is asked for in its name.
     """
     arrays = {}
-    with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
         held = os.fstat(file.fileno()).st_size
         for info in archive.infolist():
             if info.compress_size > held:
