@@ -65,7 +65,12 @@ def format_bytes(count: float) -> str:
 
 def warn_approximation(message: str) -> None:
     """Warn of what an approximate answer is worth, at the line outside this package that asked for it."""
+    warn_caller(message, ApproximationWarning)
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the line outside this package that called it."""
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, ApproximationWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)

@@ -44,7 +44,7 @@ def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     Raises
     ------
     TypeError
-        For complex, long double, object, string, date and structured dtypes; says what to do instead.
+        For complex, long double, bfloat16, object, string, date and structured dtypes; says what to do instead.
 
     Examples
     --------
@@ -58,6 +58,8 @@ def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     if found.kind in "iub" or (found.kind == "f" and found.itemsize <= 8):
         return found.newbyteorder("=")
     remedy = "Convert to float64." if found.kind == "f" else _REMEDIES.get(found.kind, "Convert to float32.")
+    if found.type.__module__ == "ml_dtypes":  # bfloat16 and smaller floats, which NumPy has as bytes of no kind
+        remedy = "Convert with X.astype(np.float32), which holds every value."
     raise TypeError(
         f"dtype {found} cannot be used: PCA needs real numbers (float16/32/64, integers or bool). {remedy} "
         "Nothing was read."

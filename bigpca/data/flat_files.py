@@ -177,7 +177,7 @@ def safetensors_file(path: str, member: str | None) -> tuple[FlatFile, str]:
     if entry["dtype"] not in _SAFETENSORS:
         raise TypeError(
             f"{path}: tensor {name!r} has dtype {entry['dtype']}, which NumPy does not have. "
-            "Save it as float32 or float16."
+            "Save it as float32, which holds every bfloat16."
         )
     return raw_file(path, 8 + length + offsets[name], shapes[name], _SAFETENSORS[entry["dtype"]]), name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,6 +51,12 @@ class Hdf5Rows:
         """Width of a chunk for a matrix; all columns otherwise."""
         d = row_width(self.array_shape)
         return min(self.chunks[1], d) if self.chunks is not None and len(self.array_shape) == 2 else d
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of the dataset."""
+        with _opened(self.path) as file:
+            return dict(file[self.name].attrs)
 
     def row_chunks(self) -> tuple[int, ...]:
         """Rows of a chunk; about 16 MiB where the dataset is contiguous."""
@@ -131,6 +138,27 @@ def hdf5_rows(path: str, member: str | None) -> Hdf5Rows:
         if dataset.chunks is not None:
             check_chunk(dataset.shape, dataset.chunks, dataset.dtype.itemsize, f"{path}: {name}")
         return Hdf5Rows(path, name, dataset.shape or (), dataset.dtype.str, dataset.chunks)
+
+
+def dataset_place(dataset: Any) -> tuple[str, str]:
+    """Return path and name of an open h5py.Dataset, which is read through a handle of its own, closed or not.
+
+    Raises
+    ------
+    ValueError
+        For a closed dataset, and for one in a file that is in memory only.
+    """
+    if not dataset:
+        raise ValueError(
+            "the h5py.Dataset is closed; an open one was expected. Pass the path of its file with member=."
+        )
+    path, name = os.path.abspath(dataset.file.filename), str(dataset.name)
+    if dataset.file.driver in ("core", "fileobj") or not os.path.exists(path):
+        raise ValueError(
+            f"the h5py.Dataset {name} lies in {dataset.file.filename!r}, which is no file on disk (driver {dataset.file.driver!r}); "
+            f"a file was expected. Pass dataset[...] where it fits in memory."
+        )
+    return path, name
 
 
 def _shapes(file: Any) -> dict[str, tuple[int, ...]]:

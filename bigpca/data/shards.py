@@ -1,4 +1,4 @@
-"""A folder (or glob) of .npy shards, read as one array in natural order."""
+"""A folder (or glob) of .npy shards, read as one array in natural order; or a list of them, in its own."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class _Listing(NamedTuple):
 
 @dataclass(frozen=True)
 class NpyShards:
-    """Rows of .npy shards joined in natural order (img_2 before img_10).
+    """Rows of .npy shards joined in natural order (img_2 before img_10), or in the order of a list.
 
-    It pickles to the pattern and a digest; each process lists the folder once and reads the headers (not the data).
+    It pickles to the pattern (or the list) and a digest; each process lists the folder once and reads the headers (not the data).
 
     Attributes
     ----------
-    pattern : str
-        Folder, or glob pattern.
+    pattern : str or tuple of str
+        Folder, glob pattern, or the paths of the shards.
     array_shape : tuple of int
         Rows of all shards together, then the shape of one row.
     stored : str
@@ -43,7 +43,7 @@ class NpyShards:
         Of names, shapes, dtypes and memory orders: a folder that changed is noticed.
     """
 
-    pattern: str
+    pattern: str | tuple[str, ...]
     array_shape: tuple[int, ...]
     stored: str
     digest: str
@@ -62,7 +62,7 @@ class NpyShards:
         listing = _listed(self.pattern, self.digest)
         if listing.digest != self.digest:
             raise ValueError(
-                f"{self.pattern} is not the set of shards that was opened: files were added, removed or changed size. "
+                f"{_shown(self.pattern)} is not the set of shards that was opened: files were added, removed or changed size. "
                 "Open it again."
             )
         return listing
@@ -104,8 +104,8 @@ class NpyShards:
         return {"shards_sha256": self.digest, "stored": self.stored}
 
 
-def npy_shards(pattern: str) -> NpyShards:
-    """Describe a folder or glob of .npy files from their headers.
+def npy_shards(pattern: str | tuple[str, ...]) -> NpyShards:
+    """Describe a folder, a glob or a list of .npy files from their headers.
 
     Raises
     ------
@@ -119,13 +119,19 @@ def npy_shards(pattern: str) -> NpyShards:
     return NpyShards(pattern, (listing.ends[-1], *first.array_shape[1:]), first.stored, listing.digest)
 
 
-def shard_paths(pattern: str) -> list[str]:
-    """List the .npy files of a folder or glob in natural order."""
+def shard_paths(pattern: str | tuple[str, ...]) -> list[str]:
+    """List the .npy files of a folder or glob in natural order, or those of a list in its own."""
+    if isinstance(pattern, tuple):
+        return list(pattern)
     found = glob.glob(os.path.join(glob.escape(pattern), "*.npy") if os.path.isdir(pattern) else pattern)
     return sorted(found, key=natural_key)
 
 
-def _list(pattern: str) -> _Listing:
+def _shown(pattern: str | tuple[str, ...]) -> str:
+    return pattern if isinstance(pattern, str) else f"the list of {len(pattern)} files from {pattern[0]} on"
+
+
+def _list(pattern: str | tuple[str, ...]) -> _Listing:
     paths = shard_paths(pattern)
     if not paths:
         raise FileNotFoundError(
@@ -136,26 +142,35 @@ def _list(pattern: str) -> _Listing:
     for path in paths:
         file = npy_file(path)
         check_shape(file.array_shape, path)
-        _check_shard(file, files[0] if files else file)
         files.append(file)
+        check_shard(*(Shard(each.path, each.array_shape, each.dtype) for each in (file, files[0])))
         sha.update(f"{path}\0{file.offset}\0{file.array_shape}\0{file.stored}\0{file.order}\0".encode())
     return _Listing(tuple(files), tuple(accumulate(file.array_shape[0] for file in files)), sha.hexdigest())
 
 
 @lru_cache(maxsize=8)
-def _listed(pattern: str, digest: str) -> _Listing:
+def _listed(pattern: str | tuple[str, ...], digest: str) -> _Listing:
     # The digest is part of the key: a folder opened anew after a change is listed anew.
     return _list(pattern)
 
 
-def _check_shard(file: FlatFile, first: FlatFile) -> None:
-    if file.array_shape[1:] != first.array_shape[1:]:
+class Shard(NamedTuple):
+    """What shards of one array have in common: all but the number of rows."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def check_shard(shard: Shard, first: Shard) -> None:
+    """Require a shard to have rows like those of the first."""
+    if shard.shape[1:] != first.shape[1:]:
         raise ValueError(
-            f"shard {file.path} has rows of shape {file.array_shape[1:]}, but {first.array_shape[1:]} was expected, "
-            f"as in {first.path}. Remove it from the folder or write it again."
+            f"shard {shard.path} has rows of shape {shard.shape[1:]}, but {first.shape[1:]} was expected, as in {first.path}. "
+            "Remove it or write it again."
         )
-    if file.dtype != first.dtype:
+    if shard.dtype != first.dtype:
         raise TypeError(
-            f"shard {file.path} has dtype {file.dtype}, but {first.dtype} was expected, as in {first.path}. "
+            f"shard {shard.path} has dtype {shard.dtype}, but {first.dtype} was expected, as in {first.path}. "
             "Convert it, so that no precision is lost unseen."
         )

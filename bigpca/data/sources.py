@@ -12,9 +12,14 @@ import zarr
 from numpy.typing import NDArray
 
 from bigpca.data.checks import check_dtype, check_shape, coalesce, row_width
+from bigpca.data.containers import is_hdf5_dataset, is_path_list, reject_chunks, reject_foreign, unmasked
+from bigpca.data.conventions import check_decoded
 from bigpca.data.files import file_source
 from bigpca.data.flat_files import raw_file
+from bigpca.data.hdf5 import Hdf5Rows, dataset_place
+from bigpca.data.labelled import lazy_table
 from bigpca.data.row_source import RowSource
+from bigpca.data.shards import Shard, check_shard, npy_shards
 from bigpca.data.storages import MemoryRows, ZarrRows
 from bigpca.data.urls import public
 from bigpca.data.zarr_groups import group_member
@@ -30,9 +35,10 @@ def open(source: Any, *, member: str | None = None, missing_chunks: str = "raise
 
     Parameters
     ----------
-    source : str, path, zarr.Array, zarr.Group, ndarray, memmap, dask array, xarray.DataArray or h5py.Dataset
+    source : str, path, zarr.Array, zarr.Group, dask array or DataFrame, xarray.DataArray, h5py.Dataset, memmap or array
         A path is a Zarr store (v2, v3; array or group), a .npy, .npz, .h5, .parquet or .safetensors file, a folder or
-        glob of .npy shards (read in natural order) or of Parquet files. Feature maps (n, c, h, w) become (n, c*h*w).
+        glob of .npy shards (read in natural order) or of Parquet files; a list of paths is read as shards in its order.
+        Feature maps (n, c, h, w) become (n, c*h*w). Masked entries become NaN.
     member : str, optional
         Which array of a group or file, or which column; needed where there is more than one with two dimensions.
     missing_chunks : {"raise", "fill"}
@@ -49,7 +55,8 @@ def open(source: Any, *, member: str | None = None, missing_chunks: str = "raise
     FileNotFoundError
         When nothing is at the path.
     TypeError
-        For complex, object, string, date and structured dtypes, before any read.
+        For complex, object, string, date and structured dtypes, and for containers that hold no dense rows of numbers in
+        the host's memory (sparse, on a GPU), before any read; says what to pass.
     ValueError
         When a member must be named, for one-dimensional data, and for formats that are not known.
 
@@ -61,11 +68,14 @@ def open(source: Any, *, member: str | None = None, missing_chunks: str = "raise
     """
     if missing_chunks not in ("raise", "fill"):
         raise ValueError(f'missing_chunks is {missing_chunks!r}; "raise" or "fill" was expected.')
-    if _is_labelled(source):
-        source = source.data
+    if is_path_list(source):
+        return _open_shards([os.fspath(path) for path in source], member, missing_chunks)
+    source = lazy_table(source)
     if isinstance(source, da.Array):
         return _flatten(source)
-    return open_source(row_source(source, member=member, missing_chunks=missing_chunks))
+    found = row_source(source, member=member, missing_chunks=missing_chunks)
+    check_stored_values(found)
+    return open_source(found)
 
 
 def open_source(source: RowSource) -> da.Array:
@@ -83,6 +93,24 @@ def open_source(source: RowSource) -> da.Array:
     )
 
 
+def check_stored_values(source: RowSource) -> None:
+    """Reject a file's array whose attributes say that its numbers are not yet the values.
+
+    Raises
+    ------
+    ValueError
+        With the line that decodes them, and the one that takes the numbers as they are.
+    """
+    if isinstance(source.storage, ZarrRows | Hdf5Rows):
+        group, name = os.path.split(source.member)
+        kind = 'engine="zarr", ' if isinstance(source.storage, ZarrRows) else ""
+        inside = f"group={group!r}, " if group else ""
+        decode = f"xarray.open_dataset({source.path!r}, {kind}{inside}chunks={{}})[{name!r}]"
+        raw = "dask.array.from_zarr" if kind else "dask.array.from_array(h5py_dataset)"
+        remedy = f"Pass {decode}, or {raw} to take the numbers as they are"
+        check_decoded(source.storage.attributes, source.label, remedy)
+
+
 def row_source(source: Any, *, member: str | None = None, missing_chunks: str = "raise") -> RowSource:
     """Make the RowSource of anything that :func:`open` takes but Dask arrays (same parameters and errors)."""
     if isinstance(source, (str, os.PathLike)):
@@ -95,25 +123,42 @@ def row_source(source: Any, *, member: str | None = None, missing_chunks: str = 
         return RowSource("zarr", public(source.store), source.path_in_group, ZarrRows(source))
     if isinstance(source, np.memmap) and source.filename is not None:
         return _memmap_source(source)
-    if isinstance(source, np.ndarray):
-        check_dtype(source.dtype)
-        return RowSource("numpy", "", "", MemoryRows(np.asarray(source)))
-    if hasattr(source, "file") and hasattr(source, "name") and hasattr(source, "id"):  # h5py.Dataset, not imported
-        return file_source(source.file.filename, source.name, missing_chunks)
+    if is_hdf5_dataset(source):
+        return file_source(*dataset_place(source), missing_chunks)
+    reject_foreign(source, "the source")
+    if hasattr(source, "__array__"):
+        check_dtype(np.asarray(source).dtype)
+        array = unmasked(source) if isinstance(source, np.ma.MaskedArray) else np.asarray(source)
+        return RowSource("numpy", "", "", MemoryRows(array))
     raise TypeError(
-        f"a {type(source).__module__}.{type(source).__name__} cannot be opened: a path, a Zarr array or group, a "
-        "NumPy, Dask or xarray array, or an h5py dataset was expected."
+        f"a {type(source).__module__}.{type(source).__name__} cannot be opened: a path or a list of paths, a Zarr array or "
+        "group, a NumPy, Dask or xarray array, a Dask DataFrame or an h5py dataset was expected."
     )
 
 
-def _is_labelled(source: Any) -> bool:
-    """Whether this is an xarray.DataArray, told without importing xarray."""
-    return all(hasattr(source, name) for name in ("dims", "coords", "data")) and hasattr(source, "to_dataset")
+def _open_shards(paths: list[str], member: str | None, missing_chunks: str) -> da.Array:
+    """Open a list of paths: .npy files as one source, anything else joined as Dask arrays."""
+    if member is None and all(path.endswith(".npy") for path in paths):
+        files = [os.path.abspath(path) for path in paths]
+        folder = os.path.commonpath(map(os.path.dirname, files))
+        return open_source(RowSource("npy-folder", folder, "", npy_shards(tuple(files))))
+    parts = [open(path, member=member, missing_chunks=missing_chunks) for path in paths]
+    shards = [Shard(path, part.shape, part.dtype) for path, part in zip(paths, parts, strict=True)]
+    for shard in shards:
+        check_shard(shard, shards[0])
+    return da.concatenate(parts)
 
 
 def _flatten(X: da.Array) -> da.Array:
+    label = f"the Dask array {X.name}"
     check_dtype(X.dtype)
+    reject_chunks(X._meta, label)
     check_shape(X.shape, "the Dask array")
+    if any(np.isnan(size) for size in X.shape[1:]):
+        raise ValueError(
+            f"{label} has shape {X.shape}: a number of columns that is not known yet; rows of one known length were expected. "
+            "Call X.compute_chunk_sizes() first."
+        )
     if X.ndim == 2:
         return X
     return X.rechunk(dict.fromkeys(range(1, X.ndim), -1)).reshape(X.shape[0], row_width(X.shape))
@@ -156,7 +201,7 @@ def source_of(X: da.Array) -> RowSource | None:
 def _direct(value: Any, shape: tuple[int, ...]) -> RowSource | None:
     if isinstance(value, zarr.Array):
         value = wrap_zarr(value)
-    if isinstance(value, ZarrReader):
+    if isinstance(value, ZarrReader) or is_hdf5_dataset(value):
         value = row_source(value) if value.ndim == 2 else None
     return value if isinstance(value, RowSource) and value.shape == shape else None
 

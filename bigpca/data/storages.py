@@ -78,6 +78,15 @@ class ZarrRows:
         d = row_width(self.array_shape)
         return min(self._unit[1], d) if len(self.array_shape) == 2 else d
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of the array, and what xarray makes of a fill value in Zarr v2: values that are missing."""
+        array = self.reader.files().array
+        found = dict(array.attrs)
+        if array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in found and array.metadata.fill_value is not None:
+            found.setdefault("_FillValue", array.metadata.fill_value)
+        return found
+
     def row_chunks(self) -> tuple[int, ...]:
         """Rows of a chunk (or shard)."""
         return regular_chunks(self.array_shape[0], self._unit[0])

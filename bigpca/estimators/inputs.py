@@ -9,45 +9,47 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
-from bigpca.data.checks import check_dtype
+from bigpca.data.checks import check_dtype, row_width
+from bigpca.data.containers import (
+    is_dask_frame,
+    is_hdf5_dataset,
+    is_labelled,
+    is_path_list,
+    reject_foreign,
+    unmasked,
+)
+from bigpca.data.labelled import feature_names
 from bigpca.data.sources import open as open_array
+from bigpca.errors import warn_caller
 from bigpca.sketches.base import positive_integer
+
+LAZY = (da.Array, zarr.Array, zarr.Group, str, os.PathLike, np.memmap)
 
 
 def is_lazy(X: Any) -> bool:
-    """Whether X is read by the engine (Dask, Zarr, xarray, a path or a memory map) and not a plain array in memory."""
-    labelled = all(hasattr(X, name) for name in ("dims", "coords", "data")) and hasattr(X, "to_dataset")
-    return labelled or isinstance(X, da.Array | zarr.Array | zarr.Group | str | os.PathLike | np.memmap)
+    """Whether X is read by the engine (Dask, Zarr, xarray, HDF5, paths or a memory map) and not a plain array in memory."""
+    return isinstance(X, LAZY) or is_labelled(X) or is_dask_frame(X) or is_hdf5_dataset(X) or is_path_list(X)
 
 
 def as_dask(estimator: Any, X: Any, *, reset: bool, minimum: int = 1) -> da.Array:
-    """Return X as a Dask array (n, d), having checked dtype, shape and number of features; nothing is read.
+    """Return X as a Dask array (n, d), having checked dtype, shape, number and names of features; nothing is read.
 
     Arrays in memory pass scikit-learn's validation (which knows data frames and feature names); NaN is left to the pass.
+    Masked entries are NaN; dimensions after the first are flattened.
 
     Raises
     ------
     TypeError
-        For dtypes that have no principal components.
+        For dtypes that have no principal components, and for containers whose rows cannot be read.
     ValueError
-        For the wrong number of features, and for empty input.
+        For the wrong number or names of features, and for empty input.
     """
-    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
-        raise TypeError(
-            f"X is a masked array with {int(np.ma.getmaskarray(X).sum())} masked values, which PCA would take at face value. "
-            f'Pass X.filled(np.nan) with nan_policy="omit" to leave those rows out, or fill them.'
-        )
     if not is_lazy(X):
-        if isinstance(X, np.ndarray) and X.dtype.kind not in "OUS":
-            _check_kind(X)
-        X = validate_data(
-            estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=minimum
-        )
-        return open_array(np.asarray(X))
+        return open_array(_in_memory(estimator, X, reset=reset, minimum=minimum))
     opened = open_array(X)
-    check_dtype(opened.dtype)
     n, d = opened.shape
     if d == 0:
         raise ValueError(f"Found array with 0 feature(s) (shape={opened.shape}) while a minimum of 1 is required.")
@@ -56,16 +58,66 @@ def as_dask(estimator: Any, X: Any, *, reset: bool, minimum: int = 1) -> da.Arra
             f"Found array with {n} sample{'s' if n != 1 else ''} (shape={opened.shape}) while a minimum of {minimum} is "
             f"required: a variance needs two rows. Give more rows."
         )
+    names = feature_names(X)
     if reset:
         estimator.n_features_in_ = int(d)
         vars(estimator).pop("feature_names_in_", None)
-    elif d != estimator.n_features_in_:
+        if names is not None:
+            estimator.feature_names_in_ = names
+        return opened
+    _check_names(estimator, names)
+    if d != estimator.n_features_in_:
         name = type(estimator).__name__
         raise ValueError(
             f"X has {d} features, but {name} is expecting {estimator.n_features_in_} features as input: it was fitted on "
             f"rows of that length. Pass rows of the same features."
         )
     return opened
+
+
+def _in_memory(estimator: Any, X: Any, *, reset: bool, minimum: int) -> NDArray[Any]:
+    """Return X, which is no lazy container, as a checked array (n, d)."""
+    reject_foreign(X)
+    if isinstance(X, list | tuple):
+        masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
+        X = np.ma.stack(X) if masked else np.asarray(X)
+    if isinstance(X, np.ma.MaskedArray):
+        X = unmasked(X)
+    if len(getattr(X, "shape", ())) > 2:
+        X = np.asarray(X).reshape(X.shape[0], row_width(X.shape))
+    if isinstance(X, np.ndarray) and X.dtype.kind not in "OUS":
+        _check_kind(X)
+    checked: NDArray[Any] = np.asarray(
+        validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=minimum)
+    )
+    return checked
+
+
+def _check_names(estimator: Any, names: NDArray[np.object_] | None) -> None:
+    """Compare names of features with those of the fit, in scikit-learn's words."""
+    known = getattr(estimator, "feature_names_in_", None)
+    name = type(estimator).__name__
+    if known is None or names is None:
+        if names is not None:
+            warn_caller(f"X has feature names, but {name} was fitted without feature names", UserWarning)
+        if known is not None:
+            warn_caller(f"X does not have valid feature names, but {name} was fitted with feature names", UserWarning)
+        return
+    if len(known) == len(names) and (known == names).all():
+        return
+    unseen, missing = sorted(set(names) - set(known)), sorted(set(known) - set(names))
+    message = "The feature names should match those that were passed during fit.\n"
+    for title, found in (
+        ("Feature names unseen at fit time", unseen),
+        ("Feature names seen at fit time, yet now missing", missing),
+    ):
+        if found:
+            message += "".join(
+                [f"{title}:\n", *(f"- {one}\n" for one in found[:5]), "- ...\n" if len(found) > 5 else ""]
+            )
+    if not unseen and not missing:
+        message += "Feature names must be in the same order as they were in fit.\n"
+    raise ValueError(message)
 
 
 def check_plain_parameters(estimator: Any) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.data.containers import is_path_list, reject_foreign
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.estimators.inputs import as_dask, is_lazy
 from bigpca.estimators.kernel_maps import FixedPoint, KernelScores, Novelty, RidgePreimage, ridge_preimage
@@ -185,8 +186,9 @@ class KernelModel(PlannedModel[KernelSpectrum]):
         if not as_kernel(self.kernel).accepts_strings:
             return as_dask(self, X, reset=reset, minimum=minimum)
         checked = self if reset else copy(self)  # strings may be longer than those of the fit
-        if is_lazy(X):
+        if is_lazy(X) and not is_path_list(X, (str,)):  # a list of strings is rows
             return as_dask(checked, X, reset=True, minimum=minimum)
+        reject_foreign(X)
         values = np.asarray(X)
         codes = string_codes(values) if values.dtype.kind in "OSU" else values
         if not codes.shape[-1]:  # empty strings only

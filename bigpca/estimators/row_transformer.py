@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -171,10 +172,14 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return project_in_memory(RowInput(opened), f, columns)
 
     def _refuse_container(self) -> None:
-        container = getattr(self, "_sklearn_output_config", {}).get("transform")
-        if container not in (None, "default"):
+        own = getattr(self, "_sklearn_output_config", {}).get("transform")
+        container = own or get_config()["transform_output"]
+        if container != "default":
+            asked = (
+                f'set_output(transform="{container}")' if own else f'sklearn.set_config(transform_output="{container}")'
+            )
             raise TypeError(
-                f'set_output(transform="{container}") would load all lazy {self._output_name} into memory. '
+                f"{asked} would load all lazy {self._output_name} into memory. "
                 f'Call set_output(transform="default") and convert what fits, or compute() X first.'
             )
 

@@ -22,6 +22,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Alias, DataNode, GraphNode, Task
 from dask.typing import Key
 
+from bigpca.data.containers import is_hdf5_dataset
 from bigpca.data.sources import RowSource, row_source
 from bigpca.data.storages import ZarrRows
 from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
@@ -84,7 +85,8 @@ class GraphSource:
         nodes, futures = self._nodes([k for row in keys for k in row])
         self._check_share(nodes, stop - start)
         label = f"the Dask array {self.X.name}"
-        reader = GraphReader(self.offsets[first : last + 1], keys, cloudpickle.dumps(nodes), label)
+        promised = int(self.X.shape[1]), np.dtype(self.X.dtype).str
+        reader = GraphReader(self.offsets[first : last + 1], keys, cloudpickle.dumps(nodes), *promised, label)
         return GraphCut(reader, futures)
 
     def sources(self) -> list[RowSource | ZarrReader]:
@@ -102,7 +104,7 @@ class GraphSource:
         if isinstance(node, DataNode):
             value = self._wrap(node.value)
             return node if value is node.value else DataNode(key, value)
-        if type(node) is Task and any(isinstance(a, zarr.Array | RowSource) for a in node.args):
+        if type(node) is Task and any(isinstance(a, zarr.Array | RowSource) or is_hdf5_dataset(a) for a in node.args):
             return Task(
                 key, node.func, *map(self._wrap, node.args), **{k: self._wrap(v) for k, v in node.kwargs.items()}
             )
@@ -252,6 +254,13 @@ def guarded(value: Any, missing_chunks: str) -> Any:
     """Return a Zarr array or a source of a graph with the policy for missing chunks; anything else as it is."""
     if isinstance(value, zarr.Array):
         return wrap_zarr(value, missing_chunks)
+    if is_hdf5_dataset(value):  # an open handle does not travel
+        if value.ndim != 2:
+            raise TypeError(
+                f"the Dask array reads the h5py.Dataset {value.name} of shape {value.shape}, an open file that does not travel to "
+                f"workers; one of two dimensions was expected. Pass the dataset, or bp.open(path, member={value.name!r})."
+            )
+        return row_source(value)
     return filling(value) if isinstance(value, RowSource) and missing_chunks == "fill" else value
 
 

@@ -18,6 +18,7 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from bigpca.blas import one_blas_thread
+from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.sources import RowSource
 from bigpca.data.sources import open as open_array
 from bigpca.errors import OutputExistsError
@@ -64,12 +65,24 @@ def project_lazily(X: da.Array, f: RowMap, width: int, *, missing_chunks: str = 
     name = f"bigpca-map-{tokenize(X.name, f.describe(), width)}"  # the same map of the same rows, the same name
     shared, dtype = dask.delayed(f, name=f"{name}-function", pure=True), f.output_dtype(X.dtype)
     meta = np.empty((0, 0), dtype)
-    return da.map_blocks(_apply_block, X, shared, name=name, dtype=dtype, chunks=(X.chunks[0], (width,)), meta=meta)
+    return da.map_blocks(
+        _apply_block,
+        X,
+        shared,
+        int(X.shape[1]),
+        X.dtype.str,
+        name=name,
+        dtype=dtype,
+        chunks=(X.chunks[0], (width,)),
+        meta=meta,
+    )
 
 
-def _apply_block(rows: NDArray[Any], f: RowMap) -> NDArray[Any]:
+def _apply_block(block: Any, f: RowMap, n_columns: int, dtype: str) -> NDArray[Any]:
+    rows = dense_rows(block, "the Dask array", np.dtype(dtype))
+    check_chunk_shape(rows.shape, (n_columns,), "the Dask array")
     with one_blas_thread():
-        return f.apply(np.asarray(rows), "a block of the input")
+        return f.apply(rows, "a block of the input")
 
 
 def project_in_memory(rows: RowInput, f: RowMap, width: int) -> NDArray[Any]:
@@ -245,12 +258,25 @@ def _rows_written(state: PassState) -> int:
 
 @dataclass(frozen=True)
 class Copy:
-    """The identity, with an optional cast: what ``ingest`` maps rows by."""
+    """The identity, with an optional cast: what ``ingest`` maps rows by. Values that the dtype cannot hold are rejected."""
 
     dtype: str | None = None
 
     def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
-        return rows if self.dtype is None else rows.astype(self.dtype, copy=False)
+        if self.dtype is None:
+            return rows
+        dtype = np.dtype(self.dtype)
+        if rows.size and dtype.kind != "b" and not np.can_cast(rows.dtype, dtype):
+            limits: Any = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
+            infinite = dtype.kind == "f"  # which holds NaN and infinities
+            inside = (rows >= limits.min) & (rows <= limits.max) | (infinite & ~np.isfinite(rows))
+            if not inside.all():
+                row, column = np.argwhere(~inside)[0]
+                raise ValueError(
+                    f"{where}: {rows[row, column]} (row {row} of these, column {column}) does not fit dtype {dtype}, whose values "
+                    f"lie in {limits.min:g} to {limits.max:g}. Choose another dtype, or repair the data."
+                )
+        return rows.astype(dtype, copy=False)
 
     def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         return np.dtype(self.dtype) if self.dtype is not None else dtype.newbyteorder("=")

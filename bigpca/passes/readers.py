@@ -19,6 +19,7 @@ import numpy as np
 from dask.task_spec import GraphNode
 from numpy.typing import NDArray
 
+from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.row_source import RowSource
 from bigpca.errors import CorruptedChunkError
 
@@ -92,6 +93,8 @@ class GraphReader:
         Keys of the column chunks of each row chunk.
     blob : bytes
         Pickled mapping of key to Dask node.
+    n_columns, dtype : int, str
+        What the Dask array promises of its rows.
     inputs : mapping
         Values of nodes that Dask computed or holds (shared small nodes, persisted chunks), filled in by the task.
     """
@@ -99,6 +102,8 @@ class GraphReader:
     offsets: NDArray[np.int64]
     keys: list[list[Any]]
     blob: bytes
+    n_columns: int
+    dtype: str
     label: str = "the array"
     inputs: Mapping[Any, Any] = field(default_factory=dict)
     owned: bool = False
@@ -116,15 +121,12 @@ class GraphReader:
         for i in range(first, last):
             if self.offsets[i] == self.offsets[i + 1]:
                 continue
-            columns = [np.asarray(self._nodes.evaluate(key)) for key in self.keys[i]]
+            dtype = np.dtype(self.dtype)
+            columns = [dense_rows(self._nodes.evaluate(key), self.label, dtype) for key in self.keys[i]]
             rows = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
+            promised = int(self.offsets[i + 1] - self.offsets[i]), self.n_columns
+            check_chunk_shape(rows.shape, promised, f"{self.label} (rows {self.offsets[i]}:{self.offsets[i + 1]})")
             lo, hi = max(start - self.offsets[i], 0), min(stop, self.offsets[i + 1]) - self.offsets[i]
-            if len(rows) != self.offsets[i + 1] - self.offsets[i]:
-                raise ValueError(
-                    f"a chunk of {self.label} has {len(rows)} rows; its Dask chunks promised "
-                    f"{self.offsets[i + 1] - self.offsets[i]} (rows {self.offsets[i]}:{self.offsets[i + 1]}). "
-                    f"Correct the chunks (compute_chunk_sizes) before fitting."
-                )
             parts.append(rows[lo:hi])
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 

@@ -157,7 +157,10 @@ def _stamps(source: RowSource | ZarrReader) -> Any:
 def count_rows(X: da.Array, workers_timeout: float = WORKERS_TIMEOUT) -> da.Array:
     """Return X with known row chunks; a counting pass over X where they are unknown."""  # pass over X
     lengths = da.map_blocks(
-        lambda block: np.array([[len(block)]]), X, dtype=np.int64, chunks=((1,) * X.numblocks[0], (1,) * X.numblocks[1])
+        lambda block: np.array([[block.shape[0]]]),
+        X,
+        dtype=np.int64,
+        chunks=((1,) * X.numblocks[0], (1,) * X.numblocks[1]),
     )
     get = partial(get_watched, paths=paths_in(X), workers_timeout=workers_timeout)
     known = tuple(int(c) for c in lengths[:, 0].compute(scheduler=get))

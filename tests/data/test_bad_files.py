@@ -73,7 +73,7 @@ def test_empty_folders_and_missing_paths_say_what_was_looked_for(tmp_path: Path)
         sources.open(tmp_path / "a.txt")
     with pytest.raises(ValueError, match=r"matches .*a.txt; a pattern may match"):
         sources.open(tmp_path / "a.*")
-    with pytest.raises(TypeError, match=r"a builtins.dict cannot be opened"):
+    with pytest.raises(TypeError, match=r"the source is dict of several arrays"):
         sources.open({})
 
 

@@ -334,12 +334,6 @@ def test_a_flipped_bit_in_a_checksummed_store_stops_the_fit(solver: str, tmp_pat
         PCA(2, solver=solver).fit(lazy)
 
 
-def test_masked_values_are_not_taken_at_face_value() -> None:
-    X = np.ma.masked_greater(np.arange(40.0).reshape(10, 4), 38)
-    with pytest.raises(TypeError, match=r"masked array with 1 masked values.*X\.filled"):
-        PCA(2).fit(X)
-
-
 @pytest.mark.parametrize("solver", ["covariance"])
 def test_squares_that_overflow_float64_are_named(solver: str) -> None:
     X = np.random.default_rng(0).normal(size=(10, 4)) * 1e200

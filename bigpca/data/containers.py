@@ -1,0 +1,218 @@
+"""Containers that rows come in, told apart by what they have and by the names of their types; no library is imported for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.checks import check_dtype
+
+_FILE_LIBRARIES = 'Open the file with xarray.open_dataset(path, chunks={}) and pass one variable, such as ds["x"].'
+
+# "library.Type" (any class of the type's MRO) -> what to pass instead.
+_REMEDIES = {
+    "anndata.AnnData": 'Pass one of its matrices: adata.X where it is dense, or adata.obsm["X_pca"].',
+    "mudata.MuData": 'Pass one matrix of one modality, such as mdata["rna"].X where it is dense.',
+    "h5py.Group": 'Pass one of its datasets, such as file["features"], or the path of the file with member=.',
+    "xarray.Dataset": 'Pass one of its variables, such as ds["features"], or stack them with ds.to_dataarray().',
+    "xarray.DataTree": 'Pass one of its variables, such as tree["group/features"].',
+    "xarray.Variable": "Pass the DataArray that holds it.",
+    "netCDF4.Variable": _FILE_LIBRARIES,
+    "netCDF4.Dataset": _FILE_LIBRARIES,
+    "h5netcdf.Variable": _FILE_LIBRARIES,
+    "h5netcdf.File": _FILE_LIBRARIES,
+    "scipy.netcdf_variable": _FILE_LIBRARIES,
+    "polars.LazyFrame": "Pass X.collect() where it fits in memory; else write Parquet and pass dask.dataframe.read_parquet(path).",
+    "pyspark.DataFrame": "Write Parquet and pass dask.dataframe.read_parquet(path).",
+    "pyarrow.Dataset": "Pass X.to_table() where it fits in memory, or dask.dataframe.read_parquet(path).",
+    "cudf.DataFrame": "Pass X.to_pandas().",
+    "dask.Delayed": "Pass dask.array.from_delayed(X, shape=(n, d), dtype=...).",
+    "dask.Bag": "Pass X.to_dataframe(), or store the rows as arrays.",
+    "dask.Series": "Pass a table: X.to_frame() for one feature.",
+    "distributed.Future": "Pass X.result(), or a Dask array over futures (dask.array.from_delayed).",
+    "torch.DataLoader": "Pass each batch to partial_fit, or write the features to disk and pass their path.",
+    "builtins.NoneType": "Pass rows of features, (n, d).",
+    "builtins.bytes": "Pass a path as a str (os.fsdecode).",
+}
+
+
+class Foreign(NamedTuple):
+    """A container whose rows cannot be read.
+
+    Attributes
+    ----------
+    what : str
+        What it is.
+    remedy : str
+        What to pass instead, in a sentence.
+    convert : str
+        Method call that makes dense NumPy rows of it, such as ``".toarray()"``; empty where there is none.
+    """
+
+    what: str
+    remedy: str
+    convert: str
+
+
+def foreign(X: Any) -> Foreign | None:
+    """Return why X cannot be read and what to pass instead, or None where it may be read."""
+    if isinstance(X, np.ndarray):
+        return None
+    names = _names_of(X)
+    name = names[0].removeprefix("builtins.")
+    known = next((_REMEDIES[one] for one in names if one in _REMEDIES), None)
+    if known is not None:
+        return Foreign(f"{name}, which is no array of rows", known, "")
+    if hasattr(X, "tocsr") or name.startswith("sparse.") or _is_stored_sparse(X, names):
+        convert = ".to_memory().toarray()" if _is_stored_sparse(X, names) else ".toarray()"
+        convert = ".todense()" if name.startswith("sparse.") else convert
+        what = f"sparse data, {name} of shape {getattr(X, 'shape', '?')}, but dense data is required"
+        return Foreign(what, f"Sparse rows cannot be read yet: pass X{convert} where it fits in memory.", convert)
+    if "torch.Tensor" in names:
+        return _torch_tensor(X)
+    if hasattr(X, "__cuda_array_interface__"):
+        convert = ".get()" if name.startswith("cupy.") else ".copy_to_host()"
+        return Foreign(f"{name}, which lies on a GPU", f"Pass X{convert}, a copy in the host's memory.", convert)
+    if isinstance(X, Mapping):
+        keys = ", ".join(repr(key) for key in list(X)[:3])
+        return Foreign(f"{name} of several arrays ({keys})", "Pass one of them.", "")
+    if isinstance(X, Iterator) or (
+        hasattr(X, "__iter__") and not hasattr(X, "__len__") and not hasattr(X, "__array__")
+    ):
+        return Foreign(
+            f"{name}, which gives its rows once", "Pass each batch to partial_fit, or np.stack(list(X)).", ""
+        )
+    return None
+
+
+def reject_foreign(X: Any, label: str = "X") -> None:
+    """Reject a container whose rows cannot be read.
+
+    Raises
+    ------
+    TypeError
+        With what it is and what to pass.
+    """
+    found = foreign(X)
+    if found is not None:
+        raise TypeError(f"{label} is {found.what}. An array of rows, (n, d), was expected. {found.remedy}")
+
+
+def reject_chunks(chunk: Any, label: str) -> None:
+    """Reject chunks of a Dask array that are not dense arrays in the host's memory.
+
+    Raises
+    ------
+    TypeError
+        With what they are and the call that converts them.
+    """
+    found = foreign(chunk)
+    if found is not None:
+        convert = f"lambda block: block{found.convert}, dtype=X.dtype, meta=np.empty((0, 0), X.dtype)"
+        remedy = f"Pass X.map_blocks({convert})." if found.convert else found.remedy
+        raise TypeError(f"the chunks of {label} are {found.what}. Dense NumPy chunks were expected. {remedy}")
+
+
+def dense_rows(chunk: Any, label: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return a computed chunk of a Dask array as a plain NumPy array; masked entries become NaN.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+        What the Dask array promised. A chunk may have a larger one of the same kind, which is kept.
+
+    Raises
+    ------
+    TypeError
+        For chunks that are not dense arrays of numbers in the host's memory, or not of the kind that was promised: what a
+        Dask array says of its chunks need not be true.
+    """
+    if not isinstance(chunk, np.ndarray):
+        reject_chunks(chunk, label)
+    rows: NDArray[Any] = chunk if isinstance(chunk, np.ndarray) else np.asarray(chunk)
+    if not np.can_cast(check_dtype(rows.dtype), dtype, "same_kind"):
+        raise TypeError(
+            f"a chunk of {label} has dtype {rows.dtype}, but the Dask array says {dtype}. Chunks of that dtype were expected. "
+            f"Correct the dtype, such as X.map_blocks(..., dtype={rows.dtype.name!r})."
+        )
+    rows = unmasked(rows) if isinstance(rows, np.ma.MaskedArray) else np.asarray(rows)
+    return rows.astype(dtype, copy=False) if np.can_cast(rows.dtype, dtype) else rows
+
+
+def check_chunk_shape(shape: tuple[int, ...], promised: tuple[int, ...], label: str) -> None:
+    """Reject a chunk that is not of the promised shape: NumPy would repeat a column where one is missing.
+
+    Parameters
+    ----------
+    promised : (rows, columns), or (columns,) where the number of rows is not known
+    """
+    if len(shape) != 2 or shape[2 - len(promised) :] != promised:
+        raise ValueError(
+            f"a chunk of {label} has shape {shape}; its Dask chunks promised {promised}. Correct the chunks "
+            f"(compute_chunk_sizes) before fitting."
+        )
+
+
+def unmasked(X: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
+    """Return the values with NaN where they are masked: in a float dtype that holds them, where any is.
+
+    >>> unmasked(np.ma.masked_equal(np.array([1, 2], "i2"), 2))
+    array([ 1., nan], dtype=float32)
+    """
+    values, mask = np.asarray(np.ma.getdata(X)), np.ma.getmaskarray(X)
+    if not mask.any():
+        return values
+    exact = values.dtype.kind == "b" or values.dtype.itemsize <= 2
+    filled = values.astype(values.dtype if values.dtype.kind == "f" else np.float32 if exact else np.float64)
+    filled[mask] = np.nan
+    return filled
+
+
+def is_labelled(X: Any) -> bool:
+    """Whether this is an xarray.DataArray."""
+    return all(hasattr(type(X), name) for name in ("dims", "coords", "data", "to_dataset"))
+
+
+def is_dask_frame(X: Any) -> bool:
+    """Whether this is a Dask DataFrame."""
+    return all(hasattr(type(X), name) for name in ("map_partitions", "columns", "dtypes")) and X.ndim == 2
+
+
+def is_hdf5_dataset(X: Any) -> bool:
+    """Whether this is an h5py.Dataset."""
+    return type(X).__name__ == "Dataset" and type(X).__module__.startswith("h5py.")
+
+
+def is_path_list(X: Any, kinds: tuple[type, ...] = (str, os.PathLike)) -> bool:
+    """Whether this is a list of paths, which are shards."""
+    return isinstance(X, list | tuple) and len(X) > 0 and all(isinstance(one, kinds) for one in X)
+
+
+def _names_of(X: Any) -> list[str]:
+    """List "library.Type" of all classes of X."""
+    return [f"{one.__module__.partition('.')[0]}.{one.__name__}" for one in type(X).__mro__]
+
+
+def _is_stored_sparse(X: Any, names: list[str]) -> bool:
+    """Whether this is a sparse matrix in a file, as AnnData opens it."""
+    return names[0].startswith("anndata.") and hasattr(X, "to_memory") and getattr(X, "format", "") in ("csr", "csc")
+
+
+def _torch_tensor(X: Any) -> Foreign | None:
+    """Return why NumPy cannot see a tensor, or None where it can."""
+    dtype, device, layout = str(X.dtype), str(X.device), str(getattr(X, "layout", "torch.strided"))
+    steps = [
+        (".detach()", bool(getattr(X, "requires_grad", False))),
+        (".to_dense()", layout != "torch.strided"),
+        (".cpu()", device != "cpu"),
+        (".float()", "bfloat16" in dtype or "float8" in dtype),
+    ]
+    convert = "".join(step for step, needed in steps if needed)
+    if not convert:
+        return None
+    what = f"torch.Tensor of {dtype} on {device}, which NumPy cannot read as it is"
+    return Foreign(what, f"Pass X{convert}.numpy().", f"{convert}.numpy()")

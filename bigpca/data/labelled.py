@@ -1,0 +1,84 @@
+"""Tables whose features have names: xarray.DataArray and Dask DataFrame, told without importing xarray or pandas."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.checks import check_dtype
+from bigpca.data.containers import is_dask_frame, is_labelled
+from bigpca.data.conventions import check_decoded
+
+
+def lazy_table(X: Any) -> Any:
+    """Return the array behind a labelled table, not computed; anything else as it is.
+
+    Raises
+    ------
+    ValueError
+        For a DataArray whose attributes say that its values are still encoded.
+    TypeError
+        For columns of a Dask DataFrame that hold no numbers.
+    """
+    if is_labelled(X):
+        check_decoded(
+            X.attrs, f"the DataArray {X.name!r}", 'Open it without mask_and_scale=False, or take xr.decode_cf(ds)["x"]'
+        )
+        if X.chunks is None and X.ndim and not X.variable._in_memory:
+            X = X.chunk({X.dims[0]: "auto"})  # .data would read the whole file
+        return X.data
+    return _frame_rows(X) if is_dask_frame(X) else X
+
+
+def feature_names(X: Any) -> NDArray[np.object_] | None:
+    """Return the names of the features of a lazy table, or None where it has none.
+
+    The columns of a Dask DataFrame, where they are strings; the coordinates of all dimensions of a DataArray but the first,
+    as strings, joined by commas where features have several dimensions.
+
+    Raises
+    ------
+    TypeError
+        Where some columns have strings as names and others have not, as in scikit-learn.
+    """
+    if is_dask_frame(X):
+        names = np.asarray(list(X.columns), dtype=object)
+        kinds = sorted({type(name).__qualname__ for name in names})
+        if len(kinds) > 1 and "str" in kinds:
+            raise TypeError(
+                f"Feature names are only supported if all input features have string names, but X has {kinds}. Convert them all: "
+                f"X.columns = X.columns.astype(str)."
+            )
+        return names if kinds == ["str"] else None
+    if not is_labelled(X) or not any(dim in X.coords for dim in X.dims[1:]):
+        return None
+    sizes = zip(X.dims[1:], X.shape[1:], strict=True)
+    levels = [list(map(str, X.coords[dim].values if dim in X.coords else range(size))) for dim, size in sizes]
+    return np.array(levels[0] if len(levels) == 1 else [", ".join(each) for each in product(*levels)], dtype=object)
+
+
+def _frame_rows(X: Any) -> da.Array:
+    """Return the rows of a Dask DataFrame, in the one dtype that holds all columns; partitions are not computed."""
+    dtypes = []
+    for name, given in zip(X.columns, X.dtypes, strict=True):
+        try:
+            dtype = np.dtype(getattr(given, "numpy_dtype", given))
+            check_dtype(dtype)
+        except TypeError:
+            raise TypeError(
+                f"column {name!r} of X has dtype {given}; numbers were expected in every column. Select the columns of numbers: "
+                f'X.select_dtypes("number").'
+            ) from None
+        nullable = given is not dtype and dtype.kind != "f" and hasattr(given, "numpy_dtype")
+        dtypes.append(np.dtype(np.float64) if nullable else dtype)  # NaN where a value is missing
+    common = np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
+    return X.map_partitions(_values, common, meta=np.empty((0, len(dtypes)), common))
+
+
+def _values(part: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    missing = {"na_value": np.nan} if dtype.kind == "f" else {}
+    return np.asarray(part.to_numpy(dtype=dtype, **missing))

@@ -1,0 +1,266 @@
+"""The containers that users of scikit-learn, dask-ml, xeofs and scanpy hold, each made from one float64 matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+from numpy.typing import NDArray
+
+CHUNKS = (20, 6)
+
+
+def lazy(X: NDArray[Any]) -> Any:
+    return da.from_array(X, chunks=(20, *X.shape[1:]))
+
+
+def named(library: str, name: str, **attributes: Any) -> Any:
+    """An object whose type has this name: what the doors go by for libraries that are not here."""
+    return type(name, (), {"__module__": library, **attributes})()
+
+
+def _hdf5(folder: Path, X: NDArray[Any]) -> Any:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(folder / "x.h5", "w") as file:
+        file["rows"] = X
+    return h5py.File(folder / "x.h5", "r")
+
+
+def _zarr(folder: Path, X: NDArray[Any]) -> Any:
+    return zarr.create_array(folder / "x.zarr", data=X, chunks=(10, *X.shape[1:]), overwrite=True)
+
+
+def _shards(folder: Path, X: NDArray[Any], save: Callable[[Path, NDArray[Any]], object], end: str) -> list[Path]:
+    paths = [folder / f"{name}.{end}" for name in ("last", "first", "middle")]
+    for path, rows in zip(paths, np.array_split(X, 3), strict=True):
+        save(path, rows)
+    return paths
+
+
+def _frame(X: NDArray[Any]) -> Any:
+    return pytest.importorskip("pandas").DataFrame(X, columns=[f"f{i}" for i in range(X.shape[1])])
+
+
+def _dask_frame(X: NDArray[Any], **options: Any) -> Any:
+    pytest.importorskip("pyarrow")
+    frame = pytest.importorskip("dask.dataframe").from_pandas(_frame(X), npartitions=3)
+    return frame.astype(options["dtype"]) if options else frame
+
+
+def _labelled(X: Any, **options: Any) -> Any:
+    xr = pytest.importorskip("xarray")
+    return xr.DataArray(X, dims=("time", "lat", "lon")[: X.ndim], **options)
+
+
+def _netcdf(folder: Path, X: NDArray[Any]) -> Any:
+    xr = pytest.importorskip("xarray")
+    xr.Dataset({"t": (("time", "x"), X)}).to_zarr(folder / "ds.zarr", consolidated=False)
+    return xr.open_zarr(folder / "ds.zarr", consolidated=False, chunks=None)["t"]
+
+
+class Door(NamedTuple):
+    """A container: how it is made, and None where the answer is NumPy's, or the words of the rejection."""
+
+    make: Callable[[Path, NDArray[Any]], Any]
+    words: str | None = None
+
+
+RIGHT: dict[str, Door] = {
+    "list of lists": Door(lambda p, X: X.tolist()),
+    "tuple of rows": Door(lambda p, X: tuple(X)),
+    "NumPy, Fortran order": Door(lambda p, X: np.asfortranarray(X)),
+    "NumPy, objects that are numbers": Door(lambda p, X: X.astype(object)),
+    "NumPy, four dimensions": Door(lambda p, X: X.reshape(-1, 3, 1, 2)),
+    "nested lists, three dimensions": Door(lambda p, X: X.reshape(-1, 3, 2).tolist()),
+    "NumPy, masked array with nothing masked": Door(lambda p, X: np.ma.masked_array(X)),
+    "np.memmap": Door(lambda p, X: _memmap(p, X)),
+    "pandas.DataFrame": Door(lambda p, X: _frame(X)),
+    "pyarrow.Table": Door(lambda p, X: pytest.importorskip("pyarrow").table(dict(zip("abcdef", X.T, strict=True)))),
+    "Dask array": Door(lambda p, X: lazy(X)),
+    "Dask array, four dimensions": Door(lambda p, X: lazy(X.reshape(-1, 3, 1, 2))),
+    "Dask array, masked chunks with nothing masked": Door(lambda p, X: da.ma.masked_greater(lazy(X), 1e9)),
+    "Dask array, float32 chunks under a float64 promise": Door(
+        lambda p, X: lazy(X).map_blocks(
+            lambda b: b.astype("f4").astype("f8").astype("f4"), dtype="f8", meta=np.empty((0, 0))
+        )
+    ),
+    "Dask array of an h5py.Dataset": Door(lambda p, X: da.from_array(_hdf5(p, X)["rows"], chunks=CHUNKS)),
+    "Dask array computed of an h5py.Dataset": Door(
+        lambda p, X: da.from_array(_hdf5(p, 2 * X)["rows"], chunks=CHUNKS) / 2
+    ),
+    "Dask array of a Zarr array": Door(lambda p, X: da.from_zarr(_zarr(p, X))),
+    "Dask DataFrame": Door(lambda p, X: _dask_frame(X)),
+    "Dask DataFrame of nullable floats": Door(lambda p, X: _dask_frame(X, dtype="Float64")),
+    "zarr.Array": Door(lambda p, X: _zarr(p, X)),
+    "zarr.Group": Door(lambda p, X: _group(p, X)),
+    "h5py.Dataset": Door(lambda p, X: _hdf5(p, X)["rows"]),
+    "h5py.Dataset, three dimensions": Door(lambda p, X: _hdf5(p, X.reshape(-1, 3, 2))["rows"]),
+    "path": Door(lambda p, X: str(_npy(p / "x.npy", X))),
+    "list of paths": Door(lambda p, X: _shards(p, X, np.save, "npy")),
+    "list of str": Door(lambda p, X: [str(path) for path in _shards(p, X, np.save, "npy")]),
+    "list of paths of Zarr arrays": Door(
+        lambda p, X: _shards(p, X, lambda path, rows: zarr.create_array(path, data=rows), "zarr")
+    ),
+    "xarray.DataArray": Door(lambda p, X: _labelled(X)),
+    "xarray.DataArray of Dask, three dimensions": Door(lambda p, X: _labelled(lazy(X.reshape(-1, 3, 2)))),
+    "xarray.DataArray that was not read": Door(_netcdf),
+}
+
+
+def _npy(path: Path, X: NDArray[Any]) -> Path:
+    np.save(path, X)
+    return path
+
+
+def _memmap(folder: Path, X: NDArray[Any]) -> Any:
+    mapped = np.memmap(folder / "x.raw", X.dtype, "w+", shape=X.shape)
+    mapped[...] = X
+    return mapped
+
+
+def _group(folder: Path, X: NDArray[Any]) -> Any:
+    _zarr(folder, X)
+    group = zarr.open_group(folder / "group.zarr", mode="w")
+    group.create_array("rows", data=X)
+    return group
+
+
+def chunks_as(convert: Callable[[NDArray[Any]], Any], X: NDArray[Any], **promise: Any) -> Any:
+    return lazy(X).map_blocks(convert, **promise)
+
+
+LIES: dict[str, Any] = {"dtype": "f8", "meta": np.empty((0, 0))}
+
+REJECTED: dict[str, Door] = {
+    "None": Door(lambda p, X: None, "X is NoneType.* Pass rows of features"),
+    "number": Door(lambda p, X: 3.0, "Expected 2D array, got scalar array"),
+    "one dimension": Door(lambda p, X: X[0], "Expected 2D array, got 1D array"),
+    "Dask array, one dimension": Door(lambda p, X: lazy(X)[:, 0], r"has shape \(60,\); rows of features"),
+    "generator": Door(lambda p, X: (row for row in X), "X is generator, which gives its rows once.* partial_fit"),
+    "dict of arrays": Door(lambda p, X: {"a": X, "b": X}, "X is dict of several arrays .'a', 'b'.* Pass one of them"),
+    "bytes": Door(lambda p, X: b"x.npy", "X is bytes.* Pass a path as a str"),
+    "numbers in strings": Door(lambda p, X: X.astype("U"), "arrays of bytes/strings"),
+    "strings": Door(lambda p, X: np.array([["a"], ["b"]], object), "could not convert string to float"),
+    "complex numbers": Door(lambda p, X: X * 1j, "Complex data not supported.* real and imaginary parts"),
+    "dates": Door(lambda p, X: X.astype("M8[s]"), r"dtype datetime64\[s\] cannot be used.* seconds or days"),
+    "structured": Door(lambda p, X: np.zeros(5, "f4,f4"), "cannot be used.* Choose one field"),
+    "bfloat16": Door(
+        lambda p, X: X.astype(pytest.importorskip("ml_dtypes").bfloat16),
+        r"bfloat16 cannot be used.* X\.astype\(np\.float32\)",
+    ),
+    "Dask array of bfloat16": Door(
+        lambda p, X: lazy(X).astype(pytest.importorskip("ml_dtypes").bfloat16), r"bfloat16 cannot be used.* X\.astype"
+    ),
+    "SciPy CSR matrix": Door(
+        lambda p, X: sp.csr_matrix(X), r"sparse data, scipy.csr_matrix of shape \(60, 6\), but dense.* X\.toarray"
+    ),
+    "SciPy CSC array": Door(lambda p, X: sp.csc_array(X), r"scipy.csc_array of shape .* X\.toarray\(\)"),
+    "sparse.COO": Door(lambda p, X: pytest.importorskip("sparse").COO(X), r"sparse.COO of shape .* X\.todense\(\)"),
+    "Dask array of CSR": Door(
+        lambda p, X: chunks_as(sp.csr_matrix, X), r"chunks of the Dask array .* scipy.csr_matrix.* block\.toarray\(\)"
+    ),
+    "Dask array of COO": Door(
+        lambda p, X: chunks_as(pytest.importorskip("sparse").COO, X),
+        r"chunks of the Dask array .* sparse.COO.* block\.todense\(\)",
+    ),
+    "Dask array that hides CSR": Door(
+        lambda p, X: chunks_as(sp.csr_matrix, X, **LIES), r"scipy.csr_matrix of shape \(20, 6\).* block\.toarray"
+    ),
+    "Dask array that hides complex numbers": Door(
+        lambda p, X: chunks_as(lambda b: b * 1j, X, **LIES), "dtype complex128 cannot be used"
+    ),
+    "Dask array that hides objects": Door(
+        lambda p, X: chunks_as(lambda b: b.astype(object), X, **LIES), "dtype object cannot be used"
+    ),
+    "Dask array with too few columns": Door(
+        lambda p, X: chunks_as(lambda b: b[:, :1], X, **LIES), r"has shape \(20, 1\); its Dask chunks"
+    ),
+    "Dask array of unknown columns": Door(
+        lambda p, X: lazy(X)[:, lazy(X)[0] > 0], "number of columns that is not known.* Call X.compute_chunk_sizes"
+    ),
+    "Dask array of a wide h5py.Dataset": Door(
+        lambda p, X: da.from_array(_hdf5(p, X.reshape(-1, 3, 2))["rows"], chunks=(20, 3, 2)),
+        "h5py.Dataset /rows of shape .* Pass the dataset",
+    ),
+    "Dask DataFrame with strings": Door(
+        lambda p, X: _dask_frame(X).assign(s="x"), "column 's' of X has dtype .*select_dtypes"
+    ),
+    "Dask DataFrame, one column": Door(lambda p, X: _dask_frame(X)["f0"], r"X is dask.Series.* X\.to_frame\(\)"),
+    "dask.delayed": Door(lambda p, X: pytest.importorskip("dask").delayed(X), "X is dask.Delayed.*from_delayed"),
+    "h5py.File": Door(_hdf5, r"X is h5py.File.* file\[\"features\"\]"),
+    "h5py.Group": Door(lambda p, X: _hdf5(p, X)["/"], "X is h5py.Group.* Pass one of its datasets"),
+    "closed h5py.Dataset": Door(lambda p, X: _closed(p, X), "h5py.Dataset is closed.* Pass the path"),
+    "h5py.Dataset in memory": Door(
+        lambda p, X: _in_memory(X), r"lies in 'none.h5', which is no file on disk.* dataset\[\.\.\.\]"
+    ),
+    "NpzFile": Door(lambda p, X: _npz(p, X), "NpzFile of several arrays .'a'.* Pass one of them"),
+    "xarray.Dataset": Door(lambda p, X: _labelled(X).to_dataset(name="a"), r"X is xarray.Dataset.* ds\[\"features\"\]"),
+    "xarray.Variable": Door(lambda p, X: _labelled(X).variable, "X is xarray.Variable.* Pass the DataArray"),
+    "xarray.DataArray, encoded": Door(
+        lambda p, X: _labelled(X, attrs={"scale_factor": 0.1, "missing_value": -9}),
+        "scale_factor = 0.1, missing_value = -9.* mask_and_scale",
+    ),
+    "AnnData": Door(
+        lambda p, X: pytest.importorskip("anndata").AnnData(X), r"X is anndata.AnnData.* adata\.X where it is dense"
+    ),
+    "list of paths of other widths": Door(
+        lambda p, X: [_npy(p / "a.npy", X), _npy(p / "b.npy", X[:, :3])],
+        r"shard .*b.npy has rows of shape \(3,\), but \(6,\)",
+    ),
+    "list of paths of other formats": Door(
+        lambda p, X: [_npy(p / "a.npy", X), p / "x.zarr", _zarr(p, X[:, :3])][:2],
+        r"shard .*x.zarr has rows of shape \(3,\)",
+    ),
+    "polars.LazyFrame": Door(
+        lambda p, X: named("polars.lazyframe.frame", "LazyFrame"), r"X is polars.LazyFrame.* X\.collect\(\)"
+    ),
+    "pyspark.DataFrame": Door(
+        lambda p, X: named("pyspark.sql.dataframe", "DataFrame"), "X is pyspark.DataFrame.* Write Parquet"
+    ),
+    "pyarrow dataset": Door(
+        lambda p, X: named("pyarrow._dataset", "Dataset"), r"X is pyarrow.Dataset.* X\.to_table\(\)"
+    ),
+    "netCDF4.Variable": Door(lambda p, X: named("netCDF4", "Variable"), r"X is netCDF4.Variable.* xarray.open_dataset"),
+    "distributed.Future": Door(
+        lambda p, X: named("distributed.client", "Future"), r"X is distributed.Future.* X\.result\(\)"
+    ),
+    "cupy.ndarray": Door(
+        lambda p, X: named("cupy", "ndarray", __cuda_array_interface__={}),
+        r"X is cupy.ndarray, which lies on a GPU.* X\.get\(\)",
+    ),
+    "cudf.DataFrame": Door(
+        lambda p, X: named("cudf.core.dataframe", "DataFrame"), r"X is cudf.DataFrame.* X\.to_pandas\(\)"
+    ),
+    "torch.Tensor on a GPU": Door(
+        lambda p, X: named("torch", "Tensor", dtype="torch.bfloat16", device="cuda:0", requires_grad=True),
+        r"X is torch.Tensor of torch.bfloat16 on cuda:0.* X\.detach\(\)\.cpu\(\)\.float\(\)\.numpy\(\)",
+    ),
+    "torch DataLoader": Door(
+        lambda p, X: named("torch.utils.data.dataloader", "DataLoader"),
+        "X is torch.DataLoader.* Pass each batch to partial_fit",
+    ),
+}
+
+
+def _closed(folder: Path, X: NDArray[Any]) -> Any:
+    file = _hdf5(folder, X)
+    dataset = file["rows"]
+    file.close()
+    return dataset
+
+
+def _in_memory(X: NDArray[Any]) -> Any:
+    file = pytest.importorskip("h5py").File("none.h5", "w", driver="core", backing_store=False)
+    file["rows"] = X
+    return file["rows"]
+
+
+def _npz(folder: Path, X: NDArray[Any]) -> Any:
+    np.savez(folder / "x.npz", a=X)
+    return np.load(folder / "x.npz")
