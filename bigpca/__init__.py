@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bigpca.errors import NonFiniteError as NonFiniteError
     from bigpca.errors import OutputExistsError as OutputExistsError
     from bigpca.errors import OutputLockedError as OutputLockedError
+    from bigpca.errors import OutputWriteError as OutputWriteError
     from bigpca.estimators.approximate_kernel_pca import ApproximateKernelPCA as ApproximateKernelPCA
     from bigpca.estimators.approximate_pca import ApproximatePCA as ApproximatePCA
     from bigpca.estimators.combining import merge as merge
@@ -62,6 +63,7 @@ _HOMES = {
     "NonFiniteError": "bigpca.errors",
     "OutputExistsError": "bigpca.errors",
     "OutputLockedError": "bigpca.errors",
+    "OutputWriteError": "bigpca.errors",
     "load": "bigpca.estimators.loading",
     "PCA": "bigpca.estimators.pca",
     "ApproximateKernelPCA": "bigpca.estimators.approximate_kernel_pca",

@@ -4,10 +4,15 @@ Every message says what is wrong with the numbers, what was expected, and what t
 """
 
 import os
+import re
 import sys
 import warnings
 
 PACKAGE = os.path.dirname(__file__) + os.sep
+MAX_MESSAGE = 2000
+MAX_NAME = 200
+# Control characters but tab and line feed (ESC begins a terminal's commands), marks that reorder text, half surrogates.
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class MemoryBudgetError(MemoryError):
@@ -46,6 +51,10 @@ class OutputLockedError(RuntimeError):
     """Another live run holds the output or the checkpoint."""
 
 
+class OutputWriteError(OSError):
+    """An output cannot be written: no permission, a name that is too long, an error of the disk."""
+
+
 class CheckpointError(RuntimeError):
     """A checkpoint cannot be used: it belongs to another input or another computation, or cannot be written."""
 
@@ -61,6 +70,37 @@ def format_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def printable(text: str) -> str:
+    """Write the control characters of a text as escapes, so that no terminal obeys them.
+
+    >>> printable("a\\x1b[2Jb")
+    'a\\\\x1b[2Jb'
+    """
+    return _COMMANDS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def shorten(text: str, limit: int = MAX_MESSAGE) -> str:
+    """Leave out the middle of a text that is longer than ``limit`` characters.
+
+    >>> shorten("abcdefghijklmnop", 11)
+    'abc ... nop'
+    """
+    if len(text) <= limit:
+        return text
+    half = (limit - 5) // 2
+    return f"{text[:half]} ... {text[-half:]}"
+
+
+def brief(value: object, limit: int = MAX_NAME) -> str:
+    """Write what an untrusted file says (a name, a shape, another library's error) for a message: one short line.
+
+    >>> brief("a\\nb"), brief(list(range(1000)), 20)
+    ('a\\\\nb', '[0, 1,  ... 8, 999]')
+    """
+    text = shorten(str(value), limit)
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def warn_approximation(message: str) -> None:

@@ -21,6 +21,7 @@ KINDS = {
     "ModelFormatError": ValueError,
     "OutputExistsError": FileExistsError,
     "OutputLockedError": RuntimeError,
+    "OutputWriteError": OSError,
     "CheckpointError": RuntimeError,
     "ApproximationWarning": UserWarning,
 }

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import bigpca
-from bigpca.cli import app
+from bigpca.cli.commands import app
 from bigpca.cli.exits import MEANINGS
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,91 +1,33 @@
 """The command line: ``bigpca plan | fit | transform | info | ingest | verify | demo | doctor``.
 
-Commands import what they need when they run, so that ``bigpca --help`` answers at once.
+Nothing is imported here but the standard library, so that an interrupt finds its handler before the first costly import.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any
 
-import typer
-from typer.core import TyperGroup
+from bigpca.cli.process import end_at_once, keep_streams_open
 
-from bigpca.cli.demonstration import demo
-from bigpca.cli.diagnosis import doctor
-from bigpca.cli.exits import MEANINGS, ExitCode
-from bigpca.cli.fitting import fit, plan
-from bigpca.cli.output import Output
-from bigpca.cli.runtime import stop_like_interrupt
-from bigpca.cli.scoring import transform
-from bigpca.cli.stores import info, ingest, verify
+INTERRUPTED = 130
 
-__all__ = ["app", "main"]
-
-_EXIT_CODES = "Exit codes:\n\n" + "\n\n".join(f"{int(code)}  {meaning}" for code, meaning in MEANINGS.items())
-
-_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # Click's, wherever this version of Typer keeps it
-
-
-class _Commands(TyperGroup):
-    """The commands; wrong usage of one is a JSON object too where ``--json`` is among its arguments."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta["bigpca.json"] = "--json" in args
-        return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except _UsageError as error:
-            if ctx.meta["bigpca.json"]:
-                message: Any = error
-                Output(as_json=True, debug=False).say_error(error, message.format_message(), ExitCode.USAGE)
-            raise
-
-
-app = typer.Typer(
-    name="bigpca",
-    cls=_Commands,
-    help="PCA of data that does not fit in memory: planned, bounded, resumable.",
-    epilog=_EXIT_CODES,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for command in (plan, fit, transform, info, ingest, verify, demo, doctor):
-    app.command()(command)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"bigpca {version('bigpca')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    pass
+__all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
-    stop_like_interrupt()
+    keep_streams_open()
+    end_at_once()
+    from bigpca.cli.commands import app
+
     try:
         app()
     except SystemExit as end:
-        if end.code == ExitCode.INTERRUPTED:
+        if end.code == INTERRUPTED:
             # A pool thread that the interrupt caught between its start and its registration is never told to end, and
             # the interpreter would wait for it. All is closed and said by now.
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(int(ExitCode.INTERRUPTED))
+            os._exit(INTERRUPTED)
         raise

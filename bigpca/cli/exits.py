@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from enum import IntEnum
 
-from bigpca.errors import CheckpointError, ModelFormatError, OutputExistsError, OutputLockedError
+from bigpca.errors import CheckpointError, ModelFormatError, OutputExistsError, OutputLockedError, OutputWriteError
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -30,7 +30,7 @@ MEANINGS = {
     ExitCode.USAGE: "wrong usage of the command line",
     ExitCode.INPUT: "input not usable: not found, wrong type or shape, missing or damaged chunks, NaN or infinity",
     ExitCode.SPACE: "does not fit the memory limit or the disk",
-    ExitCode.OUTPUT: "output exists already or is locked by another run",
+    ExitCode.OUTPUT: "output exists already, is locked by another run or cannot be written",
     ExitCode.STATE: "checkpoint or model not usable",
     ExitCode.CLUSTER: "cluster: no workers, or the scheduler is lost",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C or SIGTERM)",
@@ -47,7 +47,7 @@ def exit_code_for(error: BaseException) -> ExitCode:
         return ExitCode.INTERRUPTED
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in NO_SPACE):
         return ExitCode.SPACE
-    if isinstance(error, OutputExistsError | OutputLockedError | FileExistsError):
+    if isinstance(error, OutputExistsError | OutputLockedError | OutputWriteError | FileExistsError):
         return ExitCode.OUTPUT
     if isinstance(error, CheckpointError | ModelFormatError):
         return ExitCode.STATE

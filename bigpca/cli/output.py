@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import logging
 import math
+import re
 import shlex
 import sys
 import warnings
@@ -18,8 +20,9 @@ from typing import Any, TextIO
 import typer
 
 from bigpca.cli.exits import ExitCode, describe, exit_code_for
+from bigpca.cli.process import lost_output, raise_interrupts
 from bigpca.data.urls import public
-from bigpca.errors import ApproximationWarning, MemoryBudgetError
+from bigpca.errors import ApproximationWarning, MemoryBudgetError, OutputWriteError, printable, shorten
 
 RESUMABLE = (ExitCode.INTERRUPTED, ExitCode.SPACE, ExitCode.CLUSTER, ExitCode.UNEXPECTED)
 
@@ -34,33 +37,58 @@ class Output:
 
     def say(self, text: str = "") -> None:
         """Print text for people."""
-        typer.echo(public(text), err=self.as_json)
+        typer.echo(printable(public(text)), err=self.as_json)
 
     def warn(self, text: str) -> None:
         """Print a warning as one line on stderr, once however often it is given, and keep it for the JSON object."""
-        line = public(" ".join(text.split()))
+        line = paragraph(text)
         if line not in self.warnings:
             self.warnings.append(line)
             typer.echo(f"bigpca: warning: {line}", err=True)
 
     def finish(self, record: Mapping[str, Any]) -> None:
-        """Print the command's one JSON object, if JSON was asked for."""
+        """Print the command's one JSON object, if JSON was asked for.
+
+        Raises
+        ------
+        OutputWriteError
+            If words on stdout were lost: JSON in any way, text by an error of the disk and not by who closed the pipe.
+        """
+        self._print_json(record)
+        lost = lost_output()
+        if lost is not None and (self.as_json or lost.errno not in (errno.EPIPE, errno.EBADF)):
+            what = "the JSON object" if self.as_json else "what the command prints"
+            raise OutputWriteError(
+                lost.errno,
+                f"{what} could not be written to stdout ({lost.strerror}), but the command has done its work",
+            )
+
+    def _print_json(self, record: Mapping[str, Any]) -> None:
         if self.as_json:
             typer.echo(json.dumps(plain({**record, "warnings": self.warnings}), allow_nan=False))
 
     def fail(self, error: BaseException) -> ExitCode:
         """Report an error on stderr (and as the JSON object) and return the exit code."""
         code = exit_code_for(error)
-        text = "interrupted." if code is ExitCode.INTERRUPTED else public(describe(error))
+        text = "interrupted." if code is ExitCode.INTERRUPTED else paragraph(describe(error))
         typer.echo(f"bigpca: {text}", err=True)
         if self.resume and code in RESUMABLE and not isinstance(error, MemoryBudgetError):  # then nothing had begun
-            typer.echo(public(self.resume), err=True)
+            typer.echo(printable(public(self.resume)), err=True)
         self.say_error(error, text, code)
         return code
 
     def say_error(self, error: BaseException, text: str, code: ExitCode) -> None:
         """Print an error as the command's JSON object, if JSON was asked for."""
-        self.finish({"error": {"type": type(error).__name__, "message": text, "exit_code": int(code)}})
+        self._print_json({"error": {"type": type(error).__name__, "message": text, "exit_code": int(code)}})
+
+
+def paragraph(text: str) -> str:
+    """One line of at most 2,000 characters that no terminal obeys and that shows no credentials.
+
+    >>> paragraph("at s3://key:secret@bucket/x:\\n  \\x1b[2J")
+    'at s3://bucket/x: \\\\x1b[2J'
+    """
+    return shorten(printable(re.sub(r"\s*\n\s*", " ", public(text)).strip()))
 
 
 @contextmanager
@@ -71,6 +99,9 @@ def reporting(as_json: bool, debug: bool) -> Iterator[Output]:
         warnings.filterwarnings("always", category=ApproximationWarning)
         warnings.showwarning = partial(_show_warning, output)
         try:
+            import bigpca.estimators.loading  # noqa: F401  the costly imports, in which an interrupt could be swallowed
+
+            raise_interrupts()
             yield output
         except (typer.Exit, typer.BadParameter, typer.Abort):
             raise
@@ -87,7 +118,7 @@ def _log_on_stderr() -> Iterator[None]:
     log = logging.getLogger("bigpca")
     before = log.level, log.propagate
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("bigpca: %(message)s"))
+    handler.setFormatter(_Printable("bigpca: %(message)s"))
     log.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)
     log.propagate = False
     log.addHandler(handler)
@@ -97,6 +128,11 @@ def _log_on_stderr() -> Iterator[None]:
         log.removeHandler(handler)
         log.setLevel(before[0])
         log.propagate = before[1]
+
+
+class _Printable(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def command_line() -> str:

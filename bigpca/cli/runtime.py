@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import typer
@@ -97,12 +96,3 @@ def _ignoring_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def stop_like_interrupt() -> None:
-    """Let SIGTERM end a command as Ctrl-C does: outputs stay invisible, finished segments stay in the checkpoint."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
-    signal.signal(signal.SIGTERM, stop)

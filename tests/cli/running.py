@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from bigpca.cli import app
+from bigpca.cli.commands import app
 
 ROWS, COLUMNS = 3000, 12
 

@@ -112,6 +112,13 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "test_100000_chunks_are_folded_with_few_tasks_at_a_time_and_little_memory_in_the_client",
         "passes/test_traffic.py::test_few_segments_are_on_their_way_at_a_time",
     ),
+    "a full or closed stdout or stderr": (
+        "cli/test_lost_streams.py::test_words_that_cannot_be_written_are_dropped",
+        "cli/test_lost_streams.py::test_a_fit_whose_words_are_lost_saves_its_model",
+    ),
+    "an interrupt in the first second": (
+        "cli/test_lost_streams.py::test_an_interrupt_during_the_imports_has_its_word_and_its_json_object",
+    ),
     "a process ends while it is looked at": (
         "test_cluster.py::test_a_child_that_ended_since_it_was_listed_listens_nowhere",
     ),
