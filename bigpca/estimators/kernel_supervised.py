@@ -253,7 +253,7 @@ class KernelRoweisDiscriminantAnalysis(KernelLabelModel):
     def _features(self, labels: TargetLabels) -> LabelFeatures:
         if check_factor("r2", self.r2) > 0:
             raise ValueError(
-                f"labels are numbers, and r2 = {self.r2:g} > 0 needs the scatter within classes; classes were expected. Give "
+                f"labels are continuous numbers, and r2 = {self.r2:g} > 0 needs the scatter within classes; classes were expected. Give "
                 f"classes (strings or integers), or use r2 = 0."
             )
         known = labels.values[labels.used]
@@ -272,7 +272,7 @@ class KernelRoweisDiscriminantAnalysis(KernelLabelModel):
         r1, r2 = check_factor("r1", self.r1), check_factor("r2", self.r2)
         check_classes(statistics, r1, r2)
         family = family_of(statistics, normalize=self._normalized, threads=self.solve_threads)
-        return family_axes(family, r1, r2, self.n_components, self._conditioning, statistics.n_classes)
+        return family_axes(family, r1, r2, self.n_components, self._conditioning, statistics)
 
     def _job(self, seen: Self, X: Any, y: Any) -> FeatureLabelJob:
         check_factor("r1", self.r1)

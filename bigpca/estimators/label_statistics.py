@@ -56,10 +56,14 @@ class LabelStatistics:
         return int(np.count_nonzero(self.moments.counts))
 
     @property
+    def deviations(self) -> Matrix:
+        """Rows ``(mean_c - mean)'`` (c, d); 0 for classes without rows."""
+        return np.where(self.moments.counts[:, None] > 0, self.moments.means - self.mean, 0.0)
+
+    @property
     def between(self) -> Matrix:
         """Rows ``sqrt(n_c) (mean_c - mean)'`` (c, d), whose product is S_B."""
-        counts = self.moments.counts[:, None]
-        return np.where(counts > 0, np.sqrt(counts) * (self.moments.means - self.mean), 0.0)
+        return np.sqrt(self.moments.counts[:, None]) * self.deviations
 
     @property
     def psi(self) -> Matrix:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -82,14 +83,36 @@ def family_of(statistics: LabelStatistics, *, normalize: bool, threads: int | No
     statistics.check_whole()
     return RoweisFamily(
         statistics.within, statistics.between, statistics.psi, normalize=normalize,
-        within_rank=max(0, statistics.count - statistics.n_classes), threads=threads,
+        freedom=max(0, statistics.count - statistics.n_classes), threads=threads,
     )  # fmt: skip
 
 
 def family_axes(
+    family: RoweisFamily,
+    r1: float,
+    r2: float,
+    n_components: Any,
+    conditioning: Conditioning,
+    statistics: LabelStatistics,
+) -> Axes:
+    """Return the axes at one point of the family, and what classifies where r2 = 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For components that cannot be; see also :meth:`bigpca.solvers.roweis.RoweisFamily.constraint`.
+    """
+    found = _leading(family, r1, r2, n_components, conditioning, statistics.n_classes)
+    if r2 < 1.0:
+        return found
+    rows = np.vstack([statistics.deviations, statistics.mean])
+    return replace(found, inverses=family.inverses(rows, statistics.count, conditioning))
+
+
+def _leading(
     family: RoweisFamily, r1: float, r2: float, n_components: Any, conditioning: Conditioning, n_classes: int
 ) -> Axes:
-    """Return the axes at one point of the family.
+    """Return the axes at one point of the family, as many as are wanted.
 
     Raises
     ------

@@ -119,7 +119,6 @@ class KrylovRoweisJob:
                 f"the eigenvalues changed by more than tol = {point.tol:g} in the last of {reads} reads; they are lower bounds. "
                 f"Give a larger max_passes, r2 further from 1, or a regularization."
             )
-        axes = Axes(axes.values, np.ascontiguousarray(axes.components @ basis.T), axes.rank)
         facts = {"n_passes": reads + int(self.rows.counted), "converged": converged}
         return SupervisedFit(statistics, self.supervision, axes, facts)
 
@@ -147,10 +146,13 @@ def refuse_singular(count: int, n_classes: int, d: int) -> None:
 
 
 def first_block(statistics: LabelStatistics, point: Point) -> Matrix:
-    """Return orthonormal columns (d, l): class means, label features, random directions."""
+    """Return orthonormal columns (d, l): class means, label features, the mean where rows are classified, random directions."""
     d = statistics.moments.n_features
     random = normals(point.seed, "roweis-start", 0, point.k + EXTRA, d, np.float64)
-    parts = [statistics.between, statistics.psi if statistics.cross is not None else np.zeros((0, d)), random]
+    origin = statistics.mean[None] if point.r2 == 1.0 else np.zeros((0, d))  # coefficients of a classifier are about it
+    parts = [
+        statistics.between, statistics.psi if statistics.cross is not None else np.zeros((0, d)), origin, random,
+    ]  # fmt: skip
     columns = [
         part.T / max(float(np.linalg.norm(part, 2)) if part.size else 1.0, np.finfo(float).tiny) for part in parts
     ]
@@ -181,8 +183,8 @@ def family_in(basis: Matrix, products: Matrix, statistics: LabelStatistics, poin
     traces = (float((statistics.psi**2).sum()), statistics.total_scatter, within)
     scales = tuple(d / trace if point.normalize and trace > 0 else 1.0 for trace in traces)
     return RoweisFamily(
-        (S + S.T) / 2, statistics.between @ basis, statistics.psi @ basis, scales=scales,
-        within_rank=max(0, statistics.count - statistics.n_classes), threads=point.threads, added=point.added,
+        (S + S.T) / 2, statistics.between, statistics.psi, freedom=max(0, statistics.count - statistics.n_classes),
+        threads=point.threads, scales=scales, added=point.added, basis=basis,
     )  # fmt: skip
 
 
@@ -197,6 +199,7 @@ def plan_krylov_roweis(
         point.k
         + EXTRA
         + classes.n_classes
+        + (point.r2 == 1.0)
         + sum(p.state_bytes for k, p in templates.items() if k == "cross") // (8 * d),
     )
     means = np.broadcast_to(0.0, (classes.n_classes, d))

@@ -236,7 +236,7 @@ def roweis_map(
         found.append([])
         for r2 in values:
             own: Any = clone(template).set_params(r1=float(r1), r2=float(r2))
-            axes = family_axes(family, r1, r2, own.n_components, own._conditioning, statistics.n_classes)
+            axes = family_axes(family, r1, r2, own.n_components, own._conditioning, statistics)
             own._remember_features(seen)
             own._take(read.fit(axes), job.plan.solver)
             own.plan_ = job.plan

@@ -22,7 +22,7 @@ from bigpca.estimators.model_io import StoredModel, pack_values, unpack_values
 from bigpca.estimators.planned_model import PlannedModel
 from bigpca.estimators.projection import Projection, Reconstruction
 from bigpca.estimators.row_transformer import Destination, Lazy, Path
-from bigpca.estimators.supervision import KeptStatistics, LabelReader, Supervision, merge_labelled
+from bigpca.estimators.supervision import KeptStatistics, LabelReader, Supervision, check_among, merge_labelled
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.left_product import LeftProduct
@@ -31,8 +31,14 @@ from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources
 from bigpca.solvers.components import NComponents
+from bigpca.solvers.discriminants import Discriminants
 from bigpca.solvers.eigh import eigh_bytes
 from bigpca.solvers.roweis import Axes
+
+OPTIONAL = (  # fitted attributes that depend on labels, parameters and solver
+    "classes_", "class_counts_", "class_means_", "n_passes_", "converged_", "discriminants_", "coef_", "intercept_",
+    "explained_variance_ratio_",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -143,17 +149,25 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
     def _check_parameters(self, d: int) -> None:
         """Refuse parameters that no labels could make right, before any read of rows of d columns."""
 
-    def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, *, classes: Any = None, progress: ProgressArgument = None) -> Self:
         """Add labelled rows; the result equals a fit on all rows to rounding. One read of the new rows.
 
         New classes may come with them, of one row too; features of real labels stay those of the first fit. The first call is
         a fit.
 
+        Parameters
+        ----------
+        classes : array-like, or None
+            The only ones that labels may be, as scikit-learn's classifiers are told. Not needed: None takes any.
+
         Raises
         ------
         ValueError
-            As ``fit``; and before the read where the model kept no scatter that its parameters need.
+            As ``fit``; for other labels than ``classes``; and before the read where the model kept no scatter that its
+            parameters need.
         """
+        if classes is not None:
+            check_among(y, classes, self.missing_labels)
         if not hasattr(self, "_statistics"):
             return self.fit(X, y, progress=progress)
         if self._whole:
@@ -220,17 +234,33 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
         self.n_features_in_, self.n_components_ = len(self.mean_), len(axes.values)
         self.total_variance_ = statistics.total_scatter / max(1, statistics.count - 1)
         self._facts = found.facts
-        for name in ("classes_", "class_counts_", "class_means_", "n_passes_", "converged_"):
+        for name in OPTIONAL:
             self.__dict__.pop(name, None)
         for name, value in found.facts.items():
             setattr(self, f"{name}_", value)
         if supervision.classes is not None:
             self.classes_ = supervision.classes
             self.class_counts_, self.class_means_ = statistics.moments.counts.astype(np.int64), statistics.moments.means
+        if axes.inverses is not None:
+            self._take_classifier(axes.inverses, statistics)
+
+    def _take_classifier(self, inverses: NDArray[np.float64], statistics: LabelStatistics) -> None:
+        """Set what classifies rows, where R2 is the scatter within classes alone."""
+        deviations, counts = statistics.deviations, statistics.moments.counts
+        self.discriminants_ = functions = Discriminants.of(inverses, deviations, statistics.mean, counts)
+        self.coef_, self.intercept_ = functions.coefficients, functions.intercepts
+        held = ((statistics.between @ self.components_.T) ** 2).sum(axis=0)
+        held *= statistics.count / max(
+            1, statistics.count - statistics.n_classes
+        )  # the divisor of the components' covariance
+        whole = float(counts @ np.einsum("ij,ij->i", deviations, functions.slopes))
+        self.explained_variance_ratio_ = held / max(whole, np.finfo(np.float64).tiny)
 
     def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         features, classes = self._supervision.features, self._supervision.classes
         arrays = {"components": self.components_, "eigenvalues": self.eigenvalues_} | self._statistics.to_arrays()
+        if hasattr(self, "discriminants_"):
+            arrays["inverses"] = self.discriminants_.inverses
         if features is not None:
             arrays |= {f"labels_{name}": array for name, array in features.to_arrays().items()}
         attributes = {
@@ -261,7 +291,10 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
             )
         supervision = Supervision(classes, features, int(attributes["unlabelled"]))
         KeptStatistics(statistics, supervision).checked()
-        axes = Axes(values, components, int(attributes["rank"]))
+        inverses = arrays.get("inverses")
+        if inverses is not None and inverses.shape != (len(statistics.moments.counts) + 1, d):
+            raise ValueError(f"it has inverses of shape {inverses.shape} for {len(statistics.moments.counts)} classes")
+        axes = Axes(values, components, int(attributes["rank"]), inverses)
         self._take(SupervisedFit(statistics, supervision, axes, dict(attributes["facts"])), attributes["solver"])
 
 

@@ -219,6 +219,17 @@ def refuse_singletons(labels: ClassLabels) -> None:
         )
 
 
+def check_among(y: Any, classes: Any, missing: str) -> None:
+    """Refuse labels that are none of the classes.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    known = merge_classes(classes, classes)[0]
+    ClassLabels(np.zeros(0, np.int32), known, 0).encode(y, missing=missing)
+
+
 def merge_labelled(
     old: LabelStatistics, old_supervision: Supervision, new: LabelStatistics, own: Supervision
 ) -> tuple[LabelStatistics, Supervision]:

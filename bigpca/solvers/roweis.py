@@ -18,19 +18,23 @@ CENTRED = 1e3 * float(np.finfo(np.float64).eps)  # relative error of a row less 
 
 @dataclass(frozen=True)
 class Axes:
-    """Directions U (d, k) with ``U'R1 U = diag(values)`` and ``U'R2 U = I``.
+    """Directions U (d, k) with ``U'R1 U = s diag(values)`` and ``U'R2 U = s I``, for the s of :meth:`RoweisFamily.unit`.
 
     Attributes
     ----------
     values : ndarray of shape (k,), descending
+        Generalised eigenvalues ``u'R1 u / u'R2 u``.
     components : ndarray of shape (k, d); U'
     rank : int
         Of R1 within the range of R2: eigenvalues above rounding.
+    inverses : ndarray of shape (c + 1, d), or None
+        Where r2 = 1: what :class:`bigpca.solvers.discriminants.Discriminants` classify by.
     """
 
     values: Vector
     components: Matrix
     rank: int
+    inverses: Matrix | None = None
 
 
 @dataclass(frozen=True)
@@ -62,10 +66,15 @@ class RoweisFamily:
     diagonal for every r2, so a whole grid costs one (d, d) eigenproblem to begin with and one more, of the k leading pairs
     only, for each of its models (RDA paper, eqs. 31-36).
 
+    NOTE: the paper's axes have ``U'R2 U = I``, whose length shrinks like n^-1/2 where r2 > 0. Here it is ``U'R2 U = s I`` with
+    ``s = r2 (n - c) + 1 - r2``: ``R2 / s`` is a weighted mean of the covariance within classes ``S_W / (n - c)`` and of I, so
+    that axes have unit deviation within classes where r2 = 1, and unit length where r2 = 0. Directions and eigenvalues are
+    the paper's.
+
     Parameters
     ----------
     within : ndarray of shape (d, d)
-        S_W, symmetric; destroyed. The total scatter where there are no classes.
+        S_W, symmetric; destroyed. The total scatter where there are no classes. With a basis (l, l), in its coordinates.
     between : ndarray of shape (c, d)
         Rows ``sqrt(n_c) (mean_c - mean)'``, whose product is S_B.
     psi : ndarray of shape (m, d)
@@ -73,31 +82,35 @@ class RoweisFamily:
     normalize : bool
         Scale Psi Psi', S_T and S_W to the trace of I. NOTE: as printed they grow as n^2, n and n while I does not grow, so
         that on large n an even grid of (r1, r2) holds its four corners only.
-    within_rank : int or None
-        Most eigenvalues of S_W that are not 0, ``n - c``: those beyond are rounding.
+    freedom : int
+        ``n - c``, the divisor of the covariance within classes: at most so many eigenvalues of S_W are not 0, those beyond
+        are rounding.
     threads : int or None
     scales : tuple of 3 float, or None
-        Those of ``normalize``, where the matrices are compressions of larger ones.
+        Those of ``normalize``, where S_W is the compression of a larger matrix.
     added : float
         Multiple of I that is added to R2.
+    basis : ndarray of shape (d, l), or None
+        Orthonormal columns, in whose span the family is solved.
 
     Attributes
     ----------
-    values : ndarray of shape (d,), descending
+    values : ndarray of shape (d,), or (l,), descending
         Eigenvalues of S_W; 0 where they are rounding: beyond ``within_rank``, and where rows differ from the means of their
         classes by less than those means are known.
     """
 
     def __init__(
-        self, within: Matrix, between: Matrix, psi: Matrix, *, normalize: bool = False, within_rank: int | None = None,
-        threads: int | None = None, scales: tuple[float, ...] | None = None, added: float = 0.0,
+        self, within: Matrix, between: Matrix, psi: Matrix, *, freedom: int, normalize: bool = False,
+        threads: int | None = None, scales: tuple[float, ...] | None = None, added: float = 0.0, basis: Matrix | None = None,
     ) -> None:  # fmt: skip
         d = len(within)
         trace_within, trace_between = float(np.trace(within)), float((between**2).sum())
         self.values, self.rotation = top_eigenpairs(within, threads=threads)  # rows are eigenvectors
         self.values[self.values <= d * CENTRED**2 * (trace_within + trace_between)] = 0.0
-        self.values[d if within_rank is None else within_rank :] = 0.0
-        self.threads = threads
+        self.values[freedom:] = 0.0
+        self.rotation = self.rotation if basis is None else self.rotation @ basis.T
+        self.threads, self.freedom = threads, freedom
         self._between, self._psi = between @ self.rotation.T, psi @ self.rotation.T
         traces = (float((psi**2).sum()), trace_within + trace_between, trace_within)
         own = tuple(d / trace if normalize and trace > 0 else 1.0 for trace in traces)
@@ -105,8 +118,19 @@ class RoweisFamily:
 
     @property
     def size(self) -> int:
-        """d."""
+        """d, or l."""
         return len(self.values)
+
+    def unit(self, r2: float) -> float:
+        """Return s, by which ``R2 / s`` is a weighted mean of the covariance within classes and I."""
+        return r2 * self._scales[2] * max(1, self.freedom) + 1.0 - r2
+
+    def inverses(self, rows: Matrix, count: int, conditioning: Conditioning = REFUSED) -> Matrix:
+        """Return ``C^-1 rows`` (c, d) with ``C = S_W / count``, conditioned as R2 is where r2 = 1."""
+        L, _ = self.constraint(1.0, conditioning)
+        weights = np.divide(self._scales[2] * count, L, out=np.zeros_like(L), where=L > 0)
+        found: Matrix = (rows @ self.rotation.T * weights) @ self.rotation
+        return found
 
     def constraint(self, r2: float, conditioning: Conditioning = REFUSED) -> tuple[Vector, float]:
         """Return the eigenvalues of R2 (d,) along the rotated axes, 0 for those left out, and what was added to a zero mean.
@@ -159,7 +183,7 @@ class RoweisFamily:
         wanted = size if k is None else min(k, size)
         values, vectors = top_eigenpairs(R1, wanted, threads=self.threads)
         rank = int(np.count_nonzero(values > len(L) * np.finfo(np.float64).eps * values[0]))
-        return Axes(values, fix_signs((vectors * root) @ self.rotation), rank)
+        return Axes(values, fix_signs((vectors * (root * np.sqrt(self.unit(r2)))) @ self.rotation), rank)
 
 
 def supervised_axes(psi: Matrix, k: int | None, *, threads: int | None = None) -> Axes:

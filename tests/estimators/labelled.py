@@ -45,10 +45,15 @@ def roweis_matrices(X: Array, y: Array, r1: float, r2: float) -> tuple[Array, Ar
     return Y.T @ P @ Y, r2 * within_scatter(X, y) + (1 - r2) * np.eye(d)
 
 
-def generalised(R1: Array, R2: Array, k: int) -> tuple[Array, Array]:
-    """The k leading eigenvalues of ``R1 u = lambda R2 u`` and their axes as rows, by SciPy."""
+def unit_of(y: Array, r2: float, scale: float = 1.0) -> float:
+    """s of ``U'R2 U = s I``, where R2 / s is a weighted mean of the covariance within classes (divisor n - c) and I."""
+    return r2 * scale * (len(y) - len(np.unique(y))) + 1 - r2
+
+
+def generalised(R1: Array, R2: Array, k: int, unit: float = 1.0) -> tuple[Array, Array]:
+    """The k leading eigenvalues of ``R1 u = lambda R2 u`` and their axes as rows with ``u'R2 u = unit``, by SciPy."""
     values, vectors = scipy.linalg.eigh(R1, R2)
-    return values[::-1][:k], vectors[:, ::-1][:, :k].T
+    return values[::-1][:k], vectors[:, ::-1][:, :k].T * np.sqrt(unit)
 
 
 def assert_same_axes(found: Array, truth: Array, tolerance: float = 1e-8) -> None:

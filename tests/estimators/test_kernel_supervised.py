@@ -29,7 +29,7 @@ from bigpca import (
 )
 from bigpca.passes import blocks, kernel_pairs
 from bigpca.passes.events import CheckpointEvent, Event, PassEvent
-from tests.estimators.labelled import labelled_rows, one_hot, outside
+from tests.estimators.labelled import labelled_rows, one_hot, outside, unit_of
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
 from tests.passes.conftest import start_cluster
@@ -65,7 +65,7 @@ def representer(kernel: kernels.Kernel, delta: Array, r1: float, r2: float, k: i
     M, L = K @ H @ P @ H @ K, r2 * within + (1 - r2) * K
     found, a = scipy.linalg.eigh(V.T @ M @ V, V.T @ L @ V)
     theta = V @ a[:, ::-1][:, :k]
-    return found[::-1][:k], (gram(kernel, NEW) - K.mean(axis=0)) @ theta
+    return found[::-1][:k], np.sqrt(unit_of(Y, r2)) * (gram(kernel, NEW) - K.mean(axis=0)) @ theta
 
 
 def assert_same_scores(found: Array, truth: Array, tolerance: float) -> None:

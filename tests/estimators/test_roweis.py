@@ -23,6 +23,7 @@ from tests.estimators.labelled import (
     labelled_rows,
     outside,
     roweis_matrices,
+    unit_of,
 )
 from tests.estimators.stores import stored
 from tests.operators.counting import Reads
@@ -35,10 +36,11 @@ REAL = X[:, 0] + np.random.default_rng(3).standard_normal(N)
 
 def assert_solves(model: Any, r1: float, r2: float, k: int = K, tolerance: float = 1e-8) -> None:
     R1, R2 = roweis_matrices(X, Y, r1, r2)
-    values, axes = generalised(R1, R2, k)
+    unit = unit_of(Y, r2)
+    values, axes = generalised(R1, R2, k, unit)
     np.testing.assert_allclose(model.eigenvalues_, values, rtol=tolerance)
     assert_same_axes(model.components_, axes, tolerance)
-    np.testing.assert_allclose(model.components_ @ R2 @ model.components_.T, np.eye(k), atol=tolerance)
+    np.testing.assert_allclose(model.components_ @ (R2 / unit) @ model.components_.T, np.eye(k), atol=tolerance)
 
 
 @pytest.mark.parametrize(("r1", "r2"), [(0, 0), (1, 0), (0, 1), (1, 1), (0.5, 0.5), (1e-3, 0.9), (0.2, 0), (0, 0.4)])
@@ -112,8 +114,9 @@ def test_whole_numbers_are_classes_where_classes_are_needed() -> None:
 @pytest.mark.parametrize("r", [(0, 0), (1, 0), (0.3, 0.6), (1, 1)])
 def test_normalized_terms_have_equal_traces(r: tuple[float, float]) -> None:
     B, T, W = (roweis_matrices(X, Y, *point)[which] for point, which in (((1, 0), 0), ((0, 0), 0), ((0, 1), 1)))
+    unit = unit_of(Y, r[1], D / np.trace(W))
     B, T, W = (S * D / np.trace(S) for S in (B, T, W))
-    values, axes = generalised(r[0] * B + (1 - r[0]) * T, r[1] * W + (1 - r[1]) * np.eye(D), K)
+    values, axes = generalised(r[0] * B + (1 - r[0]) * T, r[1] * W + (1 - r[1]) * np.eye(D), K, unit)
     model = RoweisDiscriminantAnalysis(K, r1=r[0], r2=r[1], normalize=True).fit(X, Y)
     np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-10)
     assert_same_axes(model.components_, axes)
@@ -205,7 +208,7 @@ def test_a_class_of_one_row_shifts_the_between_class_scatter_alone() -> None:
     model = FisherDiscriminantAnalysis().fit(X[1:], labels[1:])
     with pytest.warns(ApproximationWarning, match="1 of 5 classes have one row each"):
         model.partial_fit(X[:1], labels[:1])
-    values, axes = generalised(*roweis_matrices(X, labels, 0, 1), C)
+    values, axes = generalised(*roweis_matrices(X, labels, 0, 1), C, unit_of(labels, 1))
     np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-10)
     assert_same_axes(model.components_, axes)
 

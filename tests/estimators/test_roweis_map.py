@@ -204,7 +204,7 @@ def test_a_map_that_cannot_be_is_refused_before_any_read(
 
 
 def test_a_map_needs_classes() -> None:
-    with pytest.raises(ValueError, match=r"labels are numbers, and r2 = 0.5 > 0"):
+    with pytest.raises(ValueError, match=r"labels are continuous numbers, and r2 = 0.5 > 0"):
         roweis_map(X, X[:, 0].copy(), 3)
 
 

@@ -47,11 +47,13 @@ PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = 
     "kernel r2": (KernelRoweisDiscriminantAnalysis, {"r2": -1}, Y, ValueError, r"r2 = -1 is outside \[0, 1\]"),
     "real, r2": (
         RoweisDiscriminantAnalysis, {"r2": 0.1}, REAL, ValueError,
-        "labels are numbers, and r2 = 0.1 > 0 needs the scatter within classes; classes were expected.*use r2 = 0",
+        "labels are continuous numbers, and r2 = 0.1 > 0 needs the scatter within classes; classes were expected.*use r2 = 0",
     ),
-    "real, Fisher": (FisherDiscriminantAnalysis, {}, REAL, ValueError, "labels are numbers, and r2 = 1 > 0"),
-    "real, kernel": (KernelRoweisDiscriminantAnalysis, {}, REAL, ValueError, "labels are numbers, and r2 = 0.5 > 0"),
-    "robust share": (RoweisDiscriminantAnalysis, {"robust": True, "robust_share": 1}, Y, ValueError, r"robust_share = 1 is outside"),
+    "real, Fisher": (FisherDiscriminantAnalysis, {}, REAL, ValueError, "labels are continuous numbers, and r2 = 1 > 0"),
+    "real, kernel": (KernelRoweisDiscriminantAnalysis, {}, REAL, ValueError, "labels are continuous numbers, and r2 = 0.5 > 0"),
+    "robust share": (
+        RoweisDiscriminantAnalysis, {"robust": True, "robust_share": 1}, Y, ValueError, r"robust_share = 1 is outside \(0, 1\)",
+    ),
     "robust share text": (FisherDiscriminantAnalysis, {"robust_share": "a"}, Y, ValueError, r"robust_share = 'a' is outside \(0, 1\)"),
     "regularization": (
         RoweisDiscriminantAnalysis, {"regularization": "ridge"}, Y, ValueError,

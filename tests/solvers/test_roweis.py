@@ -17,6 +17,7 @@ from tests.estimators.labelled import (
     one_hot,
     outside,
     roweis_matrices,
+    unit_of,
     within_scatter,
 )
 
@@ -33,18 +34,31 @@ def statistics(X: Array, y: Array) -> tuple[Array, Array, Array]:
 
 
 def family(X: Array = X, y: Array = Y, **options: Any) -> RoweisFamily:
-    return RoweisFamily(*statistics(X, y), **options)
+    return RoweisFamily(*statistics(X, y), **({"freedom": len(y) - len(np.unique(y))} | options))
 
 
 @pytest.mark.parametrize(("r1", "r2"), GRID)
 @pytest.mark.parametrize("k", [1, 3])
 def test_every_point_of_the_family_equals_scipy(r1: float, r2: float, k: int) -> None:
     R1, R2 = roweis_matrices(X, Y, r1, r2)
-    values, axes = generalised(R1, R2, k)
+    unit = unit_of(Y, r2)
+    values, axes = generalised(R1, R2, k, unit)
     found = family().solve(r1, r2, k)
     np.testing.assert_allclose(found.values, values, rtol=1e-11)
     assert_same_axes(found.components, axes)
-    np.testing.assert_allclose(found.components @ R2 @ found.components.T, np.eye(k), atol=1e-12)
+    np.testing.assert_allclose(found.components @ (R2 / unit) @ found.components.T, np.eye(k), atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"normalize": True}], ids=str)
+def test_the_unit_of_axes_does_not_depend_on_how_many_rows_there_are(options: dict[str, Any]) -> None:
+    """Rows given 50 times: the covariance within classes stays, up to its divisor, and where r2 = 1 so do the axes."""
+    many, y = np.repeat(X, 50, axis=0), np.repeat(Y, 50)
+    one, other = (family(rows, labels, **options).solve(0.0, 1.0, 3) for rows, labels in ((X, Y), (many, y)))
+    np.testing.assert_allclose(other.components, one.components * np.sqrt((50 * N - C) / (50 * (N - C))), rtol=1e-9)
+    within = within_scatter(X, Y) / (N - C)
+    np.testing.assert_allclose(one.components @ within @ one.components.T, np.eye(3), atol=1e-12)
+    orthonormal = family(many, y, **options).solve(0.3, 0.0, 3).components
+    np.testing.assert_allclose(orthonormal @ orthonormal.T, np.eye(3), atol=1e-12)
 
 
 def test_one_family_serves_all_points_in_any_order() -> None:
@@ -69,8 +83,9 @@ def test_rank_counts_the_eigenvalues_of_r1_above_rounding(r1: float, r2: float, 
 @pytest.mark.parametrize(("r1", "r2"), GRID)
 def test_normalized_terms_have_the_trace_of_the_identity(r1: float, r2: float) -> None:
     B, T, W = (roweis_matrices(X, Y, *point)[which] for point, which in (((1, 0), 0), ((0, 0), 0), ((0, 1), 1)))
+    unit = unit_of(Y, r2, D / np.trace(W))
     B, T, W = (S * D / np.trace(S) for S in (B, T, W))
-    values, axes = generalised(r1 * B + (1 - r1) * T, r2 * W + (1 - r2) * np.eye(D), 3)
+    values, axes = generalised(r1 * B + (1 - r1) * T, r2 * W + (1 - r2) * np.eye(D), 3, unit)
     found = family(normalize=True).solve(r1, r2, 3)
     np.testing.assert_allclose(found.values, values, rtol=1e-11)
     assert_same_axes(found.components, axes)
@@ -111,13 +126,13 @@ def test_the_robust_form_replaces_trailing_eigenvalues_by_their_mean(share: floa
     assert 1 <= kept < D
     assert mean > 0
     found = family(*FEW).solve(0.2, r2, 3, Conditioning(robust=True, robust_share=share))
-    values, axes = generalised(R1, replaced, 3)
+    values, axes = generalised(R1, replaced, 3, unit_of(FEW[1], r2))
     np.testing.assert_allclose(found.values, values, rtol=1e-9)
     assert_same_axes(found.components, axes)
 
 
 def test_the_robust_form_is_strengthened_where_the_mean_is_0_and_says_by_how_much() -> None:
-    one = family(*FEW, within_rank=7)
+    one = family(*FEW)
     share = 1 - 1e-9  # the 7 eigenvalues that are not 0 hold it, and no fewer
     L, added = one.constraint(1.0, Conditioning(robust=True, robust_share=share))
     assert added == STRENGTHENED * L[0] > 0
@@ -132,17 +147,42 @@ def test_the_pseudo_inverse_leaves_out_the_null_space() -> None:
     inner, vectors = np.linalg.eigh((Q / np.sqrt(L)).T @ R1 @ (Q / np.sqrt(L)))
     found = family(*FEW).solve(0.4, 1.0, None, Conditioning(regularization="pinv"))
     np.testing.assert_allclose(found.values, inner[::-1], rtol=1e-9)
-    assert_same_axes(found.components[:2], ((Q / np.sqrt(L)) @ vectors[:, ::-1]).T[:2])  # beyond c - 1 they are alike
+    assert_same_axes(
+        found.components[:2], np.sqrt(7) * ((Q / np.sqrt(L)) @ vectors[:, ::-1]).T[:2]
+    )  # beyond c - 1 they are alike
     assert np.abs(found.components @ np.linalg.eigh(R2)[1][:, :2]).max() < 1e-7 * np.abs(found.components).max()
 
 
 @pytest.mark.parametrize("number", [1e-3, 2.0])
 def test_a_number_is_added_to_the_diagonal(number: float) -> None:
     R1, R2 = roweis_matrices(*FEW, 0.4, 1.0)
-    values, axes = generalised(R1, R2 + number * np.eye(D), 3)
+    values, axes = generalised(R1, R2 + number * np.eye(D), 3, 7)
     found = family(*FEW).solve(0.4, 1.0, 3, Conditioning(regularization=number))
     np.testing.assert_allclose(found.values, values, rtol=1e-9)
     assert_same_axes(found.components, axes)
+
+
+@pytest.mark.parametrize(
+    "conditioning", [Conditioning(), Conditioning(True, 0.5), Conditioning(regularization=0.1)], ids=str
+)
+def test_inverses_are_those_of_the_covariance_within_classes_conditioned_as_r2(conditioning: Conditioning) -> None:
+    one, rows = family(), np.random.default_rng(4).standard_normal((3, D))
+    R2 = within_scatter(X, Y)
+    if conditioning.robust:
+        R2 = robust_matrix(R2, 0.5)[0]
+    covariance = (R2 + (conditioning.regularization or 0.0) * np.eye(D)) / N
+    np.testing.assert_allclose(one.inverses(rows, N, conditioning), rows @ np.linalg.inv(covariance), rtol=1e-9)
+
+
+def test_a_basis_of_the_whole_space_changes_nothing_and_of_a_part_solves_there() -> None:
+    within, between, psi = statistics(X, Y)
+    Q = np.linalg.qr(np.random.default_rng(6).standard_normal((D, D)))[0]
+    for basis in (Q, Q[:, :5]):
+        found = RoweisFamily(basis.T @ within @ basis, between, psi, freedom=N - C, basis=basis).solve(0.2, 0.7, 2)
+        R1, R2 = (basis.T @ S @ basis for S in roweis_matrices(X, Y, 0.2, 0.7))
+        values, axes = generalised(R1, R2, 2, unit_of(Y, 0.7))
+        np.testing.assert_allclose(found.values, values, rtol=1e-10)
+        assert_same_axes(found.components, axes @ basis.T)
 
 
 def test_a_singular_r2_is_refused_with_the_ways_out() -> None:
@@ -181,8 +221,10 @@ def test_eigenvalues_beyond_the_rank_that_rows_allow_are_rounding() -> None:
     noise = np.random.default_rng(5).standard_normal((D, D)) * 1e-7 * np.abs(within).max()
     noisy = within + noise @ noise.T / np.abs(within).max()
     with pytest.raises(ValueError, match="2 of its 9 eigenvalues are 0"):
-        RoweisFamily(noisy.copy(), between, psi, within_rank=10 - 3).solve(0.0, 1.0, 2)
-    assert RoweisFamily(noisy.copy(), between, psi).solve(0.0, 1.0, 2).values[0] > 1e6  # what it would have made of it
+        RoweisFamily(noisy.copy(), between, psi, freedom=10 - 3).solve(0.0, 1.0, 2)
+    assert (
+        RoweisFamily(noisy.copy(), between, psi, freedom=D).solve(0.0, 1.0, 2).values[0] > 1e6
+    )  # what it would have made of it
 
 
 # Supervised PCA --------------------------------------------------------------------------------------------------------
