@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
+import math
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -31,38 +33,35 @@ def check_decoded(attributes: Mapping[str, Any], label: str, remedy: str) -> Non
     Examples
     --------
     >>> check_decoded({"_FillValue": float("nan"), "scale_factor": 1.0}, "x", "")
-    >>> check_decoded({"scale_factor": 0.1, "units": "K"}, "x", "Open it decoded")
+    >>> check_decoded({"scale_factor": 0.1, "units": "K"}, "x", "Open it decoded")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ValueError: x has scale_factor = 0.1: its numbers are stored encoded and are not yet the values. Decoded values were ...
     """
-    found = {
-        name: attributes[name]
-        for name, same in PACKED.items()
-        if name in attributes and not _is(attributes[name], same)
+    given = {name: _numbers(attributes[name]) for name in (*PACKED, *FILLS) if name in attributes}
+    found: dict[str, Any] = {
+        name: given[name] for name, same in PACKED.items() if name in given and given[name] != [same]
     }
-    found |= {name: attributes[name] for name in FILLS if name in attributes and not _is(attributes[name], np.nan)}
+    found |= {name: given[name] for name in FILLS if name in given and not _all_nan(given[name])}
     if str(attributes.get("_Unsigned", "false")).lower() == "true":
-        found["_Unsigned"] = "true"
+        found["_Unsigned"] = ["true"]
     if found:
-        shown = ", ".join(
-            f"{name} = {np.asarray(value).ravel()[:3].tolist() if np.ndim(value) else value}"
-            for name, value in found.items()
-        )
+        shown = ", ".join(f"{name} = {', '.join(map(str, values[:3]))}" for name, values in found.items())
         raise ValueError(
             f"{label} has {shown}: its numbers are stored encoded and are not yet the values. Decoded values were expected. "
             f"{remedy}."
         )
 
 
-def _is(value: Any, same: float) -> bool:
-    """Whether an attribute is this number; NaN is NaN, also as xarray writes it into Zarr (base64 of a little-endian double)."""
+def _numbers(value: Any) -> list[Any]:
+    """Return the numbers of an attribute; xarray writes those of floats into Zarr v3 as the base64 of a little-endian double."""
     if isinstance(value, str):
-        try:
-            value = struct.unpack("<d", base64.standard_b64decode(value))[0]
-        except (binascii.Error, struct.error, ValueError):
-            return value.lower() == "nan" and same != same
-    try:
-        values = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        return False
-    return bool(np.all(np.isnan(values) if same != same else values == same))
+        with contextlib.suppress(binascii.Error, struct.error, ValueError):
+            return [struct.unpack("<d", base64.standard_b64decode(value))[0]]
+        with contextlib.suppress(ValueError):
+            return [float(value)]
+    values: list[Any] = np.asarray(value).ravel().tolist()
+    return values
+
+
+def _all_nan(values: list[Any]) -> bool:
+    return all(isinstance(value, float) and math.isnan(value) for value in values)

@@ -13,7 +13,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from bigpca.data.checks import MemberError, check_dtype, readable_chunks, row_width
+from bigpca.data.checks import check_dtype, readable_chunks, row_width
+from bigpca.data.members import choose_member
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import CorruptedChunkError
 from bigpca.storage.regular import check_regular, open_regular
@@ -180,20 +181,3 @@ def safetensors_file(path: str, member: str | None) -> tuple[FlatFile, str]:
             "Save it as float32, which holds every bfloat16."
         )
     return raw_file(path, 8 + length + offsets[name], shapes[name], _SAFETENSORS[entry["dtype"]]), name
-
-
-def choose_member(path: str, member: str | None, shapes: dict[str, tuple[int, ...]]) -> str:
-    """Pick the named member, or the only one with two dimensions or more; else list what is there."""
-    listed = ", ".join(f"{name} {shape}" for name, shape in list(shapes.items())[:20]) or "nothing"
-    if member is not None:
-        member = member.strip("/")
-        if member not in shapes:
-            raise MemberError(f"{path} has no array {member!r}; it holds {listed}. Name one of them with member=.")
-        return member
-    wanted = [name for name, shape in shapes.items() if len(shape) >= 2]
-    if len(wanted) != 1:
-        raise ValueError(
-            f"{path} holds {len(wanted)} arrays with two dimensions or more, so one must be named with member=: "
-            f"it holds {listed}."
-        )
-    return wanted[0]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.checks import check_chunk, check_dtype, is_decode_error, readable_chunks, regular_chunks, row_width
-from bigpca.data.flat_files import choose_member
+from bigpca.data.members import choose_member
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import CorruptedChunkError
 from bigpca.storage.regular import check_regular
@@ -114,7 +114,7 @@ def _opened(path: str) -> Iterator[Any]:
 
 
 def hdf5_rows(path: str, member: str | None) -> Hdf5Rows:
-    """Describe a dataset, the only one with two dimensions or more where none is named.
+    """Describe a dataset: where none is named, X of AnnData, or the only one with two dimensions or more.
 
     Raises
     ------
@@ -124,7 +124,8 @@ def hdf5_rows(path: str, member: str | None) -> Hdf5Rows:
     """
     with _opened(path) as file:
         if member is None:
-            member = choose_member(path, None, _shapes(file))
+            anndata = str(file.attrs.get("encoding-type", "")) == "anndata"
+            member = choose_member(path, None, _shapes(file), anndata=anndata)
         name = member.strip("/")
         dataset = _node(file, name, path)
         if not hasattr(dataset, "shape"):

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.checks import check_dtype, readable_chunks, regular_chunks, row_width
-from bigpca.data.flat_files import FlatFile, choose_member, npy_header, raw_file
+from bigpca.data.flat_files import FlatFile, npy_header, raw_file
+from bigpca.data.members import choose_member
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import CorruptedChunkError
 from bigpca.storage.regular import open_regular

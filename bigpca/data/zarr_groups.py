@@ -10,7 +10,7 @@ from typing import Any
 import zarr
 
 from bigpca.data.checks import MemberError
-from bigpca.data.flat_files import choose_member
+from bigpca.data.members import choose_member
 from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_reader import DOCUMENTS, ZarrReader
 from bigpca.storage.regular import RegularStore, read_regular
@@ -32,7 +32,7 @@ def arrays_of(group: zarr.Group) -> Iterator[tuple[str, zarr.Array[Any]]]:
 
 
 def group_member(group: zarr.Group, member: str | None) -> zarr.Array[Any]:
-    """Give the named array of a group, or its only one with two dimensions or more.
+    """Give the named array of a group; else X of AnnData, or the only one with two dimensions or more.
 
     Raises
     ------
@@ -42,9 +42,9 @@ def group_member(group: zarr.Group, member: str | None) -> zarr.Array[Any]:
         When several could be meant.
     """
     arrays = dict(arrays_of(group))
-    return arrays[
-        choose_member(public(str(group.store_path)), member, {name: array.shape for name, array in arrays.items()})
-    ]
+    shapes = {name: array.shape for name, array in arrays.items()}
+    anndata = group.attrs.get("encoding-type") == "anndata"
+    return arrays[choose_member(public(str(group.store_path)), member, shapes, anndata=anndata)]
 
 
 def zarr_at(path: str, member: str | None, missing_chunks: str) -> ZarrReader:

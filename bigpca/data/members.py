@@ -1,0 +1,91 @@
+"""Which array of a file or store with several is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bigpca.data.checks import MemberError
+
+SPARSE_PARTS = ("data", "indices", "indptr")  # of a compressed sparse matrix, in AnnData, 10x and scipy.sparse.save_npz
+MAX_LISTED = 20
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def choose_member(path: str, member: str | None, shapes: Shapes, *, anndata: bool = False) -> str:
+    """Pick the named member; else X of an AnnData file, else the only array with two dimensions or more.
+
+    Parameters
+    ----------
+    shapes : dict of str to shape
+        Of every array there, nested groups as ``"group/name"``.
+    anndata : bool
+        Whether the file says that it is AnnData, in which other matrices, such as embeddings, are derived from X.
+
+    Raises
+    ------
+    MemberError
+        When there is no array of that name; lists what is there.
+    ValueError
+        When several could be meant, or AnnData has no X.
+    TypeError
+        When a sparse matrix is meant.
+
+    Examples
+    --------
+    >>> choose_member("a.h5ad", None, {"X": (9, 4), "obsm/X_pca": (9, 2), "obs/_index": (9,)}, anndata=True)
+    'X'
+    """
+    sparse = _sparse_members(shapes)
+    if member is not None:
+        member = member.strip("/")
+        if member in sparse:
+            raise TypeError(_is_sparse(path, member, shapes))
+        if member not in shapes:
+            raise MemberError(
+                f"{path} has no array {member!r}; it holds {_listed(shapes)}. Name one of them with member=."
+            )
+        return member
+    if anndata:
+        if "X" in sparse:
+            raise TypeError(_is_sparse(path, "X", shapes))
+        if "X" not in shapes:
+            raise ValueError(
+                f"{path} is AnnData without X; it holds {_listed(shapes)}. Name one of them with member=, such as "
+                f'member="obsm/X_pca".'
+            )
+        return "X"
+    wanted = [name for name, shape in shapes.items() if len(shape) >= 2] + sparse
+    if len(wanted) != 1:
+        also = f" ({len(sparse)} of them sparse)" if sparse else ""
+        raise ValueError(
+            f"{path} holds {len(wanted)} arrays with two dimensions or more{also}, so one must be named with member=: "
+            f"it holds {_listed(shapes)}."
+        )
+    if sparse:
+        raise TypeError(_is_sparse(path, wanted[0], shapes))
+    return wanted[0]
+
+
+def _sparse_members(shapes: Shapes) -> list[str]:
+    """List the groups that are compressed sparse matrices; "" for the file itself."""
+    ends = [name.removesuffix("indptr") for name in shapes if name == "indptr" or name.endswith("/indptr")]
+    return [end.rstrip("/") for end in ends if all(f"{end}{part}" in shapes for part in SPARSE_PARTS)]
+
+
+def _is_sparse(path: str, name: str, shapes: Shapes) -> str:
+    inside = f"{name}/" if name else ""
+    what = f"{path}: {name}" if name else path
+    dense = {other: shape for other, shape in shapes.items() if len(shape) >= 2}
+    others = f" Dense arrays are there too, to be named with member=: {_listed(dense)}." if dense else ""
+    return (
+        f"{what} is a sparse matrix of {shapes[f'{inside}data'][0]:,} stored values ({inside}data, {inside}indices, "
+        f"{inside}indptr), but dense data is required: sparse rows cannot be read yet. Write it dense (such as adata.X = "
+        f"adata.X.toarray()), or pass anndata.experimental.read_elem_lazy(group).map_blocks(lambda block: block.toarray(), "
+        f"dtype=..., meta=np.empty((0, 0)))." + others
+    )
+
+
+def _listed(shapes: Shapes) -> str:
+    shown = [f"{name} {shape}" for name, shape in list(shapes.items())[:MAX_LISTED]]
+    return ", ".join(shown) + (", ..." if len(shapes) > MAX_LISTED else "") or "nothing"

@@ -1,0 +1,171 @@
+"""Stored numbers that are not the values, and matrices that are not the data, are rejected with what to open instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import xarray as xr
+import zarr
+from numpy.typing import NDArray
+
+import bigpca as bp
+
+X = np.random.default_rng(0).integers(-400, 400, (50, 6)) / 100
+UMAP = X[:, :2]
+
+
+def write_anndata(folder: Path, end: str, matrix: Any) -> Path:
+    """Write X and an embedding as AnnData does: groups and arrays with ``encoding-type`` (anndata's on-disk format, 0.1.0)."""
+    path = folder / f"cells.{end}"
+    root: Any = h5py.File(path, "w") if end == "h5ad" else zarr.open_group(path, mode="w")
+    root.attrs["encoding-type"] = "anndata"
+    for axis, count in (("obs", 50), ("var", 6)):
+        root.create_group(axis).create_dataset(
+            "number", data=np.arange(count), **({} if end == "h5ad" else {"shape": count})
+        )
+    group = root.create_group("obsm")
+    _write(group, "X_umap", UMAP)
+    if isinstance(matrix, np.ndarray):
+        _write(root, "X", matrix)
+    elif matrix is not None:
+        group = root.create_group("X")
+        group.attrs["encoding-type"] = f"{matrix.format}_matrix"
+        group.attrs["shape"] = list(matrix.shape)
+        for part in ("data", "indices", "indptr"):
+            _write(group, part, getattr(matrix, part))
+    if end == "h5ad":
+        root.close()
+    return path
+
+
+def _write(group: Any, name: str, values: NDArray[Any]) -> None:
+    if isinstance(group, h5py.Group):
+        group.create_dataset(name, data=values)
+    else:
+        group.create_array(name, data=values)
+
+
+def write_real(folder: Path, end: str, matrix: Any) -> Path:
+    anndata = pytest.importorskip("anndata", reason="anndata writes the files of this case")
+    cells = anndata.AnnData(matrix, obsm={"X_umap": UMAP}, shape=(50, 6) if matrix is None else None)
+    path = folder / f"cells.{end}"
+    (cells.write_h5ad if end == "h5ad" else cells.write_zarr)(path)
+    return path
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("end", ["h5ad", "zarr"])
+@pytest.mark.parametrize("write", [write_anndata, write_real])
+def test_anndata_opens_x_or_says_why_not_and_never_an_embedding(write: Any, end: str, tmp_path: Path) -> None:
+    path = write(tmp_path, end, X)
+    np.testing.assert_array_equal(bp.open(path), X)
+    np.testing.assert_array_equal(bp.open(path, member="obsm/X_umap"), UMAP)
+    for name, matrix in {"csr": sp.csr_matrix(X), "csc": sp.csc_matrix(X)}.items():
+        path = write(_folder(tmp_path / name), end, matrix)
+        for member in (None, "X"):
+            with pytest.raises(
+                TypeError,
+                match=r"X is a sparse matrix of 30\d stored values|X is a sparse matrix of 2\d\d stored.*obsm/X_umap \(50, 2\)",
+            ):
+                bp.open(path, member=member)
+        np.testing.assert_array_equal(bp.open(path, member="obsm/X_umap"), UMAP)
+    path = write(_folder(tmp_path / "none"), end, None)
+    with pytest.raises(
+        ValueError, match=r'is AnnData without X; it holds .*obsm/X_umap \(50, 2\).* member="obsm/X_pca"'
+    ):
+        bp.open(path)
+    with pytest.raises(ValueError, match="is AnnData without X"):
+        bp.PCA(2).fit(path)
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def test_sparse_matrices_in_other_files_are_told_from_embeddings(tmp_path: Path) -> None:
+    sp.save_npz(tmp_path / "x.npz", sp.csr_matrix(X))
+    with pytest.raises(
+        TypeError, match=r"x.npz is a sparse matrix of \d+ stored values \(data, indices, indptr\), but dense data"
+    ):
+        bp.open(tmp_path / "x.npz")
+    with h5py.File(tmp_path / "tenx.h5", "w") as file:
+        for part in ("data", "indices", "indptr"):
+            file[f"matrix/{part}"] = getattr(sp.csc_matrix(X), part)
+        file["embedding"] = UMAP
+    with pytest.raises(
+        ValueError, match=r"holds 2 arrays with two dimensions or more \(1 of them sparse\), so one must be named"
+    ):
+        bp.open(tmp_path / "tenx.h5")
+    np.testing.assert_array_equal(bp.open(tmp_path / "tenx.h5", member="embedding"), UMAP)
+    with pytest.raises(TypeError, match="matrix is a sparse matrix"):
+        bp.open(tmp_path / "tenx.h5", member="matrix")
+
+
+PACKED = {"dtype": "i2", "scale_factor": 0.01, "add_offset": 1.0, "_FillValue": -9999}
+ENCODINGS: list[tuple[dict[str, Any], str]] = [
+    (PACKED, "has scale_factor = 0.01, add_offset = 1.0, _FillValue = -9999: its numbers are stored encoded"),
+    ({"dtype": "i4", "_FillValue": -9999}, "has _FillValue = -9999"),
+    ({"dtype": "f8", "_FillValue": 1e20}, r"has _FillValue = 1e\+20"),
+    ({"dtype": "i2", "add_offset": 2.0}, "has add_offset = 2.0"),
+]
+
+
+@pytest.mark.filterwarnings(
+    "ignore:Failed to open Zarr store with consolidated", "ignore:saving variable None with floating"
+)
+@pytest.mark.parametrize(("encoding", "words"), ENCODINGS, ids=str)
+@pytest.mark.parametrize("version", [2, 3])
+def test_encoded_variables_of_xarray_are_rejected_with_the_line_that_decodes_them(
+    encoding: dict[str, Any], words: str, version: Any, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "ds.zarr")
+    values = X if "scale_factor" in encoding else np.round(X)
+    dataset = xr.Dataset({"t": (("time", "x"), values)})
+    dataset.to_zarr(path, zarr_format=version, encoding={"t": encoding}, consolidated=False)
+    with pytest.raises(ValueError, match=words) as told:
+        bp.open(path)
+    decoded = eval(str(told.value).split("Pass ")[1].split(", or")[0], {"xarray": xr})
+    np.testing.assert_allclose(bp.open(decoded), values, atol=1e-9)
+    with pytest.raises(ValueError, match=words):
+        bp.PCA(2).fit(zarr.open_group(path, mode="r")["t"])
+    with pytest.raises(ValueError, match=r"the DataArray 't' has .* Open it without mask_and_scale=False"):
+        bp.open(xr.open_dataset(path, engine="zarr", chunks={}, mask_and_scale=False)["t"])
+    assert bp.open(da.from_zarr(path, component="t")).dtype == encoding["dtype"]  # as they are stored, on request
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+def test_variables_that_are_stored_as_they_are_open(dtype: str, version: Any, tmp_path: Path) -> None:
+    values = np.round(X).astype(dtype)
+    xr.Dataset({"t": (("time", "x"), values)}).to_zarr(tmp_path / "ds.zarr", zarr_format=version, consolidated=False)
+    np.testing.assert_array_equal(bp.open(tmp_path / "ds.zarr"), values)
+
+
+def test_encoded_netcdf_variables_are_rejected_with_the_line_that_decodes_them(tmp_path: Path) -> None:
+    path = tmp_path / "data.nc"
+    with h5py.File(path, "w") as file:
+        file["t"] = np.round(100 * X).astype("i2")
+        file["t"].attrs["scale_factor"] = np.array([0.01])
+        file["plain/t"] = X
+        file["plain/t"].attrs["missing_value"] = np.float32("nan")
+        file["unsigned"] = np.zeros((5, 3), "i1")
+        file["unsigned"].attrs["_Unsigned"] = "true"
+    with pytest.raises(
+        ValueError,
+        match=r"data.nc:t has scale_factor = 0.01: .* Pass xarray.open_dataset\('.*data.nc', chunks={}\)\['t'\]",
+    ):
+        bp.open(path, member="t")
+    with pytest.raises(ValueError, match="_Unsigned = true"):
+        bp.open(path, member="unsigned")
+    np.testing.assert_array_equal(bp.open(path, member="plain/t"), X)
+    with h5py.File(path) as file:
+        with pytest.raises(ValueError, match=r"scale_factor = 0\.01"):
+            bp.PCA(2).fit(file["t"])
+        assert bp.PCA(2).fit(da.from_array(file["t"], chunks=(20, 6))).mean_[0] == pytest.approx(100 * X[:, 0].mean())
