@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from bigpca.errors import brief
+
 LARGE_CHUNK_BYTES = 64 * 2**20
-MOST_ROW_CHUNKS = 10**7
+MAX_CELLS = 10**7  # chunks of one array: beyond, what must be known of each would fill the memory
 NATIVE_BYTES = 16 * 2**20  # row chunk of formats that can be read at any row
 
 _REMEDIES = {
@@ -97,6 +99,22 @@ def check_chunk(shape: Sequence[int], chunk: Sequence[int], itemsize: int, label
         )
 
 
+def check_cells(shape: Sequence[int], chunks: Sequence[int], label: str) -> None:
+    """Reject an array in more than 10 million chunks, before any of them is listed.
+
+    Raises
+    ------
+    ValueError
+        With their number.
+    """
+    cells = math.prod(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
+    if cells > MAX_CELLS:
+        raise ValueError(
+            f"{label} has shape {brief(shape)} in {cells:,} chunks of {brief(chunks)}; at most {MAX_CELLS:,} were expected. Its "
+            "metadata are damaged or false: restore them, or write the store anew in larger chunks."
+        )
+
+
 def regular_chunks(n: int, rows: int) -> tuple[int, ...]:
     """Cut n rows into chunks of ``rows``; the last may be shorter, and no rows give one empty chunk.
 
@@ -113,9 +131,9 @@ def regular_chunks(n: int, rows: int) -> tuple[int, ...]:
     if n == 0:
         return (0,)
     rows = min(max(rows, 1), n)
-    if n // rows > MOST_ROW_CHUNKS:
+    if n // rows > MAX_CELLS:
         raise ValueError(
-            f"{n:,} rows in chunks of {rows:,} are {-(-n // rows):,} chunks; at most {MOST_ROW_CHUNKS:,} were expected. The shape "
+            f"{n:,} rows in chunks of {rows:,} are {-(-n // rows):,} chunks; at most {MAX_CELLS:,} were expected. The shape "
             "that the file states is false, or it was written in chunks that are far too small: write it anew."
         )
     whole, rest = divmod(n, rows)

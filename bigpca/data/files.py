@@ -38,7 +38,7 @@ def file_source(path: str, member: str | None, missing_chunks: str) -> RowSource
     if os.path.isdir(path):
         return _directory(path, member, missing_chunks)
     if os.path.exists(path):
-        return _file(path, member)
+        return _file(path, member, missing_chunks)
     if glob.has_magic(path):
         return _glob(path, member)
     raise FileNotFoundError(
@@ -77,7 +77,7 @@ def _glob(pattern: str, member: str | None) -> RowSource:
     return _without_member("npy-folder", pattern, member, npy_shards(pattern))
 
 
-def _file(path: str, member: str | None) -> RowSource:
+def _file(path: str, member: str | None, missing_chunks: str) -> RowSource:
     with open_regular(path) as file:
         head = file.read(8)
     suffix = os.path.splitext(path)[1].lower()
@@ -87,7 +87,7 @@ def _file(path: str, member: str | None) -> RowSource:
         storage, member = npz_member(path, member)
         return RowSource("npz", path, member, storage)
     if head == b"\x89HDF\r\n\x1a\n" or suffix in HDF5_SUFFIXES:
-        dataset = hdf5_rows(path, member)
+        dataset = hdf5_rows(path, member, missing_chunks)
         return RowSource("hdf5", path, dataset.name, dataset)
     if head.startswith(b"PAR1") or suffix in PARQUET_SUFFIXES:
         rows = parquet_rows(path, member)

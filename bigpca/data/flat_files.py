@@ -16,13 +16,16 @@ from numpy.typing import DTypeLike, NDArray
 from bigpca.data.checks import check_dtype, readable_chunks, row_width
 from bigpca.data.members import choose_member
 from bigpca.data.storages import Stamp, file_stamp
-from bigpca.errors import CorruptedChunkError
+from bigpca.errors import CorruptedChunkError, brief
 from bigpca.storage.regular import check_regular, open_regular
 
 MAX_HEADER_BYTES = 100 * 2**20  # safetensors' own limit
 _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1", "I8": "i1"} | {
     f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (2, 4, 8)
 }
+_BITS = {name: 8 * np.dtype(stored).itemsize for name, stored in _SAFETENSORS.items()} | {
+    "BF16": 16, "C64": 64, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -137,8 +140,12 @@ def npy_header(file: Any, label: str) -> tuple[tuple[int, ...], str, np.dtype[An
         shape, fortran, dtype = read(file)
     except (ValueError, EOFError) as error:
         raise CorruptedChunkError(
-            f"{label} is not a complete .npy file: {error}. Write it again with np.save."
+            f"{label} is not a complete .npy file: {brief(error)}. Write it again with np.save."
         ) from error
+    if min(shape, default=0) < 0:
+        raise CorruptedChunkError(
+            f"{label} has the shape {brief(shape)} in its header, which is false. Write it again."
+        )
     try:
         check_dtype(dtype)
     except TypeError as error:
@@ -159,25 +166,50 @@ def safetensors_file(path: str, member: str | None) -> tuple[FlatFile, str]:
         try:
             header = json.loads(file.read(length))
         except (ValueError, RecursionError) as error:
-            raise CorruptedChunkError(f"{path} is not a safetensors file: its header is not JSON ({error}).") from error
+            raise CorruptedChunkError(
+                f"{path} is not a safetensors file: its header is not JSON ({brief(error)})."
+            ) from error
     try:
         tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
         shapes = {name: tuple(map(index, entry["shape"])) for name, entry in tensors.items()}
-        offsets = {name: index(entry["data_offsets"][0]) for name, entry in tensors.items()}
-        sound = (
-            all(isinstance(entry["dtype"], str) for entry in tensors.values()) and min(offsets.values(), default=0) >= 0
-        )
+        spans = {name: tuple(map(index, entry["data_offsets"])) for name, entry in tensors.items()}
+        sound = all(isinstance(entry["dtype"], str) for entry in tensors.values())
+        sound &= all(len(span) == 2 and 0 <= span[0] <= span[1] for span in spans.values())
     except (AttributeError, TypeError, LookupError):
         sound = False
     if not sound or any(min(shape, default=0) < 0 for shape in shapes.values()):
         raise CorruptedChunkError(
             f"{path} is not a safetensors file: its header lacks dtype, shape or data_offsets of a tensor. Copy it again."
         )
+    dtypes = {name: entry["dtype"] for name, entry in tensors.items()}
+    _check_spans(path, size - 8 - length, dtypes, shapes, spans)
     name = choose_member(path, member, shapes)
-    entry = tensors[name]
-    if entry["dtype"] not in _SAFETENSORS:
+    if dtypes[name] not in _SAFETENSORS:
         raise TypeError(
-            f"{path}: tensor {name!r} has dtype {entry['dtype']}, which NumPy does not have. "
+            f"{path}: tensor {brief(repr(name))} has dtype {brief(dtypes[name])}, which NumPy does not have. "
             "Save it as float32, which holds every bfloat16."
         )
-    return raw_file(path, 8 + length + offsets[name], shapes[name], _SAFETENSORS[entry["dtype"]]), name
+    return raw_file(path, 8 + length + spans[name][0], shapes[name], _SAFETENSORS[dtypes[name]]), name
+
+
+def _check_spans(
+    path: str, held: int, dtypes: dict[str, str], shapes: dict[str, tuple[int, ...]], spans: dict[str, tuple[int, ...]]
+) -> None:
+    """Require what the format does: tensors of the size of their shapes that fill the file without holes and overlaps."""
+    end = 0
+    for name in sorted(spans, key=lambda name: spans[name]):
+        start, stop = spans[name]
+        bits = _BITS.get(dtypes[name])
+        nbytes = None if bits is None else math.prod(shapes[name]) * bits // 8
+        if start != end or (nbytes is not None and stop - start != nbytes):
+            expected = f"{end:,} to {'the next one' if nbytes is None else f'{end + nbytes:,}'}"
+            raise CorruptedChunkError(
+                f"{path}: tensor {brief(repr(name))} of shape {brief(shapes[name])} and dtype {brief(dtypes[name])} lies at bytes "
+                f"{start:,} to {stop:,}; {expected} were expected, where the tensor before it ends. Its header is damaged or "
+                "false: copy the file again."
+            )
+        end = stop
+    if end != held:
+        raise CorruptedChunkError(
+            f"{path} holds {held:,} bytes of tensors, but its header says {end:,}: the file was cut or altered. Copy it again."
+        )

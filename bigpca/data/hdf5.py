@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.checks import check_chunk, check_dtype, is_decode_error, readable_chunks, regular_chunks, row_width
+from bigpca.data.checks import (
+    check_cells,
+    check_chunk,
+    check_dtype,
+    is_decode_error,
+    readable_chunks,
+    regular_chunks,
+    row_width,
+)
 from bigpca.data.members import choose_member
 from bigpca.data.storages import Stamp, file_stamp
-from bigpca.errors import CorruptedChunkError
+from bigpca.errors import CorruptedChunkError, MissingChunksError, brief
 from bigpca.storage.regular import check_regular
 
 MOST_LINKS = 32
@@ -33,6 +43,9 @@ class Hdf5Rows:
         Dtype with its byte order.
     chunks : tuple of int or None
         None where the dataset is contiguous.
+    missing_chunks : {"raise", "fill"}
+        What to do where the file holds no chunk: an error, or HDF5's fill value. Files that give all chunks their place
+        when the dataset is created (``H5D_ALLOC_TIME_EARLY``, parallel HDF5) do not tell which were written.
     """
 
     path: str
@@ -40,6 +53,7 @@ class Hdf5Rows:
     array_shape: tuple[int, ...]
     stored: str
     chunks: tuple[int, ...] | None
+    missing_chunks: str = "raise"
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -56,7 +70,11 @@ class Hdf5Rows:
     def attributes(self) -> dict[str, Any]:
         """Attributes of the dataset."""
         with _opened(self.path) as file:
-            return dict(file[self.name].attrs)
+            return dict(_node(file, self.name, self.path).attrs)
+
+    def filled(self) -> Hdf5Rows:
+        """Return the same rows, with the fill value where the file holds no chunk."""
+        return replace(self, missing_chunks="fill")
 
     def row_chunks(self) -> tuple[int, ...]:
         """Rows of a chunk; about 16 MiB where the dataset is contiguous."""
@@ -71,29 +89,75 @@ class Hdf5Rows:
             shape = getattr(dataset, "shape", None)
             if shape != self.array_shape:
                 raise ValueError(
-                    f"{self.path}: {self.name} has shape {shape} now, {self.array_shape} when it was opened. "
+                    f"{self.path}: {brief(self.name)} has shape {shape} now, {self.array_shape} when it was opened. "
                     "Open it again."
                 )
+            if self.missing_chunks == "raise":
+                self._check_present(dataset, start, stop, columns)
             try:
                 if dataset.ndim == 2:
                     rows: NDArray[Any] = dataset[start:stop, slice(*columns)]
                     return rows
                 rows = dataset[start:stop].reshape(stop - start, row_width(self.array_shape))
-            except OSError as error:
+            except Exception as error:
                 if not is_decode_error(error):
                     raise
                 raise CorruptedChunkError(
-                    f"{self.path}: rows {start}:{stop} of {self.name} cannot be decoded ({error}). Copy the file again."
+                    f"{self.path}: rows {start}:{stop} of {brief(self.name)} cannot be decoded ({brief(error)}). "
+                    "Copy the file again."
                 ) from error
         return rows[:, slice(*columns)]
+
+    def _check_present(self, dataset: Any, start: int, stop: int, columns: tuple[int, int]) -> None:
+        """Raise where the file holds no chunk (no values at all, of a contiguous dataset) for rows that are read."""
+        if stop <= start or columns[1] <= columns[0]:
+            return
+        if self.chunks is None:
+            if dataset.id.get_storage_size():
+                return
+            what = "its values were never written"
+        else:
+            bounds = [(start, stop), columns if len(self.array_shape) == 2 else (0, self.array_shape[1])]
+            bounds += [(0, size) for size in self.array_shape[2:]]
+            cells = tuple(slice(lo // c, -(-hi // c)) for (lo, hi), c in zip(bounds, self.chunks, strict=False))
+            there = _chunks_there(file_stamp(self.path), self.name, self.array_shape, self.chunks)[cells]
+            if there.all():
+                return
+            gap = [int(i) + cell.start for i, cell in zip(np.argwhere(~there)[0], cells, strict=True)]
+            at = tuple(i * c for i, c in zip(gap, self.chunks, strict=True))
+            what = f"{there.size - int(there.sum()):,} of the {there.size:,} chunks needed here, the first at {at}, were never written"
+        raise MissingChunksError(
+            f"{self.path}: {brief(self.name)}: {what}; HDF5 would give the fill value. The writer stopped early, or meant the fill "
+            'value. Write them or, if you know that they are to hold it, pass missing_chunks="fill".'
+        )
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """The one file."""
         return [file_stamp(self.path)]
 
     def describe(self) -> dict[str, Any]:
-        """Chunks and byte order."""
-        return {"chunks": None if self.chunks is None else list(self.chunks), "stored": self.stored}
+        """Chunks, byte order, and the policy for missing chunks."""
+        chunks = None if self.chunks is None else list(self.chunks)
+        return {"chunks": chunks, "stored": self.stored, "missing_chunks": self.missing_chunks}
+
+
+@lru_cache(maxsize=16)
+def _chunks_there(stamp: Stamp, name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Which chunks of its grid a dataset has; one walk over its chunk index for each state of the file."""
+    grid = tuple(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
+    with _opened(stamp[0]) as file:
+        dataset = _node(file, name, stamp[0])
+        if dataset.id.get_num_chunks() == math.prod(grid):
+            return np.broadcast_to(np.True_, grid)
+        there = np.zeros(grid, np.bool_)
+
+        def mark(chunk: Any) -> None:
+            cell = tuple(at // size for at, size in zip(chunk.chunk_offset, chunks, strict=True))
+            if all(i < count for i, count in zip(cell, grid, strict=True)):
+                there[cell] = True
+
+        dataset.id.chunk_iter(mark)
+    return there
 
 
 @contextmanager
@@ -108,12 +172,22 @@ def _opened(path: str) -> Iterator[Any]:
     except OSError as error:
         if not is_decode_error(error):
             raise
-        raise CorruptedChunkError(f"{path} is not a complete HDF5 file ({error}). Copy or write it again.") from error
+        raise CorruptedChunkError(
+            f"{path} is not a complete HDF5 file ({brief(error)}). Copy or write it again."
+        ) from error
     with file:
-        yield file
+        try:
+            yield file
+        except Exception as error:
+            # Damaged metadata are errors of many kinds; those that name the file are of this package.
+            if not is_decode_error(error) or path in str(error):
+                raise
+            raise CorruptedChunkError(
+                f"{path} is damaged: HDF5 cannot follow it ({type(error).__name__}: {brief(error)}). Copy or write it again."
+            ) from error
 
 
-def hdf5_rows(path: str, member: str | None) -> Hdf5Rows:
+def hdf5_rows(path: str, member: str | None, missing_chunks: str = "raise") -> Hdf5Rows:
     """Describe a dataset: where none is named, X of AnnData, or the only one with two dimensions or more.
 
     Raises
@@ -135,10 +209,11 @@ def hdf5_rows(path: str, member: str | None) -> Hdf5Rows:
         try:
             check_dtype(dataset.dtype)
         except TypeError as error:
-            raise TypeError(f"{path}: {name}: {error}") from None
+            raise TypeError(f"{path}: {brief(name)}: {error}") from None
         if dataset.chunks is not None:
-            check_chunk(dataset.shape, dataset.chunks, dataset.dtype.itemsize, f"{path}: {name}")
-        return Hdf5Rows(path, name, dataset.shape or (), dataset.dtype.str, dataset.chunks)
+            check_chunk(dataset.shape, dataset.chunks, dataset.dtype.itemsize, f"{path}: {brief(name)}")
+            check_cells(dataset.shape, dataset.chunks, f"{path}: {brief(name)}")
+        return Hdf5Rows(path, name, dataset.shape or (), dataset.dtype.str, dataset.chunks, missing_chunks)
 
 
 def dataset_place(dataset: Any) -> tuple[str, str]:
@@ -196,7 +271,7 @@ def _node(file: Any, name: str, path: str) -> Any:
             followed += 1
             if followed > MOST_LINKS:
                 raise ValueError(
-                    f"{path}: {name} is a chain of more than {MOST_LINKS} links, or a loop of them; a dataset was expected. "
+                    f"{path}: {brief(name)} is a chain of more than {MOST_LINKS} links, or a loop of them; a dataset was expected. "
                     f"Name the dataset itself."
                 )
             parts = [*link.path.split("/"), *parts]
@@ -210,6 +285,6 @@ def _node(file: Any, name: str, path: str) -> Any:
 
 def _elsewhere(path: str, name: str) -> str:
     return (
-        f"{path}: {name} lies in another file (an external link, external storage or a virtual dataset), which is not "
+        f"{path}: {brief(name)} lies in another file (an external link, external storage or a virtual dataset), which is not "
         "followed; data inside the file were expected. Open the other file itself, or copy the data with h5repack."
     )

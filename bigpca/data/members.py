@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bigpca.data.checks import MemberError
+from bigpca.errors import MAX_MESSAGE, brief, shorten
 
 SPARSE_PARTS = ("data", "indices", "indptr")  # of a compressed sparse matrix, in AnnData, 10x and scipy.sparse.save_npz
 MAX_LISTED = 20
@@ -43,7 +44,7 @@ def choose_member(path: str, member: str | None, shapes: Shapes, *, anndata: boo
             raise TypeError(_is_sparse(path, member, shapes))
         if member not in shapes:
             raise MemberError(
-                f"{path} has no array {member!r}; it holds {_listed(shapes)}. Name one of them with member=."
+                f"{path} has no array {brief(repr(member))}; it holds {_listed(shapes)}. Name one of them with member=."
             )
         return member
     if anndata:
@@ -75,17 +76,17 @@ def _sparse_members(shapes: Shapes) -> list[str]:
 
 def _is_sparse(path: str, name: str, shapes: Shapes) -> str:
     inside = f"{name}/" if name else ""
-    what = f"{path}: {name}" if name else path
+    what = f"{path}: {brief(name)}" if name else path
     dense = {other: shape for other, shape in shapes.items() if len(shape) >= 2}
     others = f" Dense arrays are there too, to be named with member=: {_listed(dense)}." if dense else ""
     return (
-        f"{what} is a sparse matrix of {shapes[f'{inside}data'][0]:,} stored values ({inside}data, {inside}indices, "
-        f"{inside}indptr), but dense data is required: sparse rows cannot be read yet. Write it dense (such as adata.X = "
+        f"{what} is a sparse matrix of {shapes[f'{inside}data'][0]:,} stored values ({brief(inside)}data, "
+        f"{brief(inside)}indices, {brief(inside)}indptr), but dense data is required: sparse rows cannot be read yet. Write it dense (such as adata.X = "
         f"adata.X.toarray()), or pass anndata.experimental.read_elem_lazy(group).map_blocks(lambda block: block.toarray(), "
         f"dtype=..., meta=np.empty((0, 0)))." + others
     )
 
 
 def _listed(shapes: Shapes) -> str:
-    shown = [f"{name} {shape}" for name, shape in list(shapes.items())[:MAX_LISTED]]
-    return ", ".join(shown) + (", ..." if len(shapes) > MAX_LISTED else "") or "nothing"
+    shown = [f"{brief(name)} {brief(shape)}" for name, shape in list(shapes.items())[:MAX_LISTED]]
+    return shorten(", ".join(shown), MAX_MESSAGE // 4) + (", ..." if len(shapes) > MAX_LISTED else "") or "nothing"

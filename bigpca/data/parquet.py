@@ -90,7 +90,8 @@ class ParquetRows:
 
         where = f"{group.path}: row group {group.number}, column {self.column!r}"
         try:
-            with pq.ParquetFile(group.path, metadata=_metadata(file_stamp(group.path))) as file:
+            known = _metadata(file_stamp(group.path))
+            with pq.ParquetFile(group.path, metadata=known, page_checksum_verification=True) as file:
                 column = file.read_row_group(group.number, columns=[self.column]).column(0).combine_chunks()
         except (OSError, ValueError) as error:
             if not is_decode_error(error) or isinstance(error, CorruptedChunkError):
@@ -101,6 +102,10 @@ class ParquetRows:
         if column.null_count or values.null_count:
             raise ValueError(f"{where} has nulls; a number was expected everywhere. Drop or fill those rows first.")
         lengths = np.asarray(column.value_lengths())
+        if len(lengths) != group.rows:
+            raise CorruptedChunkError(
+                f"{where} holds {len(lengths):,} rows, but the file's footer says {group.rows:,}: it is damaged. Copy it again."
+            )
         if np.any(lengths != d):
             row = int(np.flatnonzero(lengths != d)[0])
             raise ValueError(

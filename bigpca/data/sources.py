@@ -42,7 +42,7 @@ def open(source: Any, *, member: str | None = None, missing_chunks: str = "raise
     member : str, optional
         Which array of a group or file, or which column; needed where there is more than one with two dimensions.
     missing_chunks : {"raise", "fill"}
-        What reading a Zarr chunk that the store does not hold does: an error, or the fill value.
+        What reading a chunk that a Zarr store or an HDF5 file does not hold does: an error, or the fill value.
 
     Returns
     -------

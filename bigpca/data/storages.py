@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -97,6 +98,12 @@ class ZarrRows:
             return self.reader[start:stop, slice(*columns)]
         rows = self.reader[start:stop]
         return rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)]
+
+    def filled(self) -> ZarrRows:
+        """Return the same rows, with the fill value where the store holds no chunk."""
+        reader = copy(self.reader)
+        reader.missing_chunks = "fill"
+        return ZarrRows(reader)
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """One stamp for each chunk (or shard) of those rows."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import zarr
 
-from bigpca.data.checks import check_chunk, check_dtype
-
-MOST_CELLS = 10**9
+from bigpca.data.checks import check_cells, check_chunk, check_dtype
 
 # Decoders that turn bytes into numbers and nothing else. Not in it: pickle, json2, msgpack2, vlen-*, categorize.
 ALLOWED_CODECS = {
@@ -137,12 +134,7 @@ def check_grid(document: Mapping[str, Any], label: str, itemsize: int) -> None:
             "least 1 were expected. Its metadata are damaged: restore them, or write the store anew."
         )
     check_chunk(shape, chunks, itemsize, label)
-    cells = math.prod(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
-    if cells > MOST_CELLS:
-        raise ValueError(
-            f"{label} has shape {shape} in {cells:,} chunks of {chunks}; at most {MOST_CELLS:,} were expected. Its metadata are "
-            "damaged or false: restore them, or write the store anew in larger chunks."
-        )
+    check_cells(shape, chunks, label)
 
 
 def _chunk_shape(document: Mapping[str, Any]) -> Any:

@@ -47,7 +47,7 @@ class PCA(LinearModel[Moments]):
     nan_policy : {"raise", "omit"}
         Rows with NaN or infinities: an error, or left out of the fit ("covariance" only) and given NaN scores.
     missing_chunks : {"raise", "fill"}
-        Zarr chunks that do not exist: an error, or the fill value.
+        Chunks of Zarr and HDF5 that do not exist: an error, or the fill value.
     memory_limit : int, str or None
         Per process, such as "2 GiB"; None asks the live workers, or the machine for its free memory.
     solve_threads : int or None

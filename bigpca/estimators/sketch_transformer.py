@@ -29,7 +29,7 @@ class SketchTransformer(RowTransformer):
     nan_policy : {"raise", "omit"}
         Rows with NaN or infinities: an error, or sketches of NaN.
     missing_chunks : {"raise", "fill"}
-        Zarr chunks that do not exist: an error, or the fill value.
+        Chunks of Zarr and HDF5 that do not exist: an error, or the fill value.
     memory_limit : int, str or None
         Per process, for ``transform(X, out=...)``; None asks the live workers, or the machine for its free memory.
     workers_timeout : float

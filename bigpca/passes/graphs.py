@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cloudpickle
@@ -23,6 +22,7 @@ from dask.task_spec import Alias, DataNode, GraphNode, Task
 from dask.typing import Key
 
 from bigpca.data.containers import is_hdf5_dataset
+from bigpca.data.hdf5 import Hdf5Rows
 from bigpca.data.sources import RowSource, row_source
 from bigpca.data.storages import ZarrRows
 from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
@@ -242,12 +242,10 @@ def paths_in(X: da.Array) -> dict[str, str]:
 
 
 def filling(source: RowSource) -> RowSource:
-    """Return the source with missing Zarr chunks read as the fill value."""
-    if not isinstance(source.storage, ZarrRows):
+    """Return the source with missing chunks of Zarr and HDF5 read as the fill value."""
+    if not isinstance(source.storage, ZarrRows | Hdf5Rows):
         return source
-    reader = copy(source.storage.reader)
-    reader.missing_chunks = "fill"
-    return row_source(reader)
+    return replace(source, storage=source.storage.filled())
 
 
 def guarded(value: Any, missing_chunks: str) -> Any:
@@ -260,7 +258,7 @@ def guarded(value: Any, missing_chunks: str) -> Any:
                 f"the Dask array reads the h5py.Dataset {value.name} of shape {value.shape}, an open file that does not travel to "
                 f"workers; one of two dimensions was expected. Pass the dataset, or bp.open(path, member={value.name!r})."
             )
-        return row_source(value)
+        return row_source(value, missing_chunks=missing_chunks)
     return filling(value) if isinstance(value, RowSource) and missing_chunks == "fill" else value
 
 

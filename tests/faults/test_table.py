@@ -53,6 +53,14 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "test_a_full_spill_disk_is_no_matter_for_stored_rows_and_is_named_where_chunks_were_persisted",
     ),
     "10 a chunk of another place or run": ("data/test_verify.py::test_swapped_chunks_are_found_with_a_manifest",),
+    "10 values that were never written, in HDF5": (
+        "data/test_hdf5.py::test_chunks_that_were_never_written_are_an_error_or_filled_on_request",
+    ),
+    "10 a file whose header or pages lie": (
+        "data/test_hdf5.py::test_damage_anywhere_in_a_file_is_named_or_changes_only_values",
+        "security/test_untrusted_files.py::test_tensors_fill_a_safetensors_file_without_holes_and_overlaps",
+        "security/test_untrusted_files.py::test_a_page_of_parquet_whose_checksum_is_wrong_is_named",
+    ),
     "11 the input changes between passes": (
         "faults/test_inputs.py::test_a_chunk_that_is_rewritten_between_two_reads_stops_the_fit",
         "passes/test_checkpoint.py::test_a_changed_chunk_is_refused_on_resume_with_its_rows",

@@ -18,6 +18,7 @@
    tests/security/test_untrusted_files.py::test_an_npz_that_promises_more_than_it_holds_is_refused
    tests/security/test_untrusted_files.py::test_object_arrays_in_npz_are_refused_without_unpickling
    tests/security/test_untrusted_files.py::test_a_torch_file_is_refused_with_advice_and_never_unpickled
+   tests/security/test_untrusted_files.py::test_tensors_fill_a_safetensors_file_without_holes_and_overlaps
    tests/security/test_untrusted_files.py::test_a_filter_plugin_of_hdf5_is_not_loaded
    tests/security/test_files_written.py::test_a_checkpoint_that_promises_more_than_it_holds_is_refused_and_read_anew
    tests/data/test_zarr_reader.py::test_a_pickle_filter_is_refused_before_any_chunk

@@ -130,7 +130,7 @@ GRIDS: dict[str, tuple[dict[str, Any], str]] = {
         {"shape": [10**15, 6]},
         "600,000,000,000,000 bytes|chunks; at most|in 100,000,000,000,000 chunks",
     ),
-    "columns without end": ({"shape": [20, 10**18], "chunks": [10, 6]}, "chunks of .*; at most 1,000,000,000"),
+    "columns without end": ({"shape": [20, 10**18], "chunks": [10, 6]}, "chunks of .*; at most 10,000,000"),
     "a chunk of 240 GB": ({"chunks": [10**10, 6]}, r"240,000,000,000 bytes would be decoded for at most 480"),
     "negative": ({"shape": [-1, 6]}, "whole numbers"),
     "no chunk": ({"chunks": [0, 6]}, "chunks of at least 1"),
@@ -165,7 +165,7 @@ def test_rows_that_no_list_can_hold_are_refused_in_every_format(tmp_path: Path) 
         file.create_dataset("x", (10**12, 4), "f4", chunks=(100, 4))
     with (
         little_memory(),
-        pytest.raises(ValueError, match=r"1,000,000,000,000 rows in chunks of 100 are 10,000,000,000 chunks; at most"),
+        pytest.raises(ValueError, match=r"shape \(1000000000000, 4\) in 10,000,000,000 chunks of \(100, 4\); at most"),
     ):
         bp.open(tmp_path / "x.h5")
     with h5py.File(tmp_path / "y.h5", "w") as file:

@@ -11,6 +11,8 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bigpca as bp
@@ -96,6 +98,71 @@ def test_a_safetensors_header_is_not_believed(header: Any, tmp_path: Path) -> No
         pytest.raises(CorruptedChunkError, match=r"x\.safetensors is not a safetensors file: its header lacks"),
     ):
         bp.open(tmp_path / "x.safetensors")
+
+
+def safetensors(path: Path, tensors: dict[str, Any], held: int) -> Path:
+    text = json.dumps(tensors).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(held))
+    return path
+
+
+def tensor(start: int, stop: int, shape: tuple[int, ...] = (4, 2), dtype: str = "F32") -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, stop]}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "held", "message"),
+    [
+        ({"x": tensor(0, 24)}, 24, "lies at bytes 0 to 24; 0 to 32 were expected"),
+        ({"x": tensor(0, 40)}, 40, "lies at bytes 0 to 40; 0 to 32 were expected"),
+        ({"x": tensor(8, 40)}, 40, "lies at bytes 8 to 40; 0 to 32 were expected"),
+        ({"x": tensor(0, 32), "y": tensor(0, 32)}, 32, "lies at bytes 0 to 32; 32 to 64 were expected"),
+        ({"x": tensor(0, 32), "y": tensor(16, 48)}, 48, "lies at bytes 16 to 48; 32 to 64 were expected"),
+        ({"x": tensor(0, 32), "y": tensor(36, 68)}, 68, "lies at bytes 36 to 68; 32 to 64 were expected"),
+        ({"x": tensor(0, 32), "y": tensor(16, 40, (3,), "F9")}, 40, "16 to 40; 32 to the next one were expected"),
+        ({"x": tensor(0, 32)}, 31, "holds 31 bytes of tensors, but its header says 32"),
+        ({"x": tensor(0, 32)}, 33, "holds 33 bytes of tensors, but its header says 32"),
+        ({"x": tensor(0, 32) | {"data_offsets": [0]}}, 32, "its header lacks"),
+        ({"x": tensor(32, 0)}, 32, "its header lacks"),
+        ({"x": tensor(0, 32) | {"data_offsets": "ab"}}, 32, "its header lacks"),
+    ],
+)  # fmt: skip
+def test_tensors_fill_a_safetensors_file_without_holes_and_overlaps(
+    tensors: dict[str, Any], held: int, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CorruptedChunkError, match=message):
+        bp.open(safetensors(tmp_path / "x.safetensors", tensors, held), member="x")
+
+
+def test_tensors_beside_others_of_dtypes_that_numpy_lacks_are_read(tmp_path: Path) -> None:
+    tensors = {
+        "z": tensor(0, 6, (3,), "BF16"),
+        "x": tensor(6, 38),
+        "e": tensor(38, 38, (0, 9)),
+        "h": tensor(38, 40, (5,), "F9"),
+    }
+    path = safetensors(tmp_path / "x.safetensors", tensors, 40)
+    np.testing.assert_array_equal(bp.open(path, member="x").compute(), np.zeros((4, 2)))
+    with pytest.raises(TypeError, match="tensor 'z' has dtype BF16, which NumPy does not have"):
+        bp.open(path, member="z")
+
+
+def test_a_page_of_parquet_whose_checksum_is_wrong_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    column = pa.FixedSizeListArray.from_arrays(X.ravel(), 6)
+    pq.write_table(pa.table({"v": column}), path, write_page_checksum=True, compression="none", use_dictionary=False)
+    np.testing.assert_array_equal(bp.open(path).compute(), X)
+    content = bytearray(path.read_bytes())
+    content[content.index(X[3].tobytes()) + 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CorruptedChunkError, match=r"row group 0, column 'v' cannot be decoded .*CRC"):
+        bp.open(path).compute()
+
+
+def test_a_negative_shape_in_a_header_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.npy").write_bytes(npy_header((-8, 2)) + bytes(64))
+    with pytest.raises(CorruptedChunkError, match=r"x\.npy has the shape \(-8, 2\) in its header, which is false"):
+        bp.open(tmp_path / "x.npy")
 
 
 def test_a_filter_plugin_of_hdf5_is_not_loaded(tmp_path: Path) -> None:
