@@ -24,7 +24,7 @@ def describe_answer(model: Any) -> dict[str, Any]:
             "reads": getattr(model, "n_passes_", None),
             "converged": getattr(model, "converged_", None),
             "eigenvalue_bounds": model.eigenvalue_bounds_[:RECORDED],
-            "captured_variance_bounds": model.captured_variance_bounds_,
+            "captured_variance_bounds": getattr(model, "captured_variance_bounds_", None),
             "confidence": model.bounds_confidence_,
         }
     answer = {
@@ -58,11 +58,13 @@ def answer_rows(answer: dict[str, Any]) -> dict[str, object]:
     facts |= {name.replace("_", " "): f"{answer[name]:.3g}" for name in KERNEL_FACTS if name in answer}
     if certificate is None:
         return facts | {"variance captured": captured, "eigenvalues": " ".join(f"{value:.6g}" for value in values)}
-    low, high = (100 * share for share in certificate["captured_variance_bounds"])
+    if certificate["captured_variance_bounds"] is not None:
+        low, high = (100 * share for share in certificate["captured_variance_bounds"])
+        captured += f", within {low:.2f} to {high:.2f} %"
     confidence = certificate["confidence"]
     bounds = zip(values, certificate["eigenvalue_bounds"], strict=False)
     rows: dict[str, object] = facts | {
-        "variance captured": f"{captured}, within {low:.2f} to {high:.2f} %",
+        "variance captured": captured,
         "eigenvalues": [f"{value:.6g}, within {lower:.6g} to {upper:.6g}" for value, (lower, upper) in bounds],
         "bounds hold": "always" if confidence == 1 else f"with probability {confidence:.6g}",
     }

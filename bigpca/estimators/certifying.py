@@ -21,6 +21,8 @@ from bigpca.solvers.certificates import (
     trace_bounds,
     trustworthy,
 )
+from bigpca.solvers.krylov_basis import ORTHONORMAL
+from bigpca.solvers.subspaces import SeenAxes, see_axes
 
 FAILURE = 1e-3  # probability that a bound from probes is wrong
 Vector = NDArray[np.float64]
@@ -36,6 +38,8 @@ def certify(
     probes: Probes | None = None,
     residuals: Vector | None = None,
     basis: Matrix | None = None,
+    axes: Matrix | None = None,
+    multiplied: bool = False,
 ) -> Certificate:
     """Bound the first k eigenvalues, the captured variance and the residuals (MATHS: Nyström, trace and probes).
 
@@ -52,7 +56,14 @@ def certify(
         Measured ones; None for a bound on them.
     basis : ndarray of shape (N, q) or None
         The orthonormal columns whose products made the approximation, where they hold the leading eigenvectors nearly: the
-        approximation is exact on them, so upper bounds close as an iteration converges.
+        approximation is exact on them, so upper bounds close as an iteration converges. What they lack to orthonormality
+        counts as rounding of the majorant: its relative error in the norm.
+    axes : ndarray of shape (k, N) or None
+        What is returned, orthonormal; rows of 0 for axes that add nothing to those before them. None for the approximation's
+        leading vectors.
+    multiplied : bool
+        Whether the model's axes are these times a factor X' of ``A = X X'``: components from vectors of the dot matrix, and
+        what the vectors of a kernel matrix stand for.
     """
     values = approximation.values
     slack = rounding_slack(trace, precision=precision, shift=approximation.shift)
@@ -65,17 +76,34 @@ def certify(
     missed = max(0.0, trace - float(values.sum())) + slack
     largest = missed if norm_bound is None else min(missed, norm_bound)
     if basis is not None:
-        closing = approximation.majorant_values(basis, largest, k) + slack
+        majorant = approximation.majorant_values(basis, largest, k)
+        closing = majorant + slack + ORTHONORMAL * np.sqrt(basis.shape[1]) * majorant[0]
         bounds = replace(bounds, upper=np.minimum(bounds.upper, closing))
     if residuals is None:
         residuals = np.full(k, residual_bound(values, trace, slack, norm_bound=norm_bound))
-    captured = np.array(captured_variance_bounds(values, k, trace, slack, norm_bound=norm_bound))
+    seen = see_axes(approximation, approximation.vectors[:k] if axes is None else axes, basis)
+    captured = np.array(
+        captured_variance_bounds(values, k, trace, slack, norm_bound=norm_bound, seen=float(np.trace(seen.rayleigh)))
+    )
     if basis is not None:
-        outside = k - float(np.linalg.norm(approximation.vectors[:k] @ basis)) ** 2  # tr V (I - B B') V'
-        captured[1] = min(captured[1], float(values[:k].sum()) + largest * max(0.0, outside) + (1 + k) * slack)
+        captured[1] = min(captured[1], _most_captured(seen, largest, multiplied) + (1 + k) * slack)
     share = captured / trace if trace > 0 else np.ones(2)
     limits = np.column_stack([bounds.lower, bounds.upper])
     return Certificate(limits, residuals, share, bounds.confidence)
+
+
+def _most_captured(seen: SeenAxes, norm_bound: float, multiplied: bool) -> float:
+    """Bound the variance that eigenvectors V (N, k) of A_hat capture, by their parts O outside of the basis.
+
+    ``V'A V = H + V'E V`` with ``E = A - A_hat`` between 0 and ``norm_bound (I - B B')``. With ``A = X X'``, the span of ``X'V``
+    captures ``tr((V'A V)^-1 V'A^2 V)``; ``A V = V H + E V`` makes that at most ``tr(V'A V) + tr(H^-1 V'E^2 V)``.
+    """
+    most = float(np.trace(seen.rayleigh)) + norm_bound * float(np.trace(seen.outside))
+    if not multiplied:
+        return most
+    if seen.lowest[-1] <= 0:
+        return np.inf
+    return most + norm_bound**2 * float(np.trace(np.linalg.solve(seen.rayleigh, seen.outside)))
 
 
 def warn_if_doubtful(certificate: Certificate, remedy: str) -> None:

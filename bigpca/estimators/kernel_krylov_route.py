@@ -287,7 +287,7 @@ def frobenius_bounds(operator: KernelOperator, lower: Vector) -> Certificate:
     """Bound the leading eigenvalues of an indefinite HKH, of which lower bounds (k,) are known.
 
     ``lambda_i^2 <= |HKH|_F^2 - sum_(j != i) lower_j^2``, over the lower bounds that are positive. Only the first eigenvalue is
-    known to be none below 0 (``HKH 1 = 0``). Nothing bounds the share of a trace that has negative parts.
+    known to be none below 0 (``HKH 1 = 0``). There is no share of a trace that has negative parts.
     """
     squared = operator.squared_norm
     slack = rounding_slack(float(np.sqrt(operator.size * squared)), precision=operator.precision)
@@ -296,7 +296,7 @@ def frobenius_bounds(operator: KernelOperator, lower: Vector) -> Certificate:
     known = np.maximum(least, 0.0)  # less the slack: a square root magnifies what is subtracted too much
     upper = np.sqrt(np.maximum(squared - (np.sum(known**2) - known**2), 0.0)) + slack
     bounds = np.column_stack([least, np.maximum.accumulate(upper[::-1])[::-1]])
-    return Certificate(bounds, None, np.array([0.0, 1.0]), 1.0)
+    return Certificate(bounds, None, None, 1.0)
 
 
 def warn_indefinite(settings: KernelSettings, negative: float, norm: float, *, whole: bool) -> None:

@@ -55,7 +55,8 @@ class KernelModel(PlannedModel[KernelSpectrum]):
     eigenvalue_bounds_ : ndarray of shape (k, 2)
         Bounds of the eigenvalues of HKH; with the attributes below only where the answer is not exact.
     captured_variance_bounds_, bounds_confidence_, residuals_, n_passes_, converged_
-        As in :class:`bigpca.PCA`, for HKH.
+        As in :class:`bigpca.PCA`, for HKH. An indefinite kernel has no ``captured_variance_bounds_``: its trace has negative
+        parts, of which nothing captures a share.
     solver_ : str
     plan_ : Plan
     """

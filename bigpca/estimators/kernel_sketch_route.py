@@ -35,6 +35,7 @@ from bigpca.solvers.components import needs_full_spectrum, resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.indefinite import SignedPairs, orthonormal_product, signed_nystrom, signed_ritz
 from bigpca.solvers.nystrom import nystrom, nystrom_bytes
+from bigpca.solvers.subspaces import orthonormal_axes
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -159,7 +160,10 @@ def _tutorial(
     k = _components(settings, values, operator)
     V = fix_signs(_unit_rows(operator.multiply(_unit_rows(Z @ U[:k].T).T))).T  # sweep 2
     approximation = nystrom(W, Z, k, precision=operator.precision, threads=settings.threads)
-    certificate = certify(approximation, k, operator.trace, precision=operator.precision, probes=operator.probes)
+    certificate = certify(
+        approximation, k, operator.trace, precision=operator.precision, probes=operator.probes,
+        axes=orthonormal_axes(np.ascontiguousarray(V.T)),
+    )  # fmt: skip
     off = np.linalg.norm(approximation.multiply(V) - V * values[:k], axis=0)
     return values[:k], V, replace(certificate, residuals=np.asarray(certificate.residuals) + off)
 

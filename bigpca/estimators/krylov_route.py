@@ -299,6 +299,7 @@ def certify_iteration(operator: Operator, result: KrylovResult, k: int, settings
     certificate = certify(
         result.approximation, k, operator.trace, precision=operator.precision,
         probes=operator.probes, residuals=result.residuals[:k], basis=result.basis,
+        multiplied=not isinstance(operator, CovarianceOperator),
     )  # fmt: skip
     return replace(certificate, n_passes=operator.reads, converged=result.converged)
 

@@ -29,6 +29,7 @@ from bigpca.sketches.base import Sketch
 from bigpca.solvers.components import needs_full_spectrum, resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.nystrom import nystrom, nystrom_bytes
+from bigpca.solvers.subspaces import orthonormal_axes
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -241,8 +242,8 @@ def solve_nystrom(found: Sketched, fit: Settings) -> Spectrum:
 def solve_tutorial(found: Sketched, fit: Settings) -> Spectrum:
     """Algorithm 4: eigenpairs (lambda, u) of ``Z'Z / (n - 1) = W'Y``, axes ``Y u / lambda``, normalised.
 
-    The certificate comes from Nyström's formula on the same arrays, and bounds the true eigenvalues; the residuals are
-    bounded by ``|A_hat u - lambda u| + |A - A_hat|``.
+    The certificate comes from Nyström's formula on the same arrays, and bounds the true eigenvalues and what the axes
+    capture; the residuals are bounded by ``|A_hat u - lambda u| + |A - A_hat|``.
     """
     d, q = found.Y.shape
     S = found.W.T @ found.Y
@@ -252,7 +253,9 @@ def solve_tutorial(found: Sketched, fit: Settings) -> Spectrum:
     norms = np.linalg.norm(axes, axis=1)
     axes /= np.where(norms > 0, norms, 1.0)[:, None]
     approximation = nystrom(found.W, found.Y, k, precision=found.precision, threads=fit.threads)
-    certificate = certify(approximation, k, found.trace, precision=found.precision, probes=found.probes)
+    certificate = certify(
+        approximation, k, found.trace, precision=found.precision, probes=found.probes, axes=orthonormal_axes(axes)
+    )
     products = approximation.multiply(axes.T)
     off = np.linalg.norm(products - axes.T * eigenvalues[:k], axis=0)
     residuals = np.asarray(certificate.residuals) + off

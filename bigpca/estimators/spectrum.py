@@ -71,8 +71,8 @@ class Certificate:
         Lower and upper bounds of the leading eigenvalues of the covariance, which ``variances`` approximate.
     residuals : ndarray of shape (k,) or None
         ``|C v_i - lambda_i v_i|``, in the units of the eigenvalues; None where the reads do not give them.
-    captured_variance_bounds : ndarray of shape (2,)
-        Bounds of the share of ``total`` that lies along the components.
+    captured_variance_bounds : ndarray of shape (2,) or None
+        Bounds of the share of ``total`` that lies along the components; None where the matrix is not positive semi-definite.
     confidence : float
         Probability with which all bounds hold; 1.0 for bounds that always do.
     n_passes : float or None
@@ -83,7 +83,7 @@ class Certificate:
 
     eigenvalue_bounds: Matrix
     residuals: Vector | None
-    captured_variance_bounds: Vector
+    captured_variance_bounds: Vector | None
     confidence: float
     n_passes: float | None = None
     converged: bool | None = None

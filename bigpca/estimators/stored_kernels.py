@@ -104,8 +104,8 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel) -> KernelSpectru
     certified = attributes["certificate"]
     certificate = None
     if certified is not None:
-        bounds, captured = arrays["eigenvalue_bounds"], arrays["captured_variance_bounds"]
-        certificate = Certificate(bounds, arrays.get("residuals"), captured, **certified)
+        known = (arrays.get("residuals"), arrays.get("captured_variance_bounds"))
+        certificate = Certificate(arrays["eigenvalue_bounds"], *known, **certified)
     facts = dict(attributes["facts"])
     facts |= {name: unpack_values(value) for name, value in attributes["texts"].items()}
     facts |= {name.removeprefix("fact_"): array for name, array in arrays.items() if name.startswith("fact_")}

@@ -160,18 +160,20 @@ def probe_bounds(values: Vector, k: int, trace: float, slack: float, *, norm_bou
 
 
 def captured_variance_bounds(
-    values: Vector, k: int, trace: float, slack: float, *, norm_bound: float | None = None
+    values: Vector, k: int, trace: float, slack: float, *, norm_bound: float | None = None, seen: float | None = None
 ) -> tuple[float, float]:
-    """Bound ``tr(U A U')``, the variance that the k leading eigenvectors U (k, N) of A_hat capture.
+    """Bound ``tr(U A U')``, the variance that k orthonormal axes U (k, N) capture.
 
-    ``U A U' = diag(values[:k]) + U (A - A_hat) U'``, and the second term is positive semi-definite, with eigenvalues of at
-    most ``|A - A_hat|_2`` and a trace of at most ``trace(A - A_hat) = gap``. So the captured variance lies between
-    ``sum(values[:k])`` and that plus ``min(gap, k |A - A_hat|_2)``.
+    ``U A U' = U A_hat U' + U (A - A_hat) U'``, and the second term is positive semi-definite, with eigenvalues of at most
+    ``|A - A_hat|_2`` and a trace of at most ``trace(A - A_hat) = gap``. So the captured variance is at least
+    ``seen = tr(U A_hat U')`` and, as ``seen <= sum(values[:k])`` for any axes, at most
+    ``sum(values[:k]) + min(gap, k |A - A_hat|_2)``.
 
     Parameters
     ----------
     values, k, trace, slack : as for :func:`trace_bounds`.
     norm_bound : float; :func:`probe_norm_bound`, whose probability of failure the result inherits. None for certainty.
+    seen : float; of the axes in hand. None for the leading eigenvectors of A_hat, of which it is ``sum(values[:k])``.
 
     Examples
     --------
@@ -181,7 +183,8 @@ def captured_variance_bounds(
     gap = _gap(values, k, trace, slack)
     width = gap if norm_bound is None else min(gap, k * norm_bound)
     sum_of_values = float(np.sum(values[:k]))
-    return max(sum_of_values - slack, 0.0), min(sum_of_values + width, trace) + slack
+    least = sum_of_values if seen is None else seen
+    return max(least - slack, 0.0), min(sum_of_values + width, trace) + slack
 
 
 def residual_norms(A_vectors: Matrix, values: Vector, vectors: Matrix) -> Vector:

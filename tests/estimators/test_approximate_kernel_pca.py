@@ -210,9 +210,9 @@ def test_bounds_hold_for_every_sketch_and_core(
         scale = np.linalg.norm(matrix(kernel, rows)) * np.finfo(dtype).eps
         assert model.total_variance_ == pytest.approx(total / (N - 1), abs=4 * scale)
         assert (np.linalg.norm(A @ V - V * model.eigenvalues_, axis=0) <= model.residuals_ + 4 * scale).all()
-        if core != "tutorial":
-            least, most = model.captured_variance_bounds_ * total
-            assert least - 4 * scale <= np.trace(V.T @ A @ V) <= most + 4 * scale
+        Q = np.linalg.qr(V)[0]
+        least, most = model.captured_variance_bounds_ * total
+        assert least - 4 * scale <= np.trace(Q.T @ A @ Q) <= most + 4 * scale
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -355,7 +355,7 @@ def test_an_indefinite_kernel_is_said_with_its_negative_mass_and_its_bounds_hold
     lower, upper = model.eigenvalue_bounds_.T
     assert (lower <= values[:K]).all()
     assert (values[:K] <= upper).all()
-    assert tuple(model.captured_variance_bounds_) == (0.0, 1.0)
+    assert not hasattr(model, "captured_variance_bounds_")
     np.testing.assert_allclose(
         model.eigenvalues_, values[:K], rtol={"ritz": 0.05, "nystrom": 0.15, "tutorial": 0.6}[core]
     )

@@ -248,10 +248,12 @@ def eigenvalue_faults(model: Any, known: Truth) -> list[str]:
 
 def captured_faults(model: Any, rows: Array, known: Truth) -> list[str]:
     """The variance along the model's axes, outside its bounds."""
-    values = model.eigenvalues_
+    values, scores = model.eigenvalues_, None
+    if getattr(model, "core", "") == "tutorial":  # nearly parallel axes: what separates them is lost in their scores
+        values, scores = np.ones(model.n_components_), model.eigenvectors_
     kept = values > 1e-9 * values[0] if values[0] > 0 else np.zeros(len(values), bool)
-    scores = model.transform(rows.astype(np.float64))[:, kept]
-    axes = np.linalg.qr(scores / np.sqrt(values[kept]))[0]
+    scores = model.transform(rows.astype(np.float64)) if scores is None else scores
+    axes = np.linalg.qr(scores[:, kept] / np.sqrt(values[kept]))[0]
     captured = float(np.trace(axes.T @ known.A @ axes))
     total = model.total_variance_ * (len(rows) - 1)
     least, most = model.captured_variance_bounds_ * total
@@ -270,7 +272,7 @@ def faults(case: Case) -> tuple[int, list[str]]:
         model.fit(case.rows)
         count += 1
         wrong = eigenvalue_faults(model, case.truth)
-        if case.kernel.positive_semidefinite and name != "tutorial":
+        if case.kernel.positive_semidefinite:
             wrong += captured_faults(model, case.rows, case.truth)
         found += [f"{case.name}, {name}: {what}" for what in wrong]
     return count, found
@@ -320,4 +322,5 @@ def test_bounds_are_narrow_where_landmarks_columns_or_sweeps_are_many(name: str)
         model.fit(rows)
         width = model.eigenvalue_bounds_[:, 1] - model.eigenvalue_bounds_[:, 0]
         assert (width <= widest * values).all(), route
-        assert np.diff(model.captured_variance_bounds_)[0] <= captured, route
+        if kernel.positive_semidefinite:
+            assert np.diff(model.captured_variance_bounds_)[0] <= captured, route
