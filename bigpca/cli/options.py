@@ -54,6 +54,10 @@ _where = partial(typer.Option, rich_help_panel="Where it runs")
 Source = Annotated[str, typer.Argument(help="Zarr store, .npy, folder of .npy shards, HDF5, Parquet, ...")]
 Member = Annotated[str | None, typer.Option(help="Array inside SOURCE (Zarr group, HDF5 file, .npz, Parquet column).")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist.")]
+References = Annotated[
+    list[str] | None,
+    typer.Option(help="Where the training rows of a kernel model may be read, if not beside or below it (repeatable)."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout; text goes to stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Scheduler = Annotated[str | None, _where(help="Join the running Dask scheduler at this address.")]

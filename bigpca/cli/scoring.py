@@ -27,6 +27,7 @@ def transform(
     cluster: o.Cluster,
     model: Annotated[Path, typer.Option(help="The model that a fit has saved.")] = Path("model.zarr"),
     scores: Annotated[Path, typer.Option(help="Where the scores are written.")] = Path("scores.zarr"),
+    references: o.References = None,
     overwrite: o.Overwrite = False,
     as_json: o.Json = False,
     debug: o.Debug = False,
@@ -36,7 +37,7 @@ def transform(
         refuse_shared_paths(source, scores=scores)
         refuse_shared_paths(str(model), scores=scores)
         refuse_existing(scores, "scores store", overwrite)
-        fitted = _load(model)
+        fitted = _load(model, [source, *(references or ())])
         fitted.workers_timeout = cluster.workers_timeout
         with running(cluster) as client:
             data = open_source(source, reading)
@@ -61,10 +62,10 @@ def transform(
         output.finish(record | {"baseline_bytes": meter.baseline_bytes})
 
 
-def _load(model: Path) -> Any:
+def _load(model: Path, references: list[str]) -> Any:
     import bigpca
 
-    return bigpca.load(str(model))
+    return bigpca.load(str(model), references=references)
 
 
 def transform_command(source: str, model: Path, scores: Path | None, reading: o.Reading) -> str:

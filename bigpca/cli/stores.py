@@ -25,12 +25,17 @@ from bigpca.storage.regular import read_regular
 def info(
     path: Annotated[str, typer.Argument(help="A saved model, or any source that fit can read.")],
     member: o.Member = None,
+    references: o.References = None,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
     """Show what a model or a data store holds, without reading the data."""
     with reporting(as_json, debug) as output:
-        record = _describe_model(path) if _is_model(Path(path)) else _describe_source(path, o.Reading(member))
+        record = (
+            _describe_model(path, references or [])
+            if _is_model(Path(path))
+            else _describe_source(path, o.Reading(member))
+        )
         output.say(table(_readable(record)))
         output.finish({"command": "info", "path": path, **record})
 
@@ -94,10 +99,10 @@ def _is_model(path: Path) -> bool:
         return False
 
 
-def _describe_model(path: str) -> dict[str, Any]:
+def _describe_model(path: str, references: list[str]) -> dict[str, Any]:
     import bigpca
 
-    model = bigpca.load(path)
+    model = bigpca.load(path, references=references)
     record: dict[str, Any] = {"model": " ".join(repr(model).split())}
     names = ("n_components_", "n_features_in_", "n_samples_", "n_passes_", "solver_", "noise_variance_")
     record |= {name.rstrip("_"): getattr(model, name) for name in names if hasattr(model, name)}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from bigpca.errors import ModelFormatError
+from bigpca.errors import ModelFormatError, brief
 from bigpca.estimators.approximate_kernel_pca import ApproximateKernelPCA
 from bigpca.estimators.approximate_pca import ApproximatePCA
 from bigpca.estimators.kernel_pca import KernelPCA
 from bigpca.estimators.kernel_supervised import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA
-from bigpca.estimators.model_io import FORMAT, StoredModel, decode_parameters
+from bigpca.estimators.model_io import FORMAT, StoredModel, TrustedRows, decode_parameters
 from bigpca.estimators.nystrom_kernel_pca import NystromKernelPCA
 from bigpca.estimators.pca import PCA
 from bigpca.estimators.row_transformer import RowTransformer
@@ -21,6 +22,9 @@ from bigpca.estimators.scored_pca import ScoredPCA
 from bigpca.estimators.sketch_transformer import SketchTransformer
 from bigpca.estimators.supervised_pca import SupervisedPCA, SupervisedRandomProjection
 from bigpca.storage import read_group
+
+MAX_REASON = 1000  # characters
+Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 CLASSES: dict[str, type[RowTransformer]] = {
     "ApproximateKernelPCA": ApproximateKernelPCA,
@@ -39,17 +43,21 @@ CLASSES: dict[str, type[RowTransformer]] = {
 }
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
     """Read a model that ``save`` wrote: an estimator of the class that was saved.
 
     Parameters
     ----------
     path : path of the model's Zarr group
+    references : path, URL, or sequence of those
+        Where the training rows of a kernel model may be read, if they lie in a store (those of at most 256 MiB lie in the
+        model) that is neither beside nor below the model: the store, or a folder around it.
 
     Raises
     ------
     ModelFormatError
-        Where it is truncated, altered, of a newer format, or no bigpca model at all.
+        Where it is truncated, altered, of a newer format, or no bigpca model at all; where it names training rows that
+        ``references`` does not allow.
 
     Examples
     --------
@@ -61,12 +69,15 @@ def load(path: str | os.PathLike[str]) -> Any:
     True
     """
     group = read_group(path, kind=list(CLASSES), newest=FORMAT)
-    stored = StoredModel(group.kind, group.arrays, group.attributes)
+    given = [references] if isinstance(references, str | os.PathLike) else references
+    rows = TrustedRows(os.fspath(path), tuple(os.fspath(place) for place in given))
     try:
-        return restored(stored)
-    except (KeyError, TypeError, ValueError) as error:
+        return restored(StoredModel(group.kind, group.arrays, group.attributes, rows))
+    except (ModelFormatError, MemoryError, ImportError):
+        raise
+    except Exception as error:  # whatever the parameters of a forged model make of their class
         raise ModelFormatError(
-            f"{path} does not hold what a {group.kind} of format {group.format} has: {error}. Save it again."
+            f"{path} does not hold what a {group.kind} of format {group.format} has: {brief(error, MAX_REASON)}. Save it again."
         ) from error
 
 

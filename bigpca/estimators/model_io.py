@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.blas import numerical_environment
+from bigpca.data.urls import public
+from bigpca.errors import ModelFormatError, brief
 from bigpca.estimators.spectrum import Certificate, Spectrum, orthonormality_error
 from bigpca.kernels import kernel_from
 from bigpca.kernels.base import Kernel
@@ -20,8 +22,49 @@ from bigpca.solvers.components import decode_components, encode_components
 from bigpca.storage import write_group
 
 FORMAT = (1, 0)
+MAX_PLACE = 400  # characters of a path in a message
 REQUIRED = {"components", "explained_variance", "mean"}
 BOUNDS = {"eigenvalue_bounds", "captured_variance_bounds"}
+
+
+@dataclass(frozen=True)
+class TrustedRows:
+    """Which stores of training rows a model file may name: it is untrusted, and opening a path or URL is an action.
+
+    Attributes
+    ----------
+    model : str
+        Path of the model; what lies beside or below it may be opened.
+    named : tuple of str
+        Stores, or folders around them, and URLs that the caller has named.
+    """
+
+    model: str = ""
+    named: tuple[str, ...] = ()
+
+    def resolve(self, rows: str) -> str:
+        """Return the path or URL to open for the rows that a model names.
+
+        Raises
+        ------
+        ModelFormatError
+            Where neither the place of the model nor the caller allows it.
+        """
+        if "://" in rows:
+            for url in self.named:
+                if public(url) == rows:
+                    return url
+        elif rows == os.path.abspath(rows):
+            places = [os.path.dirname(os.path.realpath(self.model))] if self.model else []
+            places += [os.path.realpath(path) for path in self.named if "://" not in path]
+            real = os.path.realpath(rows)
+            if any(real == place or real.startswith(os.path.join(place, "")) for place in places):
+                return rows
+        model, named = brief(repr(self.model), MAX_PLACE), brief(repr(rows), MAX_PLACE)
+        raise ModelFormatError(
+            f"the model {model} names its training rows in {named}, but only what lies beside or below a model is opened unasked. "
+            f"If you trust it, allow that: bigpca.load({model}, references={named}), or --references on the command line."
+        )
 
 
 @dataclass(frozen=True)
@@ -35,11 +78,14 @@ class StoredModel:
     arrays : dict of str to ndarray
     attributes : dict of JSON values
         Among them ``parameters``, all of the class, and ``feature_names``.
+    rows : TrustedRows
+        Where its training rows may lie, of a model that was read.
     """
 
     kind: str
     arrays: dict[str, NDArray[Any]]
     attributes: dict[str, Any]
+    rows: TrustedRows = TrustedRows()
 
     @classmethod
     def of(cls, model: Any) -> StoredModel:

@@ -363,7 +363,7 @@ class ScoredPCA(LabelReader, RowTransformer):
 
         attributes = stored.attributes
         inner = attributes["inner"]
-        self.estimator_ = restored(StoredModel(inner["kind"], stored.named("inner_"), inner["attributes"]))
+        self.estimator_ = restored(StoredModel(inner["kind"], stored.named("inner_"), inner["attributes"], stored.rows))
         self.scores_, self.selected_ = stored.arrays["scores"], stored.arrays["selected"]
         self.n_features_in_ = d = int(attributes["n_features"])
         classes = None if attributes["classes"] is None else unpack_values(attributes["classes"])

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
+from bigpca.errors import brief
 from bigpca.estimators.expansion import Expansion, FeatureProjection
 from bigpca.estimators.kernel_spectrum import HELD_BYTES, KernelSpectrum
 from bigpca.estimators.model_io import StoredModel, pack_values, unpack_values
@@ -82,7 +83,7 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel) -> KernelSpectru
     if "components" in arrays:
         expansion = FeatureProjection(kernel, arrays["feature_mean"], arrays["components"])
     else:
-        references = _read_references(arrays, attributes)
+        references = _read_references(stored)
         expansion = Expansion(
             kernel, arrays["shift"], references, arrays["coefficients"], arrays["offsets"], arrays["mean_weights"],
             float(attributes["mean_square"]),
@@ -135,24 +136,26 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _read_references(arrays: dict[str, NDArray[Any]], attributes: dict[str, Any]) -> References:
+def _read_references(stored: StoredModel) -> References:
     """Return the training rows from the model, or find them where they were.
 
     Raises
     ------
+    ModelFormatError
+        Where they are in a place that nobody has allowed.
     ValueError
         Where the store is gone, or holds an array of another shape, or other rows.
     """
-    place = attributes["references"]
+    place = stored.attributes["references"]
     if place is None:
-        return References(arrays["references"], None, arrays.get("fact_landmark_indices"))
-    path = place["path"]
+        return References(stored.arrays["references"], None, stored.arrays.get("fact_landmark_indices"))
+    path = stored.rows.resolve(str(place["path"]))
     if "://" not in path and not os.path.exists(path):
         raise ValueError(f"its training rows were in {path}, which is gone. Put them back there")
     source = source_of(open_array(path, member=place["member"] or None))
     if source is None or list(source.shape) != place["shape"]:
         found = None if source is None else source.shape
-        raise ValueError(f"its training rows were of shape {tuple(place['shape'])}, but {path} holds {found}")
+        raise ValueError(f"its training rows were of shape {brief(tuple(place['shape']))}, but {path} holds {found}")
     references = References.stored(source)
     if references.fingerprint() != place["fingerprint"]:
         raise ValueError(f"its training rows were in {path}, which holds other rows now. Put them back there")

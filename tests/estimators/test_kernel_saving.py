@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ import bigpca as bp
 from bigpca import KernelPCA, ModelFormatError, kernels
 from bigpca.estimators import stored_kernels
 from bigpca.estimators.model_io import StoredModel, save_model
+from bigpca.storage import read_group, write_group
 from tests.builders import data_with_spectrum, power_law
+from tests.cli.running import run
 from tests.estimators.stores import stored
 
 N, D = 90, 5
@@ -180,3 +183,81 @@ def test_a_whole_but_wrong_model_is_refused(changes: dict[str, Any], message: st
     save_model(tmp_path / "model.zarr", model, overwrite=False)
     with pytest.raises(ModelFormatError, match=message):
         bp.load(tmp_path / "model.zarr")
+
+
+@pytest.mark.usefixtures("large")
+def test_training_rows_in_other_places_are_read_only_where_the_caller_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, place = tmp_path / "rows", tmp_path / "models" / "model.zarr"
+    model = KernelPCA(2, kernel="rbf").fit(stored(rows, X, (20, D)))
+    (store,) = rows.glob("store-*")
+    model.save(place)
+    opened: list[str] = []
+    monkeypatch.setattr(stored_kernels, "open_array", lambda path, member: opened.append(path) or bp.open(path))
+    for references in ((), str(tmp_path / "row"), [f"{store}-2"], [f"{store}/c"], "https://example.org"):
+        line = re.escape(f"bigpca.load({str(place)!r}, references={str(store)!r}), or --references")
+        with pytest.raises(
+            ModelFormatError, match=f"names its training rows in '{store}', but only what lies .*{line}"
+        ):
+            bp.load(place, references=references)
+    assert opened == []
+    for allowed in (store, str(store), [rows], (str(rows / ".." / "rows"),)):
+        np.testing.assert_array_equal(bp.load(place, references=allowed).transform(NEW), model.transform(NEW))
+    (tmp_path / "models" / "link.zarr").symlink_to(store)
+    forge(place, {"path": str(tmp_path / "models" / "link.zarr")})  # a link beside the model leads elsewhere
+    with pytest.raises(ModelFormatError, match="only what lies beside or below"):
+        bp.load(place)
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize(
+    "named",
+    ["https://example.org/x.zarr", "memory://x", "simplecache::s3://a/b", "/etc", "//host/share", "{here}/../../etc/x.npy", "x.zarr",
+     "{here}/*/../../../etc/*.npy", "\x1b[2J" + "x" * 5000, ""],
+)  # fmt: skip
+def test_a_model_that_names_other_places_opens_nothing(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = KernelPCA(2, kernel="rbf").fit(stored(tmp_path, X, (20, D)))
+    model.save(tmp_path / "model.zarr")
+    forge(tmp_path / "model.zarr", {"path": named.format(here=tmp_path)})
+    monkeypatch.setattr(stored_kernels, "open_array", lambda *arguments, **options: pytest.fail("it was opened"))
+    with pytest.raises(ModelFormatError, match="only what lies beside or below a model is opened unasked") as caught:
+        bp.load(tmp_path / "model.zarr")
+    assert len(str(caught.value)) < 2000
+    assert "\x1b" not in str(caught.value)
+
+
+def forge(path: Path, place: dict[str, Any]) -> None:
+    """Change where a model says that its training rows are, with valid checksums."""
+    group = read_group(path, kind=None, newest=(1, 0))
+    group.attributes["references"] |= place
+    write_group(path, group.arrays, group.attributes, kind=group.kind, format_version=group.format, overwrite=True)
+
+
+@pytest.mark.usefixtures("large")
+def test_a_url_is_opened_with_the_credentials_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = KernelPCA(2, kernel="rbf").fit(stored(tmp_path, X, (20, D)))
+    (store,) = tmp_path.glob("store-*")
+    model.save(tmp_path / "model.zarr")
+    forge(tmp_path / "model.zarr", {"path": "s3://bucket/rows.zarr"})
+    urls: list[str] = []
+    monkeypatch.setattr(stored_kernels, "open_array", lambda path, member: urls.append(path) or bp.open(store))
+    loaded = bp.load(tmp_path / "model.zarr", references="s3://key:secret@bucket/rows.zarr")
+    assert urls == ["s3://key:secret@bucket/rows.zarr"]
+    assert np.array_equal(loaded.transform(NEW), model.transform(NEW))
+
+
+@pytest.mark.usefixtures("large")
+def test_the_command_line_reads_training_rows_elsewhere_only_where_they_are_named(tmp_path: Path) -> None:
+    KernelPCA(2, kernel="rbf").fit(stored(tmp_path / "rows", X, (20, D))).save(tmp_path / "models" / "model.zarr")
+    (store,) = (tmp_path / "rows").glob("store-*")
+    np.save(tmp_path / "new.npy", NEW)
+    model, scores = tmp_path / "models" / "model.zarr", ("--scores", tmp_path / "scores.zarr")
+    for command in (("info", model), ("transform", tmp_path / "new.npy", "--model", model, *scores)):
+        result = run(*command)
+        assert result.exit_code == 6
+        assert "or --references on the command line" in result.stderr
+        assert run(*command, "--references", store).exit_code == 0
+    assert run("transform", store, "--model", model, *scores, "--overwrite").exit_code == 0  # it is named as the source

@@ -21,6 +21,8 @@
    tests/security/test_untrusted_files.py::test_tensors_fill_a_safetensors_file_without_holes_and_overlaps
    tests/security/test_untrusted_files.py::test_a_filter_plugin_of_hdf5_is_not_loaded
    tests/security/test_files_written.py::test_a_checkpoint_that_promises_more_than_it_holds_is_refused_and_read_anew
+   tests/estimators/test_kernel_saving.py::test_training_rows_in_other_places_are_read_only_where_the_caller_names_them
+   tests/estimators/test_kernel_saving.py::test_a_model_that_names_other_places_opens_nothing
    tests/data/test_zarr_reader.py::test_a_pickle_filter_is_refused_before_any_chunk
    tests/data/test_zarr_reader.py::test_v2_dtypes_that_are_not_real_numbers_are_refused
    tests/data/test_bad_files.py::test_object_arrays_are_refused_without_unpickling
