@@ -2,7 +2,8 @@
 
 Bits change with the number of BLAS threads, and the number is one per process, so no task may set it for itself: the
 first fold to enter lowers it to one and the last to leave restores it; a solve waits until no fold is running, and holds
-back new folds meanwhile. A solve inside a fold (a chunk function that fits a model) would wait for itself: it uses one.
+back new folds meanwhile. A fit is one long solve, which pauses while its passes (and whatever else computes for it) run. A
+solve inside a fold (a chunk function that fits a model) would wait for itself: it uses one thread.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,12 +23,22 @@ from numpy.typing import NDArray
 from scipy.linalg import cython_blas
 from threadpoolctl import ThreadpoolController
 
+
+@dataclass
+class _Solve:
+    """A solve on its way: its threads, those that it found, and whether it has its turn."""
+
+    count: int
+    before: list[int] = field(default_factory=list)
+    held: bool = False
+
+
 _turn = threading.Condition()
 _folding = 0
 _solving = False
 _solves_waiting = 0
 _inside_fold: ContextVar[bool] = ContextVar("bigpca_inside_fold", default=False)
-_inside_solve: ContextVar[bool] = ContextVar("bigpca_inside_solve", default=False)
+_inside_solve: ContextVar[_Solve | None] = ContextVar("bigpca_inside_solve", default=None)
 _before: list[int] = []
 HOLD_BACK_SECONDS = 10.0  # longest that a new fold lets a waiting solve go first
 _libraries: list[Any] = [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
@@ -45,7 +57,13 @@ def current_threads() -> list[int]:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Run the body, a fold, with one BLAS thread; nested and concurrent folds share the setting."""
+    """Run the body, a fold, with one BLAS thread; nested and concurrent folds share the setting. A solve around it pauses."""
+    with solve_paused(), _fold():
+        yield
+
+
+@contextmanager
+def _fold() -> Iterator[None]:
     global _folding, _before
     with _turn:
         if not inside_fold():
@@ -78,10 +96,38 @@ def blas_threads(count: int | None) -> Iterator[None]:
 
     A solve inside a solve keeps the number of the outer one.
     """
-    global _solving, _solves_waiting
-    if count is None or inside_fold() or _inside_solve.get():
+    if count is None or inside_fold() or _inside_solve.get() is not None:
         yield
         return
+    solve = _Solve(count)
+    _enter(solve)
+    outer = _inside_solve.set(solve)
+    try:
+        yield
+    finally:
+        _inside_solve.reset(outer)
+        _leave(solve)
+
+
+@contextmanager
+def solve_paused() -> Iterator[None]:
+    """Run the body, which folds rows here or waits for those who do, outside of the caller's solve, if it is in one.
+
+    The solve is over where the body raises: folds that still run would have to be waited for.
+    """
+    solve = _inside_solve.get()
+    if solve is None:
+        yield
+        return
+    _inside_solve.set(None)
+    _leave(solve)
+    yield
+    _enter(solve)
+    _inside_solve.set(solve)
+
+
+def _enter(solve: _Solve) -> None:
+    global _solving, _solves_waiting
     with _turn:
         _solves_waiting += 1
         try:
@@ -89,16 +135,16 @@ def blas_threads(count: int | None) -> Iterator[None]:
         finally:
             _solves_waiting -= 1
             _turn.notify_all()
-        _solving, before = True, current_threads()
-        _set_threads([count] * len(_libraries))
-    outer = _inside_solve.set(True)
-    try:
-        yield
-    finally:
-        _inside_solve.reset(outer)
-        with _turn:
-            _set_threads(before)
-            _solving = False
+        _solving, solve.held, solve.before = True, True, current_threads()
+        _set_threads([solve.count] * len(_libraries))
+
+
+def _leave(solve: _Solve) -> None:
+    global _solving
+    with _turn:
+        if solve.held:
+            _set_threads(solve.before)
+            _solving = solve.held = False
             _turn.notify_all()
 
 

@@ -14,6 +14,7 @@ from bigpca.blas import (
     current_threads,
     numerical_environment,
     one_blas_thread,
+    solve_paused,
     symmetric_rank_update,
 )
 
@@ -49,6 +50,46 @@ def test_no_number_leaves_the_setting_even_inside_a_fold() -> None:
 def test_a_solve_inside_a_solve_keeps_its_number() -> None:
     with blas_threads(1), blas_threads(2):
         assert set(current_threads()) <= {1}
+
+
+def test_folds_run_while_a_solve_pauses_and_it_goes_on_with_its_number() -> None:
+    folded = threading.Event()
+
+    def fold() -> None:
+        with one_blas_thread():
+            folded.set()
+
+    with blas_threads(2):
+        thread = threading.Thread(target=fold)
+        with solve_paused(), blas_threads(1):
+            assert set(current_threads()) <= {1}
+        thread.start()
+        assert not folded.wait(0.1)
+        with solve_paused():
+            assert folded.wait(10)
+        thread.join()
+        with one_blas_thread():  # of its own, such as a chunk function's
+            assert set(current_threads()) <= {1}
+        assert set(current_threads()) <= {2}
+
+
+def test_a_solve_whose_pause_fails_is_over_and_waits_for_no_fold() -> None:
+    leave = threading.Event()
+
+    def fold() -> None:
+        with one_blas_thread():
+            leave.wait(20)
+
+    thread = threading.Thread(target=fold)
+
+    def fail() -> None:
+        thread.start()
+        raise KeyError
+
+    with pytest.raises(KeyError), blas_threads(2), solve_paused():
+        fail()
+    leave.set()
+    thread.join()
 
 
 def test_a_solve_waits_until_no_fold_runs() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from bigpca.blas import solve_paused
 from bigpca.data.label_files import check_chunks, read_label_file, read_zarr
 
 BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real numbers", "strings", "bytes"
@@ -96,7 +97,8 @@ def _as_array(y: Any) -> NDArray[Any]:
         y = y.data if isinstance(getattr(y, "data", None), da.Array) else y  # of xarray
         if isinstance(y, da.Array):
             y = y.map_blocks(_declared, y.dtype, dtype=y.dtype, meta=y._meta)
-        y = y.compute()
+        with solve_paused():
+            y = y.compute()
     if isinstance(y, np.ma.MaskedArray):
         return _with_gaps(np.ma.getdata(y), np.ma.getmaskarray(y))
     if hasattr(y, "isna") and hasattr(y, "to_numpy"):

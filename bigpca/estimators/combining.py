@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.estimators.fitting import SolverChoice
 from bigpca.estimators.linear_model import LinearModel
 from bigpca.estimators.pca import PCA
+from bigpca.passes.solving import solving_with
 from bigpca.solvers.components import NComponents
 
 Model = TypeVar("Model", bound=LinearModel[Any])
@@ -60,7 +61,8 @@ def merge(a: Model, b: Model) -> Model:
     both.n_features_in_ = a.n_features_in_
     if hasattr(a, "feature_names_in_"):
         both.feature_names_in_ = a.feature_names_in_
-    both._absorb(a._state.merge(b._state), a.n_omitted_ + b.n_omitted_)  # type: ignore[union-attr]
+    with solving_with(getattr(a, "solve_threads", None)):
+        both._absorb(a._state.merge(b._state), a.n_omitted_ + b.n_omitted_)  # type: ignore[union-attr]
     return both
 
 

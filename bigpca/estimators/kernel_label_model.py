@@ -22,6 +22,7 @@ from bigpca.estimators.supervision import KeptStatistics, Labelled, LabelReader,
 from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
+from bigpca.passes.solving import solving
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.roweis import Axes
 
@@ -65,6 +66,7 @@ class KernelLabelModel(LabelReader, KernelModel):
         """Return the axes in the space of the features."""
 
     @available_if(_grows)  # type: ignore[untyped-decorator]
+    @solving
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
         """Add labelled rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
 

@@ -18,6 +18,7 @@ from bigpca.estimators.row_transformer import Destination, Lazy, Path
 from bigpca.estimators.spectrum import Certificate, Spectrum, low_rank_plus_diagonal, orthonormality_error
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.progress import ProgressArgument
+from bigpca.passes.solving import solving
 from bigpca.solvers.component_rules import rounding_level
 from bigpca.solvers.components import NComponents
 
@@ -85,6 +86,7 @@ class LinearModel(PlannedModel[Spectrum], Generic[State]):
     def _state_form(self, d: int) -> StateForm:
         """Return how the sufficient statistics of d features are stored."""
 
+    @solving
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
         """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
 
@@ -107,6 +109,7 @@ class LinearModel(PlannedModel[Spectrum], Generic[State]):
         self._remember_features(seen)
         return self
 
+    @solving
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k): the least-squares reconstruction."""
         check_is_fitted(self)
@@ -121,6 +124,7 @@ class LinearModel(PlannedModel[Spectrum], Generic[State]):
         back = Reconstruction(self.mean_, self.scale_, axes, self._deviations())
         return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
 
+    @solving
     def score_samples(self, X: Any) -> Lazy:
         """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, where scaled).
 
@@ -146,12 +150,14 @@ class LinearModel(PlannedModel[Spectrum], Generic[State]):
         mean = np.nanmean if self.nan_policy == "omit" else np.mean
         return float(mean(self.score_samples(X)))
 
+    @solving
     def get_covariance(self) -> NDArray[np.float64]:
         """Return the model's covariance (d, d): ``components' (variances - noise) components + noise I``."""
         self._check_covariance_model("get_covariance")
         weights = np.maximum(self.explained_variance_ - self.noise_variance_, 0)
         return low_rank_plus_diagonal(self.components_, weights, self.noise_variance_)
 
+    @solving
     def get_precision(self) -> NDArray[np.float64]:
         """Return the inverse of :meth:`get_covariance`, by the matrix inversion lemma."""
         self._check_covariance_model("get_precision")

@@ -33,6 +33,7 @@ from bigpca.passes.landmark_moments import LandmarkMoments
 from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
+from bigpca.passes.solving import solving
 from bigpca.seeds import check_seed
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents, check_n_components
@@ -128,6 +129,7 @@ class NystromKernelPCA(KernelModel):
         self.solve_threads = solve_threads
         self.workers_timeout = workers_timeout
 
+    @solving
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
         """Add rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
 
@@ -162,6 +164,7 @@ class NystromKernelPCA(KernelModel):
         self._take(replace(found, state=merged, facts=found.facts | facts, evaluations=total), self.solver_)
         return self
 
+    @solving
     def fit_widths(self, X: Any, gammas: Sequence[float], *, progress: ProgressArgument = None) -> list[Self]:
         """Fit one model for each gamma, on shared landmarks, from ONE read beyond their choice.
 

@@ -51,7 +51,9 @@ class PCA(LinearModel[Moments]):
     memory_limit : int, str or None
         Per process, such as "2 GiB"; None asks the live workers, or the machine for its free memory.
     solve_threads : int or None
-        BLAS threads of the small eigenproblem; None for all cores. Bits depend on it.
+        BLAS threads of all that a fit computes between its passes, whatever the process was started with (such as by
+        OPENBLAS_NUM_THREADS); None for one for each core that the process may use. The last bits depend on it. Passes and scores
+        use one thread for each block of rows, and many blocks at a time.
     workers_timeout : float
         Seconds without any worker after which a run on a cluster is given up.
     keep_state_bytes : int

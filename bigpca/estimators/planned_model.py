@@ -11,6 +11,7 @@ from bigpca.estimators.row_transformer import Path, RowTransformer
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.rows import RowInput
+from bigpca.passes.solving import solving
 from bigpca.planning import Plan
 
 Found = TypeVar("Found")
@@ -65,6 +66,7 @@ class PlannedModel(RowTransformer, Generic[Found]):
         """
         return self._job(copy(self), X, y).plan
 
+    @solving
     def fit(self, X: Any, y: Any = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None) -> Self:
         """Fit to X (n, d), in as many reads as :meth:`plan` counts.
 

@@ -23,6 +23,7 @@ from bigpca.estimators.roweis_krylov_route import refuse_singular
 from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.project import RowMap, project_in_memory, project_lazily
 from bigpca.passes.rows import RowInput
+from bigpca.passes.solving import solving_with
 from bigpca.solvers.roweis import Axes
 
 RoweisModel: TypeAlias = RoweisDiscriminantAnalysis | KernelRoweisDiscriminantAnalysis
@@ -227,8 +228,13 @@ def roweis_map(
         read = job.read(options)
     statistics: LabelStatistics = read.statistics
     check_classes(statistics, 1.0, 1.0)
+    with solving_with(template.solve_threads):
+        return _solve_map(template, seen, job, read, grid_values(grid, spacing, statistics.count))
+
+
+def _solve_map(template: Any, seen: Any, job: Any, read: Any, values: NDArray[np.float64]) -> RoweisMap:
+    statistics: LabelStatistics = read.statistics
     family = family_of(statistics, normalize=template._normalized, threads=template.solve_threads)
-    values = grid_values(grid, spacing, statistics.count)
     models: list[list[RoweisModel]] = []
     found: list[list[Axes]] = []
     for r1 in values:

@@ -36,6 +36,7 @@ from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.project import RowMap
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.solving import solving
 from bigpca.planning import Plan
 from bigpca.seeds import check_seed, integers
 from bigpca.sketches.base import positive_integer
@@ -135,6 +136,7 @@ class ScoredPCA(LabelReader, RowTransformer):
             peak_bytes=max(plan.peak_bytes for plan in plans), state_bytes=max(plan.state_bytes for plan in plans),
         )  # fmt: skip
 
+    @solving
     def fit(self, X: Any, y: Any = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None) -> Self:
         """Score the features, choose, and fit the estimator to the chosen ones.
 
@@ -172,6 +174,7 @@ class ScoredPCA(LabelReader, RowTransformer):
             self.cv_scores_ = found
         return self
 
+    @solving
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
         """Add labelled rows: two reads of them. The scores are those of all rows; the features stay those of the first fit.
 
@@ -223,6 +226,12 @@ class ScoredPCA(LabelReader, RowTransformer):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")
+
+    @property
+    def solve_threads(self) -> int | None:
+        """The estimator's."""
+        given: int | None = getattr(self.estimator, "solve_threads", None)
+        return given
 
     @property
     def _whole(self) -> bool:

@@ -29,6 +29,7 @@ from bigpca.passes.left_product import LeftProduct
 from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
+from bigpca.passes.solving import solving
 from bigpca.planning import Plan, Resources
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.discriminants import Discriminants
@@ -149,6 +150,7 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
     def _check_parameters(self, d: int) -> None:
         """Refuse parameters that no labels could make right, before any read of rows of d columns."""
 
+    @solving
     def partial_fit(self, X: Any, y: Any = None, *, classes: Any = None, progress: ProgressArgument = None) -> Self:
         """Add labelled rows; the result equals a fit on all rows to rounding. One read of the new rows.
 
@@ -188,6 +190,7 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
         self._take(SupervisedFit(merged, supervision, self._solve(merged)), self.solver_)
         return self
 
+    @solving
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k): ``U (U'U)^-1 y + mean``, the least-squares reconstruction (SPCA paper, eq. 4)."""
         check_is_fitted(self)

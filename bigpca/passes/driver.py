@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
+from bigpca.blas import solve_paused
 from bigpca.heap import steady_heap, trim_heap
 from bigpca.passes.cancel import cancel_run
 from bigpca.passes.checkpoint import Checkpoint, WriteFailed, check_stamps, warn_unwritten
@@ -12,6 +14,7 @@ from bigpca.passes.cluster import run_on_cluster
 from bigpca.passes.events import DoneEvent, PassEvent
 from bigpca.passes.jobs import Left, Pass, RunOptions
 from bigpca.passes.local import current_client, run_locally
+from bigpca.passes.solving import finish_alike
 
 
 def run_pass(job: Pass, number: int, options: RunOptions) -> Any:
@@ -40,6 +43,14 @@ def run_pass(job: Pass, number: int, options: RunOptions) -> Any:
     options.emit(
         PassEvent(job.name, job.layout.n_rows, total_bytes, groups, resumed, job.evaluations_of(range(groups)))
     )
+    job = replace(job, finish=finish_alike(job.finish))
+    with solve_paused():
+        result = _run(job, options, left)
+    options.emit(DoneEvent(job.name, time.perf_counter() - began))
+    return result
+
+
+def _run(job: Pass, options: RunOptions, left: Left) -> Any:
     client = None if options.scheduler == "local" else current_client()
     try:
         if client is None:
@@ -51,7 +62,6 @@ def run_pass(job: Pass, number: int, options: RunOptions) -> Any:
     finally:
         cancel_run(job.run_id)
         trim_heap()
-    options.emit(DoneEvent(job.name, time.perf_counter() - began))
     return result
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from dask.task_spec import Task, TaskRef
 
+from bigpca.blas import one_blas_thread
 from bigpca.heap import steady_heap
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.blocks import Layout
@@ -160,8 +161,9 @@ def fold_group(task: GroupTask, run_id: str, keys: tuple[Any, ...], *values: Any
 
 
 def merge_states(left: PassState, right: PassState) -> PassState:
-    """Merge two adjacent states."""
-    return left.merge(right)
+    """Merge two adjacent states, as folds do: with one BLAS thread."""
+    with one_blas_thread():
+        return left.merge(right)
 
 
 def tree(graph: dict[Any, Any], leaves: list[Any], key: str) -> Any:

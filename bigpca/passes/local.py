@@ -16,7 +16,7 @@ from dask.task_spec import Task, TaskRef
 from bigpca.blas import inside_fold
 from bigpca.passes.checkpoint import SegmentFiles, WriteFailed, warn_unwritten
 from bigpca.passes.events import CheckpointEvent
-from bigpca.passes.jobs import SHARED, Left, Pass, RunOptions, tree
+from bigpca.passes.jobs import SHARED, Left, Pass, RunOptions, merge_states, tree
 from bigpca.passes.pass_state import PassState
 
 Get = Callable[..., Any]
@@ -100,7 +100,7 @@ def run_locally(job: Pass, options: RunOptions, left: Left) -> Any:
         return state
 
     def fold_prefix(segment: int, state: PassState, total: PassState | None) -> PassState:
-        total = state if total is None else total.merge(state)
+        total = state if total is None else merge_states(total, state)
         if files is not None and keeper.keeps("prefix", segment + 1, total):
             files.forget_before(segment + 1)
         return total

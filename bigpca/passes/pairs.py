@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.blas import one_blas_thread
+from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.blocks import (
     Block,
@@ -128,7 +128,9 @@ def first_shift(rows: RowInput, layout: Layout) -> NDArray[np.float64]:
     reader, futures = rows.reader(start, stop)
     if isinstance(reader, GraphReader):
         reader.inputs = {k: f.result() for k, f in futures.items()}
-    values = reader.read(start, stop)[: layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
+    with solve_paused():  # nodes of a graph may fold rows themselves
+        read = reader.read(start, stop)
+    values = read[: layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
     return group_shift(values).astype(np.float64)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from dask.task_spec import Task, TaskRef
 
 from bigpca.passes.checkpoint import SegmentFiles
-from bigpca.passes.jobs import SHARED, Pass, fold_group, tree
+from bigpca.passes.jobs import SHARED, Pass, fold_group, merge_states, tree
 from bigpca.passes.pass_state import PassState
 
 
@@ -32,7 +32,7 @@ def extend_prefix(files: SegmentFiles, covered: int, stop: int) -> int:
     total = files.read("prefix", covered) if covered else None
     for segment in range(covered, stop):
         state = files.read("segment", segment)
-        total = state if total is None else total.merge(state)
+        total = state if total is None else merge_states(total, state)
     if total is not None:
         files.write("prefix", stop, total)
     return stop

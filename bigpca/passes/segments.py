@@ -165,7 +165,7 @@ class ClusterRun:
                 return
             state = self.ready.pop(self.covered)
             if self.gather:
-                self.total = state if self.total is None else self.total.merge(state)
+                self.total = state if self.total is None else merge_states(self.total, state)
                 if self.files is not None:
                     self.files.write("prefix", stop, self.total)
                     self.files.forget_before(stop)

@@ -8,6 +8,7 @@ from typing import Any
 import dask.array as da
 from dask.base import get_scheduler
 
+from bigpca.blas import solve_paused
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.joining import join_workers
 from bigpca.passes.local import current_client
@@ -31,10 +32,17 @@ def get_watched(graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout
     TimeoutError, ConnectionError, FileNotFoundError
         On a cluster: no worker for ``workers_timeout`` seconds; the scheduler lost; software or files that workers lack.
     """
-    client = current_client()
-    if client is None:
-        get = get_scheduler() or da.Array.__dask_scheduler__
-        return get(graph, keys, **options)
+    with solve_paused():
+        client = current_client()
+        if client is None:
+            get = get_scheduler() or da.Array.__dask_scheduler__
+            return get(graph, keys, **options)
+        return _get_by(client, graph, keys, paths, workers_timeout, options)
+
+
+def _get_by(
+    client: Any, graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout: float, options: dict[str, Any]
+) -> Any:
     from distributed import wait
 
     run = RunOptions(workers_timeout=workers_timeout)

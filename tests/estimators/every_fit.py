@@ -1,0 +1,134 @@
+"""Fit every estimator, by every solver, and print a digest of each number that comes of it.
+
+``python every_fit.py memory|threads|cluster [FIT ...]``: rows in memory, lazy ones, or lazy ones on a LocalCluster that was
+started before the first fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+import bigpca as bp
+from bigpca.kernels import RBF, Polynomial
+
+N, D, K = 330, 120, 5
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((N, D)) * np.arange(1, D + 1.0) ** -0.5 + 3
+Y = np.argmax(X[:, :4] + RNG.standard_normal((N, 4)), axis=1)
+REAL = X[:, :2] @ RNG.standard_normal((2, 2)) + RNG.standard_normal((N, 2))
+TWO = {"solve_threads": 2}
+SKETCH = bp.sketches.Gaussian(90)
+LANDMARKS = {"n_landmarks": 110, **TWO}
+
+FITS: dict[str, tuple[Callable[[], Any], Any]] = {
+    "covariance": (lambda: bp.PCA(K, solver="covariance", **TWO), None),
+    "whole spectrum": (lambda: bp.PCA(solver="covariance", whiten=True, **TWO), None),
+    "dot": (lambda: bp.PCA(K, solver="dot", **TWO), None),
+    "krylov": (lambda: bp.PCA(K, solver="krylov", scale=True, **TWO), None),
+    **{
+        core: (lambda core=core: bp.ApproximatePCA(K, SKETCH, core=core, **TWO), None)
+        for core in ("nystrom", "tutorial", "ritz")
+    },
+    **{
+        f"kernel {solver}": (lambda solver=solver: bp.KernelPCA(K, kernel=RBF(), solver=solver, **TWO), None)
+        for solver in ("dense", "krylov")
+    },
+    "kernel features": (lambda: bp.KernelPCA(K, kernel=Polynomial(2), solver="features", **TWO), "narrow"),
+    "preimages": (lambda: bp.KernelPCA(K, kernel=RBF(), fit_inverse_transform=True, **TWO), None),
+    "approximate kernel": (lambda: bp.ApproximateKernelPCA(K, kernel=RBF(), **TWO), None),
+    **{
+        sampling: (lambda sampling=sampling: bp.NystromKernelPCA(K, kernel=RBF(), sampling=sampling, **LANDMARKS), None)
+        for sampling in ("uniform", "rpcholesky", "leverage", "kmeans", "column-norm")
+    },
+    "tutorial landmarks": (lambda: bp.NystromKernelPCA(K, kernel=RBF(), extension="tutorial", **LANDMARKS), None),
+    "supervised": (lambda: bp.SupervisedPCA(3, **TWO), Y),
+    "supervised by numbers": (lambda: bp.SupervisedPCA(2, **TWO), REAL),
+    "supervised projection": (lambda: bp.SupervisedRandomProjection(20, **TWO), REAL),
+    "kernel supervised": (lambda: bp.KernelSupervisedPCA(3, kernel=RBF(), **LANDMARKS), Y),
+    "kernel supervised dual": (lambda: bp.KernelSupervisedPCA(3, kernel=RBF(), form="dual", **TWO), Y),
+    "roweis": (lambda: bp.RoweisDiscriminantAnalysis(3, r1=0.5, r2=0.5, **TWO), Y),
+    "roweis krylov": (lambda: bp.RoweisDiscriminantAnalysis(3, r1=1.0, r2=0.0, solver="krylov", **TWO), Y),
+    "fisher": (lambda: bp.FisherDiscriminantAnalysis(3, **TWO), Y),
+    "kernel roweis": (lambda: bp.KernelRoweisDiscriminantAnalysis(3, kernel=RBF(), **LANDMARKS), Y),
+    "scored": (lambda: bp.ScoredPCA(3, n_features_to_select="cv", estimator=bp.PCA(3, **TWO)), Y),
+    "sketch": (lambda: bp.SketchTransformer(SKETCH), None),
+}
+
+
+def numbers(value: Any, name: str, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Give the digest of every array and number that an object holds."""
+    if isinstance(value, np.ndarray | np.generic | int | float | complex | str | bool | None):
+        array = np.asarray(value)
+        content = array.tobytes() if array.dtype.kind != "O" else repr(value).encode()
+        yield name, f"{array.dtype}{array.shape}{hashlib.sha256(content).hexdigest()[:16]}"
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from numbers(one, f"{name}.{key}", depth + 1)
+    elif isinstance(value, list | tuple):
+        for i, one in enumerate(value):
+            yield from numbers(one, f"{name}.{i}", depth + 1)
+    elif hasattr(value, "__dict__") and depth < 8:
+        for key, one in sorted(vars(value).items()):
+            if key != "plan_":
+                yield from numbers(one, f"{name}.{key}", depth + 1)
+
+
+def results(name: str, lazily: bool) -> Iterator[tuple[str, str]]:
+    """Give the digests of one fit, of the scores of new rows, of pre-images, and of what more rows make of it."""
+    make, y = FITS[name]
+    rows = X if not (isinstance(y, str)) else X[:, :12]
+    y = None if isinstance(y, str) else y
+    given: Any = da.from_array(rows, chunks=(110, rows.shape[1])) if lazily else rows
+    model = make().fit(given) if y is None else make().fit(given, y)
+    yield from numbers(model, name)
+    for attribute in dir(type(model)):
+        if attribute.endswith("_") and not attribute.startswith("_") and hasattr(model, attribute):
+            yield from numbers(getattr(model, attribute), f"{name}: {attribute}")
+    scores = model.transform(given[:300])
+    yield from numbers(np.asarray(scores), f"{name}: scores")
+    for method in ("inverse_transform", "score_samples", "novelty", "denoise", "predict_proba", "decision_function"):
+        try:
+            found = getattr(model, method)(np.asarray(scores) if method == "inverse_transform" else rows[:50])
+        except (AttributeError, ValueError, TypeError):
+            continue  # it has none
+        yield from numbers(np.asarray(found), f"{name}: {method}")
+    for method in ("get_covariance", "get_precision"):
+        if hasattr(model, method) and name != "tutorial":
+            yield from numbers(getattr(model, method)(), f"{name}: {method}")
+    if hasattr(model, "partial_fit"):
+        try:
+            model.partial_fit(rows[:200]) if y is None else model.partial_fit(rows[:200], y[:200])
+        except (ValueError, TypeError):
+            return  # this fit kept no statistics
+        yield from numbers(model, f"{name}: more rows")
+
+
+def main(where: str, names: list[str]) -> None:
+    """Print all digests as JSON."""
+    warnings.simplefilter("ignore")
+    cluster: Any = None
+    if where == "cluster":
+        from distributed import Client, LocalCluster
+
+        cluster = LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None)
+        Client(cluster)
+    found = {key: digest for name in names or FITS for key, digest in results(name, where != "memory")}
+    if not names:
+        a, b = (bp.PCA(K, solver="covariance", **TWO).fit(part) for part in (X[:150], X[150:]))
+        found |= dict(numbers(bp.merge(a, b), "merged"))
+        found |= dict(numbers(bp.roweis_map(X, Y, 3, model=bp.RoweisDiscriminantAnalysis(2, **TWO)), "map"))
+    print(json.dumps(found))
+    if cluster is not None:
+        cluster.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
