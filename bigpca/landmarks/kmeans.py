@@ -10,6 +10,7 @@ import dask
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from bigpca.blas import one_blas_thread
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
 from bigpca.passes.blocks import working_dtype
 from bigpca.seeds import integers
@@ -47,7 +48,8 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
         random_state=seed,
     )  # fmt: skip
     here: Any = dask.config.set(scheduler="threads") if request.options.scheduler == "local" else nullcontext()
-    with here, warnings.catch_warnings():
+    # dask-ml computes in a way that no pass knows of: as a fold, so that chunks which fold rows themselves find their turn.
+    with one_blas_thread(), here, warnings.catch_warnings():
         # Fewer distinct rows than clusters: 0 / 0 draws no further candidate, and equal centres are returned once.
         for expected in (RuntimeWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", expected)

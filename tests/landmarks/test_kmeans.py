@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
+import bigpca as bp
 from bigpca.kernels.distance import RBF
 from bigpca.landmarks import select_landmarks
 from bigpca.passes.jobs import RunOptions
@@ -99,3 +100,11 @@ def test_missing_values_are_found() -> None:
     X[7, 2] = np.nan
     with pytest.raises(ValueError, match="NaN"):
         select_landmarks("kmeans", request(X, KERNEL, 4))
+
+
+def test_rows_that_a_model_maps_lazily_are_clustered_while_a_fit_waits_for_them() -> None:
+    """Scores are folds, which a solve holds back; dask-ml computes them in the middle of a fit."""
+    X = da.from_array(blobs(), chunks=(70, D))
+    scores = bp.PCA(2).fit(X).transform(X)
+    model = bp.NystromKernelPCA(2, kernel=KERNEL, sampling="kmeans", n_landmarks=CLUSTERS).fit(scores)
+    assert model.n_samples_ == len(X)
