@@ -108,6 +108,14 @@ def warn_approximation(message: str) -> None:
     warn_caller(message, ApproximationWarning)
 
 
+def warn_rounded(count: int) -> None:
+    """Warn of integers that float64 does not hold."""
+    warn_approximation(
+        f"integers beyond 2^53 (9.0e15) were rounded, in {count} of the values read: float64, in which rows are multiplied, "
+        f"holds 53 bits. Leave out ids and hashes; subtract an offset from timestamps before you convert them to float64."
+    )
+
+
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Warn at the line outside this package that called it."""
     level, frame = 1, sys._getframe(0)

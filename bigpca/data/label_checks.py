@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.label_values import rows_shown
+from bigpca.data.rounding import rounded_integers
+from bigpca.errors import warn_rounded
 
 MAX_EXACT = 2.0**53 - 1  # 2^53 itself may be 2^53 + 1, rounded
 
@@ -45,6 +47,9 @@ def target_columns(values: NDArray[Any]) -> NDArray[np.float64]:
             f"targets have dtype {values.dtype}; real numbers were expected. Convert them to float64, or take strings "
             'as classes (kind="classes").'
         )
+    rounded = rounded_integers(values)
+    if rounded:
+        warn_rounded(rounded)
     columns: NDArray[np.float64] = values.astype(np.float64).reshape(len(values), -1)
     infinite = np.any(np.isinf(columns), axis=1)
     if infinite.any():

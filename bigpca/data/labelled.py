@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bigpca.data.checks import check_dtype
 from bigpca.data.containers import is_dask_frame, is_labelled
 from bigpca.data.conventions import check_decoded
+from bigpca.data.rounding import note_rounded
 
 
 def lazy_table(X: Any) -> Any:
@@ -79,6 +80,15 @@ def _frame_rows(X: Any) -> da.Array:
     return X.map_partitions(_values, common, meta=np.empty((0, len(dtypes)), common))
 
 
+def note_rounded_columns(frame: Any) -> None:
+    """Note the integers of a pandas frame that its conversion to float64 rounds."""
+    for j, given in enumerate(frame.dtypes):
+        if getattr(given, "kind", "") in "iu":
+            note_rounded(frame.iloc[:, j].fillna(0).to_numpy(dtype=getattr(given, "numpy_dtype", given)))
+
+
 def _values(part: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    missing = {"na_value": np.nan} if dtype.kind == "f" else {}
-    return np.asarray(part.to_numpy(dtype=dtype, **missing))
+    if dtype.kind != "f":
+        return np.asarray(part.to_numpy(dtype=dtype))
+    note_rounded_columns(part)
+    return np.asarray(part.to_numpy(dtype=dtype, na_value=np.nan))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import struct
 import threading
 import zipfile
@@ -19,7 +20,7 @@ from bigpca.data.members import choose_member
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import CorruptedChunkError
 from bigpca.storage.regular import open_regular
-from bigpca.storage.zip_members import check_member
+from bigpca.storage.zip_members import check_member, check_place
 
 SKIP_BYTES = 2**20
 
@@ -137,10 +138,11 @@ def npz_member(path: str, member: str | None) -> tuple[FlatFile | CompressedMemb
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             names = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
-            headers = {}
+            headers, held = {}, os.fstat(file.fileno()).st_size
             for short, name in names.items():
                 # Other members may hold objects; only the chosen one must be numbers.
                 if member not in names or short == member:
+                    check_place(archive.getinfo(name), held)
                     headers[short] = _header(archive, name, path)
             shapes = {short: headers[short][0] if short in headers else () for short in names}
             chosen = choose_member(path, member, shapes)

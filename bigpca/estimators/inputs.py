@@ -21,9 +21,10 @@ from bigpca.data.containers import (
     reject_foreign,
     unmasked,
 )
-from bigpca.data.labelled import feature_names
+from bigpca.data.labelled import feature_names, note_rounded_columns
+from bigpca.data.rounding import tally_rounded
 from bigpca.data.sources import open as open_array
-from bigpca.errors import warn_caller
+from bigpca.errors import warn_caller, warn_rounded
 from bigpca.sketches.base import positive_integer
 
 LAZY = (da.Array, zarr.Array, zarr.Group, str, os.PathLike, np.memmap)
@@ -90,7 +91,21 @@ def _in_memory(estimator: Any, X: Any, *, reset: bool, minimum: int) -> NDArray[
     checked: NDArray[Any] = np.asarray(
         validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=minimum)
     )
+    rounded = _rounded_before(X) if checked.dtype == np.float64 else 0
+    if rounded:
+        warn_rounded(rounded)
     return checked
+
+
+def _rounded_before(X: Any) -> int:
+    """Count the integers that a conversion to float64 has rounded: Python's, and columns of a pandas frame beside floats."""
+    if isinstance(X, np.ndarray):
+        whole = (value for value in X.ravel() if isinstance(value, int)) if X.dtype.kind == "O" else ()
+        return sum(int(float(value)) != value for value in whole)
+    with tally_rounded() as tally:
+        if hasattr(X, "iloc") and hasattr(X, "columns"):
+            note_rounded_columns(X)
+    return tally.count
 
 
 def _check_names(estimator: Any, names: NDArray[np.object_] | None) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bigpca.blas import solve_paused
+from bigpca.errors import warn_rounded
 from bigpca.heap import steady_heap, trim_heap
 from bigpca.passes.cancel import cancel_run
 from bigpca.passes.checkpoint import Checkpoint, WriteFailed, check_stamps, warn_unwritten
 from bigpca.passes.cluster import run_on_cluster
 from bigpca.passes.events import DoneEvent, PassEvent
-from bigpca.passes.jobs import Left, Pass, RunOptions
+from bigpca.passes.jobs import Finish, Left, Pass, RunOptions
 from bigpca.passes.local import current_client, run_locally
+from bigpca.passes.pass_state import PassState
 from bigpca.passes.solving import finish_alike
 
 
@@ -43,26 +45,39 @@ def run_pass(job: Pass, number: int, options: RunOptions) -> Any:
     options.emit(
         PassEvent(job.name, job.layout.n_rows, total_bytes, groups, resumed, job.evaluations_of(range(groups)))
     )
-    job = replace(job, finish=finish_alike(job.finish))
+    job = replace(job, finish=CountRounded(finish_alike(job.finish)))
     with solve_paused():
-        result = _run(job, options, left)
+        result, rounded = _run(job, options, left)
     options.emit(DoneEvent(job.name, time.perf_counter() - began))
+    if rounded and not options.rounding_told:
+        options.rounding_told = True
+        warn_rounded(rounded)
     return result
 
 
-def _run(job: Pass, options: RunOptions, left: Left) -> Any:
+def _run(job: Pass, options: RunOptions, left: Left) -> tuple[Any, int]:
     client = None if options.scheduler == "local" else current_client()
     try:
         if client is None:
-            result = run_locally(job, options, left)
+            found: tuple[Any, int] = run_locally(job, options, left)
         else:
-            result = run_on_cluster(client, job, options, left)
+            found = run_on_cluster(client, job, options, left)
         if left.files is not None:
             left.files.forget_unfinished()  # of workers that were killed while they wrote
     finally:
         cancel_run(job.run_id)
         trim_heap()
-    return result
+    return found
+
+
+@dataclass(frozen=True)
+class CountRounded:
+    """What ``finish`` makes of a state, and how many integers were rounded on the way."""
+
+    finish: Finish
+
+    def __call__(self, state: PassState) -> tuple[Any, int]:
+        return self.finish(state), state.rounded
 
 
 def _take_up(job: Pass, number: int, checkpoint: Checkpoint) -> Left:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.blas import one_blas_thread
+from bigpca.data.rounding import note_rounded
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.blocks import Block, group_shift, prepare_block
 from bigpca.passes.cancel import check_cancelled
@@ -64,6 +65,7 @@ class FoldGroup:
         return PassState(parts, sum(b - a for a, b in self.reads), omitted, {self.index: self.stamp})
 
     def _block(self, slab: NDArray[Any], row: int, shift: NDArray[Any] | None) -> tuple[Block, NDArray[Any]]:
+        note_rounded(slab)
         values = slab.astype(self.dtype, copy=False)
         owned = self.reader.owned or values is not slab
         if shift is None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 from dask.task_spec import Task, TaskRef
 
 from bigpca.blas import one_blas_thread
+from bigpca.data.rounding import tally_rounded
 from bigpca.heap import steady_heap
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.blocks import Layout
@@ -116,6 +117,8 @@ class RunOptions:
     scheduler : "local" to stay in this process whatever client there is (NumPy input), or None.
     peak_bytes : int
         Planned peak of one worker thread, for errors; 0 where nobody planned.
+    rounding_told : bool
+        Whether this fit has warned of integers that float64 does not hold.
     """
 
     checkpoint: Checkpoint | None = None
@@ -123,6 +126,7 @@ class RunOptions:
     workers_timeout: float = WORKERS_TIMEOUT
     scheduler: str | None = None
     peak_bytes: int = 0
+    rounding_told: bool = False
     _lock: Any = field(default_factory=threading.Lock, repr=False)
 
     def emit(self, event: Event) -> None:
@@ -157,7 +161,14 @@ class Left:
 def fold_group(task: GroupTask, run_id: str, keys: tuple[Any, ...], *values: Any) -> PassState:
     """Fold one group; ``keys`` and ``values`` are the persisted chunks it needs."""
     steady_heap()
-    return task.run(run_id, dict(zip(keys, values, strict=True)))
+    return run_group(task, run_id, dict(zip(keys, values, strict=True)))
+
+
+def run_group(task: GroupTask, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
+    """Fold one group, counting the integers that are rounded on the way."""
+    with tally_rounded() as tally:
+        state = task.run(run_id, inputs)
+    return replace(state, rounded=tally.count)
 
 
 def merge_states(left: PassState, right: PassState) -> PassState:

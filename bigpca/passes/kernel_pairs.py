@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.blas import one_blas_thread
+from bigpca.data.rounding import note_rounded
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
 from bigpca.passes.blocks import MIB, MOST_GROUPS, MOST_SEGMENTS, Layout, prepare_block, product_dtype
@@ -154,6 +155,7 @@ class KernelGroup:
                     prepared = self._prepare(tile, row, shared[SHIFT])
                     if row < stop:
                         held.append((row, prepared))
+                        note_rounded(tile)
                     for other_row, other in held:
                         state.add_tile(self.kernel.block(other, prepared), other_row, row)
                     del prepared, tile

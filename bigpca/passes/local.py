@@ -16,7 +16,7 @@ from dask.task_spec import Task, TaskRef
 from bigpca.blas import inside_fold
 from bigpca.passes.checkpoint import SegmentFiles, WriteFailed, warn_unwritten
 from bigpca.passes.events import CheckpointEvent
-from bigpca.passes.jobs import SHARED, Left, Pass, RunOptions, merge_states, tree
+from bigpca.passes.jobs import SHARED, Left, Pass, RunOptions, merge_states, run_group, tree
 from bigpca.passes.pass_state import PassState
 
 Get = Callable[..., Any]
@@ -88,7 +88,7 @@ def run_locally(job: Pass, options: RunOptions, left: Left) -> Any:
 
     def fold(group: int, _after: None = None) -> PassState:
         task, inputs = job.cut(group)
-        state = task.run(job.run_id, {SHARED: job.shared} | {k: f.result() for k, f in inputs.items()})
+        state = run_group(task, job.run_id, {SHARED: job.shared} | {k: f.result() for k, f in inputs.items()})
         options.emit(job.done_event(range(group, group + 1)))
         return state
 

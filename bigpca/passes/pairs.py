@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.blas import one_blas_thread, solve_paused
+from bigpca.data.rounding import note_rounded
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.blocks import (
     Block,
@@ -63,6 +64,7 @@ class PanelGroup:
                     slab = self._prepare(rows[i : i + self.slab_rows], first + i)
                     if first < stop:
                         held.append((first + i, slab))
+                        note_rounded(rows[i : i + self.slab_rows])
                     for row, other in held:
                         state.add_pair(row, other, first + i, slab)
                     del slab
@@ -110,6 +112,7 @@ class ColumnGroup:
         return PassState({"dot": state}, stop - start, 0, {self.index: self.stamp})
 
     def _block(self, columns: NDArray[Any], first: int) -> Block:
+        note_rounded(columns)
         values = np.ascontiguousarray(columns.astype(self.dtype, copy=False))
         shift = group_shift(values) if self.template.center else np.zeros(values.shape[1], self.dtype)
         where = self.reader.where(first, first + columns.shape[1])

@@ -27,12 +27,15 @@ class PassState:
         Rows left out for NaN or infinite values.
     stamps : dict of int to str
         For each group, a digest of (key, size, mtime) of the files it read.
+    rounded : int
+        Integers that float64 does not hold.
     """
 
     parts: dict[str, Accumulator]
     rows: int
     omitted: int
     stamps: dict[int, str]
+    rounded: int = 0
 
     def __sizeof__(self) -> int:
         """Bytes of its arrays: Dask weighs by this what it holds, and on which worker two states are merged."""
@@ -41,12 +44,15 @@ class PassState:
     def merge(self, other: PassState) -> PassState:
         """Return the state of both ranges of groups; neither is changed."""
         parts = {name: part.merge(other.parts[name]) for name, part in self.parts.items()}
-        return PassState(parts, self.rows + other.rows, self.omitted + other.omitted, self.stamps | other.stamps)
+        return PassState(
+            parts, self.rows + other.rows, self.omitted + other.omitted, self.stamps | other.stamps,
+            self.rounded + other.rounded,
+        )  # fmt: skip
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return named arrays that hold the state; no object arrays."""
         arrays = {f"{name}.{key}": a for name, part in self.parts.items() for key, a in part.to_arrays().items()}
-        record = {"rows": self.rows, "omitted": self.omitted, "stamps": self.stamps}
+        record = {"rows": self.rows, "omitted": self.omitted, "rounded": self.rounded, "stamps": self.stamps}
         return arrays | {"record": np.frombuffer(json.dumps(record).encode(), np.uint8)}
 
     @classmethod
@@ -60,7 +66,7 @@ class PassState:
             for name, template in templates.items()
         }
         stamps = {int(k): v for k, v in record["stamps"].items()}
-        return cls(parts, record["rows"], record["omitted"], stamps)
+        return cls(parts, record["rows"], record["omitted"], stamps, record["rounded"])
 
 
 def digest(value: Any) -> str:

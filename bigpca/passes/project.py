@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.data.containers import check_chunk_shape, dense_rows
+from bigpca.data.rounding import note_rounded
 from bigpca.data.sources import RowSource
 from bigpca.data.sources import open as open_array
 from bigpca.errors import OutputExistsError
@@ -84,6 +85,7 @@ def project_lazily(X: da.Array, f: RowMap, width: int, *, missing_chunks: str = 
 def _apply_block(block: Any, f: RowMap, n_columns: int, dtype: str) -> NDArray[Any]:
     rows = dense_rows(block, "the Dask array", np.dtype(dtype))
     check_chunk_shape(rows.shape, (n_columns,), "the Dask array")
+    note_rounded(rows)
     with one_blas_thread():
         return f.apply(rows, "a block of the input")
 

@@ -43,6 +43,17 @@ def check_member(info: zipfile.ZipInfo, header_bytes: int, nbytes: int) -> None:
         )
 
 
+def check_place(info: zipfile.ZipInfo, held: int) -> None:
+    """Reject an entry that does not begin in its file of ``held`` bytes: to seek there is an OSError without a reason.
+
+    Raises
+    ------
+    zipfile.BadZipFile
+    """
+    if not 0 <= info.header_offset < held:
+        raise zipfile.BadZipFile(f"{info.filename} would begin at byte {info.header_offset:,} of {held:,}")
+
+
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     """Read all arrays of a ``.npz`` file that :func:`numpy.savez` wrote; never unpickles.
 
@@ -55,6 +66,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     with open_regular(path) as file, zipfile.ZipFile(file) as archive:
         held = os.fstat(file.fileno()).st_size
         for info in archive.infolist():
+            check_place(info, held)
             if info.compress_size > held:
                 raise ValueError(f"{info.filename} has {info.compress_size:,} bytes in a file of {held:,}")
             with archive.open(info) as member:

@@ -248,3 +248,15 @@ def test_broken_safetensors_are_named(tmp_path: Path) -> None:
     path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
     with pytest.raises(TypeError, match="tensor 'w' has dtype BF16, which NumPy does not have"):
         sources.open(path)
+
+
+def test_an_npz_entry_outside_its_file_is_damage(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.ones((5, 3)))
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    entry = content.index(b"PK\x01\x02")
+    content[entry + 16 + 26 : entry + 16 + 30] = (2**31).to_bytes(4, "little")  # where the member begins
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(
+        CorruptedChunkError, match=r"a.npz is not a complete .npz file \(x.npy would begin at byte 2,147,483,648"
+    ):
+        sources.open(tmp_path / "a.npz")

@@ -1,0 +1,59 @@
+"""Integers that float64 does not hold, counted where blocks are converted, to be warned of when a fit is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LARGEST_EXACT = 2**53  # beyond it, float64 does not hold every integer
+
+
+@dataclass
+class Tally:
+    """How many integers were rounded in one task."""
+
+    count: int = 0
+
+
+_TALLY: ContextVar[Tally | None] = ContextVar("bigpca-rounded", default=None)
+
+
+@contextmanager
+def tally_rounded() -> Iterator[Tally]:
+    """Count what :func:`note_rounded` sees in this task, and in threads that run in a copy of its context."""
+    token = _TALLY.set(tally := Tally())
+    try:
+        yield tally
+    finally:
+        _TALLY.reset(token)
+
+
+def note_rounded(values: NDArray[Any]) -> None:
+    """Add the integers among values that are about to become float64 to the tally of this task, where there is one."""
+    tally = _TALLY.get()
+    if tally is not None:
+        tally.count += rounded_integers(values)
+
+
+def rounded_integers(values: NDArray[Any]) -> int:
+    """Count the integers that float64 does not hold; their largest and smallest say where there can be none.
+
+    Examples
+    --------
+    >>> rounded_integers(np.array([2**53, 2**53 + 1, 2**53 + 2, -(2**62), -(2**62) - 1]))
+    2
+    """
+    if values.dtype.kind not in "iu" or values.dtype.itemsize < 8 or not values.size:
+        return 0
+    if int(values.min()) >= -LARGEST_EXACT and int(values.max()) <= LARGEST_EXACT:
+        return 0
+    sizes = (np.abs(values) if values.dtype.kind == "i" else values).astype(np.uint64)  # 2^63 too
+    sizes = sizes[sizes > LARGEST_EXACT]
+    lowest_bits = sizes & (~sizes + np.uint64(1))
+    return int(np.count_nonzero(sizes // lowest_bits > LARGEST_EXACT))
