@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,10 +24,11 @@ from bigpca.estimators.roweis_axes import (
     check_conditioning,
     family_axes,
     family_of,
+    thin_axes,
 )
 from bigpca.estimators.roweis_krylov_route import KrylovRoweisJob, Point, plan_krylov_roweis, refuse_singular
 from bigpca.estimators.supervised_model import SupervisedJob, SupervisedModel
-from bigpca.estimators.supervised_pca import is_share, leading_axes
+from bigpca.estimators.supervised_pca import is_share
 from bigpca.passes.accumulators import Accumulator
 from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily
 
@@ -223,9 +223,7 @@ class DiscriminantModel(ClassifierMixin, SupervisedModel):  # type: ignore[misc]
 
     def _solve(self, statistics: LabelStatistics) -> Axes:
         if not self._whole:
-            found = leading_axes(statistics, self.n_components, self.solve_threads)
-            scale = statistics.psi.shape[1] / (statistics.psi**2).sum() if self._normalized else 1.0
-            return replace(found, values=found.values * scale)
+            return thin_axes(statistics, self.n_components, normalize=self._normalized, threads=self.solve_threads)
         check_classes(statistics, *self._factors)
         family = family_of(statistics, normalize=self._normalized, threads=self.solve_threads)
         return family_axes(family, *self._factors, self.n_components, self._conditioning, statistics)

@@ -16,6 +16,7 @@ from bigpca.passes.jobs import RunOptions
 from bigpca.passes.left_product import LeftProduct, LeftRows
 from bigpca.passes.pass_state import PassState
 from bigpca.passes.rows import RowInput, fold
+from bigpca.solvers.roweis import CENTRED
 from bigpca.triangles import packed_diagonal, packed_size, unpack
 
 Vector = NDArray[np.float64]
@@ -83,6 +84,11 @@ class LabelStatistics:
         moments = self.moments
         diagonal = packed_diagonal(moments.within, moments.n_features) if moments.whole else moments.within
         return float(diagonal.sum() + (self.between**2).sum())
+
+    @property
+    def independent(self) -> bool:
+        """Whether means of classes differ by rounding only: ``|Psi|^2 <= |Delta|^2 trace(S_T)``, and classes have |Delta|^2 = n."""
+        return self.cross is None and float((self.psi**2).sum()) <= CENTRED**2 * self.count * self.total_scatter
 
     def check_whole(self) -> None:
         """Refuse statistics that keep no (d, d) matrix.

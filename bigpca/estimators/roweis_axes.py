@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 from bigpca.errors import warn_approximation
 from bigpca.estimators.label_statistics import LabelStatistics
 from bigpca.estimators.supervised_pca import is_share, share_count
-from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily
+from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily, completed, supervised_axes
 
 
 def check_factor(name: str, value: Any) -> float:
@@ -102,52 +104,82 @@ def family_axes(
     TypeError, ValueError
         For components that cannot be; see also :meth:`bigpca.solvers.roweis.RoweisFamily.constraint`.
     """
-    found = _leading(family, r1, r2, n_components, conditioning, statistics.n_classes)
-    if r2 < 1.0:
-        return found
-    rows = np.vstack([statistics.deviations, statistics.mean])
-    return replace(found, inverses=family.inverses(rows, statistics.count, conditioning))
-
-
-def _leading(
-    family: RoweisFamily, r1: float, r2: float, n_components: Any, conditioning: Conditioning, n_classes: int
-) -> Axes:
-    """Return the axes at one point of the family, as many as are wanted.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For components that cannot be; see also :meth:`bigpca.solvers.roweis.RoweisFamily.constraint`.
-    """
-    d, fisher = family.size, (r1, r2) == (0.0, 1.0)
     _, added = family.constraint(r2, conditioning)
     if added:
         warn_approximation(
             f"the leading eigenvalues of R2 hold all of their sum, so that the others' mean is 0: {added:.3g} was added to it. "
             f"Use a smaller robust_share than {conditioning.robust_share:g} to keep fewer."
         )
-    check_components(n_components, d)
+    solve = partial(family.solve, r1, r2, conditioning=conditioning)
+    found = wanted_axes(solve, family.size, r1, r2, n_components, statistics)
+    if r2 < 1.0:
+        return found
+    rows = np.vstack([statistics.deviations, statistics.mean])
+    return replace(found, inverses=family.inverses(rows, statistics.count, conditioning))
+
+
+def thin_axes(statistics: LabelStatistics, n_components: Any, *, normalize: bool, threads: int | None) -> Axes:
+    """Return the axes at (1, 0), where Psi is enough.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`family_axes`.
+    """
+    found = supervised_axes(statistics.psi, None, threads=threads)
+    d, trace = statistics.moments.n_features, float((statistics.psi**2).sum())
+    found = replace(found, values=found.values * (d / trace if normalize and trace > 0 else 1.0))
+
+    def solve(k: int | None) -> Axes:
+        return completed(found, max(1, found.rank) if k is None else k)
+
+    return wanted_axes(solve, d, 1.0, 0.0, n_components, statistics)
+
+
+def wanted_axes(
+    solve: Callable[[int | None], Axes], size: int, r1: float, r2: float, n_components: Any, statistics: LabelStatistics
+) -> Axes:
+    """Return as many axes as are wanted, with a warning of those that are arbitrary: one rule for all points of the family.
+
+    Parameters
+    ----------
+    solve : callable
+        From a number of axes, None for all, to the leading ones.
+    size : int
+        Most axes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For components that cannot be.
+    """
+    check_components(n_components, size)
+    fisher, apart = (r1, r2) == (0.0, 1.0), statistics.n_classes - 1
+    given = None if n_components is None or is_share(n_components) else int(n_components)
+    found = solve(min(apart, size) if fisher and n_components is None else given)
+    if r1 == 1.0 and statistics.independent:
+        found = replace(found, rank=0)
+    k = len(found.values)
     if is_share(n_components):
-        found = family.solve(r1, r2, None, conditioning)
         k = share_count(found.values, n_components)
-        return Axes(found.values[:k], found.components[:k], found.rank)
-    if n_components is None:
-        found = family.solve(r1, r2, min(n_classes - 1, d) if fisher else None, conditioning)
-        kept = max(1, found.rank)
-        return Axes(found.values[:kept], found.components[:kept], found.rank)
-    k = int(n_components)
-    if fisher and k > n_classes - 1:
+    elif given is None:
+        k = max(1, found.rank)
+    if not found.rank or (fisher and statistics.independent):
         warn_approximation(
-            f"n_components = {k}, but {n_classes} classes have {n_classes - 1} axes that tell them apart: the "
-            f"eigenvalues of the others are 1 and these axes arbitrary. Use {n_classes - 1} or fewer."
+            f"all {k} axes are arbitrary: to rounding, rows are equal or do not depend on their labels. Rows that differ with their "
+            f"labels were expected."
         )
-    found = family.solve(r1, r2, k, conditioning)
-    if found.rank < len(found.values):
+    elif fisher and given is not None and k > apart:
+        warn_approximation(
+            f"n_components = {k}, but {apart + 1} classes have {apart} axes that tell them apart: the "
+            f"eigenvalues of the others are 1 and these axes arbitrary. Use {apart} or fewer."
+        )
+    elif found.rank < k:
         warn_approximation(
             f"n_components = {k}, but R1 has {found.rank} eigenvalues that are not 0 to rounding: the axes of the others are "
             f"arbitrary. Use {found.rank} or fewer, or a smaller r1."
         )
-    return found
+    return Axes(found.values[:k], found.components[:k], found.rank)
 
 
 def check_components(n_components: Any, d: int) -> None:

@@ -14,7 +14,7 @@ from bigpca.estimators.supervised_model import SupervisedModel
 from bigpca.seeds import check_seed
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
-from bigpca.solvers.roweis import CENTRED, Axes, supervised_axes
+from bigpca.solvers.roweis import Axes, supervised_axes
 
 LABEL_KERNELS = ("linear", "rbf")
 
@@ -169,8 +169,7 @@ def leading_axes(statistics: LabelStatistics, n_components: Any, threads: int | 
     """
     psi = statistics.psi
     found = supervised_axes(psi, None, threads=threads)
-    # |Psi|^2 <= |Delta|^2 trace(S_T), and classes have |Delta|^2 = n: means of classes that differ by rounding have no axes.
-    if statistics.cross is None and found.values[:1].sum() <= CENTRED**2 * statistics.count * statistics.total_scatter:
+    if statistics.independent:
         found = replace(found, rank=0)
     return cut_axes(found, n_components, f"X'H Delta with {len(psi)} label features")
 

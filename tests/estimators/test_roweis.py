@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 import bigpca as bp
-from bigpca import PCA, ApproximationWarning, FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis, SupervisedPCA
+from bigpca import (
+    PCA,
+    ApproximationWarning,
+    FisherDiscriminantAnalysis,
+    KernelRoweisDiscriminantAnalysis,
+    RoweisDiscriminantAnalysis,
+    SupervisedPCA,
+)
 from bigpca.passes import blocks
 from bigpca.passes.events import CheckpointEvent, Event, PassEvent
 from tests.estimators.labelled import (
@@ -183,6 +190,34 @@ def test_more_axes_than_the_rank_of_r1_warn_that_they_are_arbitrary() -> None:
     ):
         model = RoweisDiscriminantAnalysis(5, r1=1, r2=0.5).fit(X, Y)
     assert (model.n_components_, model.rank_) == (5, 3)
+
+
+@pytest.mark.parametrize("k", [C, D])
+@pytest.mark.parametrize("kind", [RoweisDiscriminantAnalysis, KernelRoweisDiscriminantAnalysis])
+def test_every_point_of_an_edge_warns_alike_of_axes_beyond_the_rank(kind: Any, k: int) -> None:
+    """The corner (1, 0), which keeps no d x d matrix, among them; those axes are orthonormal too."""
+    options = {"kernel": "linear", "sampling": X[:D]} if kind is KernelRoweisDiscriminantAnalysis else {}
+    for r2 in (0, 1e-9, 0.5):
+        with pytest.warns(ApproximationWarning, match=f"n_components = {k}, but R1 has 3 eigenvalues that are not 0"):
+            model = kind(k, r1=1, r2=r2, **options).fit(X, Y)
+        assert (model.n_components_, model.rank_) == (k, C - 1)
+        assert model.eigenvalues_[C - 1 :].max() <= 1e-12 * model.eigenvalues_[0]
+        if not r2 and not options:
+            np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(k), atol=1e-12)
+            np.testing.assert_array_equal(model.components_[: C - 1], SupervisedPCA().fit(X, Y).components_)
+
+
+@pytest.mark.parametrize("n_components", [1, None, 0.5])
+@pytest.mark.parametrize(("r1", "r2"), [(1, 0), (1, 0.5), (1, 1), (0, 1)])
+def test_rows_that_do_not_depend_on_their_labels_have_arbitrary_axes_at_every_point(
+    r1: float, r2: float, n_components: Any
+) -> None:
+    rows, y = np.vstack([X, -X]) + 0.37, np.tile(Y, 2)
+    with pytest.warns(
+        ApproximationWarning, match=r"all \d axes are arbitrary: to rounding, rows are equal or do not depend"
+    ):
+        model = RoweisDiscriminantAnalysis(n_components, r1=r1, r2=r2).fit(rows, y)
+    assert np.isfinite(model.transform(rows)).all()
 
 
 def test_more_axes_than_classes_tell_apart_warn() -> None:

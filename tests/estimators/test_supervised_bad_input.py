@@ -175,7 +175,7 @@ def test_nothing_is_transformed_before_a_fit(kind: type) -> None:
 
 def test_more_components_than_labels_determine_are_refused() -> None:
     message = "n_components = 3, but the labels determine 2 axes, the rank of .*: for classes, one less.*Use 2 or fewer, or Roweis"
-    for model in (SupervisedPCA(3), RoweisDiscriminantAnalysis(3, r1=1, r2=0), KernelSupervisedPCA(3, kernel="linear")):
+    for model in (SupervisedPCA(3), KernelSupervisedPCA(3, kernel="linear")):
         with pytest.raises(ValueError, match=message):
             model.fit(X, Y)
     with pytest.raises(ValueError, match="n_components = 2, but the labels determine 1 axes"):
@@ -244,7 +244,6 @@ def test_supervised_pca_takes_classes_of_one_row() -> None:
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e6])
 @pytest.mark.parametrize("model", [
     SupervisedPCA(), KernelSupervisedPCA(gamma=0.1), KernelSupervisedPCA(gamma=0.1, form="dual"),
-    RoweisDiscriminantAnalysis(r1=1, r2=0),
 ], ids=str)  # fmt: skip
 def test_equal_rows_do_not_depend_on_their_labels(model: Any, value: float) -> None:
     with pytest.raises(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bigpca.solvers.roweis import STRENGTHENED, Conditioning, RoweisFamily, supervised_axes
+from bigpca.solvers.roweis import STRENGTHENED, Conditioning, RoweisFamily, completed, supervised_axes
 from tests.estimators.labelled import (
     assert_same_axes,
     centred,
@@ -254,3 +254,13 @@ def test_supervised_axes_are_orthonormal_and_as_many_as_were_asked_for() -> None
 def test_no_dependence_has_rank_0() -> None:
     assert supervised_axes(np.zeros((3, 5)), None).rank == 0
     assert supervised_axes(np.zeros((5, 3)), None).rank == 0
+
+
+@pytest.mark.parametrize("m", [0, 3, 9])
+def test_axes_are_completed_by_orthonormal_ones_of_eigenvalue_0(m: int) -> None:
+    found = supervised_axes(np.random.default_rng(m).standard_normal((m, D)), None)
+    whole = completed(found, D)
+    np.testing.assert_allclose(whole.components @ whole.components.T, np.eye(D), atol=1e-13)
+    np.testing.assert_array_equal(whole.components[:m], found.components)
+    assert (whole.rank, whole.values[m:].tolist()) == (m, [0.0] * (D - m))
+    np.testing.assert_array_equal(completed(found, D).components, whole.components)
