@@ -48,6 +48,8 @@ class KernelLabelModel(LabelReader, KernelModel):
     classes_ : ndarray of shape (c,), where labels are classes
     n_unlabelled_ : int
         Rows left out for missing labels.
+    missed_label_trace_ : float
+        Under an RBF label kernel, as in :class:`bigpca.estimators.supervised_model.SupervisedModel`.
     rank_ : int
         Axes that the labels determine, among those computed.
     landmarks_, landmark_indices_, landmark_transform_

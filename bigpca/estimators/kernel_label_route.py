@@ -59,7 +59,7 @@ class FeatureRead:
     def fit(self, axes: Axes) -> KernelSpectrum:
         """What these axes, in the space of the features, make a fit."""
         features, statistics, supervision = self.features, self.statistics, self.kept.supervision
-        facts: dict[str, Any] = {"n_unlabelled": supervision.unlabelled}
+        facts: dict[str, Any] = {"n_unlabelled": supervision.unlabelled} | supervision.facts
         if supervision.classes is not None:
             facts["classes"] = supervision.classes
         facts |= {"landmark_transform": features.transform, "rank": axes.rank}
@@ -121,7 +121,8 @@ class FeatureLabelJob:
         held = sum(3 * part.state_bytes + part.product_bytes for part in states)
         if plan.resources.local:
             held += self.labelled.nbytes // plan.resources.threads
-        return replace(plan, peak_bytes=plan.peak_bytes + held)
+        reason = plan.reason + self.labelled.supervision.note
+        return replace(plan, peak_bytes=plan.peak_bytes + held, reason=reason)
 
     def describe(self) -> dict[str, Any]:
         """Fingerprint of the passes."""
@@ -201,7 +202,7 @@ class DualLabelJob:
         )
         expansion = replace(expansion, coefficients=coefficients, offsets=operator.row_means @ coefficients)
         supervision = self.labelled.supervision
-        facts: dict[str, Any] = {"n_unlabelled": supervision.unlabelled, "rank": rank}
+        facts: dict[str, Any] = {"n_unlabelled": supervision.unlabelled, "rank": rank} | supervision.facts
         if supervision.classes is not None:
             facts["classes"] = supervision.classes
         return KernelSpectrum(rows.n_rows, 0, axes.values, operator.trace, expansion, operator.evaluations, None, facts)

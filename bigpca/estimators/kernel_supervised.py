@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 from bigpca.data.labels import TargetLabels
@@ -145,6 +146,7 @@ class KernelSupervisedPCA(KernelLabelModel):
         check_references(rows, settings.kernel)
         resources = find_resources(self.memory_limit, in_process=rows.in_process)
         plan = plan_dual(rows, settings, resources, labelled.columns)
+        plan = replace(plan, reason=plan.reason + labelled.supervision.note)
         return DualLabelJob(rows, settings, plan, labelled, self._wanted)
 
     def _wanted(self, found: Axes) -> Axes:

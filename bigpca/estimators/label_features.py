@@ -8,13 +8,17 @@ from typing import Any, Protocol, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.blas import one_blas_thread
 from bigpca.estimators.references import content_digest
 from bigpca.kernels.distance import RBF
 from bigpca.seeds import normals, uniforms
-from bigpca.solvers.features import landmark_transform, truncation_for
+from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
+from bigpca.solvers.pivoting import weighted_pivots
 
 Matrix = NDArray[np.float64]
-MOST_LANDMARKS = 256  # distinct labels up to which the RBF label kernel is exact
+MAX_LANDMARKS = 256  # distinct labels up to which the RBF label kernel is exact
+MAX_CANDIDATES = 4096  # distinct labels among which landmarks are drawn, and on which what they miss is measured
+FLOAT64 = float(np.finfo(np.float64).eps)
 
 
 class LabelFeatures(Protocol):
@@ -70,9 +74,22 @@ class LinearLabels:
         return {"offset": self.offset}
 
 
+def candidates(values: Matrix) -> tuple[Matrix, NDArray[np.float64]]:
+    """Return distinct labels (b, t) and how many rows each stands for: all of them, or evenly spread rows in their order."""
+    distinct, counts = np.unique(values, axis=0, return_counts=True)
+    if len(distinct) > MAX_CANDIDATES:
+        ends = np.cumsum(counts)
+        places = (np.arange(MAX_CANDIDATES) + 0.5) / MAX_CANDIDATES * ends[-1]
+        at, counts = np.unique(np.searchsorted(ends, places, side="right"), return_counts=True)
+        distinct = distinct[at]
+    return distinct, counts.astype(np.float64)
+
+
 @dataclass(frozen=True)
 class LandmarkLabels:
     """``Delta = k(y, L) T`` with ``T'k(L, L) T = I``: the RBF label kernel, exact on labels that are among L, else by Nyström.
+
+    Up to 256 distinct labels are all landmarks; of more, 256 are drawn by randomly pivoted Cholesky, weighted by their rows.
 
     Attributes
     ----------
@@ -97,12 +114,29 @@ class LandmarkLabels:
 
     @classmethod
     def of(cls, values: Matrix, gamma: float) -> LandmarkLabels:
-        """Return features for labels (n, t): all distinct ones are landmarks, or 256 quantiles in the order of the first."""
-        distinct = np.unique(values, axis=0)
-        if len(distinct) > MOST_LANDMARKS:
-            distinct = distinct[np.linspace(0, len(distinct) - 1, MOST_LANDMARKS).round().astype(int)]
-        K = np.asarray(RBF(gamma)(distinct), np.float64)
-        return cls(gamma, distinct, landmark_transform(K, truncation_for(float(np.finfo(np.float64).eps))))
+        """Return features for labels (n, t): all distinct ones are landmarks, or at most 256 by randomly pivoted Cholesky."""
+        kernel, (distinct, weights) = RBF(gamma), candidates(values)
+        with one_blas_thread():  # which landmarks are drawn must not depend on the number of threads
+            if len(distinct) > MAX_LANDMARKS:
+                draws = uniforms(0, "label-landmarks", 0, 1, MAX_LANDMARKS)[0]
+                distinct = distinct[
+                    weighted_pivots(
+                        lambda j: np.asarray(kernel(distinct, distinct[j : j + 1]), np.float64)[:, 0],
+                        np.ones(len(distinct)), weights, draws, enough=1e-12,
+                    )
+                ]  # fmt: skip
+            K = np.asarray(kernel(distinct), np.float64)
+            return cls(gamma, distinct, landmark_transform(K, truncation_for(FLOAT64)))
+
+    def missed(self, values: Matrix) -> float:
+        """Return the share of the label kernel's trace that the features of labels (n, t) miss; 0 to rounding is 0.
+
+        Measured on all distinct labels, or on 4,096 rows that are spread evenly in their order.
+        """
+        distinct, weights = candidates(values)
+        left = 1.0 - (self.features(distinct) ** 2).sum(axis=1)
+        left[left <= residual_rounding(FLOAT64)] = 0.0
+        return float(weights @ left / weights.sum())
 
     def features(self, values: Matrix) -> Matrix:
         """Return Delta, 4,096 rows at a time."""

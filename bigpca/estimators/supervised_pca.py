@@ -30,7 +30,8 @@ class SupervisedPCA(SupervisedModel):
     n_components : int, float in (0, 1), or None
         A float keeps that share of the sum of all eigenvalues; None for the rank of Psi.
     label_kernel : {"linear", "rbf"}
-        Of real labels.
+        Of real labels. "rbf" is exact up to 256 distinct labels; of more, 256 landmarks are drawn by randomly pivoted
+        Cholesky, and ``missed_label_trace_`` is the share of the label kernel's trace that they miss.
     label_gamma : float or None
         None for one over the sum of the variances of the label columns.
     missing_labels : {"raise", "drop"}

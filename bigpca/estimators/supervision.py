@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.labels import ClassLabels, Labels, TargetLabels, merge_classes, open_labels
-from bigpca.estimators.label_features import DeltaRows, LabelFeatures, label_features_from
+from bigpca.errors import warn_approximation
+from bigpca.estimators.label_features import DeltaRows, LabelFeatures, LandmarkLabels, label_features_from
 from bigpca.estimators.label_statistics import LabelStatistics, label_templates
 from bigpca.passes.accumulators import Accumulator
 
 SHOWN = 5  # classes that a message names
+MAX_MISSED = 1e-3  # share of the label kernel's trace from which its features are warned of
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,28 @@ class Supervision:
         What numbers become.
     unlabelled : int
         Rows left out for missing labels.
+    missed : float
+        Share of the RBF label kernel's trace that its features miss; 0 for other features.
     """
 
     classes: NDArray[Any] | None
     features: LabelFeatures | None
     unlabelled: int
+    missed: float = 0.0
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """What a fit reports of it: ``missed_label_trace``, under an RBF label kernel."""
+        return {"missed_label_trace": self.missed} if isinstance(self.features, LandmarkLabels) else {}
+
+    @property
+    def note(self) -> str:
+        """What a plan adds of it to its reason."""
+        if not isinstance(self.features, LandmarkLabels) or not self.missed:
+            return ""
+        return (
+            f"; the label kernel by {len(self.features.landmarks)} landmarks, which miss {self.missed:.2g} of its trace"
+        )
 
 
 @dataclass(frozen=True)
@@ -104,7 +123,8 @@ class KeptStatistics:
         if features is not None:
             arrays |= {f"labels_{name}": array for name, array in features.to_arrays().items()}
         whole = self.statistics.moments.whole
-        return arrays | {"counted": np.array([self.statistics.omitted, self.supervision.unlabelled, int(whole)])}
+        counted = np.array([self.statistics.omitted, self.supervision.unlabelled, int(whole)])
+        return arrays | {"counted": counted, "missed": np.array(self.supervision.missed)}
 
     @classmethod
     def of_arrays(
@@ -122,7 +142,7 @@ class KeptStatistics:
         statistics = LabelStatistics.of_arrays(own, columns, whole=bool(whole), omitted=omitted)
         labels = {n.removeprefix("labels_"): a for n, a in arrays.items() if n.startswith("labels_")}
         features = label_features_from(labels) if classes is None else None
-        return cls(statistics, Supervision(classes, features, unlabelled)).checked()
+        return cls(statistics, Supervision(classes, features, unlabelled, float(arrays["missed"]))).checked()
 
     def checked(self) -> Self:
         """Return itself; ValueError where the statistics are of other classes or label features than the labels."""
@@ -188,7 +208,8 @@ class LabelReader(ABC):
                 f"expected. Give the same columns, or fit again."
             )
         codes = np.where(labels.used, 0, -1).astype(np.int32)
-        return Labelled(codes, 1, DeltaRows(maker, labels.values), Supervision(None, maker, labels.missing))
+        missed = missed_trace(maker, labels.values[labels.used])
+        return Labelled(codes, 1, DeltaRows(maker, labels.values), Supervision(None, maker, labels.missing, missed))
 
     def _read(self, y: Any, n: int, like: Supervision | None) -> Labels:
         if like is not None:
@@ -219,6 +240,20 @@ def refuse_singletons(labels: ClassLabels) -> None:
         )
 
 
+def missed_trace(features: LabelFeatures, values: NDArray[np.float64]) -> float:
+    """Return the share of an RBF label kernel's trace that its features miss, and warn of a large one; 0 for other features."""
+    if not isinstance(features, LandmarkLabels):
+        return 0.0
+    missed = features.missed(values)
+    if missed > MAX_MISSED:
+        warn_approximation(
+            f"the features of the RBF label kernel miss {missed:.2g} of its trace over {len(values)} labels: its "
+            f"{len(features.landmarks)} landmarks do not stand for all of them. Use a smaller label_gamma, round the labels, or "
+            f'take label_kernel="linear".'
+        )
+    return missed
+
+
 def check_among(y: Any, classes: Any, missing: str) -> None:
     """Refuse labels that are none of the classes.
 
@@ -238,4 +273,7 @@ def merge_labelled(
     if classes is not None and own.classes is not None:
         classes, before, now = merge_classes(classes, own.classes)
         old, new = old.with_classes(before, len(classes)), new.with_classes(now, len(classes))
-    return old.merge(new), replace(own, classes=classes, unlabelled=old_supervision.unlabelled + own.unlabelled)
+    merged = old.merge(new)
+    missed = (old_supervision.missed * old.count + own.missed * new.count) / max(1, merged.count)
+    unlabelled = old_supervision.unlabelled + own.unlabelled
+    return merged, replace(own, classes=classes, unlabelled=unlabelled, missed=missed)

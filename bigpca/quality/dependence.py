@@ -36,7 +36,9 @@ def hsic(
     kernel, gamma
         Of the rows, as in :class:`bigpca.KernelPCA`.
     label_kernel, label_gamma
-        Of real labels.
+        Of real labels. The RBF label kernel of more than 256 distinct ones is approximated by that many landmarks, as in
+        :class:`bigpca.SupervisedPCA`: the answer is never above the exact one, and where they miss 1e-3 of the kernel's trace a
+        warning says so.
     n_landmarks : int or None
         Estimate from the Nyström features of so many landmarks, which is never above the exact value; None for the exact one:
         one read for the linear kernel, else one sweep of ``n^2 / 2`` kernel evaluations.

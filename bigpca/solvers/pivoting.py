@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -58,6 +60,46 @@ def accept_pivots(
         place = draws[len(K) + len(residual.accepted)] * cumulated[-1]
         residual.accept(int(np.searchsorted(cumulated, place, side="right")))
     return np.array(residual.accepted, np.int64)
+
+
+def weighted_pivots(
+    column: Callable[[int], Vector], diagonal: Vector, weights: Vector, draws: Vector, *, enough: float
+) -> Integers:
+    """Draw pivots one after the other, each with probability proportional to its weight times what is left of its diagonal.
+
+    Stops early where the weighted trace that is left is ``enough`` of the whole. Costs n numbers, n kernel evaluations and
+    ``2 n s`` flops a pivot, s those drawn before.
+
+    Parameters
+    ----------
+    column : callable
+        From j to column j of the kernel matrix (n,), which is positive semi-definite.
+    diagonal, weights : ndarray of shape (n,)
+    draws : ndarray of shape (wanted,)
+        Uniforms in [0, 1), one for each pivot.
+    enough : float
+
+    Returns
+    -------
+    ndarray of shape (drawn,), int64
+
+    Notes
+    -----
+    Chen, Epperly, Tropp & Webber (2025), RPCholesky; row j stands for ``weights[j]`` equal ones.
+    """
+    left, pivots = diagonal.copy(), np.zeros(0, np.int64)
+    factor = np.zeros((len(diagonal), len(draws)))
+    for s, draw in enumerate(draws):
+        cumulated = np.cumsum(weights * left)
+        if cumulated[-1] <= enough * float(weights @ diagonal):
+            break
+        j = int(np.searchsorted(cumulated, draw * cumulated[-1], side="right"))
+        past = factor[:, :s]
+        factor[:, s] = (column(j) - past @ past[j]) / np.sqrt(left[j])
+        pivots = np.append(pivots, j)
+        left = np.maximum(left - factor[:, s] ** 2, 0.0)
+        left[pivots] = 0.0
+    return pivots
 
 
 class Residuals:

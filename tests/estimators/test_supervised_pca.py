@@ -16,7 +16,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
 
 import bigpca as bp
-from bigpca import MemoryBudgetError, SupervisedPCA, SupervisedRandomProjection
+from bigpca import ApproximationWarning, MemoryBudgetError, SupervisedPCA, SupervisedRandomProjection
 from bigpca.estimators import label_features
 from bigpca.estimators.label_features import FourierLabels, LandmarkLabels
 from bigpca.passes import blocks
@@ -69,15 +69,83 @@ def test_the_gaussian_label_kernel_is_exact_where_labels_repeat(gamma: float | N
 
 
 def test_the_gaussian_label_kernel_of_many_labels_is_near_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """256 landmarks among labels, and 60: within 1e-8 and 1e-6 of the eigenvalues; 4 are not enough for either."""
+    """Of a smooth kernel few landmarks miss nothing; 4 miss so much that a warning says it, and the eigenvalues show it."""
     truth = dependence(X, rbf_kernel(REAL[:, :1], gamma=1 / REAL[:, 0].var()), 3)[0]
-    errors = []
-    for most in (256, 60, 4):
-        monkeypatch.setattr(label_features, "MOST_LANDMARKS", most)
-        found = SupervisedPCA(3, label_kernel="rbf").fit(X, REAL[:, 0]).eigenvalues_
-        errors.append(np.abs(found / truth - 1).max())
-    assert errors[0] < 1e-8
-    assert errors[1] < 1e-6 < 1e-3 < errors[2]
+    monkeypatch.setattr(label_features, "MAX_LANDMARKS", 60)
+    model = SupervisedPCA(3, label_kernel="rbf").fit(X, REAL[:, 0])
+    np.testing.assert_allclose(model.eigenvalues_, truth, rtol=1e-8)
+    assert model.missed_label_trace_ < 1e-9
+    monkeypatch.setattr(label_features, "MAX_LANDMARKS", 4)
+    with pytest.warns(
+        ApproximationWarning, match=r"miss 0\.\d+ of its trace over 300 labels: its 4 landmarks.*smaller label_gamma"
+    ):
+        model.fit(X, REAL[:, 0])
+    assert (model.eigenvalues_ < truth * (1 - 1e-3)).any()
+    assert (model.eigenvalues_ < truth * (1 + 1e-9)).all()
+
+
+MANY = np.random.default_rng(8).standard_normal((2000, 3)) * [3, 1, 1]  # 2,000 distinct labels in three columns
+ROWS = np.random.default_rng(9).standard_normal((2000, 4)) + np.sin(MANY[:, :1])
+
+
+def test_the_trace_that_landmarks_of_labels_miss_is_measured_reported_and_less_than_that_of_quantiles(
+    tmp_path: Path,
+) -> None:
+    K_y = rbf_kernel(MANY, gamma=0.3)
+    quantiles = np.unique(MANY, axis=0)[np.linspace(0, 1999, 256).round().astype(int)]
+    by_quantiles = 1 - np.einsum(
+        "ij,jk,ik->", k_nm := rbf_kernel(MANY, quantiles, gamma=0.3),
+        np.linalg.pinv(rbf_kernel(quantiles, gamma=0.3), rcond=1e-10), k_nm,
+    ) / 2000  # fmt: skip
+    options: dict[str, Any] = {"label_kernel": "rbf", "label_gamma": 0.3}
+    with pytest.warns(ApproximationWarning, match="features of the RBF label kernel miss"):
+        model = SupervisedPCA(2, **options).fit(ROWS, MANY)
+    delta = model._supervision.features.features(MANY)
+    missed = 1 - (delta**2).sum() / 2000
+    assert model.missed_label_trace_ == pytest.approx(missed, rel=1e-9)
+    assert 1e-3 < missed < 0.8 * by_quantiles
+    assert f"256 landmarks, which miss {missed:.2g} of its trace" in model.plan_.reason
+    exact = float((centred(ROWS) * (K_y @ centred(ROWS))).sum()) / 1999**2
+    for more in ({}, {"kernel": "rbf", "gamma": 1e-12, "n_landmarks": 50}):
+        with pytest.warns(ApproximationWarning, match="features of the RBF label kernel miss"):
+            found = bp.hsic(ROWS, MANY, **options, **more)
+        assert more or exact * (1 - 5 * missed) < found <= exact
+    model.save(tmp_path / "model")
+    loaded = bp.load(tmp_path / "model")
+    assert loaded.missed_label_trace_ == model.missed_label_trace_
+    with pytest.warns(ApproximationWarning, match=r"miss 1 of its trace over 500 labels"):
+        loaded.partial_fit(ROWS[:500], MANY[:500] + 1e3)  # of which the first labels say nothing
+    assert loaded.missed_label_trace_ == pytest.approx((4 * missed + 1) / 5, rel=1e-9)
+
+
+@pytest.mark.parametrize("form", ["direct", "dual"])
+def test_kernel_models_report_it_too(form: str, tmp_path: Path) -> None:
+    with pytest.warns(ApproximationWarning, match="features of the RBF label kernel miss"):
+        model = bp.KernelSupervisedPCA(
+            2, form=form, kernel="linear", label_kernel="rbf", label_gamma=0.3, sampling=ROWS[:4]
+        ).fit(ROWS, MANY)
+    assert 1e-3 < model.missed_label_trace_ < 0.5
+    assert "landmarks, which miss" in model.plan_.reason
+    model.save(tmp_path / "model")
+    assert bp.load(tmp_path / "model").missed_label_trace_ == model.missed_label_trace_
+
+
+def test_labels_that_many_rows_share_are_landmarks_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weighted by their rows, which are all that counts: 40 far labels of 100 rows each among 400 of one row."""
+    monkeypatch.setattr(label_features, "MAX_LANDMARKS", 50)
+    values = np.concatenate([np.repeat(np.arange(40.0), 100), 100.0 + np.arange(400)])[:, None]
+    features = LandmarkLabels.of(values, 50.0)
+    assert np.isin(np.arange(40.0), features.landmarks).sum() >= 35  # 5 of 50 by chance
+    assert features.missed(values) < 0.2
+
+
+def test_of_very_many_labels_evenly_spread_ones_are_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(label_features, "MAX_CANDIDATES", 500)
+    values = np.random.default_rng(0).standard_normal((3000, 1)).round(3)
+    distinct, weights = label_features.candidates(values)
+    assert len(distinct) <= 500 == weights.sum()
+    np.testing.assert_allclose(np.average(distinct[:, 0], weights=weights), values.mean(), atol=0.02)
+    assert LandmarkLabels.of(values, 1.0).missed(values) < 1e-9
 
 
 def test_landmark_features_reproduce_the_kernel_of_their_landmarks_in_any_tiles() -> None:

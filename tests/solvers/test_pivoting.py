@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from bigpca.solvers.pivoting import accept_pivots
+from bigpca.solvers.pivoting import accept_pivots, weighted_pivots
 from tests.builders import symmetric
 
 N = 5
@@ -72,3 +72,21 @@ def test_only_filling_brings_all_that_were_wanted() -> None:
     full = accept_pivots(K, NONE, np.diag(K), draws, N, rounding=1e-9, fill=True)
     assert sorted(full) == list(range(N))
     assert full[: len(short)].tolist() == short.tolist()
+
+
+def test_weighted_pivots_are_drawn_by_what_is_left_and_stop_at_the_rank() -> None:
+    rng = np.random.default_rng(0)
+    F = rng.standard_normal((60, 7))
+    K, weights = F @ F.T, rng.uniform(0.1, 3, 60)
+
+    def drawn(draws):
+        return weighted_pivots(lambda j: K[:, j], np.diag(K), weights, draws, enough=1e-12)
+
+    assert len(drawn(rng.random(30))) == 7
+    firsts = np.array([drawn(np.array([draw]))[0] for draw in (np.arange(4000) + 0.5) / 4000])
+    shares = weights * np.diag(K)
+    np.testing.assert_allclose(np.bincount(firsts, minlength=60) / 4000, shares / shares.sum(), atol=1 / 4000)
+    second = np.array([drawn(np.array([0.3, draw]))[1] for draw in (np.arange(4000) + 0.5) / 4000])
+    first = drawn(np.array([0.3]))[0]
+    left = weights * (np.diag(K) - K[:, first] ** 2 / K[first, first])
+    np.testing.assert_allclose(np.bincount(second, minlength=60) / 4000, left / left.sum(), atol=1 / 4000)
