@@ -25,6 +25,7 @@ def describe_answer(model: Any) -> dict[str, Any]:
             "converged": getattr(model, "converged_", None),
             "eigenvalue_bounds": model.eigenvalue_bounds_[:RECORDED],
             "captured_variance_bounds": getattr(model, "captured_variance_bounds_", None),
+            "subspace_error_bounds": getattr(model, "subspace_error_bounds_", [])[:RECORDED],
             "confidence": model.bounds_confidence_,
         }
     answer = {
@@ -68,6 +69,9 @@ def answer_rows(answer: dict[str, Any]) -> dict[str, object]:
         "eigenvalues": [f"{value:.6g}, within {lower:.6g} to {upper:.6g}" for value, (lower, upper) in bounds],
         "bounds hold": "always" if confidence == 1 else f"with probability {confidence:.6g}",
     }
+    if certificate.get("subspace_error_bounds"):
+        turned = " ".join(f"{sine:.2g}" for sine in certificate["subspace_error_bounds"][:SHOWN])
+        rows["leading axes"] = f"turned out of the true subspaces by a sine of at most {turned}"
     if certificate["converged"] is not None:
         rows["converged"] = "yes" if certificate["converged"] else "NO"
     return rows

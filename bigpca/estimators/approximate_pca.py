@@ -95,8 +95,9 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     ----------
     components_, explained_variance_, ... : as for :class:`bigpca.PCA`
         With "nystrom" and "ritz" the variances never exceed the true ones but by rounding.
-    eigenvalue_bounds_, residuals_, captured_variance_bounds_, bounds_confidence_
-        From the same read (MATHS: trace and probes). With ``scale`` one read gives bounds from the trace alone.
+    eigenvalue_bounds_, residuals_, captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_
+        From the same read (MATHS: trace and probes), for the axes that are returned. With ``scale`` one read gives bounds from
+        the trace alone. The probability ``bounds_confidence_`` is over the sketch's seed, for data that do not depend on it.
     n_passes_ : float
 
     Notes

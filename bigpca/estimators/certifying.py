@@ -22,7 +22,7 @@ from bigpca.solvers.certificates import (
     trustworthy,
 )
 from bigpca.solvers.krylov_basis import ORTHONORMAL
-from bigpca.solvers.subspaces import SeenAxes, see_axes
+from bigpca.solvers.subspaces import SeenAxes, see_axes, subspace_bounds
 
 FAILURE = 1e-3  # probability that a bound from probes is wrong
 Vector = NDArray[np.float64]
@@ -41,7 +41,7 @@ def certify(
     axes: Matrix | None = None,
     multiplied: bool = False,
 ) -> Certificate:
-    """Bound the first k eigenvalues, the captured variance and the residuals (MATHS: Nyström, trace and probes).
+    """Bound the first k eigenvalues, captured variance, residuals, and angles (MATHS: Nyström, trace and probes).
 
     Parameters
     ----------
@@ -65,20 +65,22 @@ def certify(
         Whether the model's axes are these times a factor X' of ``A = X X'``: components from vectors of the dot matrix, and
         what the vectors of a kernel matrix stand for.
     """
-    values = approximation.values
+    values, N = approximation.values, approximation.vectors.shape[1]
+    P = min(2 * k + 1, N)  # eigenvalues bounded from above: those that wider subspaces leave out are among them
+    padded = np.concatenate([values, np.zeros(max(0, P - len(values)))])
     slack = rounding_slack(trace, precision=precision, shift=approximation.shift)
-    norm_bound = None
+    norm_bound, rounding = None, slack
     if probes is None:
-        bounds = trace_bounds(values, k, trace, slack)
+        bounds = trace_bounds(padded, P, trace, slack)
     else:
         norm_bound = probe_norm_bound(probes.products, approximation.multiply(probes.vectors), FAILURE)
-        bounds = probe_bounds(values, k, trace, slack, norm_bound=norm_bound, failure=FAILURE)
+        bounds = probe_bounds(padded, P, trace, slack, norm_bound=norm_bound, failure=FAILURE)
     missed = max(0.0, trace - float(values.sum())) + slack
     largest = missed if norm_bound is None else min(missed, norm_bound)
     if basis is not None:
-        majorant = approximation.majorant_values(basis, largest, k)
-        closing = majorant + slack + ORTHONORMAL * np.sqrt(basis.shape[1]) * majorant[0]
-        bounds = replace(bounds, upper=np.minimum(bounds.upper, closing))
+        majorant = approximation.majorant_values(basis, largest, P)
+        rounding = slack + ORTHONORMAL * np.sqrt(basis.shape[1]) * float(majorant[0])
+        bounds = replace(bounds, upper=np.minimum(bounds.upper, majorant + rounding))
     if residuals is None:
         residuals = np.full(k, residual_bound(values, trace, slack, norm_bound=norm_bound))
     seen = see_axes(approximation, approximation.vectors[:k] if axes is None else axes, basis)
@@ -88,8 +90,10 @@ def certify(
     if basis is not None:
         captured[1] = min(captured[1], _most_captured(seen, largest, multiplied) + (1 + k) * slack)
     share = captured / trace if trace > 0 else np.ones(2)
-    limits = np.column_stack([bounds.lower, bounds.upper])
-    return Certificate(limits, residuals, share, bounds.confidence)
+    beyond = bounds.upper if 2 * k < P else np.append(bounds.upper, 0.0)  # there is no eigenvalue N + 1
+    subspaces = subspace_bounds(seen, beyond, largest, rounding)
+    limits = np.column_stack([bounds.lower, bounds.upper])[:k]
+    return Certificate(limits, residuals, share, bounds.confidence, subspaces=subspaces)
 
 
 def _most_captured(seen: SeenAxes, norm_bound: float, multiplied: bool) -> float:

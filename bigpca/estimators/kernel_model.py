@@ -14,10 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.containers import is_path_list, reject_foreign
 from bigpca.errors import MemoryBudgetError, format_bytes
+from bigpca.estimators.certified import CertifiedModel
 from bigpca.estimators.inputs import as_dask, is_lazy
 from bigpca.estimators.kernel_maps import FixedPoint, KernelScores, Novelty, RidgePreimage, ridge_preimage
 from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum
-from bigpca.estimators.linear_model import CERTIFICATE_FIELDS
 from bigpca.estimators.model_io import StoredModel
 from bigpca.estimators.planned_model import PlannedModel
 from bigpca.estimators.row_transformer import Destination, Lazy, Path
@@ -33,7 +33,7 @@ PREIMAGE_ROWS = 10_000  # up to which inverse_transform may regress on the refer
 WIDTHS = {"gamma": None, "degree": 3, "coef0": 1}  # parameters of kernels given by name, and scikit-learn's defaults
 
 
-class KernelModel(PlannedModel[KernelSpectrum]):
+class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
     """Scores along the leading axes of the rows' images under a kernel: ``k(x, R) A - b``.
 
     A subclass plans its fit by :meth:`_job` and may take more of what the fit brought by :meth:`_take_more`.
@@ -54,9 +54,10 @@ class KernelModel(PlannedModel[KernelSpectrum]):
     n_components_, n_features_in_, n_samples_, n_omitted_ : int
     eigenvalue_bounds_ : ndarray of shape (k, 2)
         Bounds of the eigenvalues of HKH; with the attributes below only where the answer is not exact.
-    captured_variance_bounds_, bounds_confidence_, residuals_, n_passes_, converged_
-        As in :class:`bigpca.PCA`, for HKH. An indefinite kernel has no ``captured_variance_bounds_``: its trace has negative
-        parts, of which nothing captures a share.
+    captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_, converged_
+        As in :class:`bigpca.PCA`, for HKH: ``subspace_error_bounds_`` of its eigenvectors and of the axes in feature space. Of
+        an indefinite kernel, whose trace has negative parts, the bounds of variance and subspaces do not exist; those of
+        subspaces neither by landmarks, which never multiply HKH.
     solver_ : str
     plan_ : Plan
     """
@@ -224,12 +225,7 @@ class KernelModel(PlannedModel[KernelSpectrum]):
         for name in ("_preimage", *(f"{fact}_" for fact in getattr(getattr(self, "_found", None), "facts", ()))):
             self.__dict__.pop(name, None)  # of an earlier fit
         self._found = found
-        for name, field in CERTIFICATE_FIELDS.items():
-            value = getattr(found.certificate, field, None)
-            if value is None:
-                self.__dict__.pop(name, None)
-            else:
-                setattr(self, name, value)
+        self._take_certificate(found.certificate)
         for name, value in found.facts.items():
             setattr(self, f"{name}_", value)
         self._take_more(found)

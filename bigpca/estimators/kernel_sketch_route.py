@@ -76,7 +76,7 @@ class KernelSketchJob:
         elif self.core == "tutorial":
             values, V, certificate = _tutorial(operator, W, Y, settings)
         else:
-            values, V, certificate = _definite(operator, W, Y, settings)
+            values, V, certificate = _definite(operator, W, Y, settings, orthonormal=self.core == "ritz")
         references = hold_references(rows, settings.kernel, options, operator.number + 1)
         expansion = training_expansion(rows, settings, operator.shift, operator.row_means, V, values, references)
         reads = operator.reads + first_share(rows) + int(collected(rows, settings.kernel))
@@ -140,13 +140,15 @@ def plan_kernel_sketch(
 
 
 def _definite(
-    operator: KernelOperator, W: Matrix, Y: Matrix, settings: KernelSettings
+    operator: KernelOperator, W: Matrix, Y: Matrix, settings: KernelSettings, *, orthonormal: bool
 ) -> tuple[Vector, Matrix, Certificate]:
     """Nyström's formula on the product: the function that approximate PCA uses, on another operator."""
     n = operator.size
-    found = Sketched(n, 0, np.zeros(n), None, operator.trace, W, Y, operator.probes, operator.precision, operator.reads)
+    found = Sketched(
+        n, 0, np.zeros(n), None, operator.trace, W, Y, operator.probes, operator.precision, operator.reads, orthonormal
+    )
     fit = Settings(settings.n_components, solve_threads=settings.solve_threads, seed=settings.seed)
-    spectrum = solve_nystrom(found, fit)
+    spectrum = solve_nystrom(found, fit, multiplied=True)
     certificate: Any = spectrum.certificate
     return spectrum.variances, spectrum.components.T, certificate
 

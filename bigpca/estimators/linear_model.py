@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.estimators.certified import CertifiedModel
 from bigpca.estimators.inputs import as_dask
 from bigpca.estimators.model_io import StateForm, StoredModel, pack_spectrum, unpack_spectrum
 from bigpca.estimators.planned_model import PlannedModel
 from bigpca.estimators.projection import LogLikelihood, Projection, Reconstruction
 from bigpca.estimators.row_transformer import Destination, Lazy, Path
-from bigpca.estimators.spectrum import Certificate, Spectrum, low_rank_plus_diagonal, orthonormality_error
+from bigpca.estimators.spectrum import Spectrum, low_rank_plus_diagonal, orthonormality_error
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.solving import solving
@@ -23,17 +24,9 @@ from bigpca.solvers.component_rules import rounding_level
 from bigpca.solvers.components import NComponents
 
 State = TypeVar("State", bound=Accumulator)
-CERTIFICATE_FIELDS = {
-    "eigenvalue_bounds_": "eigenvalue_bounds",
-    "residuals_": "residuals",
-    "captured_variance_bounds_": "captured_variance_bounds",
-    "bounds_confidence_": "confidence",
-    "n_passes_": "n_passes",
-    "converged_": "converged",
-}
 
 
-class LinearModel(PlannedModel[Spectrum], Generic[State]):
+class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
     A subclass says how it fits and what it keeps in order to go on: :meth:`_job`, :meth:`_read_state`, :meth:`_absorb`,
@@ -45,9 +38,14 @@ class LinearModel(PlannedModel[Spectrum], Generic[State]):
     eigenvalue_bounds_ : ndarray of shape (k, 2)
         Lower and upper bounds of the eigenvalues of the covariance of all rows.
     captured_variance_bounds_ : ndarray of shape (2,)
-        Bounds of the share of the total variance that the components capture.
+        Bounds of the share of the total variance that the components capture (their span, where they are not orthogonal).
+    subspace_error_bounds_ : ndarray of shape (k,)
+        Entry j bounds the sine of the largest angle between the leading j components and the leading j true principal axes;
+        1.0 where nothing is certain, as within a cluster of eigenvalues: see :meth:`containment_bound`. Where the total
+        variance or the probes show too little it is 1.0, too.
     bounds_confidence_ : float
-        Probability with which the bounds hold; 1.0 where they always do.
+        Probability with which all these bounds hold; 1.0 where they always do. It is over the seed (``random_state``, or that
+        of the sketch), for data that do not depend on the seed: a fit with a second seed is an independent check.
     residuals_ : ndarray of shape (k,), ``|C v_i - lambda_i v_i|`` in the units of the eigenvalues
     n_passes_ : float
         Reads of X that the answer took.
@@ -211,24 +209,13 @@ class LinearModel(PlannedModel[Spectrum], Generic[State]):
         self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
         self.n_features_in_, self.solver_ = d, solver
         self._state = cast("State | None", found.state)
-        self._take_certificate(found)
-
-    def _take_certificate(self, found: Spectrum) -> None:
-        """Set what is known of the answer; what is not, by this fit, has no attribute: not an earlier fit's, not None."""
-        for name, field in CERTIFICATE_FIELDS.items():
-            value = getattr(found.certificate, field, None)
-            if value is None:
-                self.__dict__.pop(name, None)
-            else:
-                setattr(self, name, value)
+        self._take_certificate(found.certificate)
 
     def _found(self) -> Spectrum:
         """Return what :meth:`_take` took."""
-        certified: dict[str, Any] = {field: getattr(self, name, None) for name, field in CERTIFICATE_FIELDS.items()}
-        certificate = None if certified["eigenvalue_bounds"] is None else Certificate(**certified)
         return Spectrum(
             self.n_samples_, self.n_omitted_, self.mean_, self.scale_, self.explained_variance_, self.components_,
-            self.total_variance_, self._state, certificate,
+            self.total_variance_, self._state, self._certificate,
         )  # fmt: skip
 
     def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

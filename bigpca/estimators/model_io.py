@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from bigpca.blas import numerical_environment
 from bigpca.data.urls import public
 from bigpca.errors import ModelFormatError, brief
-from bigpca.estimators.spectrum import Certificate, Spectrum, orthonormality_error
+from bigpca.estimators.certified import pack_certificate, unpack_certificate
+from bigpca.estimators.spectrum import Spectrum, orthonormality_error
 from bigpca.kernels import kernel_from
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators import Accumulator
@@ -198,19 +199,9 @@ def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, NDArray[A
         "n_samples": int(found.count),
         "n_omitted": int(found.omitted),
         "total_variance": float(found.total),
-        "certificate": None,
     }
-    certificate = found.certificate
-    if certificate is not None:
-        arrays |= {name: getattr(certificate, name) for name in BOUNDS}
-        if certificate.residuals is not None:
-            arrays["residuals"] = certificate.residuals
-        attributes["certificate"] = {
-            "confidence": float(certificate.confidence),
-            "n_passes": None if certificate.n_passes is None else float(certificate.n_passes),
-            "converged": None if certificate.converged is None else bool(certificate.converged),
-        }
-    return arrays, attributes
+    known, attributes["certificate"] = pack_certificate(found.certificate)
+    return arrays | known, attributes
 
 
 def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *, orthonormal: bool = True) -> Spectrum:
@@ -235,14 +226,10 @@ def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *,
     form = form_of(d)
     _check_shapes(arrays, k, d, form)
     _check_values(arrays, orthonormal)
-    certificate = None
-    if certified is not None:
-        bounds, captured = arrays["eigenvalue_bounds"], arrays["captured_variance_bounds"]
-        certificate = Certificate(bounds, arrays.get("residuals"), captured, **certified)
     return Spectrum(
         int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["mean"], arrays.get("scale"),
         arrays["explained_variance"], arrays["components"], float(attributes["total_variance"]),
-        _read_state(arrays, form), certificate,
+        _read_state(arrays, form), unpack_certificate(arrays, certified),
     )  # fmt: skip
 
 

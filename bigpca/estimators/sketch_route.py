@@ -82,6 +82,8 @@ class Sketched:
     precision : float
     passes : float
         Reads of X so far.
+    orthonormal : bool
+        Whether W has orthonormal columns.
     """
 
     count: int
@@ -94,6 +96,7 @@ class Sketched:
     probes: Probes | None
     precision: float
     passes: float = 1.0
+    orthonormal: bool = False
 
 
 def plan_sketch(rows: RowInput, settings: SketchSettings, resources: Resources) -> Plan:
@@ -228,13 +231,16 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
     return Sketched(n, omitted, mean, scaled, trace, W, Y, probes, part.precision, passes)
 
 
-def solve_nystrom(found: Sketched, fit: Settings) -> Spectrum:
-    """Nyström approximation of the covariance, with its certificate."""
+def solve_nystrom(found: Sketched, fit: Settings, *, multiplied: bool = False) -> Spectrum:
+    """Nyström approximation of the covariance, with its certificate; ``multiplied`` as for :func:`certify`."""
     d, q = found.Y.shape
     most = _bounded(fit, found.count, d, q)
     approximation = nystrom(found.W, found.Y, most, precision=found.precision, threads=fit.threads, overwrite=True)
     k = _resolve(fit, approximation.values, found.trace, found.count, d)
-    certificate = certify(approximation, k, found.trace, precision=found.precision, probes=found.probes)
+    certificate = certify(
+        approximation, k, found.trace, precision=found.precision, probes=found.probes,
+        basis=found.W if found.orthonormal else None, multiplied=multiplied,
+    )  # fmt: skip
     components = fix_signs(np.ascontiguousarray(approximation.vectors[:k]))
     return _spectrum(found, approximation.values[:k], components, certificate)
 
@@ -275,7 +281,9 @@ def _run_ritz(rows: RowInput, settings: SketchSettings, options: RunOptions) -> 
     operator.number = 1
     operator.know(found.count, found.omitted, found.mean, found.scale, found.trace)
     product = operator.multiply(basis)  # pass 2 over X
-    again = replace(found, W=basis, Y=product, probes=operator.probes, precision=operator.precision, passes=2.0)
+    again = replace(
+        found, W=basis, Y=product, probes=operator.probes, precision=operator.precision, passes=2.0, orthonormal=True
+    )
     return solve_nystrom(again, fit)
 
 

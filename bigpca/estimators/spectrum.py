@@ -15,6 +15,7 @@ from bigpca.passes.local import threads_here
 from bigpca.passes.pass_state import PassState
 from bigpca.solvers.components import NComponents, needs_full_spectrum, resolve_components
 from bigpca.solvers.eigh import fix_signs, numerical_rank, top_eigenpairs
+from bigpca.solvers.subspaces import SubspaceBounds
 from bigpca.triangles import STRIP, add_outer_upper
 
 Vector = NDArray[np.float64]
@@ -79,6 +80,9 @@ class Certificate:
         Reads of X that the answer took; a read of a tenth of the rows counts 0.1.
     converged : bool or None
         Whether the tolerance was met; None where none was asked for.
+    subspaces : SubspaceBounds or None
+        Bounds of the angles between leading axes and leading eigenspaces; None where the matrix is not multiplied, or not
+        positive semi-definite.
     """
 
     eigenvalue_bounds: Matrix
@@ -87,6 +91,12 @@ class Certificate:
     confidence: float
     n_passes: float | None = None
     converged: bool | None = None
+    subspaces: SubspaceBounds | None = None
+
+    @property
+    def subspace_error_bounds(self) -> Vector | None:
+        """Bounds (k,) of the sines of the angles between the leading j axes and the leading j eigenvectors."""
+        return None if self.subspaces is None else self.subspaces.errors
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,16 @@ from numpy.typing import NDArray
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
 from bigpca.errors import brief
+from bigpca.estimators.certified import pack_certificate, unpack_certificate
 from bigpca.estimators.expansion import Expansion, FeatureProjection
 from bigpca.estimators.kernel_spectrum import HELD_BYTES, KernelSpectrum
 from bigpca.estimators.model_io import StoredModel, pack_values, unpack_values
 from bigpca.estimators.references import References
-from bigpca.estimators.spectrum import Certificate
 from bigpca.estimators.supervision import KeptStatistics
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators import Moments
 from bigpca.passes.landmark_moments import LandmarkMoments
 
-CERTIFIED = ("eigenvalue_bounds", "captured_variance_bounds", "residuals")
 EXPANSION = ("shift", "coefficients", "offsets", "mean_weights")
 
 
@@ -34,7 +33,7 @@ def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, NDArray[Any]]
     arrays: dict[str, NDArray[Any]] = {"eigenvalues": found.eigenvalues}
     attributes: dict[str, Any] = {
         "n_samples": int(found.count), "n_omitted": int(found.omitted), "total": float(found.total),
-        "evaluations": int(found.evaluations), "certificate": None, "references": None,
+        "evaluations": int(found.evaluations), "references": None,
         "facts": {name: _plain(value) for name, value in found.facts.items() if not isinstance(value, np.ndarray)},
     }  # fmt: skip
     known = {name: value for name, value in found.facts.items() if isinstance(value, np.ndarray)}
@@ -53,14 +52,8 @@ def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, NDArray[Any]]
             attributes["references"]["fingerprint"] = references.fingerprint()
         else:
             arrays["references"] = np.concatenate([rows for _, rows in references.tiles()])
-    certificate = found.certificate
-    if certificate is not None:
-        arrays |= {n: getattr(certificate, n) for n in CERTIFIED if getattr(certificate, n) is not None}
-        attributes["certificate"] = {
-            "confidence": float(certificate.confidence),
-            "n_passes": None if certificate.n_passes is None else float(certificate.n_passes),
-            "converged": None if certificate.converged is None else bool(certificate.converged),
-        }
+    certified, attributes["certificate"] = pack_certificate(found.certificate)
+    arrays |= certified
     if found.state is not None:
         arrays |= {f"state_{name}": np.asarray(array) for name, array in found.state.to_arrays().items()}
     return arrays, attributes
@@ -102,11 +95,7 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel) -> KernelSpectru
             raise ValueError(f"it has {p} reference rows, but weights of shape {expansion.mean_weights.shape}")
     if expansion.coefficients.shape[1] != k:
         raise ValueError(f"it has {k} eigenvalues, but coefficients of shape {expansion.coefficients.shape}")
-    certified = attributes["certificate"]
-    certificate = None
-    if certified is not None:
-        known = (arrays.get("residuals"), arrays.get("captured_variance_bounds"))
-        certificate = Certificate(arrays["eigenvalue_bounds"], *known, **certified)
+    certificate = unpack_certificate(arrays, attributes["certificate"])
     facts = dict(attributes["facts"])
     facts |= {name: unpack_values(value) for name, value in attributes["texts"].items()}
     facts |= {name.removeprefix("fact_"): array for name, array in arrays.items() if name.startswith("fact_")}

@@ -11,7 +11,8 @@ import pytest
 
 import bigpca as bp
 from bigpca import PCA, ModelFormatError
-from bigpca.estimators.linear_model import CERTIFICATE_FIELDS, LinearModel
+from bigpca.estimators.certified import CERTIFICATE_FIELDS
+from bigpca.estimators.linear_model import LinearModel
 from bigpca.estimators.model_io import StoredModel, save_model
 from bigpca.estimators.spectrum import Certificate, orthonormality_error
 from bigpca.passes.accumulators import Moments
