@@ -84,12 +84,12 @@ def foreign(X: Any) -> Foreign | None:
         hasattr(X, "__iter__") and not hasattr(X, "__len__") and not hasattr(X, "__array__")
     ):
         return Foreign(
-            f"{name}, which gives its rows once", "Pass each batch to partial_fit, or np.stack(list(X)).", ""
+            f"{name}, which gives its rows once", "Pass each batch to partial_fit, or np.array(list(X)).", ""
         )
     return None
 
 
-def reject_foreign(X: Any, label: str = "X") -> None:
+def reject_foreign(X: Any, label: str = "X", expected: str = "An array of rows, (n, d),") -> None:
     """Reject a container whose rows cannot be read.
 
     Raises
@@ -99,7 +99,7 @@ def reject_foreign(X: Any, label: str = "X") -> None:
     """
     found = foreign(X)
     if found is not None:
-        raise TypeError(f"{label} is {found.what}. An array of rows, (n, d), was expected. {found.remedy}")
+        raise TypeError(f"{label} is {found.what}. {expected} was expected. {found.remedy}")
 
 
 def reject_chunks(chunk: Any, label: str) -> None:

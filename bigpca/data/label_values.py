@@ -13,6 +13,7 @@ import zarr
 from numpy.typing import NDArray
 
 from bigpca.blas import solve_paused
+from bigpca.data.containers import reject_foreign
 from bigpca.data.label_files import check_chunks, read_label_file, read_zarr
 
 BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real numbers", "strings", "bytes"
@@ -99,6 +100,8 @@ def _as_array(y: Any) -> NDArray[Any]:
             y = y.map_blocks(_declared, y.dtype, dtype=y.dtype, meta=y._meta)
         with solve_paused():
             y = y.compute()
+    if y is not None:
+        reject_foreign(y, "y", "One label for each row")
     if isinstance(y, np.ma.MaskedArray):
         return _with_gaps(np.ma.getdata(y), np.ma.getmaskarray(y))
     if hasattr(y, "isna") and hasattr(y, "to_numpy"):

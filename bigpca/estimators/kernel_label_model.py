@@ -19,6 +19,7 @@ from bigpca.estimators.kernel_spectrum import KernelSpectrum
 from bigpca.estimators.label_statistics import LabelStatistics
 from bigpca.estimators.nystrom_job import NystromJob, landmark_features, plan_growth, plan_nystrom
 from bigpca.estimators.supervision import KeptStatistics, Labelled, LabelReader, merge_labelled
+from bigpca.landmarks.given import landmark_values
 from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
@@ -115,7 +116,7 @@ class KernelLabelModel(LabelReader, KernelModel):
         if self.n_landmarks is not None:
             m = positive_integer("n_landmarks", self.n_landmarks)
         elif not isinstance(sampling, str):
-            m = len(np.asarray(sampling))
+            m = len(landmark_values(sampling))
         elif n > EXACT_ROWS:
             m = 1000
         if m > n and isinstance(sampling, str):

@@ -191,6 +191,8 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
         if is_lazy(X) and not is_path_list(X, (str,)):  # a list of strings is rows
             return as_dask(checked, X, reset=True, minimum=minimum)
         reject_foreign(X)
+        if np.ma.is_masked(X):
+            raise ValueError("X has masked strings; one string for each row was expected. Leave those rows out.")
         values = np.asarray(X)
         codes = string_codes(values) if values.dtype.kind in "OSU" else values
         if not codes.shape[-1]:  # empty strings only

@@ -21,6 +21,7 @@ from bigpca.estimators.nystrom_route import (
     tutorial_spectrum,
 )
 from bigpca.landmarks import LandmarkRequest, Landmarks, select_landmarks
+from bigpca.landmarks.given import landmark_values
 from bigpca.operators.kernel import kernel_row_squares
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.landmark_moments import LandmarkMap, LandmarkMoments
@@ -94,7 +95,7 @@ class NystromJob:
 
     def describe(self) -> dict[str, Any]:
         """Fingerprint of the passes."""
-        sampling = self.sampling if isinstance(self.sampling, str) else np.asarray(self.sampling).tolist()
+        sampling = self.sampling if isinstance(self.sampling, str) else landmark_values(self.sampling).tolist()
         return {
             "computes": "landmarks", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel),
             "count": self.count, "sampling": sampling, "rounds": self.rounds, "seed": self.settings.seed,

@@ -7,7 +7,6 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
 from sklearn.base import clone
 
 from bigpca.estimators.fitting import running
@@ -29,6 +28,7 @@ from bigpca.estimators.nystrom_route import (
 from bigpca.estimators.spectrum import check_enough_rows
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import SAMPLINGS
+from bigpca.landmarks.given import landmark_values
 from bigpca.passes.landmark_moments import LandmarkMoments
 from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.resources import find_resources
@@ -249,7 +249,7 @@ class NystromKernelPCA(KernelModel):
 
     def _count(self, n: int) -> int:
         if self.n_landmarks is None:
-            return min(1000, n) if isinstance(self.sampling, str) else len(np.asarray(self.sampling))
+            return min(1000, n) if isinstance(self.sampling, str) else len(landmark_values(self.sampling))
         m = positive_integer("n_landmarks", self.n_landmarks)
         if m > n and isinstance(self.sampling, str):
             raise ValueError(

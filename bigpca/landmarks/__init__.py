@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
-from bigpca.landmarks.given import given
+from bigpca.landmarks.given import given, landmark_values
 from bigpca.landmarks.kmeans import kmeans
 from bigpca.landmarks.leverage import leverage
 from bigpca.landmarks.rpcholesky import rpcholesky
@@ -60,7 +59,7 @@ def select_landmarks(
     if m < 1:
         raise ValueError(f"n_landmarks = {m}; at least 1 was expected. Give for example {min(n, 1000)}.")
     if not isinstance(sampling, str):
-        return given(np.asarray(sampling), request)
+        return given(landmark_values(sampling), request)
     if m > n:
         raise ValueError(
             f"{m} landmarks were asked for, and X has {n} rows; at most as many landmarks as rows were expected. Give "

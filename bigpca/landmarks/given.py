@@ -7,11 +7,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.data.checks import row_width
+from bigpca.data.containers import reject_foreign, unmasked
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
 from bigpca.passes.blocks import working_dtype
 from bigpca.passes.landmark_states import RowsAt
 from bigpca.passes.pass_state import PassState
 from bigpca.passes.rows import fold
+
+
+def landmark_values(landmarks: Any) -> NDArray[Any]:
+    """Return what the caller gave as landmarks as an array: row numbers (m,) or rows (m, d); masked entries are NaN.
+
+    Dimensions after the first are flattened, as those of X.
+
+    Raises
+    ------
+    TypeError
+        For containers that cannot be read.
+    """
+    reject_foreign(landmarks, "sampling", "Row numbers (m,) or rows (m, d)")
+    values = unmasked(landmarks) if isinstance(landmarks, np.ma.MaskedArray) else np.asarray(landmarks)
+    return values.reshape(len(values), row_width(values.shape)) if values.ndim > 2 else values
 
 
 def given(landmarks: NDArray[Any], request: LandmarkRequest) -> Landmarks:

@@ -87,7 +87,7 @@ FAULTS: list[tuple[Any, int, dict[str, Any], type[Exception], str]] = [
     ),
     (np.zeros((2, 0)), 2, {}, ValueError, r"have shape \(2, 0\)"),
     (3, 2, {}, ValueError, r"labels \(int\) have shape \(\)"),
-    ({"a": 1}, 2, {}, ValueError, r"labels \(dict\) have shape \(\)"),
+    ({"a": 1}, 2, {}, TypeError, r"y is dict of several arrays"),
     (
         ["a", 1],
         2,

@@ -15,6 +15,7 @@ import zarr
 from numpy.typing import NDArray
 
 import bigpca as bp
+from tests.cli.running import run
 
 X = np.random.default_rng(0).integers(-400, 400, (50, 6)) / 100
 UMAP = X[:, :2]
@@ -169,3 +170,19 @@ def test_encoded_netcdf_variables_are_rejected_with_the_line_that_decodes_them(t
         with pytest.raises(ValueError, match=r"scale_factor = 0\.01"):
             bp.PCA(2).fit(file["t"])
         assert bp.PCA(2).fit(da.from_array(file["t"], chunks=(20, 6))).mean_[0] == pytest.approx(100 * X[:, 0].mean())
+
+
+@pytest.mark.parametrize("command", ["plan", "fit", "ingest"])
+def test_the_command_line_says_the_same_and_exits_3(command: str, tmp_path: Path) -> None:
+    path = write_anndata(tmp_path, "h5ad", sp.csr_matrix(X))
+    options = {
+        "plan": ["-k", 2],
+        "fit": ["-k", 2, "--model", tmp_path / "out.zarr"],
+        "ingest": [tmp_path / "out.zarr"],
+    }[command]
+    result = run(command, path, *options)
+    assert result.exit_code == 3
+    words = " ".join(result.output.replace("│", " ").split())
+    assert "X is a sparse matrix of" in words
+    assert "obsm/X_umap (50, 2)" in words
+    assert not (tmp_path / "out.zarr").exists()

@@ -16,6 +16,8 @@ import zarr
 import bigpca as bp
 from bigpca.data.labels import open_labels
 from bigpca.estimators.inputs import is_lazy
+from bigpca.quality.importance import feature_replacement_bound
+from bigpca.quality.metrics import dot_product_error
 from tests.estimators.doors import REJECTED, RIGHT, lazy
 
 RNG = np.random.default_rng(0)
@@ -266,3 +268,57 @@ def test_targets_that_float64_does_not_hold_are_warned_of() -> None:
     targets = np.arange(60) + 2**60
     with pytest.warns(bp.ApproximationWarning, match="integers beyond 2.53 .* were rounded"):
         open_labels(targets, 60, kind="targets")
+
+
+@pytest.mark.parametrize(
+    "name", ["SciPy CSR matrix", "sparse.COO", "generator", "cupy.ndarray", "torch.Tensor on a GPU", "dict of arrays"]
+)
+def test_labels_and_landmarks_that_cannot_be_read_are_rejected_in_words(name: str, tmp_path: Path) -> None:
+    make, words = REJECTED[name]
+    with pytest.raises(TypeError, match=words.replace("X is", "y is").replace("sparse data", "y is sparse data")):
+        bp.SupervisedPCA(1).fit(X, make(tmp_path, X))
+    with pytest.raises(TypeError, match=words.replace("X is", "sampling is")):
+        bp.NystromKernelPCA(2, sampling=make(tmp_path, X)).fit(X)
+
+
+def test_landmarks_are_flattened_and_unmasked_as_rows_are() -> None:
+    expected = bp.NystromKernelPCA(2, kernel="rbf", sampling=X[:9]).fit(X).eigenvalues_
+    given = bp.NystromKernelPCA(2, kernel="rbf", sampling=X[:9].reshape(9, 3, 2)).fit(X.reshape(60, 3, 2)).eigenvalues_
+    np.testing.assert_array_equal(given, expected)
+    with pytest.raises(ValueError, match="landmark 4 has nan in column 1; finite numbers were expected"):
+        bp.NystromKernelPCA(2, sampling=np.ma.masked_equal(X[:9], X[4, 1])).fit(X)
+
+
+def test_masked_strings_are_rejected() -> None:
+    words = np.ma.masked_equal(np.array(["abc", "abd", "xyz"], object), "xyz")
+    with pytest.raises(ValueError, match="X has masked strings; one string for each row was expected"):
+        bp.KernelPCA(2, kernel=bp.kernels.Spectrum(2)).fit(words)
+
+
+def test_scores_that_cannot_be_read_have_no_inverse(tmp_path: Path) -> None:
+    scores = FITTED.transform(X)
+    for name in ("SciPy CSR matrix", "Dask array of CSR", "h5py.File", "generator"):
+        make, words = REJECTED[name]
+        with pytest.raises(TypeError, match=words.replace("60, 6", "60, 2")):
+            FITTED.inverse_transform(make(tmp_path, scores))
+    np.testing.assert_allclose(
+        FITTED.inverse_transform(RIGHT["h5py.Dataset"].make(tmp_path, scores)),
+        FITTED.inverse_transform(scores),
+        atol=1e-9,
+    )
+
+
+def test_quality_functions_reject_what_they_cannot_read(tmp_path: Path) -> None:
+    for name in ("SciPy CSR matrix", "Dask array of CSR", "AnnData"):
+        make, words = REJECTED[name]
+        words = words.replace("X is", "the source is")
+        for call in (
+            lambda given: dot_product_error(given, X),
+            lambda given: feature_replacement_bound(given, np.arange(6)),
+        ):
+            with pytest.raises(TypeError, match=words):
+                call(make(tmp_path, X))
+    assert (
+        dot_product_error(RIGHT["h5py.Dataset"].make(tmp_path, X), RIGHT["pandas.DataFrame"].make(tmp_path, X)).mape
+        == 0
+    )

@@ -174,7 +174,7 @@ def test_given_rows_are_used_as_they_are() -> None:
         ([1, 7, 3, 7], r"row 7 is given twice as a landmark; each row once was expected. Remove"),
         (np.zeros((4, D + 1)), r"the given landmarks have 13 columns and X has 12"),
         (np.full((4, D), np.inf), r"landmark 0 has inf in column 0; finite numbers were expected"),
-        (np.zeros((4, D, 1)), r"landmarks of shape \(4, 12, 1\) were given; \(m,\) .* or \(m, d\)"),
+        (np.array(4), r"landmarks of shape \(\) were given; \(m,\) .* or \(m, d\)"),
     ],
 )
 def test_given_landmarks_that_cannot_be_are_refused(landmarks: Any, message: str) -> None:
