@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 STRIP = 256  # rows of a triangle worked on at a time
+OUTER = 8  # rows of an outer product at a time
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -70,7 +71,9 @@ def add_outer_upper(S: Matrix, factor: float, vector: Vector) -> None:
 def add_outer_packed(packed: Vector, factor: float, vector: Vector) -> None:
     """Add ``factor * vector vector'`` to a packed upper triangle, in place."""
     for rows, strip in packed_strips(packed, len(vector)):
-        strip += np.multiply.outer(factor * vector[rows], vector[rows.start :])
+        left, right = factor * vector[rows], vector[rows.start :]
+        for i in range(0, len(left), OUTER):  # a product that stays in the cache: memory is read and written once
+            strip[i : i + OUTER] += np.multiply.outer(left[i : i + OUTER], right)
 
 
 def add_product_packed(packed: Vector, sign: float, rows: Matrix) -> None:

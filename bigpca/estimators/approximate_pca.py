@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -68,6 +70,12 @@ def _warn(spectrum: Spectrum) -> None:
             spectrum.certificate,
             'Use core="ritz" (one more read), a wider sketch, or PCA(solver="krylov"), which iterates to a tolerance.',
         )
+
+
+def _solve_and_warn(state: FusedProduct, settings: SketchSettings, omitted: int) -> Spectrum:
+    spectrum = solve_product(state, settings, omitted=omitted)
+    _warn(spectrum)
+    return spectrum
 
 
 class ApproximatePCA(LinearModel[FusedProduct]):
@@ -191,8 +199,10 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         resources = find_resources(self.memory_limit, in_process=rows.in_process)
         return SketchJob(rows, settings, plan_sketch(rows, settings, resources))
 
-    def _read_state(self, seen: Self, X: Any, *, first: bool, progress: ProgressArgument) -> tuple[FusedProduct, int]:
-        job = self._plan_job(seen, X, reset=first, minimum=1)
+    def _read_state(
+        self, seen: Self, X: Any, *, old: FusedProduct | None, progress: ProgressArgument
+    ) -> tuple[FusedProduct, int]:
+        job = self._plan_job(seen, X, reset=old is None, minimum=1)
         template = job.settings.template(job.rows.n_columns)
         if template.state_bytes > self.keep_state_bytes or not self._additive:
             raise ValueError(self._missing_state("partial_fit"))
@@ -203,17 +213,18 @@ class ApproximatePCA(LinearModel[FusedProduct]):
             state, omitted = fold_product(job.rows, template, take_state, job.settings, options, 1)
         return state, int(omitted)
 
-    def _absorb(self, state: FusedProduct, omitted: int) -> None:
-        if state.count < 2:
-            self._state, self.n_samples_, self.n_omitted_ = state, state.count, omitted
-            return
+    @property
+    def _apart_bytes(self) -> int:
+        return 0  # the state is thin, and of one sketch
+
+    def _solution(
+        self, state: FusedProduct, count: int, omitted: int
+    ) -> tuple[Callable[[FusedProduct], Spectrum], str]:
         settings = self._settings(state.n_features)
         given: Any = self.n_components
-        if isinstance(given, int | np.integer) and state.count < given:
+        if isinstance(given, int | np.integer) and count < given:
             settings = replace(settings, fit=replace(settings.fit, n_components=None))
-        spectrum = solve_product(state, settings, omitted=omitted)
-        _warn(spectrum)
-        self._take(spectrum, f"sketch ({self.core})")
+        return partial(_solve_and_warn, settings=settings, omitted=omitted), f"sketch ({self.core})"
 
     @property
     def _additive(self) -> bool:

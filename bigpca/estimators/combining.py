@@ -62,7 +62,8 @@ def merge(a: Model, b: Model) -> Model:
     if hasattr(a, "feature_names_in_"):
         both.feature_names_in_ = a.feature_names_in_
     with solving_with(getattr(a, "solve_threads", None)):
-        both._absorb(a._state.merge(b._state), a.n_omitted_ + b.n_omitted_)  # type: ignore[union-attr]
+        states = [model._with_apart(model._state, model._apart) for model in (a, b)]
+        both._absorb(states[0].merge(states[1]), a.n_omitted_ + b.n_omitted_)
     return both
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -65,11 +66,21 @@ def run_covariance(rows: RowInput, settings: Settings, options: RunOptions) -> S
     return spectrum
 
 
-def fold_moments(rows: RowInput, options: RunOptions) -> tuple[Moments, int]:
-    """Return the moments of X and the number of omitted rows: the pass of ``partial_fit``."""
+def fold_moments(rows: RowInput, options: RunOptions, *, before: int = 0) -> tuple[Moments, int]:
+    """Return the moments of X and the number of omitted rows: the pass of ``partial_fit``, after ``before`` rows.
+
+    Blocks are multiplied in the precision of one pass over all of these rows; few rows in memory make one group, for a state
+    of each of several would cost more than they do.
+    """
+    template = Moments(rows.n_columns)
+    layout = rows.layout(template.state_bytes)
+    if rows.in_memory and layout.n_rows * layout.row_bytes <= 2 * template.state_bytes:
+        layout = replace(layout, groups=(range(len(layout.reads)),), segments=(range(1),))
+    dtype = product_dtype(rows.dtype, float(before + rows.n_rows) * template.flops_per_row)
     moments, omitted = fold(
-        rows, {"moments": Moments(rows.n_columns)}, _take_moments, name="moments", number=1, options=options
-    )
+        rows, {"moments": template}, _take_moments, name="moments", number=1, options=options, layout=layout,
+        dtype=dtype,
+    )  # fmt: skip
     return moments, int(omitted)
 
 

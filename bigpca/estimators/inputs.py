@@ -49,7 +49,7 @@ def as_dask(estimator: Any, X: Any, *, reset: bool, minimum: int = 1) -> da.Arra
         For the wrong number or names of features, and for empty input.
     """
     if not is_lazy(X):
-        return open_array(_in_memory(estimator, X, reset=reset, minimum=minimum))
+        return open_array(in_memory(estimator, X, reset=reset, minimum=minimum))
     opened = open_array(X)
     n, d = opened.shape
     if d == 0:
@@ -76,8 +76,8 @@ def as_dask(estimator: Any, X: Any, *, reset: bool, minimum: int = 1) -> da.Arra
     return opened
 
 
-def _in_memory(estimator: Any, X: Any, *, reset: bool, minimum: int) -> NDArray[Any]:
-    """Return X, which is no lazy container, as a checked array (n, d)."""
+def in_memory(estimator: Any, X: Any, *, reset: bool, minimum: int = 1) -> NDArray[Any]:
+    """Return X, which is no lazy container, as a checked array (n, d); errors are those of :func:`as_dask`."""
     reject_foreign(X)
     if isinstance(X, list | tuple):
         masked = any(isinstance(row, np.ma.MaskedArray) for row in X)

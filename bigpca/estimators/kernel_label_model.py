@@ -73,7 +73,8 @@ class KernelLabelModel(LabelReader, KernelModel):
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
         """Add labelled rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
 
-        The first call is a fit, which chooses the landmarks; later ones keep them. New classes may come with the rows. There is
+        The first call is a fit, which chooses the landmarks; later ones keep them, and solve nothing until a fitted attribute
+        is first asked for. New classes may come with the rows. There is
         none for ``form="dual"``, which keeps no statistics.
 
         Raises
@@ -83,9 +84,10 @@ class KernelLabelModel(LabelReader, KernelModel):
         MemoryBudgetError, EvaluationBudgetError
             Before the read, where it does not fit.
         """
-        if not hasattr(self, "eigenvalues_"):
+        if not self.__sklearn_is_fitted__():
             return self.fit(X, y, progress=progress)
-        old: Any = self._found.state
+        latest = self._latest
+        old: Any = latest.state
         if not isinstance(old, KeptStatistics):
             raise ValueError(
                 'partial_fit needs the statistics of the features, which a fit with form="dual" does not keep. Fit again.'
@@ -94,15 +96,17 @@ class KernelLabelModel(LabelReader, KernelModel):
             old.statistics.check_whole()
         rows = RowInput(self._open(X, reset=False), **self._policies)
         labelled = self._labelled(y, rows.n_rows, old.supervision)
-        whole, features = old.statistics.moments.whole, landmark_features(self)
+        whole, features = old.statistics.moments.whole, landmark_features(latest)
         plan = plan_growth(rows, self._settings(rows.n_columns), features, self.memory_limit)
         with running(
             rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout, plan=plan
         ) as options:
             new = read_features(rows, features, labelled, options, whole=whole, number=1)
         kept = KeptStatistics(*merge_labelled(old.statistics, old.supervision, new.statistics, labelled.supervision))
-        read = replace(new, kept=kept, evaluations=self.kernel_evaluations_ + new.evaluations)
-        self._take(read.fit(self._solve(kept.statistics)), self.solver_)
+        read = replace(new, kept=kept, evaluations=latest.evaluations + new.evaluations)
+        solver = self._with_parameters()
+        self._take_later(lambda: read.fit(solver._solve(kept.statistics)))
+        self._grown = replace(latest, state=kept, evaluations=read.evaluations)
         return self
 
     def _feature_job(self, rows: RowInput, labelled: Labelled) -> FeatureLabelJob:

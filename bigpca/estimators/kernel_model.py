@@ -74,6 +74,7 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
     alpha: float
     _output_name: ClassVar[str] = "scores"
     _variances: ClassVar[bool] = True  # whether the eigenvalues are those of HKH
+    _grown: KernelSpectrum  # the last fit with the statistics of all rows, while nobody has asked for more
 
     def novelty(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return the squared distance of each row's image to the fitted subspace: 0 for rows like the training rows.
@@ -152,8 +153,11 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "eigenvalues_")
+    @property
+    def _latest(self) -> KernelSpectrum:
+        """What more rows are added to: the last fit, with the statistics of all rows, solved or not."""
+        latest: KernelSpectrum = vars(self).get("_found") or self._grown
+        return latest
 
     @property
     def _n_features_out(self) -> int:
@@ -224,7 +228,11 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
         self.kernel_evaluations_ = found.evaluations
         self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
         self.solver_ = solver
-        for name in ("_preimage", *(f"{fact}_" for fact in getattr(getattr(self, "_found", None), "facts", ()))):
+        for name in (
+            "_preimage",
+            "_grown",
+            *(f"{fact}_" for fact in getattr(getattr(self, "_found", None), "facts", ())),
+        ):
             self.__dict__.pop(name, None)  # of an earlier fit
         self._found = found
         self._take_certificate(found.certificate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from copy import copy
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
@@ -11,25 +12,26 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.estimators.certified import CertifiedModel
-from bigpca.estimators.inputs import as_dask
+from bigpca.estimators.inputs import as_dask, in_memory, is_lazy
 from bigpca.estimators.model_io import StateForm, StoredModel, pack_spectrum, unpack_spectrum
 from bigpca.estimators.planned_model import PlannedModel
 from bigpca.estimators.projection import LogLikelihood, Projection, Reconstruction
 from bigpca.estimators.row_transformer import Destination, Lazy, Path
 from bigpca.estimators.spectrum import Spectrum, low_rank_plus_diagonal, orthonormality_error
-from bigpca.passes.accumulators import Accumulator
+from bigpca.passes.accumulators import Moments
+from bigpca.passes.product_states import FusedProduct
 from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.solving import solving
 from bigpca.solvers.component_rules import rounding_level
 from bigpca.solvers.components import NComponents
 
-State = TypeVar("State", bound=Accumulator)
+State = TypeVar("State", Moments, FusedProduct)
 
 
 class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
-    A subclass says how it fits and what it keeps in order to go on: :meth:`_job`, :meth:`_read_state`, :meth:`_absorb`,
+    A subclass says how it fits and what it keeps in order to go on: :meth:`_job`, :meth:`_read_state`, :meth:`_solution`,
     :meth:`_missing_state`, :meth:`_state_form` and :attr:`_orthonormal`. Fitted attributes are those of
     :class:`bigpca.PCA`. Where the answer is not exact, there are also those below.
 
@@ -57,6 +59,7 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
     whiten: bool
     keep_state_bytes: int
     _state: State | None
+    _apart: tuple[NDArray[Any], ...] = ()  # rows in memory that were added and are not in the state yet
     _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
     _output_name: ClassVar[str] = "scores"
 
@@ -66,15 +69,23 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
         """Whether the components are orthonormal; else they are unit vectors, and the model has no density."""
 
     @abstractmethod
-    def _read_state(self, seen: Self, X: Any, *, first: bool, progress: ProgressArgument) -> tuple[State, int]:
-        """Return the sufficient statistics of the rows of X, and how many rows were omitted: one read of X.
+    def _read_state(self, seen: Self, X: Any, *, old: State | None, progress: ProgressArgument) -> tuple[State, int]:
+        """Return the sufficient statistics of the rows of X, to be added to ``old``, and how many were omitted: one read of X.
 
         Refuses, before that read, statistics beyond ``keep_state_bytes`` and plans that do not fit.
         """
 
     @abstractmethod
-    def _absorb(self, state: State, omitted: int) -> None:
-        """Solve from merged statistics and :meth:`_take` the answer; with too few rows, keep the statistics only."""
+    def _solution(self, state: State, count: int, omitted: int) -> tuple[Callable[[State], Spectrum], str]:
+        """Check the parameters, and return the function that solves from statistics of ``count`` rows, and the solver's name.
+
+        ``state`` is a part of these statistics, or all.
+        """
+
+    @property
+    @abstractmethod
+    def _apart_bytes(self) -> int:
+        """Bytes of small batches that are kept as rows until they are multiplied together; 0 where each may be at once."""
 
     @abstractmethod
     def _missing_state(self, what: str) -> str:
@@ -89,7 +100,7 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
         """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
 
         A ``PCA`` works by the covariance whatever ``solver`` says. Until there are as many rows as ``n_components`` needs,
-        it keeps one component per row.
+        it keeps one component per row. Nothing is solved until a fitted attribute is first asked for.
 
         Raises
         ------
@@ -102,8 +113,18 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
         old = None if first else self._state
         if not first and old is None:
             raise ValueError(self._missing_state("partial_fit"))
-        new, omitted = self._read_state(seen, X, first=first, progress=progress)
-        self._absorb(new if old is None else old.merge(new), omitted + (0 if first else self.n_omitted_))
+        rows = None if old is None or progress is not None else self._small_batch(seen, X)
+        apart: tuple[NDArray[Any], ...] = self._apart
+        if old is None:
+            state, omitted = self._read_state(seen, X, old=None, progress=progress)
+        elif rows is None:
+            new, omitted = self._read_state(seen, X, old=old, progress=progress)
+            state, omitted = old.merge(new), omitted + self.n_omitted_
+        else:
+            state, apart, omitted = old, (*apart, rows), self.n_omitted_
+            if sum(batch.nbytes for batch in apart) > self._apart_bytes:
+                state, apart = self._with_apart(old, apart), ()
+        self._absorb(state, omitted, apart)
         self._remember_features(seen)
         return self
 
@@ -169,8 +190,29 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "components_")  # one row by partial_fit sets statistics, and no component
+    def _small_batch(self, seen: Self, X: Any) -> NDArray[Any] | None:
+        """Return rows in memory that need no read of their own, copied; None for others, and where some are not finite."""
+        if is_lazy(X) or not self._apart_bytes:
+            return None
+        batch = in_memory(seen, X, reset=False)
+        return batch.copy() if batch.nbytes <= self._apart_bytes and np.isfinite(batch).all() else None
+
+    def _with_apart(self, state: State, apart: tuple[NDArray[Any], ...]) -> State:
+        """Return the statistics with those of rows that were kept apart."""
+        for dtype in sorted({batch.dtype for batch in apart}, key=str):
+            rows = np.concatenate([batch for batch in apart if batch.dtype == dtype])
+            state = state.merge(self._read_state(self, rows, old=state, progress=None)[0])
+        return state
+
+    def _absorb(self, state: State, omitted: int, apart: tuple[NDArray[Any], ...] = ()) -> None:
+        """Keep statistics, and rows apart from them, and solve when asked; fewer than two rows have no answer."""
+        count = state.count + sum(len(batch) for batch in apart)
+        solve, solver = self._solution(state, count, omitted)
+        if count >= 2:
+            reader = self._with_parameters()
+            reader.n_features_in_ = state.n_features
+            self._take_later(lambda: solve(reader._with_apart(state, apart)), solver)
+        self._state, self._apart, self.n_samples_, self.n_omitted_ = state, apart, count, omitted
 
     @property
     def _n_features_out(self) -> int:
@@ -208,7 +250,7 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
         self.noise_variance_ = rest / left if left > 0 and rest > rounding else 0.0
         self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
         self.n_features_in_, self.solver_ = d, solver
-        self._state = cast("State | None", found.state)
+        self._state, self._apart = cast("State | None", found.state), ()
         self._take_certificate(found.certificate)
 
     def _found(self) -> Spectrum:

@@ -120,11 +120,11 @@ def with_landmarks(
     return replace(found, facts=facts, certificate=certificate)
 
 
-def landmark_features(model: Any) -> LandmarkFeatures:
-    """Return the features that a fitted model by landmarks maps rows to."""
-    expansion = model._found.expansion
+def landmark_features(found: KernelSpectrum) -> LandmarkFeatures:
+    """Return the features that a fit by landmarks maps rows to."""
+    expansion: Any = found.expansion
     return LandmarkFeatures(
-        model.kernel_, expansion.references.rows, model.landmark_transform_, expansion.shift,
+        expansion.kernel, expansion.references.rows, found.facts["landmark_transform"], expansion.shift,
         expansion.references.indices,
     )  # fmt: skip
 

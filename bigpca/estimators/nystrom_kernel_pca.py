@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from sklearn.base import clone
 
 from bigpca.estimators.fitting import running
 from bigpca.estimators.kernel_model import KernelModel
-from bigpca.estimators.kernel_spectrum import KernelSpectrum, row_shift
+from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum, row_shift
 from bigpca.estimators.nystrom_job import (
     NystromJob,
     before_landmarks,
@@ -21,6 +22,7 @@ from bigpca.estimators.nystrom_job import (
     with_landmarks,
 )
 from bigpca.estimators.nystrom_route import (
+    LandmarkFeatures,
     features_of,
     fold_features,
     solve_features,
@@ -39,6 +41,13 @@ from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents, check_n_components
 
 EXTENSIONS = ("features", "tutorial")
+
+
+def _solve_grown(grown: KernelSpectrum, features: LandmarkFeatures, settings: KernelSettings) -> KernelSpectrum:
+    state: Any = grown.state
+    found = solve_features(state, 0, features, settings, omitted=grown.omitted)
+    facts = {k: v for k, v in grown.facts.items() if k.startswith("landmark_")}
+    return replace(found, state=state, facts=found.facts | facts, evaluations=grown.evaluations)
 
 
 class NystromKernelPCA(KernelModel):
@@ -133,7 +142,8 @@ class NystromKernelPCA(KernelModel):
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
         """Add rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
 
-        The first call is a fit, which chooses the landmarks; later ones keep them.
+        The first call is a fit, which chooses the landmarks; later ones keep them, and solve nothing until a fitted attribute
+        is first asked for.
 
         Raises
         ------
@@ -142,26 +152,27 @@ class NystromKernelPCA(KernelModel):
         MemoryBudgetError, EvaluationBudgetError
             Before the read, where it does not fit.
         """
-        if not hasattr(self, "eigenvalues_"):
+        if not self.__sklearn_is_fitted__():
             return self.fit(X, progress=progress)
-        old = self._found.state
-        if not isinstance(old, LandmarkMoments):
+        latest = self._latest
+        if not isinstance(latest.state, LandmarkMoments):
             raise ValueError(
                 'partial_fit needs the moments of the features, which extension="tutorial" does not keep. Use '
                 'extension="features".'
             )
         rows = RowInput(self._open(X, reset=False), **self._policies)
-        features = landmark_features(self)
-        plan = plan_growth(rows, self._settings(rows.n_columns), features, self.memory_limit)
+        features, settings = landmark_features(latest), self._settings(rows.n_columns)
+        plan = plan_growth(rows, settings, features, self.memory_limit)
         with running(
             rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout, plan=plan
         ) as options:
             new, omitted = fold_features(rows, (features,), options, 1)
-        merged = old.merge(new)
-        found = solve_features(merged, 0, features, self._settings(rows.n_columns), omitted=omitted + self.n_omitted_)
-        facts = {k: v for k, v in self._found.facts.items() if k.startswith("landmark_")}
-        total = self.kernel_evaluations_ + new.evaluations
-        self._take(replace(found, state=merged, facts=found.facts | facts, evaluations=total), self.solver_)
+        grown = replace(
+            latest, state=latest.state.merge(new), omitted=latest.omitted + omitted,
+            evaluations=latest.evaluations + new.evaluations,
+        )  # fmt: skip
+        self._take_later(partial(_solve_grown, grown, features, settings))
+        self._grown = grown
         return self
 
     @solving

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -12,11 +14,13 @@ from bigpca.estimators.fitting import FitJob, SolverChoice, check_iteration, che
 from bigpca.estimators.inputs import as_dask
 from bigpca.estimators.linear_model import LinearModel
 from bigpca.estimators.model_io import StateForm
-from bigpca.estimators.spectrum import Settings, no_state, solve_moments
+from bigpca.estimators.spectrum import Settings, Spectrum, no_state, solve_moments
 from bigpca.passes.accumulators import Moments
 from bigpca.passes.progress import ProgressArgument
 from bigpca.solvers.components import NComponents, check_n_components
 from bigpca.triangles import packed_size
+
+LEAST_APART = 1 << 20  # bytes of small batches that are multiplied together, however small the moments are
 
 
 class PCA(LinearModel[Moments]):
@@ -146,9 +150,11 @@ class PCA(LinearModel[Moments]):
         check_n_components(self.n_components, job.rows.n_rows, d)  # where the rows had to be counted
         return job
 
-    def _read_state(self, seen: Self, X: Any, *, first: bool, progress: ProgressArgument) -> tuple[Moments, int]:
+    def _read_state(
+        self, seen: Self, X: Any, *, old: Moments | None, progress: ProgressArgument
+    ) -> tuple[Moments, int]:
         check_solver(self.solver)
-        opened = as_dask(seen, X, reset=first)
+        opened = as_dask(seen, X, reset=old is None)
         check_n_components(self.n_components, None, opened.shape[1])
         if Moments(opened.shape[1]).state_bytes > self.keep_state_bytes:
             raise ValueError(no_state("partial_fit", "covariance", opened.shape[1], self.keep_state_bytes))
@@ -158,18 +164,19 @@ class PCA(LinearModel[Moments]):
         job.plan.check()
         rows = job.rows
         with running(rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout) as options:
-            return fold_moments(rows, options)
+            return fold_moments(rows, options, before=0 if old is None else old.count)
 
-    def _absorb(self, state: Moments, omitted: int) -> None:
-        """Solve from merged moments; with too few rows so far, as many components as there are."""
-        if state.count < 2:
-            self._state, self.n_samples_, self.n_omitted_ = state, state.count, omitted
-            return
+    @property
+    def _apart_bytes(self) -> int:
+        return max(Moments(self.n_features_in_).state_bytes, LEAST_APART)
+
+    def _solution(self, state: Moments, count: int, omitted: int) -> tuple[Callable[[Moments], Spectrum], str]:
+        """From merged moments; with too few rows so far, as many components as there are."""
         settings = self._settings()
         needed = state.n_features if self.n_components == "mle" else self.n_components
-        if isinstance(needed, int | np.integer) and state.count < needed:
+        if isinstance(needed, int | np.integer) and count < needed:
             settings = replace(settings, n_components=None)
-        self._take(solve_moments(state, settings, omitted=omitted), "covariance")
+        return partial(solve_moments, settings=settings, omitted=omitted), "covariance"
 
     def _missing_state(self, what: str) -> str:
         return no_state(what, self.solver_, self.n_features_in_, self.keep_state_bytes)

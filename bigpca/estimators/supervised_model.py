@@ -144,6 +144,8 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
 
     n_components: NComponents
     solve_threads: int | None
+    _statistics: LabelStatistics
+    _supervision: Supervision
     _output_name = "scores"
 
     @abstractmethod
@@ -158,7 +160,7 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
         """Add labelled rows; the result equals a fit on all rows to rounding. One read of the new rows.
 
         New classes may come with them, of one row too; features of real labels stay those of the first fit. The first call is
-        a fit.
+        a fit; later ones solve nothing until a fitted attribute is first asked for.
 
         Parameters
         ----------
@@ -190,7 +192,9 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
         ) as options:
             new = fold_labels(rows, templates, options)
         merged, supervision = merge_labelled(old, before, new, labelled.supervision)
-        self._take(SupervisedFit(merged, supervision, self._solve(merged)), self.solver_)
+        solver = self._with_parameters()
+        self._take_later(lambda: SupervisedFit(merged, supervision, solver._solve(merged)))
+        self._statistics, self._supervision = merged, supervision
         return self
 
     @solving
@@ -206,9 +210,6 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
         return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
 
     # Inside ---------------------------------------------------------------------------------------------------------
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "components_")
 
     @property
     def _n_features_out(self) -> int:

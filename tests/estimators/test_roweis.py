@@ -241,8 +241,9 @@ def test_a_class_of_one_row_shifts_the_between_class_scatter_alone() -> None:
     labels = Y.copy()
     labels[0] = C
     model = FisherDiscriminantAnalysis().fit(X[1:], labels[1:])
+    model.partial_fit(X[:1], labels[:1])
     with pytest.warns(ApproximationWarning, match="1 of 5 classes have one row each"):
-        model.partial_fit(X[:1], labels[:1])
+        _ = model.components_
     values, axes = generalised(*roweis_matrices(X, labels, 0, 1), C, unit_of(labels, 1))
     np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-10)
     assert_same_axes(model.components_, axes)
