@@ -81,9 +81,13 @@ def _frame_rows(X: Any) -> da.Array:
 
 
 def note_rounded_columns(frame: Any) -> None:
-    """Note the integers of a pandas frame that its conversion to float64 rounds."""
+    """Note the integers of a frame (pandas, polars, pyarrow) that its conversion to float64 rounds."""
+    if not hasattr(frame, "iloc"):
+        for name in getattr(frame, "column_names", frame.columns):
+            note_rounded(np.asarray(frame[name]))
+        return
     for j, given in enumerate(frame.dtypes):
-        if getattr(given, "kind", "") in "iu":
+        if getattr(given, "kind", "") in "iu":  # NumPy's, or pandas' nullable ones
             note_rounded(frame.iloc[:, j].fillna(0).to_numpy(dtype=getattr(given, "numpy_dtype", given)))
 
 

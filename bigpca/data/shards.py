@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+import zlib
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
@@ -58,6 +59,12 @@ class NpyShards:
         """All columns."""
         return row_width(self.array_shape)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        if isinstance(self.pattern, str):
+            return NpyShards, (self.pattern, self.array_shape, self.stored, self.digest)
+        packed = zlib.compress("\0".join(self.pattern).encode(), 1)  # every task carries it
+        return _listed_shards, (packed, self.array_shape, self.stored, self.digest)
+
     def _listing(self) -> _Listing:
         listing = _listed(self.pattern, self.digest)
         if listing.digest != self.digest:
@@ -102,6 +109,10 @@ class NpyShards:
     def describe(self) -> dict[str, Any]:
         """Digest of names, sizes and row counts."""
         return {"shards_sha256": self.digest, "stored": self.stored}
+
+
+def _listed_shards(packed: bytes, *others: Any) -> NpyShards:
+    return NpyShards(tuple(zlib.decompress(packed).decode().split("\0")), *others)
 
 
 def npy_shards(pattern: str | tuple[str, ...]) -> NpyShards:

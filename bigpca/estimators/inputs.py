@@ -98,12 +98,12 @@ def in_memory(estimator: Any, X: Any, *, reset: bool, minimum: int = 1) -> NDArr
 
 
 def _rounded_before(X: Any) -> int:
-    """Count the integers that a conversion to float64 has rounded: Python's, and columns of a pandas frame beside floats."""
+    """Count the integers that a conversion to float64 has rounded: Python's, and columns of a frame beside floats."""
     if isinstance(X, np.ndarray):
         whole = (value for value in X.ravel() if isinstance(value, int)) if X.dtype.kind == "O" else ()
         return sum(int(float(value)) != value for value in whole)
     with tally_rounded() as tally:
-        if hasattr(X, "iloc") and hasattr(X, "columns"):
+        if hasattr(X, "columns"):
             note_rounded_columns(X)
     return tally.count
 

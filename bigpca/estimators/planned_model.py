@@ -110,7 +110,9 @@ class PlannedModel(RowTransformer, Generic[Found]):
 
         Parameters
         ----------
-        X : Dask array, path, Zarr array, xarray.DataArray, or anything array-like
+        X : Dask array or DataFrame, path, list of paths, Zarr array, h5py.Dataset, xarray.DataArray, or anything array-like
+            Dimensions after the first are flattened; masked entries are NaN; columns of frames and coordinates of a
+            DataArray's features are feature names.
         y : labels of the rows, where the model learns from them; else ignored
         checkpoint : path of a directory
             What a killed run leaves there, a rerun of the same fit continues from, to the same bits.
@@ -120,6 +122,8 @@ class PlannedModel(RowTransformer, Generic[Found]):
         ------
         MemoryBudgetError
             Before any read, where the plan does not fit.
+        TypeError
+            For dtypes and containers whose rows are no dense real numbers in memory (sparse, on a GPU): with what to pass.
         NonFiniteError, MissingChunksError, CorruptedChunkError
             From the read, naming rows and block.
         CheckpointError, OutputLockedError

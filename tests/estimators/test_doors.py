@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import warnings
 from pathlib import Path
@@ -14,7 +15,9 @@ import sklearn
 import zarr
 
 import bigpca as bp
+from bigpca.data import shards
 from bigpca.data.labels import open_labels
+from bigpca.data.sources import source_of
 from bigpca.estimators.inputs import is_lazy
 from bigpca.quality.importance import feature_replacement_bound
 from bigpca.quality.metrics import dot_product_error
@@ -153,6 +156,24 @@ def test_a_list_of_strings_is_rows_for_a_kernel_of_strings_and_paths_elsewhere(t
         bp.PCA(2).fit(words)
 
 
+def test_a_list_of_many_shards_travels_in_little_and_a_changed_one_is_noticed(tmp_path: Path) -> None:
+    paths = [tmp_path / f"a-folder-with-a-long-name-{i % 7}-{i}.npy" for i in range(400)]
+    for i, path in enumerate(paths):
+        np.save(path, X[i % 50 : i % 50 + 3])
+    given = bp.open(paths[::-1])
+    np.testing.assert_array_equal(given, np.concatenate([X[i % 50 : i % 50 + 3] for i in range(400)][::-1]))
+    source = source_of(given)
+    assert source is not None
+    assert len(pickle.dumps(source)) < 20 * 400
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(source)).read(0, 5), given[:5])
+    np.save(paths[0], X[:9])
+    shards._listed.cache_clear()  # as in another process
+    with pytest.raises(
+        ValueError, match=r"the list of 400 files from .*-399.npy on is not the set of shards that was opened"
+    ):
+        bp.PCA(2).fit(pickle.loads(pickle.dumps(given)))
+
+
 def test_plans_do_not_read_hdf5_datasets(tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "x.h5", "w") as file:
@@ -233,6 +254,9 @@ LARGE: dict[str, Any] = {
     "Python's": lambda p: _large().astype(object),
     "pandas, beside floats": lambda p: RIGHT["pandas.DataFrame"].make(p, _large()).astype({"f0": "f8"}),
     "Dask DataFrame, beside floats": lambda p: RIGHT["Dask DataFrame"].make(p, _large()).astype({"f0": "f8"}),
+    "pyarrow, beside floats": lambda p: pytest.importorskip("pyarrow").Table.from_pandas(
+        LARGE["pandas, beside floats"](p)
+    ),
     "pandas, nullable": lambda p: RIGHT["pandas.DataFrame"].make(p, _large()).astype("Int64"),
 }
 
