@@ -129,6 +129,8 @@ class CountedProduct:
         self.rounded = A.astype(dtype)
         self.A = self.rounded.astype(np.float64)
         self.precision = float(np.finfo(dtype).eps)
+        self.trace = float(np.trace(self.A))
+        self.refinable = False
         self.count = 0
         self.columns = 0
 
@@ -136,6 +138,8 @@ class CountedProduct:
         self.count += 1
         self.columns += Q.shape[1]
         return (self.rounded @ Q.astype(self.rounded.dtype)).astype(np.float64)
+
+    multiply = __call__
 
     def eigenvalues(self) -> Vector:
         """The true ones, descending, of the matrix as rounded."""

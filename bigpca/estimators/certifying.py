@@ -12,6 +12,7 @@ from bigpca.errors import warn_approximation
 from bigpca.estimators.spectrum import Certificate
 from bigpca.operators.covariance import Probes
 from bigpca.solvers.certificates import (
+    FAILURE,
     Bounds,
     captured_variance_bounds,
     probe_bounds,
@@ -24,7 +25,6 @@ from bigpca.solvers.certificates import (
 from bigpca.solvers.krylov_basis import ORTHONORMAL
 from bigpca.solvers.subspaces import SeenAxes, see_axes, subspace_bounds
 
-FAILURE = 1e-3  # probability that a bound from probes is wrong
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
@@ -40,6 +40,7 @@ def certify(
     basis: Matrix | None = None,
     axes: Matrix | None = None,
     multiplied: bool = False,
+    norm_bound: float | None = None,
 ) -> Certificate:
     """Bound the first k eigenvalues, captured variance, residuals, and angles (MATHS: Nyström, trace and probes).
 
@@ -64,16 +65,19 @@ def certify(
     multiplied : bool
         Whether the model's axes are these times a factor X' of ``A = X X'``: components from vectors of the dot matrix, and
         what the vectors of a kernel matrix stand for.
+    norm_bound : float or None
+        Of ``|A - A_hat|_2``, which holds but for a probability of ``FAILURE``, where one is known; else it comes from the probes.
     """
     values, N = approximation.values, approximation.vectors.shape[1]
     P = min(2 * k + 1, N)  # eigenvalues bounded from above: those that wider subspaces leave out are among them
     padded = np.concatenate([values, np.zeros(max(0, P - len(values)))])
     slack = rounding_slack(trace, precision=precision, shift=approximation.shift)
-    norm_bound, rounding = None, slack
-    if probes is None:
+    rounding = slack
+    if norm_bound is None and probes is not None:
+        norm_bound = probe_norm_bound(probes.products, approximation.multiply(probes.vectors), FAILURE)
+    if norm_bound is None:
         bounds = trace_bounds(padded, P, trace, slack)
     else:
-        norm_bound = probe_norm_bound(probes.products, approximation.multiply(probes.vectors), FAILURE)
         bounds = probe_bounds(padded, P, trace, slack, norm_bound=norm_bound, failure=FAILURE)
     missed = max(0.0, trace - float(values.sum())) + slack
     largest = missed if norm_bound is None else min(missed, norm_bound)

@@ -25,7 +25,7 @@ from bigpca.estimators.kernel_spectrum import (
     row_shift,
     training_expansion,
 )
-from bigpca.estimators.krylov_route import Iteration, certify_iteration, iterate, kept_components
+from bigpca.estimators.krylov_route import Iteration, certify_iteration, iterate, kept_components, warn_unconverged
 from bigpca.estimators.nystrom_route import fit_landmarks
 from bigpca.estimators.spectrum import Certificate
 from bigpca.landmarks import LandmarkRequest, select_landmarks
@@ -245,11 +245,17 @@ class ShiftedOperator:
 
     @property
     def probes(self) -> Probes | None:
-        return None
+        found = self.operator.probes
+        return None if found is None else Probes(found.vectors, found.products + self.sigma * found.vectors)
+
+    refinable = False
+
+    def refine(self) -> None:
+        """Do nothing, as the operator does."""
 
     def begin(self, V: Matrix) -> Products:
         """Multiply an orthonormal first block, and choose the shift."""
-        AV = self.operator.multiply(V)
+        AV = self.operator.begin(V).AB
         theta = np.linalg.eigvalsh(V.T @ AV)
         left = self.operator.squared_norm - float((theta[theta > 0] ** 2).sum())
         rounding = 4 * self.precision * np.sqrt(self.operator.squared_norm)
@@ -266,10 +272,12 @@ def _indefinite(
 ) -> tuple[KrylovResult, Vector, Certificate, dict[str, float]]:
     """Return the algebraically largest eigenvalues, their bounds, and how much negative mass was seen."""
     shifted = ShiftedOperator(operator)
-    result = iterate(shifted, start, settings, iteration)  # type: ignore[arg-type]
+    result = iterate(shifted, start, settings, iteration)
+    if not result.converged:
+        warn_unconverged(shifted, result, settings)
     B = result.basis
     ritz = np.linalg.eigvalsh(B.T @ result.approximation.multiply(B)) - shifted.sigma  # the approximation is exact on B
-    k = kept_components(shifted, result, settings)  # type: ignore[arg-type]
+    k = kept_components(shifted, result, settings)
     values = result.values[:k] - shifted.sigma
     positive = values > operator.size * np.finfo(np.float64).eps * np.abs(values).max(initial=0.0)
     values = values[: int(np.count_nonzero(positive)) or 1]

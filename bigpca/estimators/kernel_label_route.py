@@ -183,7 +183,7 @@ class DualLabelJob:
         operator = KernelOperator(rows, settings.kernel, options, shift=row_shift(rows), seed=settings.seed)
         delta = self.labelled.delta()
         delta -= delta.mean(axis=0)
-        Y = operator.multiply(delta)
+        Y = operator.begin(delta).AB
         G = delta.T @ Y
         values, vectors = np.linalg.eigh((G + G.T) / 2)
         order = np.argsort(values)[::-1]

@@ -66,7 +66,7 @@ class KernelSketchJob:
         rows, settings = self.rows, self.settings
         operator = KernelOperator(rows, settings.kernel, options, shift=row_shift(rows), seed=self.sketch.seed)
         W = self.sketch.matrix(rows.n_rows)
-        Y = operator.multiply(W)  # sweep 1
+        Y = operator.begin(W).AB  # sweep 1
         facts: dict[str, float] = {}
         if self.core == "ritz":
             W = np.linalg.qr(Y)[0]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bigpca.blas import blas_threads
 from bigpca.errors import warn_approximation
-from bigpca.estimators.certifying import certify
+from bigpca.estimators.certifying import certify, warn_if_doubtful
 from bigpca.estimators.covariance_route import fold_memory, model_bytes
 from bigpca.estimators.dot_route import DotSpectrum, dot_spectrum, refuse_omission, take_products
 from bigpca.estimators.spectrum import Certificate, Settings, Spectrum, check_enough_rows
@@ -25,7 +25,7 @@ from bigpca.operators.dot import DotOperator
 from bigpca.passes.dot_states import ColumnProducts, column_scale
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.pairs import column_layout, fold_columns
-from bigpca.passes.product_states import DenseFactor, FusedProduct
+from bigpca.passes.product_states import DenseFactor, FusedProduct, probe_vectors
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sampling import sample_size
 from bigpca.planning import Plan, Resources, peak_bytes
@@ -33,28 +33,42 @@ from bigpca.seeds import normals
 from bigpca.solvers.components import NComponents, resolve_partial, starting_components
 from bigpca.solvers.dual import axes_bytes
 from bigpca.solvers.eigh import fix_signs
-from bigpca.solvers.krylov import KrylovOptions, KrylovResult, block_krylov, krylov_bytes
+from bigpca.solvers.krylov import Known, KrylovOptions, KrylovResult, Multiplied, block_krylov, krylov_bytes
 from bigpca.solvers.krylov_basis import orthonormal_columns
+from bigpca.solvers.krylov_pairs import FLOOR
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 BLOCKS = 4  # in the basis before it is restarted
 TYPICAL_PASSES = 3
 REMEDIES = {
-    "multiplications": "max_passes = {1} was reached. Raise it, or ask for a larger tol.",
-    "rounding": "products of precision {0:.1g} reach no further. Ask for a larger tol, or give float64 data.",
-    "stagnation": "the last reads brought nothing. Ask for a larger tol, or give float64 data.",
-    "missed": "directions came up that the start had hidden. Run again with another random_state, or more components.",
+    "multiplications": "max_passes = {passes} was reached. Raise it, ask for a larger tol, or use an exact solver where it fits.",
+    "stagnation": "the last reads did not improve them. Ask for a larger tol or more components, or use an exact solver where it "
+    "fits.",
+    "unresolved": "the last {unresolved} of {k} eigenvalues are below {least:.2g} of the first, where products of precision "
+    "{precision:.1g} leave more than tol of them as rounding. Ask for fewer components or a larger tol, or scale the columns.",
 }
+WIDE = (
+    "The iteration met tol = {0:g} by its estimate, but slowly falling eigenvalues leave the certified bounds wide. Set a smaller tol "
+    "for narrower ones, or use an exact solver where it fits."
+)
 RULE_COLUMNS = 1024  # in the basis where the spectrum decides how many components there are
 
 
-class Operator(Protocol):
+class Operator(Multiplied, Protocol):
     """A symmetric matrix of size N that is only multiplied; what it learns from the first product is known after it."""
 
-    reads: float
-    trace: float
-    probes: Probes | None
+    @property
+    def reads(self) -> float:
+        """Reads of X so far."""
+
+    @property
+    def sigma(self) -> float:
+        """Multiple of I by which the matrix exceeds the one whose eigenvalues are wanted; known after :meth:`begin`."""
+
+    @property
+    def probes(self) -> Probes | None:
+        """Known after :meth:`begin`, if at all."""
 
     @property
     def omitted(self) -> int:
@@ -68,15 +82,8 @@ class Operator(Protocol):
     def shape(self) -> tuple[int, int]:
         """Rows counted so far, and columns: what limits the number of components."""
 
-    @property
-    def precision(self) -> float:
-        """eps of the products' precision."""
-
     def begin(self, V: Matrix, /) -> Products:
-        """Multiply a first block."""
-
-    def multiply(self, V: Matrix, /) -> Matrix:
-        """Return the product with V (N, l)."""
+        """Multiply a first block, and probes beside it."""
 
 
 class IterationSettings(Protocol):
@@ -118,7 +125,7 @@ class Iteration:
     @property
     def basis_bytes(self) -> int:
         """Memory of basis, products and their small problems, in the process that fits."""
-        return krylov_bytes(self.size, self.columns, self.block, self.components)
+        return krylov_bytes(self.size, self.columns, self.block, self.components, PROBES)
 
 
 def size_iteration(rows: RowInput, settings: Settings, blocks: int = BLOCKS) -> Iteration:
@@ -166,7 +173,7 @@ def _plan_with(rows: RowInput, settings: Settings, resources: Resources, iterati
     if layout is None:
         template = FusedProduct.of(d, DenseFactor(np.broadcast_to(np.float32(0), (d, width))), by_driver=True)
         state, product = template.state_bytes, template.product_bytes
-        peak, block_rows, groups = fold_memory(rows, state, product, flops)
+        peak, block_rows, groups = fold_memory(rows, state, product, 0.0)  # float64, if the spectrum falls far
         sample = sample_size(n, d * rows.dtype.itemsize, iteration.block)
         start = sample * d * 4 + axes_bytes(sample, d, iteration.block, 4)
         extra, reason = sample / max(1, n), f"block Krylov, {iteration.block} columns at a time"
@@ -217,8 +224,10 @@ def run_krylov(rows: RowInput, settings: Settings, options: RunOptions, iteratio
         threads=settings.solve_threads,
     )  # fmt: skip
     random = max(2, iteration.block // 20)  # a sample never saw the classes that it lacks
-    start = operator.sample(iteration.block - random) if iteration.block > random else None
-    result = iterate(operator, start, settings, iteration)
+    sample = operator.sample(iteration.block - random) if iteration.block > random else None
+    if sample is not None and _too_fine(sample.variances, iteration.components, settings.tol):
+        operator.refine()
+    result = iterate(operator, None if sample is None else sample.axes, settings, iteration)
     k = kept_components(operator, result, settings)
     certificate = certify_iteration(operator, result, k, settings)
     components = fix_signs(np.ascontiguousarray(result.vectors[:k]))
@@ -226,6 +235,13 @@ def run_krylov(rows: RowInput, settings: Settings, options: RunOptions, iteratio
         operator.count, operator.omitted, operator.mean, operator.scale, result.values[:k], components, operator.trace,
         certificate=certificate,
     )  # fmt: skip
+
+
+def _too_fine(variances: Vector, k: int, tol: float) -> bool:
+    """Whether float32 products would leave more than a tenth of tol of the k-th of these variances as rounding."""
+    if len(variances) < k:
+        return True
+    return FLOOR * float(np.finfo(np.float32).eps) * float(variances[0]) > tol * float(variances[k - 1])
 
 
 def iterate(
@@ -244,13 +260,17 @@ def iterate(
     check_enough_rows(operator.shape[0], operator.omitted)
     left = settings.max_passes - 1 - int(isinstance(operator, DotOperator))  # its components take one more read
     options = KrylovOptions(
-        tol=settings.tol, most_multiplications=left, most_columns=iteration.columns, block=iteration.block,
-        precision=operator.precision, seed=settings.seed, threads=settings.threads,
+        tol=settings.tol, max_multiplications=left, max_columns=iteration.columns, block=iteration.block,
+        rank=min(operator.shape), shift=operator.sigma, seed=settings.seed, threads=settings.threads,
     )  # fmt: skip
     wanted: int | Callable[[Vector], int] = iteration.components
     if not isinstance(settings.n_components, int | np.integer):
-        wanted = partial(_wanted, settings.n_components, operator, iteration.columns // 2)
-    return block_krylov(operator.multiply, np.empty((operator.size, 0)), wanted, options, products=(first.B, first.AB))
+        room = iteration.columns if iteration.columns >= min(operator.shape) else iteration.columns // 2
+        wanted = partial(_wanted, settings.n_components, operator, room)
+    known = Known(first.B, first.AB, probe_vectors(settings.seed, operator.size, PROBES).astype(np.float64))
+    if operator.probes is not None:
+        known = replace(known, probes=operator.probes.vectors, probe_products=operator.probes.products)
+    return block_krylov(operator, known, wanted, options)
 
 
 def _wanted(n_components: Any, operator: Operator, most: int, ritz: Vector) -> int:
@@ -289,19 +309,29 @@ def kept_components(operator: Operator, result: KrylovResult, settings: Iteratio
 
 def certify_iteration(operator: Operator, result: KrylovResult, k: int, settings: IterationSettings) -> Certificate:
     """Bound the first k eigenvalues, and warn where the tolerance was not met."""
-    if not result.converged:
-        warn_approximation(
-            f"the iteration stopped after {operator.reads:.3g} reads with eigenvalue errors of about "
-            f"{result.largest_error:.2g}, tol = {settings.tol:g} was asked for (largest residual "
-            f"{float(result.residuals.max()):.3g}, largest eigenvalue {float(result.ritz_values[0]):.3g}): "
-            f"{REMEDIES[result.stopped].format(operator.precision, settings.max_passes)}"
-        )
     certificate = certify(
         result.approximation, k, operator.trace, precision=operator.precision,
-        probes=operator.probes, residuals=result.residuals[:k], basis=result.basis,
+        norm_bound=result.norm_bound, residuals=result.residuals[:k], basis=result.basis,
         multiplied=not isinstance(operator, CovarianceOperator),
     )  # fmt: skip
+    if not result.converged:
+        warn_unconverged(operator, result, settings)
+    elif certificate.eigenvalue_bounds[0, 0] > 0:  # else all of it is rounding
+        warn_if_doubtful(certificate, WIDE.format(settings.tol))
     return replace(certificate, n_passes=operator.reads, converged=result.converged)
+
+
+def warn_unconverged(operator: Operator, result: KrylovResult, settings: IterationSettings) -> None:
+    """Warn how far the eigenvalues got, and what to do."""
+    remedy = REMEDIES[result.stopped].format(
+        passes=settings.max_passes, unresolved=result.unresolved, k=len(result.ritz_values), precision=operator.precision,
+        least=FLOOR * operator.precision / settings.tol,
+    )  # fmt: skip
+    warn_approximation(
+        f"the iteration stopped after {operator.reads:.3g} reads with eigenvalue errors of about "
+        f"{result.largest_error:.2g}, tol = {settings.tol:g} was asked for (largest residual "
+        f"{float(result.residuals.max()):.3g}, largest eigenvalue {float(result.ritz_values[0]):.3g}): {remedy}"
+    )
 
 
 def _run_dot(rows: RowInput, settings: Settings, options: RunOptions, iteration: Iteration) -> Spectrum:

@@ -280,7 +280,7 @@ def _run_ritz(rows: RowInput, settings: SketchSettings, options: RunOptions) -> 
     )  # fmt: skip
     operator.number = 1
     operator.know(found.count, found.omitted, found.mean, found.scale, found.trace)
-    product = operator.multiply(basis)  # pass 2 over X
+    product = operator.begin(basis).AB  # pass 2 over X
     again = replace(
         found, W=basis, Y=product, probes=operator.probes, precision=operator.precision, passes=2.0, orthonormal=True
     )

@@ -23,6 +23,7 @@ from bigpca.solvers.dual import SampleAxes, leading_axes
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 PROBES = 10
+MOST_UNEVEN = 10.0  # ratio of the lengths that probes may have along two columns
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class CovarianceOperator:
     scale : ndarray of shape (d,) or None
     trace : float
     probes : Probes or None
-        All known after the first pass; ``probes`` after the second where columns are scaled.
+        All known after :meth:`begin`; no probes where the guessed deviations were far off.
     reads : float
         Reads of X so far, the sample's share included.
     """
@@ -107,6 +108,9 @@ class CovarianceOperator:
         self.probes: Probes | None = None
         self._shift: Vector | None = None
         self._guess: Vector | None = None
+        self._summed = False  # whether count, trace and scale are known, in the precision of the products
+
+    sigma = 0.0
 
     @property
     def size(self) -> int:
@@ -123,8 +127,18 @@ class CovarianceOperator:
         """eps of the products' precision."""
         return float(np.finfo(self.dtype).eps)
 
-    def sample(self, columns: int) -> Matrix | None:
-        """Return up to ``columns`` principal axes (d, j) of a sample of the rows; None where there are too few rows.
+    @property
+    def refinable(self) -> bool:
+        """Whether products are made in float32."""
+        return self.dtype != np.float64
+
+    def refine(self) -> None:
+        """Multiply in float64 from now on, in which float32 rows are exact; the next pass finds the trace again."""
+        self.dtype = np.dtype(np.float64)
+        self._summed = False
+
+    def sample(self, columns: int) -> SampleAxes | None:
+        """Return up to ``columns`` principal axes of a sample of the rows, and their variances; None for too few rows.
 
         Reads the sample's rows only.
         """
@@ -144,16 +158,28 @@ class CovarianceOperator:
             return None
         self._shift = found.mean
         self._guess = column_scale(found.squares, found.mean, found.count)
-        return found.axes
+        return found
 
     def begin(self, Q: Matrix) -> Products:
-        """Multiply a first block (d, l), in one read: returns the block that was multiplied in the end, and its product."""
-        guess = self._guess if self.scaled else None
-        B = Q if guess is None else Q / guess[:, None]
-        AB = self._multiply(B)
+        """Multiply a first block (d, l) and the probes, in one read.
+
+        Returns the block that was multiplied in the end, and its product. With a guess G of the deviations D, probes g are
+        ``D G^-1 g`` in the end: Gaussian, with a covariance of at least I once they are divided by the least of ``D G^-1``.
+        They are dropped where its entries differ by more than a factor of ten.
+        """
+        omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
+        guess = self._guess if self.scaled and self.scale is None else self.scale
+        B = np.hstack([Q, omega])
+        W = B if guess is None else B / guess[:, None]
+        AB = self._multiply(W)
+        least = 1.0
         if self.scale is not None:
-            B = B * self.scale[:, None]
-        return Products(B, AB)
+            ratio = self.scale if guess is None else self.scale / guess
+            B, least = W * self.scale[:, None], float(ratio.min())
+            if ratio.max() > MOST_UNEVEN * least:
+                return Products(B[:, :-PROBES], AB[:, :-PROBES])
+        self.probes = Probes(B[:, -PROBES:] / least, AB[:, -PROBES:] / least)
+        return Products(B[:, :-PROBES], AB[:, :-PROBES])
 
     def multiply(self, Q: Matrix) -> Matrix:
         """Return ``A Q`` (d, l), in one read of X.
@@ -171,11 +197,6 @@ class CovarianceOperator:
 
     def _multiply(self, W: Matrix) -> Matrix:
         """Return ``D^-1 Xc'Xc W / (n - 1)`` with the scale that is known after the pass, and learn what the pass tells."""
-        known = not self.scaled or self.scale is not None
-        probing = self.probes is None and known
-        omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
-        if probing:
-            W = np.hstack([W, omega if self.scale is None else omega / self.scale[:, None]])
         factor = DenseFactor(np.ascontiguousarray(W, self.dtype))
         taken = self._fold(factor)
         self._learn(taken)
@@ -185,15 +206,11 @@ class CovarianceOperator:
         Y /= max(1, self.count - 1)
         if self.scale is not None:
             Y /= self.scale[:, None]
-        if probing:
-            self.probes = Probes(omega, Y[:, -PROBES:].copy())
-            Y = Y[:, :-PROBES]
         return Y
 
     def _fold(self, factor: DenseFactor) -> Taken:
         self.number += 1
-        first = self.count == 0
-        template = FusedProduct.of(self.size, factor, squared=first, by_driver=True)
+        template = FusedProduct.of(self.size, factor, squared=not self._summed, by_driver=True)
         taken: Taken = fold(  # one pass over X
             self.rows, {"product": template}, take_product, name="product",
             number=self.number, options=self.options, shift=self._current_shift(template), dtype=self.dtype,
@@ -214,14 +231,17 @@ class CovarianceOperator:
         """Take what an earlier pass over the same rows found, so that this operator's first pass is not its first."""
         self.count, self.omitted, self.scale, self.trace = count, omitted, scale, trace
         self.mean = self._shift = mean
+        self._summed = True
 
     def _learn(self, taken: Taken) -> None:
-        if self.count:
+        if self._summed:
             return
+        self._summed = True
         self.count, self.omitted, self._shift = taken.count, taken.omitted, taken.mean
         about = taken.squares if self.center else taken.squares + taken.count * taken.mean**2
         if self.scaled:
-            self.scale = column_scale(taken.squares, taken.mean, taken.count)
+            if self.scale is None:  # a refined one would be of another matrix than the products so far
+                self.scale = column_scale(taken.squares, taken.mean, taken.count)
             about = about / self.scale**2
         self.mean = taken.mean if self.center else np.zeros(self.size)
         self.trace = float(about.sum()) / max(1, taken.count - 1)

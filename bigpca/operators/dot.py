@@ -45,7 +45,7 @@ class DotOperator:
     mean, squares : ndarray of shape (d,)
         Column means, and sums of squared deviations.
     probes : Probes or None
-        Known after the first pass.
+        Known after :meth:`begin`.
     reads : float
 
     Raises
@@ -78,6 +78,8 @@ class DotOperator:
         self.trace = 0.0
         self.probes: Probes | None = None
 
+    sigma = 0.0
+
     @property
     def size(self) -> int:
         """n."""
@@ -93,16 +95,24 @@ class DotOperator:
         """eps of the products' precision."""
         return float(np.finfo(self.dtype).eps)
 
+    @property
+    def refinable(self) -> bool:
+        """Whether products are made in float32."""
+        return self.dtype != np.float64
+
+    def refine(self) -> None:
+        """Multiply in float64 from now on, in which float32 columns are exact."""
+        self.dtype = np.dtype(np.float64)
+
     def begin(self, V: Matrix) -> Products:
-        """Multiply a first block (n, l), in one read."""
-        return Products(V, self.multiply(V))
+        """Multiply a first block (n, l) and the probes, in one read."""
+        omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
+        product = self.multiply(np.hstack([V, omega]))
+        self.probes = Probes(omega, product[:, -PROBES:].copy())
+        return Products(V, product[:, :-PROBES])
 
     def multiply(self, V: Matrix) -> Matrix:
         """Return ``A V`` (n, l), in one read of X."""
-        probing = self.probes is None
-        if probing:
-            omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
-            V = np.hstack([V, omega])
         self.number += 1
         template = DotProduct(
             self.size, V.shape[1], np.ascontiguousarray(V, self.dtype), self.dtype, self.center, self.scaled
@@ -115,9 +125,6 @@ class DotOperator:
         divisor = max(1, self.size - 1)
         product /= divisor
         self.trace = float(total) / divisor
-        if probing:
-            self.probes = Probes(omega, product[:, -PROBES:].copy())
-            product = np.ascontiguousarray(product[:, :-PROBES])
         return product
 
 

@@ -52,7 +52,7 @@ class KernelOperator:
         leave little (a wide Gaussian kernel is 1 less something small); four times as large as roundings that cancel are,
         because those of rows that are alike, as in clusters, do not.
     probes : Probes or None
-        All known after the first sweep.
+        All known after :meth:`begin`.
     reads : float
         Reads of X so far.
     evaluations : int
@@ -60,6 +60,7 @@ class KernelOperator:
     """
 
     omitted = 0
+    sigma = 0.0
 
     def __init__(self, rows: RowInput, kernel: Kernel, options: RunOptions, *, shift: Vector, seed: int = 0) -> None:
         self.rows, self.kernel, self.options, self.shift, self.seed = rows, kernel, options, shift, seed
@@ -87,30 +88,31 @@ class KernelOperator:
         """Mean of all entries of K."""
         return float(self.row_means.mean())
 
+    refinable = False
+
+    def refine(self) -> None:
+        """Do nothing: tiles keep their dtype, which the plan counts with."""
+
     def begin(self, V: Matrix) -> Products:
-        """Multiply a first block (n, l), in one sweep."""
-        return Products(V, self.multiply(V))
+        """Multiply a first block (n, l) and the probes, in one sweep, which finds trace, means and norms too."""
+        omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
+        W = np.hstack([V, omega])
+        W = np.hstack([W - W.mean(axis=0), np.full((self.size, 1), 1.0 / self.size)])
+        state = self._sweep(W, squared=not self.kernel.positive_semidefinite)
+        product: Matrix = state.product
+        self.row_means = product[:, -1].copy()
+        refuse_overflow(self.kernel, self.row_means)
+        product = product[:, :-1]
+        product -= product.mean(axis=0)
+        self.probes = Probes(omega, product[:, -PROBES:].copy())
+        self._learn(state, float(np.linalg.norm(self.probes.products)) / PROBES**0.5)
+        return Products(V, np.ascontiguousarray(product[:, :-PROBES]))
 
     def multiply(self, V: Matrix) -> Matrix:
         """Return ``A V`` (n, l), in one sweep: ``n^2 / 2`` kernel evaluations and ``2 n^2 l`` flops."""
-        first, columns = not len(self.row_means), V.shape[1]
-        if first:
-            omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
-            V = np.hstack([V, omega])
-        V = V - V.mean(axis=0)
-        if first:
-            V = np.hstack([V, np.full((self.size, 1), 1.0 / self.size)])
-        state = self._sweep(V, squared=first and not self.kernel.positive_semidefinite)
-        product: Matrix = state.product
-        if first:
-            self.row_means = product[:, -1].copy()
-            refuse_overflow(self.kernel, self.row_means)
-            product = product[:, :-1]
+        product: Matrix = self._sweep(V - V.mean(axis=0), squared=False).product
         product -= product.mean(axis=0)
-        if first:
-            self.probes = Probes(omega, product[:, columns:].copy())
-            self._learn(state, float(np.linalg.norm(self.probes.products)) / PROBES**0.5)
-        return np.ascontiguousarray(product[:, :columns])
+        return product
 
     def _sweep(self, V: Matrix, *, squared: bool) -> KernelProduct:
         self.number += 1

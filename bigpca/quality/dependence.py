@@ -71,7 +71,7 @@ def hsic(
         operator = KernelOperator(rows, planned.settings.kernel, options, shift=row_shift(rows))
         delta = planned.labelled.delta()
         delta -= delta.mean(axis=0)
-        return max(0.0, float((delta * operator.multiply(delta)).sum())) / (rows.n_rows - 1) ** 2
+        return max(0.0, float((delta * operator.begin(delta).AB).sum())) / (rows.n_rows - 1) ** 2
 
 
 def _criterion(statistics: LabelStatistics) -> float:

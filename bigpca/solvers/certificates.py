@@ -16,6 +16,7 @@ from scipy.special import gammaincinv
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
+FAILURE = 1e-3  # probability that a bound from probes is wrong
 SLACK = 10.0  # of precision * trace; see rounding_slack
 NEGLIGIBLE = 1e-3  # of the first eigenvalue: uncertainties below this share of it are no reason to distrust
 TRUSTED_WIDTH = 2.0
@@ -136,8 +137,12 @@ def probe_norm_bound(A_omega: Matrix, A_hat_omega: Matrix, failure: float = 1e-3
         raise ValueError(f"A Omega has shape {A_omega.shape} and A_hat Omega {A_hat_omega.shape}: both must be (N, r).")
     if not 0 < failure < 1:
         raise ValueError(f"failure = {failure}, but it is a probability: give a number in (0, 1) such as 1e-3.")
-    quantile = 2.0 * float(gammaincinv(A_omega.shape[1] / 2, failure))
-    return float(np.linalg.norm(A_omega - A_hat_omega, 2)) / float(np.sqrt(quantile))
+    return float(np.linalg.norm(A_omega - A_hat_omega, 2)) / float(np.sqrt(probe_quantile(A_omega.shape[1], failure)))
+
+
+def probe_quantile(probes: int, failure: float) -> float:
+    """Return what ``|v'Omega|^2`` of a unit v and Gaussian Omega (N, probes) falls below with probability ``failure``."""
+    return 2.0 * float(gammaincinv(probes / 2, failure))
 
 
 def probe_bounds(values: Vector, k: int, trace: float, slack: float, *, norm_bound: float, failure: float) -> Bounds:

@@ -2,32 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.blas import blas_threads
+from bigpca.solvers.certificates import FAILURE
 from bigpca.solvers.krylov_basis import STRIP, KrylovBasis
 from bigpca.solvers.krylov_pairs import RitzPairs, Wanted, check_room, ritz_pairs
 from bigpca.solvers.nystrom import NystromApproximation, nystrom, nystrom_bytes
+from bigpca.solvers.probe_chain import ProbeChain
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-Multiply = Callable[[Matrix], Matrix]
 
 NOISE = 4.0  # of precision: parts of a residual below this share of theta_1 are rounding, and no direction to follow
-FLOOR = 10.0  # of precision: a smaller tol cannot be met
-FRESH = 8  # random columns beside any start
-START_RANK = 1e-8  # directions of the start below this share of its longest column are dropped
-SAFETY = 2.0  # of the extrapolated error
-COLD_SAFETY = 4.0  # of the same from errors above COLD: cold starts fall faster at first than they go on to
-COLD = 0.2
-SLOWEST = 0.9  # rate at which gains are taken to fall on: beyond it they are the rounding's
-MISSED = 10.0  # times the estimate: if the final values exceed the Ritz values by more, an eigenvector was missed
-PATIENCE = 3  # multiplications without a better residual before giving up
+SAFETY = 1.5  # of the error at rho, which lies below the norm that it estimates
+SPREAD = 0.5  # of the error at rho + sigma, which rarely does
+LEAST_STEPS = 2  # of the probes before rho is trusted: the first has seen no direction grow
+PATIENCE = 3  # multiplications without progress before giving up
 IMPROVED = 0.9
+
+
+class Multiplied(Protocol):
+    """A symmetric positive semi-definite A of size N that is only multiplied, and may learn more of itself as it is."""
+
+    @property
+    def trace(self) -> float:
+        """Of A, rounded as the products are."""
+
+    @property
+    def precision(self) -> float:
+        """Relative rounding of the products: 1.2e-7 for float32, 2.2e-16 for float64."""
+
+    def multiply(self, V: Matrix, /) -> Matrix:
+        """Return ``A V`` (N, l)."""
+
+    @property
+    def refinable(self) -> bool:
+        """Whether :meth:`refine` would make products more precise."""
+
+    def refine(self) -> None:
+        """Make later products, and the trace, more precise."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known before the iteration: a first block with its product, and probes.
+
+    Attributes
+    ----------
+    B, AB : ndarray of shape (N, c); any B with its product A B.
+    probes : ndarray of shape (N, r); Gaussian columns with a covariance of at least I, on which no column of B depends.
+    probe_products : ndarray of shape (N, r), or None where they have yet to be multiplied.
+    """
+
+    B: Matrix
+    AB: Matrix
+    probes: Matrix
+    probe_products: Matrix | None = None
 
 
 @dataclass(frozen=True)
@@ -36,38 +71,24 @@ class KrylovOptions:
 
     Attributes
     ----------
-    tol : float in (0, 1); relative error of the wanted eigenvalues.
-    most_multiplications : int >= 1; each reads all data once.
-    most_columns : int; the basis is restarted rather than exceed it. At least twice the wanted eigenpairs.
-    block : int; columns per multiplication.
-    precision : relative rounding of the products: 1.2e-7 for float32, 2.2e-16 for float64.
+    tol : float in (0, 1); relative error of each wanted eigenvalue.
+    max_multiplications : int >= 0; each reads all data once.
+    max_columns : int; the basis is restarted rather than exceed it. At least twice the wanted eigenpairs, or the rank of A.
+    block : int; columns per multiplication, beside the probes.
+    rank : int or None; the rank of A is at most this. None for N.
+    shift : A is this multiple of I more than the matrix whose eigenvalues are wanted, and to which tol is relative.
     seed : of the random columns.
     threads : BLAS threads between multiplications; None leaves the process's setting.
     """
 
     tol: float
-    most_multiplications: int
-    most_columns: int
+    max_multiplications: int
+    max_columns: int
     block: int
-    precision: float
+    rank: int | None = None
+    shift: float = 0.0
     seed: int = 0
     threads: int | None = None
-
-
-@dataclass(frozen=True)
-class KrylovStep:
-    """The state after one multiplication, for progress and checkpoints.
-
-    ``basis`` and ``products`` are views of shape (N, columns) that the next step overwrites: copy what is to be kept.
-    Given back as ``products=(basis, products)`` they resume the computation.
-    """
-
-    multiplications: int
-    ritz_values: Vector  # (k,)
-    residuals: Vector  # (k,)
-    largest_error: float  # estimate, as tol is compared with it
-    basis: Matrix
-    products: Matrix
 
 
 @dataclass(frozen=True)
@@ -81,13 +102,14 @@ class KrylovResult:
     basis : ndarray of shape (N, c)
         The orthonormal columns that were multiplied: the approximation is exact on them.
     ritz_values, residuals : ndarray of shape (k,); ``residuals[i] = |A u_i - ritz_values[i] u_i|`` of the Ritz vectors.
-    converged : bool
-    stopped : {"tol", "rounding", "multiplications", "stagnation", "missed"}
-        Why it ended: tol is met; tol is below ten times the precision of the products, which is as far as it went; none was
-        left; three in a row improved nothing; or given products hide a direction that the answer still lacks.
+    stopped : {"tol", "unresolved", "multiplications", "stagnation"}
+        Why it ended: tol is met; it is met by all values but those that the precision of the products hides; no multiplication
+        was left; three in a row improved nothing.
     largest_error : float; estimate of the largest relative error of a value: what tol is compared with.
+    unresolved : int; how many of the last values lie below ``10 precision lambda_1 / tol``.
+    norm_bound : float
+        c_m: ``|A - A_hat|_2`` is at most this with probability 1 - 1e-3. Infinite where no probe was multiplied.
     multiplications : int; the products computed here.
-    columns_multiplied : int; in all of them.
     """
 
     approximation: NystromApproximation
@@ -96,8 +118,9 @@ class KrylovResult:
     residuals: Vector
     stopped: str
     largest_error: float
+    unresolved: int
+    norm_bound: float
     multiplications: int
-    columns_multiplied: int
 
     @property
     def converged(self) -> bool:
@@ -114,101 +137,107 @@ class KrylovResult:
         return self.approximation.vectors
 
 
-def krylov_bytes(N: int, columns: int, block: int, k: int) -> int:
+def krylov_bytes(N: int, columns: int, block: int, k: int, probes: int) -> int:
     """Peak bytes of :func:`block_krylov`, its result included: basis and products, one block, and its product or the finish.
 
     Parameters
     ----------
     N : size of the matrix.
-    columns : most_columns.
-    block : columns per multiplication, those of a start and the 8 random ones beside it included.
+    columns : max_columns.
+    block : columns per multiplication.
     k : eigenpairs wanted.
+    probes : columns that ride beside each block.
 
     Examples
     --------
-    >>> f"{krylov_bytes(100_352, 300, 100, 50) / 2**20:.0f} MiB"
-    '681 MiB'
+    >>> f"{krylov_bytes(100_352, 300, 100, 50, 10) / 2**20:.0f} MiB"
+    '939 MiB'
     """
     columns, block = min(columns, N), max(block, k)
-    product = 8 * N * block + 8 * STRIP * (columns + block)
-    held = 16 * N * columns + 8 * N * block + 64 * columns**2
+    product = 16 * N * (block + probes) + 8 * STRIP * (2 * columns + block)
+    held = 16 * N * columns + 8 * N * (3 * block + 6 * probes) + 160 * columns**2  # what is known stays with the caller
     return held + max(product, nystrom_bytes(N, columns, k, overwrite=True))
 
 
-def block_krylov(
-    multiply: Multiply,
-    start: Matrix,
-    k: Wanted,
-    options: KrylovOptions,
-    *,
-    products: tuple[Matrix, Matrix] | None = None,
-    observe: Callable[[KrylovStep], None] | None = None,
-) -> KrylovResult:
+def block_krylov(A: Multiplied, known: Known, k: Wanted, options: KrylovOptions) -> KrylovResult:
     """Compute the k leading eigenpairs of a symmetric positive semi-definite A of size N in few multiplications.
 
     The basis B grows by one block per multiplication: the residuals ``A u - theta u`` of the leading Ritz pairs, made
     orthonormal to B (twice). Ritz pairs and residuals come from the stored products A B, without a multiplication. A full
-    basis is restarted from its best Ritz vectors. The answer is the Nyström approximation of all stored products.
+    basis is restarted from its best Ritz vectors. The answer is the Nyström approximation of all stored products,
+    ``A_hat = AB (B'AB)^-1 (AB)'``, with eigenvalues nu_i <= lambda_i.
 
-    It stops when the estimated errors of all wanted eigenvalues are at most ``tol max(lambda_i, tol lambda_1)``. With nu_i the
-    Nyström values from the leading Ritz vectors and their residuals R, ``eig(Theta + Theta^-1/2 R R' Theta^-1/2)`` or about
-    ``theta_i + |r_i|^2 / theta_i``, one has ``theta_i <= nu_i <= lambda_i``: ``e = max (nu_i - theta_i) / theta_i`` estimates
-    the error of the Ritz values. Where the spectrum is flat it is a tenth of that, for what is missing has Rayleigh quotients
-    near theta_i too; but then the Ritz values rise slowly. Where e falls to e' in a multiplication in which they gained g,
-    ``g (e' / e) / (1 - e' / e)`` is still to come if gains fall on like that, and the larger of this and e' counts: E'. The
-    answer is nu_i, half a multiplication ahead: its error is estimated as ``2 E' sqrt(e' / e)`` (4 for an e above 0.2, that of
-    a cold start; at most E'), and as e' before there are two. Measured after three multiplications and more from a cold
-    start, k = 5 and 50, blocks of 3 k and 2 k: white noise 0.7 to 2.3 times the true error, i^-0.1 to i^-1 0.4 to 2.6
-    times. It is an estimate, not a bound, and a reason for blocks of 2 k.
-    A start that misses leading eigenvectors shows as nu_i > theta_i, where residuals would vanish.
+    It stops by what A_hat can still miss. Ten Gaussian probes ride beside every block and never enter the basis; of
+    ``E = A - A_hat``, which is positive semi-definite and zero on B, they give (:class:`ProbeChain`) after m multiplications
 
-    Per multiplication, 4 N c l flops each for products, projection and residuals (c columns in the basis, l per block);
-    memory is :func:`krylov_bytes`.
+    - c, with ``|E|_2 <= c`` but for a probability of 1e-3 over the seed,
+    - ``rho <= |E|_2``, a Rayleigh quotient, with an eigenvalue of E within sigma of it.
+
+    If ``|E|_2 <= mu``, then ``lambda_i <= upper_i(mu) = eig_i(A_hat + mu (I - BB'))``, so that the largest relative error is::
+
+        E(mu) = max_i (upper_i(mu) - nu_i) / max(nu_i, F / tol)         F = 10 precision lambda_1
+        error = min(E(min(c, trace(A) - trace(A_hat))),   for m >= 2:  max(1.5 E(rho), E(rho + sigma) / 2))
+
+    and it ends where ``error <= tol``, or B holds the whole space. The first of the two is certified, but c is some times |E|_2
+    at first: ``(N / r)^(1 / 2m)`` times on a flat tail. The second is a good estimate from a rho that is too small only where the
+    probes have hardly met the largest direction of E; safety factors are from 3,375 trajectories on 13 kinds of spectra
+    (examples/benchmarks/honesty.py counts such answers anew). m >= 2 since one product with random columns shows an average of E.
+
+    An eigenvalue below ``F / tol`` is *unresolved*: rounding of the products may be more than tol of it. Where A can be refined,
+    the iteration begins again from its Ritz vectors; else the answer is not converged, unless there is nothing more to find
+    (:meth:`RitzPairs.unresolved`).
+
+    Per multiplication, 4 N c l flops for projection (c columns in the basis, l per block) and 5 N c^2 for residuals; memory is
+    :func:`krylov_bytes`.
 
     Parameters
     ----------
-    multiply : function of Q (N, l), orthonormal float64 columns in Fortran order, to A Q (N, l).
-    start : ndarray of shape (N, p), p >= 0; any columns to begin with. Random ones fill the first block, at least 8 beside
-        a start: what comes from a part of the data may miss what that part lacks.
+    A : Multiplied
+        By float64 columns (N, l + r) of length 1, in Fortran order.
+    known : Known
+        The first product. Part of its columns should be random: what comes from a part of the data may miss what that lacks.
     k : int, or a function of the Ritz values so far (c,) that returns how many eigenpairs are wanted, c + 1 for more than
         there are. Blocks grow to k columns.
     options : KrylovOptions
-    products : pair of ndarray of shape (N, c); any B with A B, as computed before: taken into the basis.
-    observe : called after every multiplication.
 
     Returns
     -------
     KrylovResult
-        With ``converged`` False when most_multiplications, the rounding of the products, or three multiplications
+        With ``converged`` False when max_multiplications, the rounding of the products, or three multiplications
         without progress came first.
 
     Raises
     ------
     ValueError
-        When k is out of range, the basis cannot hold twice the wanted pairs, or a product is not finite or not (N, l).
+        When k is out of range, the basis cannot hold twice the wanted pairs, or a product is not finite or of another shape.
 
     Notes
     -----
     Musco & Musco (2015), algorithm 2; Tropp & Webber (2023). NOTE: a stop at ``|r_i| <= tol theta_1`` leaves errors of 14
-    tol in small wanted eigenvalues (i^-2, k = 50), and spends a multiplication too many where they fall slowly. NOTE: blocks
-    of the residuals of the wanted pairs alone need half the columns, but a multiplication more.
+    tol in small wanted eigenvalues (i^-2, k = 50), and spends a multiplication too many where they fall slowly; a stop by the
+    change between multiplications calls clusters wider than a block known. NOTE: blocks of the residuals of the wanted
+    pairs alone need half the columns, but a multiplication more.
 
     Examples
     --------
-    >>> spectrum = np.arange(1, 401.0) ** -2
-    >>> options = KrylovOptions(tol=1e-3, most_multiplications=9, most_columns=60, block=20, precision=2.2e-16)
-    >>> result = block_krylov(lambda Q: spectrum[:, None] * Q, np.empty((400, 0)), 10, options)
-    >>> result.multiplications, bool((1 - result.values / spectrum[:10]).max() < 1e-3)
-    (3, True)
+    >>> class Diagonal:
+    ...     spectrum, trace, precision, refinable = np.arange(1, 401.0) ** -2, 1.64, 2.2e-16, False
+    ...     def multiply(self, V):
+    ...         return self.spectrum[:, None] * V
+    >>> A, rng = Diagonal(), np.random.default_rng(0)
+    >>> B, probes = rng.standard_normal((400, 20)), rng.standard_normal((400, 10))
+    >>> known = Known(B, A.multiply(B), probes, A.multiply(probes))
+    >>> options = KrylovOptions(tol=1e-3, max_multiplications=9, max_columns=80, block=20)
+    >>> result = block_krylov(A, known, 10, options)
+    >>> result.multiplications, bool((1 - result.values / A.spectrum[:10]).max() < 1e-3)
+    (2, True)
     """
-    _check(start, k, options)
-    run = _Run(multiply, KrylovBasis(options.most_columns, len(start), options.seed), options)
-    run.begin(start, 0 if callable(k) else k, products)
+    _check(known, k, options)
+    run = _Run(A, known, options)
+    run.begin()
     stopped = ""
     while not stopped:
         pairs = run.measure(k)
-        if observe is not None:
-            observe(run.step(pairs))
         stopped = run.why_stop(pairs)
         if not stopped:
             run.extend(pairs)
@@ -217,109 +246,136 @@ def block_krylov(
 
 @dataclass
 class _Run:
-    """One computation: the basis, and what it has cost."""
+    """One computation: the basis, the probes, and what they have cost."""
 
-    multiply: Multiply
-    basis: KrylovBasis
+    A: Multiplied
+    known: Known
     options: KrylovOptions
     multiplications: int = 0
-    columns_multiplied: int = 0
-    error: float = np.inf  # estimate for the answer
-    _excess: float = np.inf
-    _ritz: Vector = field(default_factory=lambda: np.zeros(0))  # that _excess is about
+    error: float = np.inf
     _best: float = np.inf
     _tries: int = 0
+    _last: Vector = field(default_factory=lambda: np.zeros(0))
+    _product: Matrix | None = None  # of the probes, to be looked at with the next Ritz pairs
 
-    def begin(self, start: Matrix, k: int, products: tuple[Matrix, Matrix] | None) -> None:
-        """Take the given products, and multiply the first block where there is one."""
-        with blas_threads(self.options.threads):
-            if products is not None:
-                self.basis.adopt(*products)
-            norms = np.linalg.norm(start, axis=0)
-            rows = np.array(start.T / np.where(norms > 0, norms, 1.0)[:, None], dtype=np.float64, order="C")
-        held, p = self.basis.count, start.shape[1]
-        if held + p > self.basis.size:
-            raise ValueError(
-                f"the start has {p} columns and the given products {held}, but the basis can hold {self.basis.size}. "
-                "Give fewer."
-            )
-        if p or not held:
-            self._multiply_block(rows, max(self.options.block, p + FRESH if p else 0, k), START_RANK)
+    def begin(self) -> None:
+        """Take what is known into the basis."""
+        o, known = self.options, self.known
+        self.rank = o.rank or len(known.B)
+        self.basis = KrylovBasis(o.max_columns, len(known.B), o.seed)
+        looks = o.max_multiplications + 1
+        with blas_threads(o.threads):
+            self.basis.adopt(known.B, known.AB)
+            self.probes = ProbeChain(known.probes, known.probe_products, FAILURE / looks)
+
+    def measure(self, k: Wanted) -> RitzPairs:
+        """Return the Ritz pairs of the present basis, and estimate how far the answer is."""
+        o, basis = self.options, self.basis
+        pairs = ritz_pairs(
+            basis, k, o.block, tol=o.tol, shift=o.shift, precision=self.A.precision, rank=self.rank, threads=o.threads
+        )  # fmt: skip
+        with blas_threads(o.threads):
+            self._follow_probes(pairs)
+            self.error = self._estimate(pairs) if pairs.complete else np.inf
+        # A plateau wider than the block is filled block by block: values grow there, while the error stands still.
+        better = self.error < IMPROVED * self._best or self._gain(pairs) > (1 - IMPROVED) * self.error
+        self._best, self._tries = min(self._best, self.error), 0 if better or not pairs.complete else self._tries + 1
+        return pairs
+
+    def _gain(self, pairs: RitzPairs) -> float:
+        """Return the largest relative gain of a value in the last multiplication; infinite where none was comparable."""
+        last, self._last = self._last, pairs.nystrom_values[: pairs.k].copy() if pairs.complete else np.zeros(0)
+        if not len(last) or len(last) != len(self._last):
+            return np.inf
+        return float(np.max((self._last - last) / pairs.scales))
+
+    def _follow_probes(self, pairs: RitzPairs) -> None:
+        def remainder(Q: Matrix, product: Matrix) -> tuple[Matrix, Matrix]:
+            return self.basis.remainder(pairs.weights, pairs.coefficients, Q, product)
+
+        self.probes.advance(self._product, remainder)
+        self._product = None
+
+    def _estimate(self, pairs: RitzPairs) -> float:
+        chain, trace = self.probes, self.A.trace
+        left = max(0.0, trace - float(pairs.nystrom_values.sum())) + self.A.precision * trace
+        certified = pairs.error_for(min(chain.norm_bound, left))
+        if chain.steps < LEAST_STEPS or certified <= self.options.tol:
+            return certified
+        likely = SAFETY * pairs.error_for(chain.likely)
+        return min(certified, max(likely, SPREAD * pairs.error_for(chain.likely + chain.spread)))
+
+    def why_stop(self, pairs: RitzPairs) -> str:
+        """Return the reason to stop, or an empty string."""
+        whole = self.basis.count == self.basis.N
+        if pairs.complete and (self.error <= self.options.tol or whole) and not self._coarse(pairs):
+            return "unresolved" if self._unresolved(pairs) else "tol"
+        if self.multiplications >= self.options.max_multiplications:
+            return "multiplications"
+        return "stagnation" if self._tries == PATIENCE else ""
+
+    def _unresolved(self, pairs: RitzPairs) -> int:
+        return pairs.unresolved(self.A.trace)
+
+    def _coarse(self, pairs: RitzPairs) -> bool:
+        """Whether values are hidden by the rounding of these products, and the next ones can be more precise.
+
+        Then the trace is rounded as they are: what it leaves, whether anything, is not known either.
+        """
+        return pairs.complete and self.A.refinable and pairs.unresolved(np.inf) > 0
 
     def extend(self, pairs: RitzPairs) -> None:
         """Multiply the next block; where it would not fit, keep the best Ritz vectors only."""
+        o = self.options
+        if self._coarse(pairs):
+            with blas_threads(o.threads):
+                rows = self.basis.images(pairs.coefficients[: pairs.block])
+                rows /= pairs.unit
+                self.basis.restart(pairs.values[:0], pairs.coefficients[:0])
+            self.A.refine()
+            self.probes.begin()
+            self._multiply_block(rows, pairs.block, NOISE * self.A.precision)
+            return
         keep = self.basis.size - pairs.block
         if self.basis.count > keep and self.basis.size < self.basis.N:
-            with blas_threads(self.options.threads):
+            with blas_threads(o.threads):
                 self.basis.restart(pairs.values[:keep], pairs.coefficients[:keep])
-        self._multiply_block(pairs.residual_rows, pairs.block, NOISE * self.options.precision)
+            self.probes.shrink(float(pairs.values[keep]))
+        self._multiply_block(pairs.residual_rows, pairs.block, NOISE * self.A.precision)
 
     def _multiply_block(self, rows: Matrix, block: int, smallest: float) -> None:
         with blas_threads(self.options.threads):
             Q = self.basis.fill(rows, block, smallest)
-        product = self.multiply(Q)  # one read of all data
+            together = np.concatenate([Q.T, self.probes.columns.T]).T
+        product = self.A.multiply(together)  # one read of all data
         self.multiplications += 1
-        self.columns_multiplied += Q.shape[1]
-        if product.shape != Q.shape:
+        if product.shape != together.shape:
             raise ValueError(
-                f"multiply returned shape {product.shape} for columns of shape {Q.shape}, but must keep it."
+                f"multiply returned shape {product.shape} for columns of shape {together.shape}, but must keep it."
             )
         if not np.isfinite(np.sum(product)):
             raise ValueError(f"multiplication {self.multiplications} gave numbers that are not finite. Check the data.")
         with blas_threads(self.options.threads):
-            self.basis.close(product)
-
-    def measure(self, k: Wanted) -> RitzPairs:
-        """Return the Ritz pairs of the present basis, and estimate from them and the last ones how far the answer is."""
-        o = self.options
-        pairs = ritz_pairs(self.basis, k, o.block, tol=o.tol, precision=o.precision, threads=o.threads)
-        excess, before = max(pairs.excess, 0.0), min(1.0, self._excess)
-        comparable = pairs.complete and pairs.k == len(self._ritz)
-        self.error = excess
-        if comparable and before > 0:
-            rate, safety = excess / before, COLD_SAFETY if before > COLD else SAFETY
-            gained = float(np.max((pairs.values[: pairs.k] - self._ritz) / pairs.scales))
-            slowest = min(rate, SLOWEST)
-            left = max(excess, gained * slowest / (1 - slowest))
-            self.error = left * min(1.0, safety * float(np.sqrt(rate)))
-        better = not comparable or excess < IMPROVED * self._best
-        self._best, self._tries = (excess, 0) if better else (self._best, self._tries + 1)
-        self._excess, self._ritz = excess, pairs.values[: pairs.k if pairs.complete else 0].copy()
-        return pairs
-
-    def why_stop(self, pairs: RitzPairs) -> str:
-        """Return the reason to stop, or an empty string."""
-        options = self.options
-        if pairs.complete and (self.error <= options.tol or self.basis.count == self.basis.N):
-            return "tol" if options.tol >= FLOOR * options.precision else "rounding"
-        if self.multiplications >= options.most_multiplications:
-            return "multiplications"
-        return "stagnation" if self._tries == PATIENCE else ""
-
-    def step(self, pairs: RitzPairs) -> KrylovStep:
-        """Return what an observer sees."""
-        c, ritz = self.basis.count, pairs.values[: pairs.k]
-        views = self.basis.vectors[:c].T, self.basis.products[:c].T
-        return KrylovStep(self.multiplications, ritz, pairs.residuals, self.error, *views)
+            self._product = product[:, Q.shape[1] :].copy()
+            self.basis.close(product[:, : Q.shape[1]])
 
     def finish(self, pairs: RitzPairs, stopped: str) -> KrylovResult:
         """Return the Nyström approximation of all stored products, which are its workspace."""
         c, options = self.basis.count, self.options
         B, AB = self.basis.vectors[:c].T, self.basis.products[:c].T
-        found = nystrom(B, AB, pairs.k, precision=options.precision, threads=options.threads, overwrite=True)
-        # All columns see a little more than the leading pairs: the answer's gain. Much more is an eigenvector missed so far.
-        error, excess = self.error, pairs.excess_of(found.values[: pairs.k])
-        if stopped == "tol" and excess > MISSED * max(pairs.excess, options.tol):
-            stopped, error = "missed", excess
-        counts = self.multiplications, self.columns_multiplied
-        return KrylovResult(found, B, pairs.values[: pairs.k], pairs.residuals, stopped, error, *counts)
+        found = nystrom(B, AB, pairs.k, precision=self.A.precision, threads=options.threads, overwrite=True)
+        return KrylovResult(
+            found, B, pairs.values[: pairs.k], pairs.residuals, stopped, self.error, self._unresolved(pairs),
+            self.probes.norm_bound, self.multiplications,
+        )  # fmt: skip
 
 
-def _check(start: Matrix, k: Wanted, options: KrylovOptions) -> None:
+def _check(known: Known, k: Wanted, options: KrylovOptions) -> None:
     if not 0 < options.tol < 1:
         raise ValueError(f"tol = {options.tol}, but it is a relative error: give a number in (0, 1) such as 1e-3.")
-    for name in ("most_multiplications", "most_columns", "block"):
-        if getattr(options, name) < 1:
-            raise ValueError(f"{name} = {getattr(options, name)}, but it must be at least 1.")
+    for name, least in (("max_multiplications", 0), ("max_columns", 1), ("block", 1)):
+        if getattr(options, name) < least:
+            raise ValueError(f"{name} = {getattr(options, name)}, but it must be at least {least}.")
+    N = len(known.B)
     if not callable(k):
-        check_room(k, min(options.most_columns, len(start)), len(start))
+        check_room(k, min(options.max_columns, N), N, options.rank or N)

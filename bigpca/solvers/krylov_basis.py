@@ -14,7 +14,7 @@ Matrix = NDArray[np.float64]
 
 STRIP = 4096  # entries of long rows worked on at a time
 EPS = float(np.finfo(np.float64).eps)
-ORTHONORMAL = 1e-13  # largest entry of a Gram matrix minus I that needs no correction
+ORTHONORMAL = 1e-14  # largest entry of a Gram matrix minus I that needs no correction
 RELIABLE = 1e-3  # directions of given products below this share are dropped: they would only magnify rounding
 INDEPENDENT = 0.1  # what a new direction must keep of its length when it is made orthogonal once more
 RANDOM_RANK = 1e-8
@@ -93,14 +93,36 @@ class KrylovBasis:
         H = self._H[: self.count, : self.count]
         return top_eigenpairs((H + H.T) / 2)
 
-    def residual_rows(self, values: Vector, coefficients: Matrix) -> Matrix:
-        """Return ``(A u - theta u) / theta_1`` (r, N) of the Ritz pairs with these values and coefficients (r, c)."""
+    def residuals(self, values: Vector, coefficients: Matrix, kept: int) -> tuple[Matrix, Matrix]:
+        """Return ``r = (A u - theta u) / theta_1`` of all Ritz pairs: the first ``kept`` rows (kept, N), and ``r r'`` (c, c).
+
+        They are computed as rows, and only then multiplied: the Gram matrix of the products, less ``Theta^2``, would keep half
+        the digits, none where theta_1 is 1e8 theta_i.
+        """
         c, scaled = self.count, coefficients / (values[0] or 1.0)
-        rows = np.empty((len(values), self.N))
+        weighted = values[:, None] * scaled
+        rows, gram = np.empty((kept, self.N)), np.zeros((c, c))
         for j in range(0, self.N, STRIP):
             strip = scaled @ self.products[:c, j : j + STRIP]
-            strip -= (values[:, None] * scaled) @ self.vectors[:c, j : j + STRIP]
-            rows[:, j : j + STRIP] = strip
+            strip -= weighted @ self.vectors[:c, j : j + STRIP]
+            rows[:, j : j + STRIP] = strip[:kept]
+            gram += strip @ strip.T
+        return rows, gram
+
+    def remainder(self, weights: Vector, coefficients: Matrix, Q: Matrix, product: Matrix) -> tuple[Matrix, Matrix]:
+        """Return ``(I - BB') Q`` and ``(A - A_hat) Q`` for the product ``A Q``, with ``A_hat = sum_i A u_i weights_i (A u_i)'``.
+
+        The second is orthogonal to the basis, on which A_hat is exact: what rounding leaves along it, of the size of theta_1, is taken
+        out.
+        """
+        B, P = self.vectors[: self.count], self.products[: self.count]
+        missed: Matrix = product - P.T @ (coefficients.T @ (weights[:, None] * (coefficients @ (P @ Q))))
+        missed -= B.T @ (B @ missed)
+        return Q - B.T @ (B @ Q), missed
+
+    def images(self, coefficients: Matrix) -> Matrix:
+        """Return ``A u`` (r, N) of the vectors with these coefficients (r, c)."""
+        rows: Matrix = coefficients @ self.products[: self.count]
         return rows
 
     def restart(self, values: Vector, coefficients: Matrix) -> None:

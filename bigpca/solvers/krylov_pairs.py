@@ -16,20 +16,28 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Wanted = int | Callable[[Vector], int]
 
-FLOOR = 10.0  # of the precision: what rounding makes of the smallest Ritz values
+FLOOR = 10.0  # of the precision, relative to theta_1: an eigenvalue below it is rounding
 
 
 @dataclass(frozen=True)
 class RitzPairs:
-    """Ritz pairs of a basis of c columns, of which k (at most c) are wanted.
+    """Ritz pairs (theta_i, u_i) of a basis B of c columns, of which k (at most c) are wanted; and what bounds the others.
+
+    With the residuals ``r_i = A u_i - theta_i u_i``, orthogonal to B, and ``Z = R Theta^-1/2 = Q T^1/2 V'`` by its Gram matrix
+    ``Z'Z = V T V'``, the Nyström approximation is ``A_hat = (U Theta^1/2 + Z)(U Theta^1/2 + Z)'``: its eigenvalues are those of
+    ``Theta + Z'Z``, and in the basis [U, Q] it is ``[[Theta, K], [K', T]]`` with ``K = Theta^1/2 V T^1/2``.
 
     Attributes
     ----------
     values : ndarray of shape (c,), descending; coefficients : ndarray of shape (c, c), rows.
     residual_rows : ndarray of shape (r, N), divided by theta_1; the directions of the next block.
     residuals : ndarray of shape (k,); their norms.
-    nystrom_values : ndarray of shape (k,), between the Ritz values and the eigenvalues.
-    scales : ndarray of shape (k,); what errors are compared with.
+    nystrom_values : ndarray of shape (c,), between the Ritz values and the eigenvalues.
+    coupling, outside : ndarray of shape (c, p), (p,); K and T, divided by theta_1.
+    unit : float; theta_1.
+    floor : float; F = 10 precision theta_1, below which an eigenvalue is rounding.
+    tol : float
+    shift : float; A is this multiple of I more than the matrix whose eigenvalues are wanted.
     complete : bool; whether the basis has as many columns as pairs are wanted.
     block : columns of the next block.
     """
@@ -39,7 +47,12 @@ class RitzPairs:
     residual_rows: Matrix
     residuals: Vector
     nystrom_values: Vector
-    scales: Vector
+    coupling: Matrix
+    outside: Vector
+    unit: float
+    floor: float
+    tol: float
+    shift: float
     complete: bool
     block: int
 
@@ -48,22 +61,59 @@ class RitzPairs:
         return len(self.residuals)
 
     @property
-    def excess(self) -> float:
-        """Estimate of the largest relative error of a wanted Ritz value."""
-        return self.excess_of(self.nystrom_values)
+    def weights(self) -> Vector:
+        """What ``(A u_i)(A u_i)'`` count in A_hat: ``1 / theta_i``, kept finite where theta_i vanishes."""
+        return 1.0 / _lifted(self.values, self.floor)
 
-    def excess_of(self, values: Vector) -> float:
-        """Return the largest excess of these values over the Ritz values, relative to the scales."""
-        return float(np.max((values - self.values[: self.k]) / self.scales))
+    @property
+    def scales(self) -> Vector:
+        """What errors of the k values are compared with: ``max(nu_i, F / tol)``."""
+        scales = np.maximum(self.nystrom_values[: self.k] - self.shift, self.floor / self.tol)
+        return np.where(scales > 0, scales, 1.0)
+
+    def unresolved(self, trace: float) -> int:
+        """Return how many of the k values lie below ``F / tol``, where rounding hides a relative error of tol.
+
+        None where the trace that the others leave is at most k F: then there is nothing more, and 0 is the answer.
+        """
+        nu = self.nystrom_values[: self.k] - self.shift
+        resolved = nu[nu >= self.floor / self.tol]
+        return 0 if trace - float(resolved.sum()) <= self.k * self.floor else self.k - len(resolved)
+
+    def upper_values(self, norm: float) -> Vector:
+        """Bound the k largest eigenvalues of A from above, if ``|A - A_hat|_2 <= norm``: the majorant ``A_hat + norm (I - BB')``.
+
+        The remainder is zero on B, so an error norm counts only as far as eigenvectors lie outside of B.
+        """
+        c, p, mu = len(self.values), len(self.outside), norm / self.unit
+        M = np.zeros((c + p, c + p))
+        np.fill_diagonal(M, np.concatenate([self.values / self.unit, self.outside + mu]))
+        M[:c, c:] = self.coupling
+        M[c:, :c] = self.coupling.T
+        elsewhere = self.k if c + p < self.residual_rows.shape[1] else 0
+        values = np.concatenate([np.linalg.eigvalsh(M), np.full(elsewhere, mu)])
+        return self.unit * np.sort(values)[::-1][: self.k]
+
+    def error_for(self, norm: float) -> float:
+        """Return the largest relative error of the k values, if ``|A - A_hat|_2`` is this norm: E(norm)."""
+        if not np.isfinite(norm):
+            return np.inf
+        excess = self.upper_values(norm) - self.nystrom_values[: self.k]
+        return max(0.0, float(np.max(excess / self.scales)))
 
 
 def ritz_pairs(
-    basis: KrylovBasis, k: Wanted, block: int, *, tol: float, precision: float, threads: int | None
+    basis: KrylovBasis,
+    k: Wanted,
+    block: int,
+    *,
+    tol: float,
+    shift: float,
+    precision: float,
+    rank: int,
+    threads: int | None,
 ) -> RitzPairs:
-    """Measure the leading Ritz pairs of a basis, from its stored products.
-
-    The Nyström values are those of the leading Ritz vectors U with residuals R: with ``A U = U Theta + R`` and ``U'R = 0``,
-    they are the eigenvalues of ``Theta + Theta^-1/2 R'R Theta^-1/2``. Costs 4 N c l flops.
+    """Measure the Ritz pairs of a basis, from its stored products. Costs 5 N c^2 flops.
 
     Raises
     ------
@@ -73,36 +123,39 @@ def ritz_pairs(
     with blas_threads(threads):
         values, coefficients = basis.ritz()
     wanted = min(int(k(values)) if callable(k) else k, basis.N)
-    check_room(wanted, basis.size, basis.N)
+    check_room(wanted, basis.size, basis.N, rank)
+    c = basis.count
     block = min(max(block, wanted), max(basis.size - wanted, 1))
-    used = max(block, wanted)
+    unit = float(values[0]) or 1.0
+    floor = FLOOR * max(precision, EPS) * float(values[0])
     with blas_threads(threads):
-        rows = basis.residual_rows(values[:used], coefficients[:used])
-        gram = rows @ rows.T
-        better = top_eigenpairs(_nystrom_of_ritz(values[:used], gram, precision), min(wanted, len(gram)))[0]
-    norms = np.sqrt(gram.diagonal()[:wanted]) * values[0]
-    smallest = max(tol, max(precision, FLOOR * EPS) / tol)  # eigenvalues below this share of theta_1 count as if there
-    scales = np.maximum(values[: len(norms)], smallest * values[0])
-    scales = np.where(scales > 0, scales, 1.0)
-    return RitzPairs(values, coefficients, rows[:block], norms, better, scales, wanted <= basis.count, block)
+        rows, gram = basis.residuals(values, coefficients, min(block, c))
+        roots = np.sqrt(unit / _lifted(values, floor))
+        T = roots[:, None] * gram * roots
+        nystrom = unit * top_eigenpairs(np.diag(values / unit) + T)[0]
+        if callable(k):  # Ritz values fall short of these: fewer may hold what is asked for
+            wanted = min(wanted, int(k(nystrom)))
+        norms = np.sqrt(gram.diagonal()[:wanted]) * values[0]
+        outside, V = top_eigenpairs(T)
+        p = min(c, basis.N - c)
+        coupling = np.sqrt(values / unit)[:, None] * V[:p].T * np.sqrt(outside[:p])
+    return RitzPairs(
+        values, coefficients, rows, norms, nystrom, coupling, outside[:p], unit, floor, tol, shift, wanted <= c, block
+    )
 
 
-def _nystrom_of_ritz(values: Vector, gram: Matrix, precision: float) -> Matrix:
-    """Return ``Theta + Theta^-1/2 R R' Theta^-1/2`` for the Gram matrix of residuals divided by theta_1.
-
-    Theta is shifted under the root, so that rounding in R is not magnified where theta_i vanishes.
-    """
-    roots = values[0] / np.sqrt(values + max(FLOOR * precision * values[0], np.finfo(np.float64).tiny))
-    M: Matrix = np.diag(values) + roots[:, None] * gram * roots
-    return M
+def _lifted(values: Vector, floor: float) -> Vector:
+    """Ritz values kept away from 0, so that dividing by them does not magnify the rounding of residuals."""
+    return values + max(floor, float(np.finfo(np.float64).tiny))
 
 
-def check_room(k: int, columns: int, N: int) -> None:
-    """Refuse more eigenpairs than there are, or than a basis of this size can hold twice."""
+def check_room(k: int, columns: int, N: int, rank: int) -> None:
+    """Refuse more eigenpairs than there are, or than a basis of this size can hold twice (or all of, where it can)."""
     if not 1 <= k <= N:
         raise ValueError(f"{k} eigenpairs were asked for, but a matrix of size {N} has 1 to {N}.")
-    if columns < min(2 * k, N):
+    needed = max(k, min(2 * k, rank))
+    if columns < needed:
         raise ValueError(
-            f"{k} eigenpairs need a basis of {min(2 * k, N)} columns, but only {columns} fit the memory limit. "
+            f"{k} eigenpairs need a basis of {needed} columns, but only {columns} fit the memory limit. "
             "Ask for fewer components, or raise memory_limit."
         )

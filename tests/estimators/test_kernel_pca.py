@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import warnings
 import dask.array as da
 import numpy as np
 import pytest
@@ -130,11 +131,14 @@ def test_an_iteration_is_within_its_tolerance_and_its_bounds_hold(
     rows = np.vstack([rows, rows[::3] * 1.1, rows[::2] * 0.9]).astype(dtype)
     G = kernel(rows.astype("f8"))
     values = spectrum(G)
-    model = KernelPCA(K, kernel=kernel, solver="krylov", max_passes=30).fit(rows)
-    assert model.converged_ is True
+    with warnings.catch_warnings():
+        if name == "narrow rbf":  # nearly I: no answer to tol, and it says so
+            warnings.simplefilter("ignore", ApproximationWarning)
+        model = KernelPCA(K, kernel=kernel, solver="krylov", max_passes=30).fit(rows)
+    assert model.converged_ is (name != "narrow rbf")
     rounding = 50 * np.finfo(dtype).eps * np.linalg.norm(G)
     scale = np.maximum(values[:K], model.tol * values[0])
-    assert (np.abs(model.eigenvalues_ - values[:K]) <= 2 * model.tol * scale + rounding).all()
+    assert not model.converged_ or (np.abs(model.eigenvalues_ - values[:K]) <= model.tol * scale + rounding).all()
     lower, upper = model.eigenvalue_bounds_.T
     assert (lower <= values[:K]).all()
     assert (values[:K] <= upper).all()
@@ -152,7 +156,7 @@ def test_a_kernel_that_float32_cannot_tell_from_a_constant_is_said_and_its_bound
 ) -> None:
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     rows = X.astype("f4")
-    with pytest.warns(ApproximationWarning, match=r"products of precision .* reach no further.*give float64 data"):
+    with pytest.warns(ApproximationWarning, match=r"the last 3 of 3 eigenvalues are below .* products of precision .* leave more than tol"):
         model = KernelPCA(3, kernel="rbf", gamma=1e-5, solver="krylov").fit(rows)
     wide = rows.astype("f8")
     values = spectrum(np.expm1(-1e-5 * ((wide[:, None] - wide) ** 2).sum(axis=2)))[:3]  # H annihilates the 1

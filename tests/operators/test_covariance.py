@@ -81,7 +81,10 @@ def test_products_are_those_of_the_matrix(
         np.testing.assert_allclose(op.trace, np.trace(A), rtol=tolerance)
         if scale:
             np.testing.assert_allclose(op.scale, deviations, rtol=tolerance)
-        assert op.probes is not None
+        if op.probes is None:  # nothing was known of deviations that differ by a factor of ten
+            assert scale
+            assert not sampled
+            continue
         assert op.probes.vectors.shape == (D, PROBES)
         assert_products(op.probes.products, A, op.probes.vectors, tolerance)
         assert op.precision == np.finfo(dtype).eps
