@@ -134,7 +134,7 @@ def describe_kernel_krylov(rows: RowInput, settings: KernelSettings, iteration: 
     return {
         "computes": "kernel krylov", "input": rows.describe(), "kernel": kernel_identity(settings.kernel),
         "n_components": repr(settings.n_components), "tol": settings.tol, "seed": settings.seed,
-        "columns": [iteration.block, iteration.columns],
+        "columns": [iteration.block, iteration.columns], "probes": PROBES,
     }  # fmt: skip
 
 

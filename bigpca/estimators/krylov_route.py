@@ -211,7 +211,7 @@ def describe_krylov(rows: RowInput, settings: Settings, iteration: Iteration) ->
     return {
         "computes": "krylov", "input": rows.describe(), "center": settings.center, "scale": settings.scale,
         "n_components": repr(settings.n_components), "tol": settings.tol, "seed": settings.seed,
-        "columns": [iteration.block, iteration.columns],
+        "columns": [iteration.block, iteration.columns], "probes": PROBES,
     }  # fmt: skip
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
-import warnings
 import dask.array as da
 import numpy as np
 import pytest
@@ -156,7 +156,10 @@ def test_a_kernel_that_float32_cannot_tell_from_a_constant_is_said_and_its_bound
 ) -> None:
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     rows = X.astype("f4")
-    with pytest.warns(ApproximationWarning, match=r"the last 3 of 3 eigenvalues are below .* products of precision .* leave more than tol"):
+    with pytest.warns(
+        ApproximationWarning,
+        match=r"the last 3 of 3 eigenvalues are below .* products of precision .* leave more than tol",
+    ):
         model = KernelPCA(3, kernel="rbf", gamma=1e-5, solver="krylov").fit(rows)
     wide = rows.astype("f8")
     values = spectrum(np.expm1(-1e-5 * ((wide[:, None] - wide) ** 2).sum(axis=2)))[:3]  # H annihilates the 1
