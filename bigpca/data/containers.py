@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 from bigpca.data.checks import check_dtype
 
 _FILE_LIBRARIES = 'Open the file with xarray.open_dataset(path, chunks={}) and pass one variable, such as ds["x"].'
+
+_BATCHES = "Pass each batch to partial_fit, or write the features to disk and pass their path."
 
 # "library.Type" (any class of the type's MRO) -> what to pass instead.
 _REMEDIES = {
@@ -34,7 +37,11 @@ _REMEDIES = {
     "dask.Bag": "Pass X.to_dataframe(), or store the rows as arrays.",
     "dask.Series": "Pass a table: X.to_frame() for one feature.",
     "distributed.Future": "Pass X.result(), or a Dask array over futures (dask.array.from_delayed).",
-    "torch.DataLoader": "Pass each batch to partial_fit, or write the features to disk and pass their path.",
+    "torch.DataLoader": _BATCHES,
+    "torch.Dataset": _BATCHES,
+    "tensorflow.DatasetV2": _BATCHES,
+    "datasets.Dataset": 'Pass one of its columns as an array: X.with_format("numpy")["features"].',
+    "builtins.set": "Pass a list, which has an order.",
     "builtins.NoneType": "Pass rows of features, (n, d).",
     "builtins.bytes": "Pass a path as a str (os.fsdecode).",
 }
@@ -74,8 +81,8 @@ def foreign(X: Any) -> Foreign | None:
         return Foreign(what, f"Sparse rows cannot be read yet: pass X{convert} where it fits in memory.", convert)
     if "torch.Tensor" in names:
         return _torch_tensor(X)
-    if hasattr(X, "__cuda_array_interface__"):
-        convert = ".get()" if name.startswith("cupy.") else ".copy_to_host()"
+    if hasattr(X, "__cuda_array_interface__") and not name.startswith("jax"):  # which NumPy can copy
+        convert = {"cupy": ".get()", "numba": ".copy_to_host()"}.get(name.partition(".")[0], "")
         return Foreign(f"{name}, which lies on a GPU", f"Pass X{convert}, a copy in the host's memory.", convert)
     if isinstance(X, Mapping):
         keys = ", ".join(repr(key) for key in list(X)[:3])
@@ -86,6 +93,8 @@ def foreign(X: Any) -> Foreign | None:
         return Foreign(
             f"{name}, which gives its rows once", "Pass each batch to partial_fit, or np.array(list(X)).", ""
         )
+    if not isinstance(X, Number | str) and not any(hasattr(X, one) for one in ("__array__", "__len__")):
+        return Foreign(f"{name}, which NumPy does not see as an array", "Pass a NumPy or Dask array (n, d) of it.", "")
     return None
 
 

@@ -95,6 +95,11 @@ def _file(path: str, member: str | None, missing_chunks: str) -> RowSource:
     if suffix == ".safetensors":
         tensor, member = safetensors_file(path, member)
         return RowSource("safetensors", path, member, tensor)
+    if head.startswith(b"CDF"):
+        raise ValueError(
+            f"{path} is a netCDF-3 file, which is not read directly; netCDF-4 (HDF5) or another format was expected. Pass "
+            f'xarray.open_dataset({path!r}, chunks={{}})["x"], one of its variables.'
+        )
     raise ValueError(
         f"{path} is of no known format: .npy, .npz, .h5, .parquet, .safetensors or a Zarr directory was expected. "
         "For plain bytes open a np.memmap and pass that; for .pt files save the tensor with np.save first."

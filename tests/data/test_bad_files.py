@@ -170,7 +170,9 @@ def test_parquet_columns_that_are_not_rows_of_numbers_are_named(tmp_path: Path) 
         pq.write_table(pa.table(columns), tmp_path / "x.parquet")
         return tmp_path / "x.parquet"
 
-    with pytest.raises(ValueError, match=r"0 columns hold lists; .* Its columns: a \(int64\)"):
+    with pytest.raises(
+        ValueError, match=r"0 columns hold lists; .* pass dask.dataframe.read_parquet\(path\). Its columns: a \(int64\)"
+    ):
         sources.open(write(a=[1, 2]))
     with pytest.raises(ValueError, match="column 'a' is not a column of lists"):
         sources.open(write(a=[1], b=[[1.0, 2.0]]), member="a")

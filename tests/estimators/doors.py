@@ -241,6 +241,17 @@ REJECTED: dict[str, Door] = {
         lambda p, X: named("torch", "Tensor", dtype="torch.bfloat16", device="cuda:0", requires_grad=True),
         r"X is torch.Tensor of torch.bfloat16 on cuda:0.* X\.detach\(\)\.cpu\(\)\.float\(\)\.numpy\(\)",
     ),
+    "jitted device array": Door(
+        lambda p, X: named("numba.cuda", "DeviceNDArray", __cuda_array_interface__={}),
+        r"lies on a GPU.* X\.copy_to_host\(\)",
+    ),
+    "datasets.Dataset": Door(
+        lambda p, X: named("datasets.arrow_dataset", "Dataset"), r"X is datasets.Dataset.* X\.with_format"
+    ),
+    "set": Door(lambda p, X: {1.0, 2.0}, "X is set.* Pass a list, which has an order"),
+    "unknown object": Door(
+        lambda p, X: object(), "X is object, which NumPy does not see as an array.* Pass a NumPy or Dask array"
+    ),
     "torch DataLoader": Door(
         lambda p, X: named("torch.utils.data.dataloader", "DataLoader"),
         "X is torch.DataLoader.* Pass each batch to partial_fit",
