@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.containers import is_path_list, reject_foreign
@@ -31,6 +32,16 @@ from bigpca.solvers.components import NComponents
 
 PREIMAGE_ROWS = 10_000  # up to which inverse_transform may regress on the reference rows
 WIDTHS = {"gamma": None, "degree": 3, "coef0": 1}  # parameters of kernels given by name, and scikit-learn's defaults
+
+
+def _projects(model: Any) -> bool:
+    """Whether scores make a projection; AttributeError with the reason where not, as scikit-learn wants."""
+    if not model._orthonormal:
+        raise AttributeError(
+            "the axes are not orthonormal where r2 > 0, so that scores make no projection: neither a distance to it nor a "
+            "pre-image of it exists. Use r2 = 0, KernelPCA, or inverse_transform after a fit with fit_inverse_transform=True."
+        )
+    return True
 
 
 class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
@@ -76,6 +87,7 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
     _variances: ClassVar[bool] = True  # whether the eigenvalues are those of HKH
     _grown: KernelSpectrum  # the last fit with the statistics of all rows, while nobody has asked for more
 
+    @available_if(_projects)  # type: ignore[untyped-decorator]
     def novelty(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return the squared distance of each row's image to the fitted subspace: 0 for rows like the training rows.
 
@@ -87,11 +99,6 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
             For a precomputed kernel, whose rows lack k(x, x).
         """
         check_is_fitted(self)
-        if not self._orthonormal:
-            raise ValueError(
-                "the axes are not orthonormal, so that scores say nothing of the distance to what they span. Use r2 = 0, or "
-                "KernelPCA."
-            )
         if not self.kernel_.needs_rows:
             raise ValueError(
                 f"the distance of a row's image needs k(x, x), which is not in the rows that {self.kernel_} takes: they hold "
@@ -100,6 +107,7 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
         distances = self._map(X, self._open(X, reset=False), self._novelty_map(), 1, Destination(out, overwrite))
         return distances if out is not None else distances[:, 0]
 
+    @available_if(_projects)  # type: ignore[untyped-decorator]
     def denoise(
         self, X: Any, *, max_iter: int = 100, tol: float = 1e-6, out: Path | None = None, overwrite: bool = False
     ) -> Lazy:
@@ -110,14 +118,9 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
         Raises
         ------
         ValueError
-            For another kernel: use ``inverse_transform`` there. For axes that are not orthonormal.
+            For another kernel: use ``inverse_transform`` there.
         """
         check_is_fitted(self)
-        if not self._orthonormal:
-            raise ValueError(
-                "the axes are not orthonormal, so that scores make no projection to search the pre-image of. Use r2 = 0, or "
-                "fit_inverse_transform=True and inverse_transform."
-            )
         expansion = getattr(self._found, "expansion", None)
         if not isinstance(self.kernel_, RBF) or expansion is None:
             raise ValueError(

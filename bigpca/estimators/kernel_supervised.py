@@ -246,7 +246,7 @@ class KernelRoweisDiscriminantAnalysis(KernelLabelModel):
 
     @property
     def _orthonormal(self) -> bool:
-        return float(self.r2) == 0.0
+        return bool(self.r2 == 0)
 
     @property
     def _whole(self) -> bool:

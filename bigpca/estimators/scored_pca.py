@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.labels import TargetLabels
@@ -44,6 +46,16 @@ from bigpca.sketches.base import positive_integer
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 MOST_CANDIDATES = 2048  # columns among which cross-validation chooses
+
+
+def _estimator_has(method: str) -> Callable[[Any], bool]:
+    """Return whether the estimator, a PCA by default, has a method; its own AttributeError says why not."""
+
+    def check(model: ScoredPCA) -> bool:
+        inner = getattr(model, "estimator_", model.estimator)
+        return inner is None or getattr(inner, method) is not None
+
+    return check
 
 
 class ScoredPCA(LabelReader, RowTransformer):
@@ -174,25 +186,17 @@ class ScoredPCA(LabelReader, RowTransformer):
             self.cv_scores_ = found
         return self
 
+    @available_if(_estimator_has("partial_fit"))  # type: ignore[untyped-decorator]
     @solving
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
         """Add labelled rows: two reads of them. The scores are those of all rows; the features stay those of the first fit.
 
-        Where a fit on all rows would choose others it warns, else the result equals that fit to rounding.
-
-        Raises
-        ------
-        TypeError
-            Where the estimator takes no further rows.
+        Where a fit on all rows would choose others it warns, else the result equals that fit to rounding. There is none where
+        the estimator has none.
         """
         if not hasattr(self, "estimator_"):
             return self.fit(X, y, progress=progress)
         inner: Any = copy(self.estimator_)
-        if not hasattr(inner, "partial_fit"):
-            raise TypeError(
-                f"{type(inner).__name__} has no partial_fit, so that rows cannot be added; an estimator that has was expected. "
-                f"Fit again with all rows."
-            )
         rows = RowInput(as_dask(copy(self), X, reset=False), **self._policies)
         labelled = self._labelled(y, rows.n_rows, self._supervision)
         new = self._score(rows, labelled, None, progress)
@@ -213,6 +217,7 @@ class ScoredPCA(LabelReader, RowTransformer):
         self.scores_, self.estimator_, self.mean_ = scores, inner, statistics.mean
         return self
 
+    @available_if(_estimator_has("inverse_transform"))  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k): the estimator's in the chosen features, means of the labelled rows elsewhere."""
         check_is_fitted(self)

@@ -11,8 +11,10 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.blas import one_blas_thread
 from bigpca.estimators.covariance_route import fold_memory
 from bigpca.estimators.fitting import running
 from bigpca.estimators.inputs import as_dask
@@ -114,6 +116,17 @@ class SupervisedJob:
         return {"computes": "labelled moments", "input": self.rows.describe(), "states": states}
 
 
+def _grows(model: Any) -> bool:
+    """Whether a model takes more rows; AttributeError with the reason where not, as scikit-learn wants."""
+    thin = (getattr(model, "r1", 0.0), getattr(model, "r2", 1.0)) == (1, 0)  # which has one solver
+    if getattr(model, "solver", "auto") == "krylov" and not thin:
+        raise AttributeError(
+            'partial_fit needs the whole scatter, which solver="krylov" never forms. Use solver="covariance", or "auto" where d x d '
+            "fits."
+        )
+    return True
+
+
 class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
     """Scores ``U'(x - mean)`` on axes U that were learned from labels, in one read of X.
 
@@ -155,12 +168,14 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
     def _check_parameters(self, d: int) -> None:
         """Refuse parameters that no labels could make right, before any read of rows of d columns."""
 
+    @available_if(_grows)  # type: ignore[untyped-decorator]
     @solving
     def partial_fit(self, X: Any, y: Any = None, *, classes: Any = None, progress: ProgressArgument = None) -> Self:
         """Add labelled rows; the result equals a fit on all rows to rounding. One read of the new rows.
 
         New classes may come with them, of one row too; features of real labels stay those of the first fit. The first call is
-        a fit; later ones solve nothing until a fitted attribute is first asked for.
+        a fit; later ones solve nothing until a fitted attribute is first asked for. There is none for ``solver="krylov"``,
+        which keeps no scatter.
 
         Parameters
         ----------
@@ -252,6 +267,7 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
         if axes.inverses is not None:
             self._take_classifier(axes.inverses, statistics)
 
+    @one_blas_thread()  # so that a loaded model has the bits of the one that was saved
     def _take_classifier(self, inverses: NDArray[np.float64], statistics: LabelStatistics) -> None:
         """Set what classifies rows, where R2 is the scatter within classes alone."""
         deviations, counts = statistics.deviations, statistics.moments.counts

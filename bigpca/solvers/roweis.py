@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.blas import blas_threads
-from bigpca.seeds import normals
-from bigpca.solvers.eigh import fix_signs, top_eigenpairs
+from bigpca.solvers.eigh import complete_orthonormal, fix_signs, top_eigenpairs
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -222,11 +221,7 @@ def supervised_axes(psi: Matrix, k: int | None, *, threads: int | None = None) -
 
 
 def completed(found: Axes, k: int) -> Axes:
-    """Return k orthonormal axes: the leading ones, and beyond them arbitrary ones, the same each time, of eigenvalue 0."""
-    have, d = found.components.shape
-    if k <= have:
-        return Axes(found.values[:k], found.components[:k], found.rank)
-    more = normals(0, "arbitrary-axes", 0, d, k - have, np.float64)
-    Q = np.linalg.qr(np.hstack([found.components.T, more]))[0]  # beyond the axes it spans what they do not
-    values = np.concatenate([found.values, np.zeros(k - have)])
-    return Axes(values, np.concatenate([found.components, fix_signs(np.ascontiguousarray(Q[:, have:].T))]), found.rank)
+    """Return k orthonormal axes: the leading ones, and beyond them arbitrary ones of eigenvalue 0."""
+    values = np.concatenate([found.values, np.zeros(max(0, k - len(found.values)))])[:k]
+    components = found.components[:k]
+    return Axes(values, complete_orthonormal(components, k), found.rank)

@@ -111,8 +111,13 @@ def test_a_saved_model_maps_and_cannot_go_on(tmp_path: Path) -> None:
     loaded = bp.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.transform(X), model.transform(X))
     assert (loaded.n_passes_, loaded.converged_) == (model.n_passes_, True)
+    for one in (loaded, FisherDiscriminantAnalysis(solver="krylov")):
+        with pytest.raises(AttributeError, match="has no attribute 'partial_fit'") as caught:
+            one.partial_fit(X, Y)
+        assert 'whole scatter, which solver="krylov" never forms' in str(caught.value.__cause__)
     with pytest.raises(ValueError, match="by the krylov solver, for which only the diagonal"):
-        loaded.partial_fit(X, Y)
+        loaded.set_params(solver="auto").partial_fit(X, Y)
+    assert hasattr(RoweisDiscriminantAnalysis(r1=1, r2=0, solver="krylov"), "partial_fit")
 
 
 def test_real_labels_need_no_scatter_within_classes() -> None:

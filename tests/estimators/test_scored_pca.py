@@ -243,10 +243,17 @@ def test_rows_that_change_which_features_score_best_are_added_with_a_warning() -
     np.testing.assert_array_equal(model.selected_, [2, 5])
 
 
-def test_an_estimator_without_further_rows_is_refused_and_a_failed_batch_changes_nothing() -> None:
-    fixed = ScoredPCA(estimator=bp.KernelPCA(2, gamma=0.05), n_features_to_select=3).fit(X, Y)
-    with pytest.raises(TypeError, match="KernelPCA has no partial_fit, so that rows cannot be added"):
-        fixed.partial_fit(X, Y)
+def test_methods_are_those_that_the_estimator_has() -> None:
+    fixed = ScoredPCA(estimator=bp.KernelPCA(2, gamma=0.05), n_features_to_select=3)
+    for model in (fixed, fixed.fit(X, Y)):
+        with pytest.raises(AttributeError, match="has no attribute 'partial_fit'") as caught:
+            model.partial_fit(X, Y)
+        assert "'KernelPCA' object has no attribute 'partial_fit'" in str(caught.value.__cause__)
+    assert not hasattr(ScoredPCA(estimator=bp.SketchTransformer()), "inverse_transform")
+    assert all(hasattr(ScoredPCA(), name) for name in ("partial_fit", "inverse_transform"))
+
+
+def test_a_failed_batch_changes_nothing() -> None:
     model = ScoredPCA(1, n_features_to_select=3).fit(X, Y)
     before = (model.scores_.copy(), model.transform(X))
     bad = X.copy()
