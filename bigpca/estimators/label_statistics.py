@@ -90,6 +90,21 @@ class LabelStatistics:
         """Whether means of classes differ by rounding only: ``|Psi|^2 <= |Delta|^2 trace(S_T)``, and classes have |Delta|^2 = n."""
         return self.cross is None and float((self.psi**2).sum()) <= CENTRED**2 * self.count * self.total_scatter
 
+    def shares_between(self, components: Matrix, slopes: Matrix) -> Vector:
+        """Return the share of ``tr(C^-1 S_B)`` that each component holds (k,).
+
+        Parameters
+        ----------
+        components : ndarray of shape (k, d)
+            Of length 1 by the C of divisor n - c.
+        slopes : ndarray of shape (c, d)
+            ``C^-1 (mean_c - mean)``, by the C of divisor n.
+        """
+        held: Vector = ((self.between @ components.T) ** 2).sum(axis=0)
+        held *= self.count / max(1, self.count - self.n_classes)
+        whole = float(self.moments.counts @ np.einsum("ij,ij->i", self.deviations, slopes))
+        return held / max(whole, float(np.finfo(np.float64).tiny))
+
     def check_whole(self) -> None:
         """Refuse statistics that keep no (d, d) matrix.
 

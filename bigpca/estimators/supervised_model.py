@@ -273,12 +273,7 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
         deviations, counts = statistics.deviations, statistics.moments.counts
         self.discriminants_ = functions = Discriminants.of(inverses, deviations, statistics.mean, counts)
         self.coef_, self.intercept_ = functions.coefficients, functions.intercepts
-        held = ((statistics.between @ self.components_.T) ** 2).sum(axis=0)
-        held *= statistics.count / max(
-            1, statistics.count - statistics.n_classes
-        )  # the divisor of the components' covariance
-        whole = float(counts @ np.einsum("ij,ij->i", deviations, functions.slopes))
-        self.explained_variance_ratio_ = held / max(whole, np.finfo(np.float64).tiny)
+        self.explained_variance_ratio_ = statistics.shares_between(self.components_, functions.slopes)
 
     def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         features, classes = self._supervision.features, self._supervision.classes
