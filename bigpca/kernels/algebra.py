@@ -43,6 +43,9 @@ class Around(Kernel):
     def resolve(self, d: int) -> Self:
         return replace(self, inner=self.inner.resolve(d))
 
+    def entry_error(self, A: PreparedWith, B: PreparedWith) -> float:
+        return self.inner.entry_error(A.inner, B.inner)
+
     def flops_per_entry(self, d: int) -> float:
         return self.inner.flops_per_entry(d) + 100.0
 
@@ -146,6 +149,10 @@ class RBFOf(Around):
 
     def diagonal_of(self, A: PreparedWith) -> Vector:
         return np.ones(len(A.numbers))
+
+    def entry_error(self, A: PreparedWith, B: PreparedWith) -> float:
+        largest = float(A.numbers.max(initial=0.0) + B.numbers.max(initial=0.0))
+        return self.gamma * largest * (float(np.finfo(np.float64).eps) + self.inner.entry_error(A.inner, B.inner))
 
     def flops_per_entry(self, d: int) -> float:
         return 2 * self.inner.flops_per_entry(d) + 200.0

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from math import sqrt
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -19,6 +20,7 @@ from bigpca.triangles import mirror_upper
 RUN = 512  # terms of an L1 distance that are summed in the precision of the rows
 HARMLESS64 = 1e-12  # error of an entry that rows of float64 may leave
 NEAREST = 0.01  # of the largest |x|^2: pairs at a smaller |x - y|^2 are few, and may be computed one by one
+TYPICAL = 1 / 6  # root mean square of errors, of the bound of a product's: see product_error
 GATHERED = 1 << 17  # numbers of a batch of such pairs
 
 
@@ -135,6 +137,11 @@ class RBF(DistanceKernel):
     def prepared_bytes(self, d: int, itemsize: int) -> int:
         return d * itemsize + 8
 
+    def entry_error(self, A: PreparedRows, B: PreparedRows) -> float:
+        """Of |x - y|^2, and of rows that were rounded when they were shifted: ``2 gamma t exp(-gamma t^2) <= sqrt(gamma)``."""
+        gamma, dtype = self._width(A), np.result_type(A.columns, B.columns)
+        return _left(gamma * square_error(A, B, dtype), dtype) + sqrt(gamma) * _moved(A.largest, B.largest, dtype)
+
     def _width(self, A: PreparedRows) -> float:
         return 1.0 / max(1, len(A.columns)) if self.gamma is None else float(self.gamma)
 
@@ -191,6 +198,15 @@ class Laplacian(DistanceKernel):
     def prepared_bytes(self, d: int, itemsize: int) -> int:
         return d * itemsize + 8 * (self.norm == "l2")
 
+    def entry_error(self, A: Any, B: Any) -> float:
+        gamma = self._width(A)
+        if self.norm == "l2":
+            dtype = np.result_type(A.columns, B.columns)
+            left = _left(gamma * sqrt(square_error(A, B, dtype)), dtype)
+            return left + gamma * _moved(A.largest, B.largest, dtype)
+        a, b = (float(np.einsum("ij,ij->i", rows, rows).max(initial=0.0)) for rows in (A, B))
+        return gamma * _moved(a, b, np.result_type(A, B))
+
     def _width(self, A: Any) -> float:
         d = len(A.columns) if self.norm == "l2" else A.shape[1]
         return 1.0 / max(1, d) if self.gamma is None else float(self.gamma)
@@ -205,6 +221,16 @@ class Laplacian(DistanceKernel):
         result: Block = np.empty((len(A), len(B)), dtype)
         _compiled_l1()(A.astype(dtype, copy=False), B.astype(dtype, copy=False), result)
         return result
+
+
+def _left(error: float, dtype: Any) -> float:
+    """Estimate what is left of this largest error of exponents, once the nearest pairs are computed again."""
+    return TYPICAL * min(error, HARMLESS if dtype == np.float32 else HARMLESS64)
+
+
+def _moved(a: float, b: float, dtype: Any) -> float:
+    """Estimate how far rounding their shift moves rows of squared lengths up to a and b from each other."""
+    return float(np.finfo(dtype).eps) / 4 * (sqrt(a) + sqrt(b))
 
 
 def square_error(A: PreparedRows, B: PreparedRows, dtype: Any = np.float32) -> float:

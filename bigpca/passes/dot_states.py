@@ -61,8 +61,11 @@ class DotPanels(Accumulator):
         for j in range(0, rows.shape[1], WIDTH):
             target += rows[:, j : j + WIDTH] @ others[:, j : j + WIDTH].T
 
-    def add_tile(self, K: NDArray[Any], row: int, column: int) -> None:
-        """Put a tile of G (a, b), whose rows begin at ``row`` and its columns at ``column``, in its place."""
+    def add_tile(self, K: NDArray[Any], row: int, column: int, error: float = 0.0) -> None:
+        """Put a tile of G (a, b), whose rows begin at ``row`` and its columns at ``column``, in its place.
+
+        The error of its entries is not kept: nothing is bounded by what is known of a whole matrix.
+        """
         start, panel = self.panels[0]
         panel[row - start : row - start + K.shape[0], column - start : column - start + K.shape[1]] = K
 

@@ -157,7 +157,8 @@ class KernelGroup:
                         held.append((row, prepared))
                         note_rounded(tile)
                     for other_row, other in held:
-                        state.add_tile(self.kernel.block(other, prepared), other_row, row)
+                        error = self.kernel.entry_error(other, prepared)
+                        state.add_tile(self.kernel.block(other, prepared), other_row, row, error)
                     del prepared, tile
                 del rows
             state.close()

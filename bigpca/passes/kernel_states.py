@@ -16,6 +16,16 @@ from bigpca.passes.blocks import Block
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+COUNTED = 0.15  # of the error of entries
+
+
+def entry_precision(dtype: Any, error: float) -> float:
+    """Return eps, or where entries of a kernel err by more, what stands for their error in the slack of bounds.
+
+    With errors e of random sign, the matrix errs by ``2 sqrt(n) e`` in the norm, of which the slack needs 3, and it holds 40
+    ``precision |K|_F`` (10 of rounding_slack, 4 of the operator), ``|K|_F >= sqrt(n)`` where k(x, x) = 1.
+    """
+    return max(float(np.finfo(dtype).eps), COUNTED * error)
 
 
 @dataclass
@@ -40,7 +50,7 @@ class KernelProduct(Accumulator):
     evaluations : int
         Entries of K that were computed.
     precision : float
-        eps of the coarsest precision of a tile; 0 before the first.
+        Of the coarsest tile, :func:`entry_precision`; 0 before the first.
     """
 
     tag: ClassVar[str] = "KernelProduct"
@@ -65,10 +75,11 @@ class KernelProduct(Accumulator):
     def update(self, block: Block) -> None:
         raise NotImplementedError("a sweep over a kernel matrix is made of pairs of tiles: use add_tile")
 
-    def add_tile(self, K: NDArray[np.floating], row: int, column: int) -> None:
+    def add_tile(self, K: NDArray[np.floating], row: int, column: int, error: float = 0.0) -> None:
         """Add a tile (a, b) whose rows begin at ``row`` and its columns at ``column``, ``row <= column``.
 
-        Off the diagonal it stands for its mirror image too. Products are made in the tile's precision and summed in float64.
+        ``error`` is that of its entries, :meth:`bigpca.kernels.base.Kernel.entry_error`. Off the diagonal it stands for its
+        mirror image too. Products are made in the tile's precision and summed in float64.
         """
         V: Any = self.V
         a, b = K.shape
@@ -85,7 +96,7 @@ class KernelProduct(Accumulator):
         if not mirrored:
             self.diagonal += float(np.diagonal(K).sum(dtype=np.float64))
         self.evaluations += K.size
-        self.precision = max(self.precision, float(np.finfo(K.dtype).eps))
+        self.precision = max(self.precision, entry_precision(K.dtype, error))
 
     def close(self) -> None:
         self.V = None

@@ -14,6 +14,7 @@ from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
 from bigpca.passes.accumulators import Accumulator, Arrays, Moments
 from bigpca.passes.blocks import MIB, Block, column_sums, group_shift
+from bigpca.passes.kernel_states import entry_precision
 from bigpca.passes.landmark_blocks import landmark_block, prepare_landmarks
 
 Vector = NDArray[np.float64]
@@ -142,7 +143,8 @@ class LandmarkMoments(Accumulator):
             self.diagonals[j] += diagonal.sum()
             self.residuals[j] += np.maximum(diagonal - row_squares(B), 0.0).sum()
             self.evaluations += K.size
-            self.precision = max(self.precision, float(np.finfo(B.dtype).eps))
+            error = features.kernels[j].entry_error(A, self._prepared[1]) if features.kernels[j].needs_rows else 0.0
+            self.precision = max(self.precision, entry_precision(B.dtype, error))
             if self._shifts[j] is None or self._shifts[j].dtype != B.dtype:
                 self._shifts[j] = group_shift(B) if self._shifts[j] is None else self._shifts[j].astype(B.dtype)
             B -= self._shifts[j]

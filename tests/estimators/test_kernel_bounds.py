@@ -324,3 +324,36 @@ def test_bounds_are_narrow_where_landmarks_columns_or_sweeps_are_many(name: str)
         assert (width <= widest * values).all(), route
         if kernel.positive_semidefinite:
             assert np.diff(model.captured_variance_bounds_)[0] <= captured, route
+
+
+# Kernels that magnify the rounding of rows ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [2, 3, 5])
+@pytest.mark.parametrize(("name", "width"), [("l1", 0.01), ("l2", 0.3), ("rbf", 0.1), ("sum", 0.01)])
+def test_bounds_cover_the_rounding_of_a_kernel_far_narrower_than_the_rows_are_wide(
+    name: str, width: float, seed: int
+) -> None:
+    """Rows in clusters of some share of the kernel's width, 1e-6 of their distances: entries are known to 1e-10 at best."""
+    rng, gamma = np.random.default_rng(seed), 1e6
+    centres, within = rng.standard_normal((5, 4)), rng.standard_normal((100, 4)) * width / gamma
+    X = centres[rng.integers(0, 5, 100)] + within + 0.1
+    wide = {"l1": distances(X.astype(L), 1), "squares": distances(X.astype(L), 2)}
+    kernel, K = {
+        "l1": (Laplacian(gamma), np.exp(-L(gamma) * wide["l1"])),
+        "l2": (Laplacian(gamma, "l2"), np.exp(-L(gamma) * np.sqrt(wide["squares"]))),
+        "rbf": (RBF(gamma**2), np.exp(-(L(gamma) ** 2) * wide["squares"])),
+        "sum": (0.5 * Laplacian(gamma) + RBF(1.0) * Laplacian(gamma), None),
+    }[name]
+    if K is None:
+        K = np.exp(-L(gamma) * wide["l1"]) * (0.5 + np.exp(-wide["squares"]))
+    left = K - K.mean(axis=0)
+    values = np.linalg.eigvalsh((left - left.mean(axis=1, keepdims=True)).astype(np.float64))[::-1]
+    known = Truth(K, values, 100 * float(np.finfo(np.float64).eps) * values[0])
+    for model in (
+        KernelPCA(4, kernel=kernel, solver="krylov", tol=1e-6),
+        ApproximateKernelPCA(4, kernel=kernel, sketch=Gaussian(40), core="ritz"),
+        NystromKernelPCA(4, kernel=kernel, n_landmarks=40),
+    ):
+        assert eigenvalue_faults(model.fit(X), known) == []
+        assert (np.diff(model.eigenvalue_bounds_)[:, 0] < 0.1 * values[0]).all() or isinstance(model, NystromKernelPCA)
