@@ -148,6 +148,16 @@ def _leave(solve: _Solve) -> None:
             _turn.notify_all()
 
 
+def forget_others() -> None:
+    """Begin anew in a forked child, which has none of the threads that fold or solve in its parent."""
+    global _turn, _folding, _solving, _solves_waiting
+    if _folding:
+        _set_threads(_before)
+    _turn = threading.Condition()
+    _folding = _solves_waiting = 0
+    _solving = False
+
+
 def blas_description() -> str:
     """Name, version and kernel of the BLAS libraries here, as recorded with checkpoints and models."""
     np.ones((2, 2)) @ np.ones((2, 2))  # the kernel is chosen at the first product

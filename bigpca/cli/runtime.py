@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import threading
@@ -74,16 +75,28 @@ def _joined(address: str, timeout: float) -> Iterator[Client]:
     from bigpca.passes.watch import Watch
 
     try:
+        asyncio.run(asyncio.wait_for(_greet(address), CONNECT_SECONDS))
         client = Client(address, timeout=CONNECT_SECONDS)
-    except (OSError, ValueError, TypeError, RuntimeError) as error:  # the last two: how Dask says what TLS lacks
+    # MemoryError: another protocol's first words are taken for sizes; the two before: how Dask says what TLS lacks.
+    except (OSError, ValueError, TypeError, RuntimeError, MemoryError) as error:
+        said = f"{type(error).__name__}: {error}" if str(error) else "it was silent"
         raise ConnectionError(
-            f"no Dask scheduler answered at {address} within {CONNECT_SECONDS} s ({type(error).__name__}: {error}). "
+            f"no Dask scheduler answered at {address} within {CONNECT_SECONDS} s ({said}). "
             "Check the address (such as tcp://host:8786) and that the scheduler runs. One that speaks TLS has an address "
             "such as tls://host:8786 and wants certificates: set DASK_CONFIG to the directory that configures them."
         ) from error
     with client:
         Watch(client, RunOptions(workers_timeout=timeout), lambda workers: []).wait_for_workers()
         yield client
+
+
+async def _greet(address: str) -> None:
+    """Shake hands with a scheduler: a client of Dask's would wait for ever where something accepts and stays silent."""
+    from distributed.comm import connect
+    from distributed.security import Security
+
+    comm = await connect(address, timeout=CONNECT_SECONDS, **Security().get_connection_args("client"))
+    comm.abort()
 
 
 @contextmanager

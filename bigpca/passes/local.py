@@ -16,6 +16,7 @@ from dask.task_spec import Task, TaskRef
 from bigpca.blas import inside_fold
 from bigpca.passes.checkpoint import SegmentFiles, WriteFailed, warn_unwritten
 from bigpca.passes.events import CheckpointEvent
+from bigpca.passes.forks import refuse_inherited
 from bigpca.passes.jobs import SHARED, Left, Pass, RunOptions, merge_states, run_group, tree
 from bigpca.passes.pass_state import PassState
 
@@ -26,11 +27,19 @@ def current_client() -> Any:
     """Return the ``distributed.Client`` that Dask would use here, or None for a local scheduler.
 
     ``dask.config``'s scheduler beats a live client; inside a task the work stays in its process.
+
+    Raises
+    ------
+    RuntimeError
+        In a forked child, for a client of the process that it was forked from.
     """
     if _in_task():
         return None
     owner = getattr(get_scheduler(), "__self__", None)
-    return owner if hasattr(owner, "scheduler_info") else None
+    if not hasattr(owner, "scheduler_info"):
+        return None
+    refuse_inherited(owner)
+    return owner
 
 
 def _in_task() -> bool:

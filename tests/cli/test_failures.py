@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import socket
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -188,6 +189,34 @@ def test_no_scheduler_at_the_address_exits_7(store: Path, monkeypatch: pytest.Mo
         result = run("fit", store, "--scheduler", f"tcp://127.0.0.1:{unused.getsockname()[1]}")
     assert result.exit_code == 7
     assert "no Dask scheduler answered" in result.stderr
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.6\r\n"])
+def test_a_port_where_no_scheduler_speaks_exits_7_in_bounded_time(
+    words: bytes, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bigpca.cli.runtime.CONNECT_SECONDS", 1)
+    talks = []
+
+    def answer() -> None:
+        while True:
+            try:
+                talks.append(server.accept()[0])
+            except OSError:
+                return
+            if words:
+                talks[-1].sendall(words)
+                talks[-1].shutdown(socket.SHUT_WR)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, daemon=True).start()
+        result = run("fit", store, "--scheduler", f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        server.shutdown(socket.SHUT_RDWR)
+    for talk in talks:
+        talk.close()
+    assert result.exit_code == 7
+    assert "no Dask scheduler answered at tcp://127.0.0.1" in result.stderr
 
 
 def test_an_output_that_would_destroy_the_source_or_another_output_is_refused_even_with_overwrite(store: Path) -> None:
