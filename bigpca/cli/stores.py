@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +18,7 @@ from bigpca.cli.runtime import running
 from bigpca.errors import format_bytes
 from bigpca.passes.events import format_seconds
 from bigpca.passes.progress import TerminalProgress
-from bigpca.storage.regular import read_regular
+from bigpca.storage.regular import read_document
 
 
 def info(
@@ -93,7 +92,7 @@ def verify(
 def _is_model(path: Path) -> bool:
     """Whether a directory says that it is a bigpca model: its own loader then checks all the rest."""
     try:
-        attributes = json.loads(read_regular(path / "zarr.json")).get("attributes", {})
+        attributes = read_document(path / "zarr.json").get("attributes", {})
         return str(attributes["bigpca"]["kind"]) != "array"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False

@@ -63,7 +63,7 @@ def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     if found.type.__module__ == "ml_dtypes":  # bfloat16 and smaller floats, which NumPy has as bytes of no kind
         remedy = "Convert with X.astype(np.float32), which holds every value."
     raise TypeError(
-        f"dtype {found} cannot be used: PCA needs real numbers (float16/32/64, integers or bool). {remedy} "
+        f"dtype {brief(found)} cannot be used: PCA needs real numbers (float16/32/64, integers or bool). {remedy} "
         "Nothing was read."
     )
 
@@ -72,7 +72,7 @@ def check_shape(shape: tuple[int, ...], label: str) -> None:
     """Require at least two dimensions: rows, then features."""
     if len(shape) < 2:
         raise ValueError(
-            f"{label} has shape {shape}; rows of features, (n, d) or (n, c, h, w), were expected. "
+            f"{label} has shape {brief(shape)}; rows of features, (n, d) or (n, c, h, w), were expected. "
             "Reshape it to (n, d) first, such as x.reshape(-1, 1) for one feature."
         )
 
@@ -94,7 +94,7 @@ def check_chunk(shape: Sequence[int], chunk: Sequence[int], itemsize: int, label
     inside = math.prod(map(min, shape, chunk)) * itemsize
     if whole > LARGE_CHUNK_BYTES and 0 < inside < whole / 2:
         raise ValueError(
-            f"{label} has shape {tuple(shape)} in chunks of {tuple(chunk)}: {whole:,} bytes would be decoded for at most "
+            f"{label} has shape {brief(tuple(shape))} in chunks of {brief(tuple(chunk))}: {whole:,} bytes would be decoded for at most "
             f"{inside:,} that lie in the array. Smaller chunks were expected. If you trust the store, write it anew in those."
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import math
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ import numpy as np
 
 from bigpca.data.zarr_direct import ZSTD_MAGIC, frame_size
 from bigpca.data.zarr_metadata import COMPRESSORS, codecs_of, short_name
-from bigpca.storage.regular import open_regular
+from bigpca.storage.regular import max_encoded, open_regular
 
 HEAD_BYTES = 32
 PIECE_BYTES = 2**20
@@ -77,22 +78,31 @@ class DecodedSizes:
         inside = tuple(a // b for a, b in zip(cell_shape, chunks, strict=True))
         return cls(found.compressor, skip, limit, inside, options.get("index_location") == "start", "crc32c" in index)
 
-    def too_large(self, path: str, bounds: Sequence[tuple[int, int]]) -> int:
-        """Return the size that a chunk in this file would decode to if that is over the limit, else 0.
+    @property
+    def most_stored(self) -> int:
+        """Most bytes that a file of a chunk, or of a shard with its index, can have."""
+        count = math.prod(self.per_shard)
+        return max_encoded(self.limit) * count + (16 * count if self.per_shard else 0)
+
+    def too_large(self, path: str, bounds: Sequence[tuple[int, int]]) -> str:
+        """Return why a chunk in this file must not be read or decoded: for its size; empty where nothing is wrong.
 
         Parameters
         ----------
         bounds : of the chunks in a shard that will be decoded, along each axis; unused without shards
         """
-        if not self.compressor:
-            return 0
         try:
             with open_regular(path, buffering=0) as file:
-                if not self.per_shard:
-                    return self._over(file, 0, os.fstat(file.fileno()).st_size)
-                return max((self._over(file, *place) for place in self._places(file, bounds)), default=0)
+                size = os.fstat(file.fileno()).st_size
+                if size > self.most_stored:
+                    return f"at most {self.most_stored:,} bytes can be stored for it, so it was not read"
+                if not self.compressor:
+                    return ""
+                places = self._places(file, bounds) if self.per_shard else [(0, size)]
+                decoded = max((self._over(file, *place) for place in places), default=0)
         except FileNotFoundError:
-            return 0
+            return ""
+        return f"it would decode to {decoded:,} bytes or more, and was not decoded" if decoded else ""
 
     def _places(self, file: BinaryIO, bounds: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         """Iterate over (offset, bytes) of chunks of a shard; a damaged index is left to Zarr, which names it."""

@@ -20,9 +20,9 @@ from bigpca.data.parquet import parquet_paths, parquet_rows
 from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_chunks import ChunkFiles
 from bigpca.data.zarr_groups import arrays_of, is_zarr_directory
-from bigpca.data.zarr_metadata import ALLOWED_CODECS, array_document, check_grid, codecs_of, short_name
+from bigpca.data.zarr_metadata import ALLOWED_CODECS, array_document, check_grid, codecs_of, naming_damage, short_name
 from bigpca.data.zarr_reader import wrap_zarr
-from bigpca.errors import CorruptedChunkError, MissingChunksError
+from bigpca.errors import CorruptedChunkError, MissingChunksError, brief
 from bigpca.storage.regular import RegularStore, check_regular, open_regular
 
 # No leading zeros: "01" and "1" are two codes, and as numbers they would silently be one class.
@@ -62,7 +62,8 @@ def read_label_file(source: str) -> NDArray[Any]:
             return read_zarr(zarr.open(path, mode="r"), name)
     path = os.path.abspath(os.path.expanduser(path))
     if os.path.isdir(path) and is_zarr_directory(path):
-        return read_zarr(zarr.open(RegularStore(path), mode="r"), name)
+        with naming_damage(path):
+            return read_zarr(zarr.open(RegularStore(path), mode="r"), name)
     if path.lower().endswith(PARQUET_SUFFIXES) or (os.path.isdir(path) and parquet_paths(path)):
         return _parquet_column(path, name)
     if not os.path.exists(path) or os.path.isdir(path):
@@ -269,9 +270,9 @@ def check_chunks(array: zarr.Array[Any]) -> None:
     """Refuse a Zarr array of labels that lacks chunks, with the remedy that fits labels."""
     files = ChunkFiles.of(array)
     missing = files.missing(files.all_cells())
-    if missing:
+    if missing.lost:
         raise MissingChunksError(
-            f"{files.label}: {len(missing)} chunks of labels are not in the store: {', '.join(missing[:5])}; all were "
-            f"expected. They were lost, or held only the fill value {array.fill_value!r} and were dropped when written "
+            f"{files.label}: {missing.lost} chunks of labels are not in the store: {', '.join(missing.first[:5])}; all were "
+            f"expected. They were lost, or held only the fill value {brief(repr(array.fill_value))} and were dropped when written "
             "(Zarr's default). Restore them or, if you know that they held it, pass the values: array[:]."
         )

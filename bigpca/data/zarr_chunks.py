@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import zarr
@@ -24,7 +24,17 @@ from bigpca.storage.regular import RegularStore, is_there, open_regular
 
 Cell = tuple[int, ...]
 T = TypeVar("T")
+MAX_SHOWN = 10
+BATCH = 4096  # keys held at once
 CONCURRENCY = 64  # requests at once to a store that is not a local directory
+
+
+class Missing(NamedTuple):
+    """How many cells were looked for, how many of them are not there, and the keys of the first ten."""
+
+    looked: int
+    lost: int
+    first: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -84,14 +94,20 @@ class ChunkFiles:
         """Key of a cell, relative to the array: ``c/3/0`` or ``3.0``."""
         return self.array.metadata.encode_chunk_key(cell)
 
-    def missing(self, cells: Iterable[Cell]) -> list[str]:
-        """Keys that the store does not hold; one ``stat`` each in a local store (2 µs), one request elsewhere."""
-        keys = [self.key(cell) for cell in cells]
+    def missing(self, cells: Iterable[Cell]) -> Missing:
+        """Look for cells that the store does not hold; one ``stat`` each in a local store (2 µs), one request elsewhere."""
+        looked, lost, first, left = 0, 0, list[str](), iter(cells)
+        while batch := [self.key(cell) for cell in itertools.islice(left, BATCH)]:
+            absent = [key for key, found in zip(batch, self._there(batch), strict=True) if not found]
+            looked, lost = looked + len(batch), lost + len(absent)
+            first += absent[: MAX_SHOWN - len(first)]
+        return Missing(looked, lost, tuple(first))
+
+    def _there(self, keys: list[str]) -> list[bool]:
         if self.directory is None:
-            there = _gather(self.array.store.exists(self._full(key)) for key in keys)
-            return [key for key, found in zip(keys, there, strict=True) if not found]
+            return _gather(self.array.store.exists(self._full(key)) for key in keys)
         prefix = self.directory + os.sep
-        return [key for key in keys if not is_there(prefix + key)]
+        return [is_there(prefix + key) for key in keys]
 
     def cut_short(self, cells: Iterable[Cell]) -> list[Cell]:
         """Blosc chunks of a local store with fewer bytes than their header says.
@@ -102,14 +118,14 @@ class ChunkFiles:
             return []
         return [cell for cell in cells if _is_cut(os.path.join(self.directory, self.key(cell)))]
 
-    def too_large(self, bounds: Iterable[tuple[int, int]]) -> list[tuple[Cell, int]]:
-        """Cells under the half-open ranges with a chunk that would decode to more than its shape holds, and to how much."""
-        if self.sizes is None or self.directory is None or not self.sizes.compressor:
+    def too_large(self, bounds: Iterable[tuple[int, int]]) -> list[tuple[Cell, str]]:
+        """Cells under the half-open ranges that are stored as, or would decode to, more than their shape holds, with words."""
+        if self.sizes is None or self.directory is None:
             return []
         ranges, found = list(bounds), []
         for cell in self.cells(ranges):
-            size = self.sizes.too_large(os.path.join(self.directory, self.key(cell)), self._inside(cell, ranges))
-            found += [(cell, size)] if size else []
+            reason = self.sizes.too_large(os.path.join(self.directory, self.key(cell)), self._inside(cell, ranges))
+            found += [(cell, reason)] if reason else []
         return found
 
     def _inside(self, cell: Cell, bounds: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -137,11 +153,15 @@ class ChunkFiles:
             raise FileNotFoundError(f"{self.label} holds no {key}")
         return buffer.to_bytes()
 
+    def may_hold(self, size: int) -> bool:
+        """Whether a stored object of the array can have so many bytes."""
+        return self.sizes is None or size <= self.sizes.most_stored
+
     def decode(self, cell: Cell) -> NDArray[Any]:
         """Decode one cell, cut to the array's shape."""
         bounds = [(i * size, (i + 1) * size) for i, size in zip(cell, self.cell_shape, strict=True)]
-        for _, size in self.too_large(bounds):
-            raise ValueError(f"it would decode to {size:,} bytes or more, and was not decoded")
+        for _, reason in self.too_large(bounds):
+            raise ValueError(reason)
         index = tuple(slice(*pair) for pair in bounds)
         return np.asarray(self.array[index])
 

@@ -20,7 +20,7 @@ from numcodecs.zstd import decompress
 from numpy.typing import NDArray
 
 from bigpca.data.zarr_metadata import array_document, codecs_of, short_name
-from bigpca.storage.regular import open_regular
+from bigpca.storage.regular import max_encoded, open_regular
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -86,6 +86,8 @@ class DirectRows:
                     return False
                 file.seek(skip * (nbytes // self.chunk_shape[0]))
                 return _fill(file, target)
+            if os.fstat(file.fileno()).st_size > max_encoded(nbytes):
+                return False
             data = file.read()
         if frame_size(data) != nbytes:
             return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -12,8 +11,9 @@ import zarr
 from bigpca.data.checks import MemberError
 from bigpca.data.members import choose_member
 from bigpca.data.urls import public, without_credentials
+from bigpca.data.zarr_metadata import naming_damage
 from bigpca.data.zarr_reader import DOCUMENTS, ZarrReader
-from bigpca.storage.regular import RegularStore, read_regular
+from bigpca.storage.regular import RegularStore, read_document
 
 GROUP_DOCUMENTS = ("zarr.json", ".zgroup")
 
@@ -62,7 +62,8 @@ def zarr_at(path: str, member: str | None, missing_chunks: str) -> ZarrReader:
             return ZarrReader(path, "", missing_chunks)
         chosen = group_member(node, member)
         return ZarrReader(path, chosen.path, missing_chunks)
-    chosen = group_member(zarr.open_group(RegularStore(path), mode="r"), member)
+    with naming_damage(path):
+        chosen = group_member(zarr.open_group(RegularStore(path), mode="r"), member)
     return ZarrReader(path, chosen.path, missing_chunks)
 
 
@@ -77,4 +78,4 @@ def _is_array(path: str) -> bool:
     document = os.path.join(path, "zarr.json")
     if not os.path.isfile(document):
         return False
-    return bool(json.loads(read_regular(document)).get("node_type") == "array")
+    return bool(read_document(document).get("node_type") == "array")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import zarr
 
-from bigpca.data.checks import check_cells, check_chunk, check_dtype
+from bigpca.data.checks import check_cells, check_chunk, check_dtype, is_decode_error
+from bigpca.errors import CorruptedChunkError, brief
 
 # Decoders that turn bytes into numbers and nothing else. Not in it: pickle, json2, msgpack2, vlen-*, categorize.
 ALLOWED_CODECS = {
@@ -23,6 +25,26 @@ ALLOWED_CODECS = {
 COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "snappy", "pcodec", "zfpy"}
 INDEX_CODECS = {"bytes", "crc32c"}  # of a shard's index, whose size must be known
 CHECKSUM_CODECS = {"crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3", "gzip", "zlib", "bz2", "lzma"}
+
+
+@contextmanager
+def naming_damage(label: str) -> Iterator[None]:
+    """Name the store in whatever forged or damaged metadata make of this package's and Zarr's readers.
+
+    Raises
+    ------
+    CorruptedChunkError
+        In place of an error without the label.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_decode_error(error) or label in str(error):
+            raise
+        raise CorruptedChunkError(
+            f"{label}: its metadata are damaged or false ({type(error).__name__}: {brief(error)}). Restore them, or write the "
+            "store anew."
+        ) from error
 
 
 def array_document(array: zarr.Array[Any]) -> dict[str, Any]:
@@ -110,13 +132,13 @@ def check_codecs(document: Mapping[str, Any], label: str, more: frozenset[str] =
     ]
     if unknown:
         raise ValueError(
-            f"{label} uses the codec or filter {unknown[0]!r}, which is not one of the number decoders allowed for "
+            f"{label} uses the codec or filter {brief(repr(unknown[0]))}, which is not one of the number decoders allowed for "
             "untrusted input; no chunk was read. If you trust the store, decode it with Zarr and write it anew."
         )
     chained = [name for name in names if name in COMPRESSORS]
     if len(chained) > 1 or names.count("sharding_indexed") > 1:
         raise ValueError(
-            f"{label} uses {', '.join(chained) if len(chained) > 1 else 'shards'} inside one another, so that the size of a "
+            f"{label} uses {brief(', '.join(chained)) if len(chained) > 1 else 'shards'} inside one another, so that the size of a "
             "decoded chunk cannot be known before it is decoded; one compressor, in one layer of shards, was expected. "
             "If you trust the store, decode it with Zarr and write it anew."
         )
@@ -130,10 +152,11 @@ def check_grid(document: Mapping[str, Any], label: str, itemsize: int) -> None:
     sound = isinstance(shape, list) and isinstance(chunks, list) and len(shape) == len(chunks)
     if not sound or not all(type(size) is int and size >= 0 for size in sizes) or 0 in (chunks or ()):
         raise ValueError(
-            f"{label} has shape {shape} and chunks {chunks}; whole numbers, as many of one as of the other, and chunks of at "
+            f"{label} has shape {brief(shape)} and chunks {brief(chunks)}; whole numbers, as many of one as of the other, and chunks of at "
             "least 1 were expected. Its metadata are damaged: restore them, or write the store anew."
         )
-    check_chunk(shape, chunks, itemsize, label)
+    for one in (chunks, _grid_shape(document) or chunks):  # a chunk, and the shard around it, whose index is read whole
+        check_chunk(shape, one, itemsize, label)
     check_cells(shape, chunks, label)
 
 
@@ -144,6 +167,11 @@ def _chunk_shape(document: Mapping[str, Any]) -> Any:
     for name, configuration in codecs_of(document):
         if name == "sharding_indexed":
             return configuration.get("chunk_shape")
+    return _grid_shape(document)
+
+
+def _grid_shape(document: Mapping[str, Any]) -> Any:
+    """Shape of a stored object, of Zarr v3 metadata; None where there is none."""
     grid = document.get("chunk_grid")
     return (grid.get("configuration") or {}).get("chunk_shape") if isinstance(grid, Mapping) else None
 
@@ -157,5 +185,9 @@ def check_stored_dtype(stored: Any, label: str) -> np.dtype[Any]:
             raise TypeError(stored)
         return check_dtype(stored)
     except TypeError as error:
-        reason = str(error) if "cannot be used" in str(error) else f"dtype {stored!r} is not one of NumPy's numbers."
+        reason = (
+            str(error)
+            if "cannot be used" in str(error)
+            else f"dtype {brief(repr(stored))} is not one of NumPy's numbers."
+        )
         raise TypeError(f"{label}: {reason}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Sequence
@@ -16,9 +15,9 @@ from bigpca.data.checks import check_dtype, is_decode_error
 from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_chunks import Cell, ChunkFiles, local_root
 from bigpca.data.zarr_index import Index, plan_index
-from bigpca.data.zarr_metadata import array_document, check_document, is_uncompressed, layout_digest
+from bigpca.data.zarr_metadata import array_document, check_document, is_uncompressed, layout_digest, naming_damage
 from bigpca.errors import CorruptedChunkError, MissingChunksError
-from bigpca.storage.regular import RegularStore, read_regular
+from bigpca.storage.regular import RegularStore, read_document
 
 MissingChunks = Literal["raise", "fill"]
 DOCUMENTS = {"zarr.json": 3, ".zarray": 2}
@@ -149,14 +148,15 @@ class ZarrReader:
             check_document(array_document(array), self.label)
             return ChunkFiles.of(array)
         # What is checked must be what is opened, so the version is not left to Zarr's own search.
-        metadata = json.loads(read_regular(document))
+        metadata = read_document(document)
         if metadata.get("node_type", "array") != "array":
             raise ValueError(f"{self.label} is a Zarr group, not an array. Name the array with member=.")
-        check_document(metadata, self.label)
-        root = RegularStore(self.store)
-        return ChunkFiles.of(
-            zarr.open_array(store=root, path=self.path_in_group, mode="r", zarr_format=3 if version == 3 else 2)
-        )
+        with naming_damage(self.label):
+            check_document(metadata, self.label)
+            root = RegularStore(self.store)
+            return ChunkFiles.of(
+                zarr.open_array(store=root, path=self.path_in_group, mode="r", zarr_format=3 if version == 3 else 2)
+            )
 
     def __getitem__(self, index: Index) -> NDArray[Any]:
         """Read a selection into new memory: integers, slices of any step, and one list of rows or columns per axis.
@@ -185,12 +185,11 @@ class ZarrReader:
         return files.direct.read(files.key, *bounds[0]) if whole_rows and files.direct is not None else None
 
     def _check_present(self, files: ChunkFiles, bounds: Sequence[tuple[int, int]]) -> None:
-        cells = list(files.cells(bounds))
-        missing = files.missing(cells)
-        if missing:
-            shown = ", ".join(missing[:10]) + (", ..." if len(missing) > 10 else "")
+        missing = files.missing(files.cells(bounds))
+        if missing.lost:
+            shown = ", ".join(missing.first) + (", ..." if missing.lost > len(missing.first) else "")
             raise MissingChunksError(
-                f"{self.label}: {len(missing)} of the {len(cells)} chunks needed here are not in the store: {shown}. "
+                f"{self.label}: {missing.lost} of the {missing.looked} chunks needed here are not in the store: {shown}. "
                 "Either their files were lost (a writer that was killed, a full disk, an incomplete copy), or the "
                 "writer dropped chunks that hold only the fill value (write_empty_chunks=False, Zarr's default). "
                 'Restore them, or, if you know that they held the fill value, pass missing_chunks="fill".'
@@ -199,7 +198,7 @@ class ZarrReader:
     def _decode(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> Any:
         cut = [(cell, ValueError("its Blosc header says more")) for cell in files.cut_short(files.cells(bounds))]
         large = files.too_large(bounds)
-        cut += [(cell, ValueError(f"it would decode to {size:,} bytes or more, and was not")) for cell, size in large]
+        cut += [(cell, ValueError(reason)) for cell, reason in large]
         if cut:
             raise CorruptedChunkError(self._describe(files, cut))
         index = tuple(slice(lo, hi) for lo, hi in bounds)

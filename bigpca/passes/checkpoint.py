@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 
 from bigpca.blas import numerical_environment
-from bigpca.errors import CheckpointError
+from bigpca.errors import CheckpointError, CorruptedChunkError
 from bigpca.passes.accumulators import Accumulator
 from bigpca.passes.blocks import Layout
 from bigpca.passes.pass_state import PassState, digest
 from bigpca.storage import RunLock, atomic_write_bytes
-from bigpca.storage.regular import read_regular
+from bigpca.storage.regular import read_document, read_regular
 from bigpca.storage.zip_members import read_arrays
 
 FORMAT = 1
@@ -158,6 +158,11 @@ class Checkpoint:
             raise CheckpointError(
                 f"the checkpoint {self.path} is a file, or lies under one; a new or an old directory was expected."
             ) from error
+        except CorruptedChunkError as error:
+            self.release()
+            raise CheckpointError(
+                f"the checkpoint {self.path} cannot be used: {error} Or delete the directory to begin anew."
+            ) from error
         except OSError as error:
             self.release()
             raise CheckpointError(
@@ -180,7 +185,7 @@ class Checkpoint:
     def _open(self) -> None:
         others = [p for p in self.path.iterdir() if p.is_dir() and (p / "run.json").exists() and p != self.directory]
         if others:
-            stored = json.loads(read_regular(others[0] / "run.json"))
+            stored = read_document(others[0] / "run.json")
             differences = "; ".join(_differences(stored.get("description", {}), self.description)) or "another format"
             raise CheckpointError(
                 f"the checkpoint {self.path} belongs to another computation ({differences}). Resume with the same input "
@@ -199,7 +204,7 @@ class Checkpoint:
         record = self.directory / "run.json"
         machine = numerical_environment()
         if record.exists():
-            stored = json.loads(read_regular(record)).get("machine", {})
+            stored = read_document(record).get("machine", {})
             changed = [f"{k} {stored.get(k)} -> {v}" for k, v in machine.items() if stored.get(k) != v]
             if changed:
                 warnings.warn(

@@ -22,6 +22,7 @@ from bigpca.errors import CorruptedChunkError
 from bigpca.storage.files import free_bytes
 from bigpca.storage.regular import read_regular
 
+MAX_LOG_BYTES = 2**30
 FSYNC_BYTES = 2**20  # smaller chunks are not fsynced one by one; a resume checks their bytes instead
 _PROCESS: dict[int, str] = {}  # pid -> name of this process's log; a forked child gets its own
 
@@ -178,7 +179,7 @@ class ChunkWriter:
     def records(self) -> Iterator[ChunkRecord]:
         """Iterate over the records of all processes; lines that a crash cut are passed over."""
         for log in sorted(Path(self.journal).glob("*.log")):
-            for line in read_regular(log).decode(errors="replace").splitlines():
+            for line in read_regular(log, MAX_LOG_BYTES).decode(errors="replace").splitlines():
                 with suppress(ValueError, TypeError):
                     record = ChunkRecord(*json.loads(line))
                     if 0 <= record.index < self.n_chunks:
@@ -193,7 +194,7 @@ class ChunkWriter:
                 return False
             if not check_bytes or (record.durable and found.st_mtime_ns == record.modified_ns):
                 return True
-            return zlib.crc32(read_regular(path)) == record.crc32
+            return zlib.crc32(read_regular(path, record.size)) == record.crc32
         except (OSError, CorruptedChunkError):
             return False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import math
 import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -16,10 +16,10 @@ import zarr
 from numpy.typing import NDArray
 from zarr.codecs import ZstdCodec
 
-from bigpca.errors import ModelFormatError
+from bigpca.errors import ModelFormatError, brief
 from bigpca.storage.files import fsync_tree, publish, repair, temporary_sibling
 from bigpca.storage.json_values import canonical_json, from_json, to_json
-from bigpca.storage.regular import RegularStore, read_regular
+from bigpca.storage.regular import RegularStore, max_encoded, read_document
 from bigpca.storage.stores import is_storable, refuse_existing
 
 CHUNK_BYTES = 64 * 2**20
@@ -195,7 +195,7 @@ def _fail(target: Path, cause: str) -> ModelFormatError:
 def _read_header(target: Path, newest: tuple[int, int]) -> tuple[dict[str, Any], Any]:
     """Read and check everything but the arrays: the group's zarr.json."""
     try:
-        attributes = json.loads(read_regular(target / "zarr.json"))["attributes"]
+        attributes = read_document(target / "zarr.json")["attributes"]
         body, values = attributes["bigpca"], attributes["attributes"]
         declared_format, digest = body["format"], body["attributes_sha256"]
         major, minor = (int(number) for number in declared_format)
@@ -204,7 +204,9 @@ def _read_header(target: Path, newest: tuple[int, int]) -> tuple[dict[str, Any],
         cause = "it has no zarr.json" if target.exists() else "there is nothing at this path"
         raise _fail(target, cause) from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _fail(target, f"its zarr.json is not one of bigpca's ({type(error).__name__}: {error})") from error
+        raise _fail(
+            target, f"its zarr.json is not one of bigpca's ({type(error).__name__}: {brief(error, 1000)})"
+        ) from error
     if major > newest[0]:
         raise ModelFormatError(
             f"{target} has format {major}.{minor}, newer than {newest[0]}.{newest[1]}, the newest that this bigpca "
@@ -235,7 +237,10 @@ def _read_array(target: Path, name: str, declared: Any) -> NDArray[Any]:
         stored_bytes = sum(path.stat().st_size for path in files)
         if declared_bytes > LARGEST_RATIO * stored_bytes:
             raise ValueError(f"it declares {declared_bytes:,} bytes, but its files hold {stored_bytes:,}")
-        _check_metadata(json.loads(read_regular(target / name / "zarr.json")), shape, dtype)
+        most = max_encoded(dtype.itemsize * _check_metadata(read_document(target / name / "zarr.json"), shape, dtype))
+        large = next((path for path in files if path.stat().st_size > most), None)
+        if large is not None:
+            raise ValueError(f"{large.name} has {large.stat().st_size:,} bytes; a chunk of it has at most {most:,}")
         array = np.asarray(zarr.open_array(RegularStore(target / name), mode="r", zarr_format=3)[...])
         if array.shape != shape or array.dtype != dtype:
             raise ValueError(f"it is {array.shape} {array.dtype}, declared as {shape} {dtype}")
@@ -244,12 +249,12 @@ def _read_array(target: Path, name: str, declared: Any) -> NDArray[Any]:
         if _digest(array.astype(dtype.newbyteorder("<"), copy=False)) != declared["sha256"]:
             raise ValueError("its content was altered (its SHA-256 is not the recorded one)")
     except Exception as error:
-        raise _fail(target, f"array {name!r} is missing, truncated or altered ({error})") from error
+        raise _fail(target, f"array {name!r} is missing, truncated or altered ({brief(error, 1000)})") from error
     return array
 
 
-def _check_metadata(metadata: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Refuse what :func:`write_group` never writes: other shapes, huge chunks, other codecs."""
+def _check_metadata(metadata: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """Return the values in a chunk; reject what :func:`write_group` never writes: other shapes, huge chunks, other codecs."""
     chunks = [int(length) for length in metadata["chunk_grid"]["configuration"]["chunk_shape"]]
     names = [codec["name"] for codec in metadata["codecs"]]
     if tuple(metadata["shape"]) != shape or metadata["data_type"] != dtype.name:
@@ -260,3 +265,4 @@ def _check_metadata(metadata: Any, shape: tuple[int, ...], dtype: np.dtype[Any])
         raise ValueError(f"its chunks are {chunks}, impossible for the shape {shape}")
     if metadata.get("storage_transformers"):
         raise ValueError("it names storage transformers, which bigpca never writes")
+    return math.prod(chunks)

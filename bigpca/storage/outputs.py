@@ -23,7 +23,7 @@ from bigpca.storage.files import (
 from bigpca.storage.json_values import to_json
 from bigpca.storage.lock import RunLock
 from bigpca.storage.partial import check_layout, open_partial
-from bigpca.storage.regular import read_regular
+from bigpca.storage.regular import read_document
 from bigpca.storage.stores import refuse_existing
 
 
@@ -96,7 +96,7 @@ class Output:
                 "Write them, or abort and rerun: finished chunks are kept."
             )
         store = Path(self.writer.store)
-        metadata = json.loads(read_regular(store / "zarr.json"))
+        metadata = read_document(store / "zarr.json")
         chunks = {f"c/{index}/0": finished[index].crc32 for index in range(self.n_chunks)}
         metadata["attributes"]["bigpca_manifest"] = {"algorithm": "crc32", "chunks": chunks}
         metadata["attributes"]["bigpca"] |= {"kind": "array", "attributes": self._attributes}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from zarr.codecs import ZstdCodec
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.storage.chunks import ChunkWriter, fill_value
 from bigpca.storage.files import exists, free_bytes, publish, remove, temporary_sibling
-from bigpca.storage.regular import read_regular
+from bigpca.storage.regular import read_document
 from bigpca.storage.stores import is_storable
 
 FORMAT = (1, 0)
@@ -108,7 +107,7 @@ def _read_partial(store: Path) -> dict[str, Any] | None:
             f"{store} is a link, which is not followed: the unfinished output would be written to where it points. Remove it."
         )
     try:
-        metadata = json.loads(read_regular(store / "zarr.json"))
+        metadata = read_document(store / "zarr.json")
         metadata["attributes"]["bigpca"]["identity"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise OutputExistsError(

@@ -5,6 +5,7 @@ Every reader of the package opens by :func:`open_regular`, or looks by :func:`ch
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import Any, BinaryIO
 
 from zarr.storage import LocalStore
 
-from bigpca.errors import CorruptedChunkError
+from bigpca.errors import CorruptedChunkError, brief
 
+MAX_DOCUMENT_BYTES = 64 * 2**20  # of metadata: parsed, they take some 20 times the memory
+DOCUMENTS = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 KINDS = {
     stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
 }  # fmt: skip
@@ -42,10 +45,51 @@ def _opened(path: str, flags: int) -> int:
     return descriptor
 
 
-def read_regular(path: str | os.PathLike[str]) -> bytes:
-    """Return the content of a regular file; raises as :func:`open_regular`."""
+def read_regular(path: str | os.PathLike[str], limit: int = MAX_DOCUMENT_BYTES) -> bytes:
+    """Return the content of a regular file of at most ``limit`` bytes; raises as :func:`open_regular`.
+
+    Raises
+    ------
+    CorruptedChunkError
+        Where the file is larger: a few bytes of disk suffice for a file of any size with a hole.
+    """
     with open_regular(path) as file:
-        return file.read()
+        size = os.fstat(file.fileno()).st_size
+        _check_size(size, path, limit)
+        return file.read(size)
+
+
+def max_encoded(nbytes: int) -> int:
+    """Most bytes that a chunk of ``nbytes`` can become when it is encoded.
+
+    What cannot be compressed grows: by 1/6 with Snappy, 1/255 with LZ4, 1/8 with zfp at most, and by less with the others.
+    """
+    return nbytes + nbytes // 4 + 2**16
+
+
+def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the JSON object in an untrusted file.
+
+    Raises
+    ------
+    CorruptedChunkError
+        Where it is larger than 64 MiB, no JSON, nested without end, or no object.
+    OSError
+        As :func:`open` does.
+    """
+    try:
+        found = json.loads(read_regular(path))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, CorruptedChunkError):
+            raise
+        raise CorruptedChunkError(
+            f"{os.fspath(path)} holds no JSON that can be read ({type(error).__name__}: {brief(error)}). Restore it from a copy."
+        ) from error
+    if not isinstance(found, dict):
+        raise CorruptedChunkError(
+            f"{os.fspath(path)} holds {brief(json.dumps(found), 40)}; a JSON object was expected. Restore it from a copy."
+        )
+    return found
 
 
 def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
@@ -53,6 +97,14 @@ def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
     found = os.stat(path)
     _check_mode(found.st_mode, path)
     return found
+
+
+def _check_size(size: int, path: str | os.PathLike[str], limit: int) -> None:
+    if size > limit:
+        raise CorruptedChunkError(
+            f"{os.fspath(path)} has {size:,} bytes; at most {limit:,} were expected, and it was not read. It is damaged or false: "
+            f"restore it from a copy."
+        )
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
@@ -74,17 +126,22 @@ def _check_mode(mode: int, path: str | os.PathLike[str]) -> None:
 
 
 class RegularStore(LocalStore):
-    """A local Zarr store that reads regular files only."""
+    """A local Zarr store that reads regular files only, and no metadata of gigabytes."""
 
     def __init__(self, root: str | Path, *, read_only: bool = True) -> None:
         super().__init__(root, read_only=read_only)
 
     async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
         """Return the bytes of one object; see :func:`check_regular`."""
-        is_there(self.root / key)
+        self._check(key)
         return await super().get(key, *arguments, **options)
 
     def get_sync(self, key: str, **options: Any) -> Any:
         """Return the bytes of one object; see :func:`check_regular`."""
-        is_there(self.root / key)
+        self._check(key)
         return super().get_sync(key, **options)
+
+    def _check(self, key: str) -> None:
+        path = self.root / key
+        if is_there(path) and path.name in DOCUMENTS:
+            _check_size(path.stat().st_size, path, MAX_DOCUMENT_BYTES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bigpca.errors import OutputExistsError
-from bigpca.storage.regular import read_regular
+from bigpca.storage.regular import read_document
 
 MARKERS = ("zarr.json", ".zarray", ".zgroup")
 
@@ -27,7 +26,7 @@ def describe(path: Path) -> str:
     if path.is_file():
         return f"a file of {path.stat().st_size:,} bytes"
     try:
-        metadata = json.loads(read_regular(path / "zarr.json"))
+        metadata = read_document(path / "zarr.json")
         if metadata["node_type"] == "group":
             kind = metadata.get("attributes", {}).get("bigpca", {}).get("kind")
             return "a Zarr group" if kind is None else f"a bigpca {kind} model"

@@ -15,6 +15,11 @@
    tests/security/test_untrusted_data.py::test_large_chunks_inside_the_array_are_refused_by_the_plan
    tests/security/test_untrusted_data.py::test_a_chunk_that_decodes_to_more_than_its_shape_is_not_decoded
    tests/security/test_untrusted_data.py::test_a_bomb_inside_a_shard_is_not_decoded
+   tests/security/test_sizes.py::test_a_chunk_file_larger_than_its_chunk_can_be_is_not_read
+   tests/security/test_sizes.py::test_metadata_are_looked_at_before_they_are_parsed_and_named
+   tests/security/test_sizes.py::test_metadata_of_more_than_ten_million_chunks_are_rejected
+   tests/security/test_sizes.py::test_a_model_whose_chunk_is_of_gigabytes_is_not_read
+   tests/security/test_sizes.py::test_a_checkpoint_whose_record_is_of_gigabytes_is_an_error
    tests/security/test_untrusted_files.py::test_an_npz_that_promises_more_than_it_holds_is_refused
    tests/security/test_untrusted_files.py::test_object_arrays_in_npz_are_refused_without_unpickling
    tests/security/test_untrusted_files.py::test_a_torch_file_is_refused_with_advice_and_never_unpickled

@@ -1,0 +1,181 @@
+"""Nothing is read whole before its size is looked at: files of gigabytes of nothing, metadata of millions of chunks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+import bigpca as bp
+from bigpca.data import zarr_chunks
+from bigpca.data.label_files import read_label_file
+from bigpca.data.sources import row_source
+from bigpca.errors import CorruptedChunkError, MissingChunksError, ModelFormatError
+from bigpca.storage.regular import max_encoded
+from tests.cli.running import run
+from tests.security.attacks import little_memory
+
+X = np.random.default_rng(0).normal(size=(20, 6)).astype("f4")
+HUGE = 8 * 2**30
+STORES: dict[str, dict[str, Any]] = {
+    "zstd": {"compressors": zarr.codecs.ZstdCodec()},
+    "gzip": {"compressors": zarr.codecs.GzipCodec()},
+    "blosc": {"compressors": zarr.codecs.BloscCodec()},
+    "plain": {"compressors": None},
+    "sharded": {"chunks": (5, 6), "shards": (10, 6)},
+    "columns": {"chunks": (10, 3)},
+    "v2": {"zarr_format": 2},
+}
+
+
+def store(folder: Path, **options: Any) -> Path:
+    zarr.create_array(folder / "x.zarr", shape=X.shape, dtype=X.dtype, **({"chunks": (10, 6)} | options))[...] = X
+    return folder / "x.zarr"
+
+
+def grow(path: Path) -> None:
+    """Make a file 8 GiB long, of which the disk holds nothing."""
+    os.truncate(path, HUGE)
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_chunk_file_larger_than_its_chunk_can_be_is_not_read(name: str, tmp_path: Path) -> None:
+    path = store(tmp_path, **STORES[name])
+    chunk = sorted(
+        file for file in path.rglob("*") if file.is_file() and not file.name.startswith((".z", "zarr.json"))
+    )[-1]
+    rows = bp.open(path)
+    grow(chunk)
+    with little_memory():
+        with pytest.raises(
+            CorruptedChunkError, match=r"its file has 8,589,934,592 bytes.*at most .* so it was not read"
+        ):
+            rows.compute()
+        report = bp.verify(path)
+    assert len(report.corrupted) == 1
+    labels = tmp_path / "labels.zarr"
+    bp.ingest(X, labels, chunk_rows=10)
+    grow(labels / "c" / "1" / "0")
+    with little_memory():
+        assert bp.verify(labels).corrupted == ("c/1/0",)  # of a manifest too
+        with pytest.raises(CorruptedChunkError):
+            read_label_file(str(labels))
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip", "bz2", "lzma", "lz4", "snappy", "blosc", "zfpy"])
+def test_no_codec_makes_more_of_a_chunk_than_the_limit(codec: str) -> None:
+    numcodecs = pytest.importorskip("numcodecs")
+    options = {"zfpy": {"mode": 4, "tolerance": 0.0}, "lzma": {"preset": 0}}.get(codec, {})
+    try:
+        encode = numcodecs.get_codec({"id": codec} | options).encode
+    except ValueError:
+        pytest.skip(f"{codec} is not built in")
+    for nbytes in (4, 1000, 2**20):
+        noise = np.random.default_rng(0).integers(0, 256, nbytes, dtype="u1").view("f4")
+        assert len(bytes(encode(noise))) <= max_encoded(nbytes)
+
+
+DOCUMENTS: dict[str, Callable[[Path], None]] = {
+    "8 GiB of nothing": grow,
+    "a list": lambda path: path.write_text("[1, 2]") and None,
+    "null": lambda path: path.write_text("null") and None,
+    "nested 200,000 deep": lambda path: path.write_text("[" * 200_000 + "]" * 200_000) and None,
+    "nested in attributes": lambda path: (
+        path.write_text('{"attributes": ' + "[" * 200_000 + "]" * 200_000 + "}") and None
+    ),
+    "cut": lambda path: path.write_text(path.read_text()[:40]) and None,
+    "not text": lambda path: path.write_bytes(b"\xff\xfe\x00") and None,
+    "nothing": lambda path: path.write_bytes(b"") and None,
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("document", ["zarr.json", "inner/zarr.json", ".zarray", "inner/.zattrs", "model"])
+def test_metadata_are_looked_at_before_they_are_parsed_and_named(document: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.zarr"
+    if document == "model":
+        bp.PCA(2).fit(X).save(path)
+        target = path / "zarr.json"
+    elif "inner" in document:
+        group = zarr.create_group(path, zarr_format=2 if ".z" in document else 3)
+        group.create_array("inner", shape=X.shape, dtype=X.dtype, chunks=(10, 6), attributes={"a": 1})[...] = X
+        target = path / document
+    else:
+        target = store(tmp_path, zarr_format=2 if ".z" in document else 3) / document
+    DOCUMENTS[name](target)
+    with little_memory():
+        if document == "model":
+            with pytest.raises(ModelFormatError, match=r"x\.zarr"):
+                bp.load(path)
+        elif "zattrs" in document and name in ("a list", "null", "cut"):  # versions of Zarr ignore them, or raise
+            with contextlib.suppress(CorruptedChunkError):
+                np.testing.assert_array_equal(bp.open(path).compute(), X)
+        else:
+            with pytest.raises((ValueError, FileNotFoundError), match=r"x\.zarr"):
+                bp.open(path).compute()
+
+
+def test_forged_metadata_exit_with_the_code_of_inputs_and_of_models(tmp_path: Path) -> None:
+    path = store(tmp_path)
+    (path / "zarr.json").write_text("[" * 200_000)
+    for command in (("info", path), ("fit", path), ("plan", path), ("verify", path)):
+        result = run(*command)
+        assert (result.exit_code, "x.zarr" in result.stderr) == (3, True), result.output
+    result = run("transform", tmp_path, "--model", path)
+    assert (result.exit_code, "x.zarr" in result.stderr) == (6, True)
+
+
+def test_a_model_whose_chunk_is_of_gigabytes_is_not_read(tmp_path: Path) -> None:
+    bp.PCA(2).fit(X).save(tmp_path / "m.zarr")
+    grow(tmp_path / "m.zarr" / "components" / "c" / "0" / "0")
+    with (
+        little_memory(),
+        pytest.raises(ModelFormatError, match=r"'components' is missing.* 8,589,934,592 bytes; a chunk of it"),
+    ):
+        bp.load(tmp_path / "m.zarr")
+
+
+def test_a_checkpoint_whose_record_is_of_gigabytes_is_an_error(tmp_path: Path) -> None:
+    bp.PCA(2).fit(bp.ingest(X, tmp_path / "x.zarr"), checkpoint=tmp_path / "c")
+    (record,) = (tmp_path / "c").glob("*/run.json")
+    grow(record)
+    with little_memory(), pytest.raises(bp.CheckpointError, match=r"run\.json has 8,589,934,592 bytes"):
+        bp.PCA(2).fit(bp.open(tmp_path / "x.zarr"), checkpoint=tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("shape", "chunks"), [((5 * 10**7, 4), (1, 4)), ((5000, 10**4), (1, 1)), ((10**9, 4), (10, 4))]
+)
+def test_metadata_of_more_than_ten_million_chunks_are_rejected(shape: Any, chunks: Any, tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "x.zarr", shape=shape, chunks=chunks, dtype="f4")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", shape, "f4", chunks=chunks)
+    for path in (tmp_path / "x.zarr", tmp_path / "x.h5"):
+        with little_memory(), pytest.raises(ValueError, match=r"chunks of .*; at most 10,000,000 were expected"):
+            bp.open(path)
+
+
+def test_missing_chunks_are_counted_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zarr_chunks, "BATCH", 100)
+    zarr.create_array(tmp_path / "x.zarr", shape=(2000, 5000), chunks=(1, 1), dtype="f4")  # 10 million chunks
+    with pytest.raises(
+        MissingChunksError, match=r"5000 of the 5000 chunks needed here .* c/7/0, c/7/1, .*, c/7/9, \.\.\."
+    ):
+        row_source(tmp_path / "x.zarr").read(7, 8)
+
+
+def test_a_shard_far_larger_than_its_array_is_rejected(tmp_path: Path) -> None:
+    path = store(tmp_path, chunks=(5, 6), shards=(10, 6))
+    content = json.loads((path / "zarr.json").read_text())
+    content["chunk_grid"]["configuration"]["chunk_shape"] = [10**9, 6]
+    (path / "zarr.json").write_text(json.dumps(content))
+    with little_memory(), pytest.raises(ValueError, match="24,000,000,000 bytes would be decoded for at most 480"):
+        bp.open(path)
