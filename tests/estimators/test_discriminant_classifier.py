@@ -132,6 +132,34 @@ def test_saved_grown_and_mapped_models_classify_alike(tmp_path: Path) -> None:
         grown.partial_fit(X, NAMES[Y], classes=NAMES[:4])
 
 
+def test_integer_classes_beyond_2_53_are_predicted_to_the_last_bit(tmp_path: Path) -> None:
+    """Of int64 in the first batch and uint64 in the next, which would meet in float64."""
+    first, then = 2**60 + np.arange(5), np.array([2**60, 2**60 + 1, 2**60 + 2, 2**60 + 3, 2**63 + 5], np.uint64)
+    model = FisherDiscriminantAnalysis().fit(X[:200], first[Y[:200]]).partial_fit(X[200:], then[Y[200:]])
+    assert model.classes_.tolist() == [*first.tolist(), 2**63 + 5]
+    model.save(tmp_path / "model")
+    loaded = bp.load(tmp_path / "model")
+    assert loaded.predict(X).dtype == np.uint64
+    np.testing.assert_array_equal(loaded.predict(X), model.classes_[model.predict_proba(X).argmax(axis=1)])
+    assert loaded.score(X[:200], first[Y[:200]]) == np.mean(loaded.predict(X[:200]) == first.astype(np.uint64)[Y[:200]])
+
+
+@pytest.mark.filterwarnings("ignore:Only one sample available")  # of scikit-learn
+def test_a_class_of_one_row_that_came_later_counts_as_in_scikit_learn() -> None:
+    labels = Y.copy()
+    labels[0] = 9
+    model = FisherDiscriminantAnalysis().fit(X[1:], labels[1:])
+    with pytest.warns(bp.ApproximationWarning, match="1 of 6 classes have one row each"):
+        model.partial_fit(X[:1], labels[:1]).predict(X)
+    np.testing.assert_allclose(model.predict_proba(X), oracle(X, labels).predict_proba(X), rtol=1e-6, atol=1e-9)
+
+
+def test_rows_of_unknown_number_are_classified_lazily() -> None:
+    model, lazy = FisherDiscriminantAnalysis().fit(X, Y), da.from_array(X, chunks=(50, D))
+    some = lazy[lazy[:, 0] > 2]
+    np.testing.assert_array_equal(model.predict(some).compute(), model.predict(X[X[:, 0] > 2]))
+
+
 def test_a_class_without_rows_is_never_predicted() -> None:
     bad = np.where((Y == 2)[:, None], np.nan, X)
     model = FisherDiscriminantAnalysis(nan_policy="omit").fit(bad, Y)
