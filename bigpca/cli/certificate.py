@@ -18,14 +18,14 @@ def describe_answer(model: Any) -> dict[str, Any]:
     >>> describe_answer(bigpca.PCA(1).fit(np.array([[0.0, 1.0], [2.0, 1.0], [4.0, 1.0]])))
     {'variance_captured': 1.0, 'explained_variance': [4.0], 'certificate': None}
     """
-    certificate = None
+    certificate, turns = None, hasattr(model, "subspace_error_bounds_")
     if hasattr(model, "eigenvalue_bounds_"):
         certificate = {
             "reads": getattr(model, "n_passes_", None),
             "converged": getattr(model, "converged_", None),
             "eigenvalue_bounds": model.eigenvalue_bounds_[:RECORDED],
             "captured_variance_bounds": getattr(model, "captured_variance_bounds_", None),
-            "subspace_error_bounds": getattr(model, "subspace_error_bounds_", [])[:RECORDED],
+            "subspace_error_bounds": model.subspace_error_bounds_[:RECORDED] if turns else None,
             "confidence": model.bounds_confidence_,
         }
     answer = {

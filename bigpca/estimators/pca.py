@@ -79,6 +79,8 @@ class PCA(LinearModel[Moments]):
     n_components_, n_features_in_, n_samples_, n_omitted_ : int
     solver_ : str
     plan_ : Plan
+    eigenvalue_bounds_, captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_, converged_
+        By "krylov" only: see :class:`bigpca.estimators.linear_model.LinearModel`.
 
     Examples
     --------

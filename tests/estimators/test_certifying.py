@@ -89,6 +89,7 @@ def test_nothing_captures_a_share_of_a_trace_with_negative_parts(route: str, ker
         assert one.bounds_confidence_ == 1.0
         answer = describe_answer(one)
         assert answer["certificate"]["captured_variance_bounds"] is None
+        assert answer["certificate"]["subspace_error_bounds"] is None
         assert "within" not in str(answer_rows(answer)["variance captured"])
 
 
