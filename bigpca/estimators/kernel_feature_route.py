@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.sources import source_of
-from bigpca.estimators.expansion import FeatureProjection, kernel_identity
+from bigpca.estimators.expansion import SCORED_ROWS, FeatureProjection, kernel_identity, scored_in_float64, spread_rows
 from bigpca.estimators.fitting import FitJob, plan_fit
-from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum
+from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum, first_share
 from bigpca.estimators.spectrum import Settings
 from bigpca.kernels.base import Kernel
-from bigpca.passes.blocks import working_dtype
+from bigpca.passes.blocks import product_dtype, working_dtype
 from bigpca.passes.jobs import RunOptions
+from bigpca.passes.pairs import first_rows
 from bigpca.passes.project import project_lazily
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan
@@ -27,18 +28,19 @@ CHUNK_BYTES = 32 << 20  # of features made at a time
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """The exact features of rows; a row map."""
+    """The exact features of rows, in ``dtype`` or the working dtype, whichever is wider; a row map."""
 
     kernel: Kernel
+    dtype: np.dtype[Any]
 
     def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """The working dtype."""
-        return working_dtype(dtype)
+        """The wider of the working dtype and that of the map."""
+        return np.result_type(working_dtype(dtype), self.dtype)
 
     def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
         """Return ``phi(x)`` (b, D); rows that are not finite have features that are not, for the pass to find."""
         bad = ~np.isfinite(rows).all(axis=1)
-        dtype = working_dtype(rows.dtype)
+        dtype = self.output_dtype(rows.dtype)
         values = rows.astype(dtype, copy=False)
         if not bad.any():
             return self.kernel.features(values)
@@ -53,7 +55,7 @@ class FeatureMap:
 
     def describe(self) -> dict[str, Any]:
         """What identifies the map."""
-        return {"map": "features", "kernel": kernel_identity(self.kernel)}
+        return {"map": "features", "kernel": kernel_identity(self.kernel), "dtype": self.dtype.name}
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,14 @@ class FeatureJob:
     ----------
     job : FitJob
     settings : KernelSettings
+    sampled : RowInput or None
+        X, whose first rows are scored in both precisions (rows at even distances, where X is in memory); None where scores are
+        in float64 in any case: for float64 rows, and for an unknown number of rows.
     """
 
     job: FitJob
     settings: KernelSettings
+    sampled: RowInput | None
 
     @property
     def rows(self) -> RowInput:
@@ -79,7 +85,22 @@ class FeatureJob:
         """That of the PCA, under the name of this solver."""
         inner = self.job.plan
         reason = f"{self.settings.kernel} has {self.job.rows.n_columns} exact features; {inner.solver} PCA of them: {inner.reason}"
-        return inner.with_solver("features", reason)
+        plan = inner.with_solver("features", reason)
+        return replace(plan, passes=round(plan.passes + self._sample_reads, 1))
+
+    @property
+    def _sample_reads(self) -> float:
+        return 0.0 if self.sampled is None or self.sampled.in_memory else first_share(self.sampled)
+
+    def _sample(self) -> NDArray[Any]:
+        if self.sampled is None:
+            return np.zeros((0, 0))
+        if self.sampled.in_memory and self.sampled.source is not None:
+            rows = spread_rows(self.sampled.source.read(0, self.sampled.n_rows), SCORED_ROWS)
+        else:
+            rows = spread_rows(first_rows(self.sampled, self.sampled.layout(0)), SCORED_ROWS)
+        finite: NDArray[Any] = rows[np.isfinite(rows).all(axis=1)]
+        return finite
 
     def run(self, options: RunOptions) -> KernelSpectrum:
         """Read X and solve."""
@@ -90,10 +111,13 @@ class FeatureJob:
         if certificate is not None:
             residuals = None if certificate.residuals is None else certificate.residuals * (n - 1)
             bounds = certificate.eigenvalue_bounds * (n - 1)
-            certificate = replace(certificate, eigenvalue_bounds=bounds, residuals=residuals)
+            passes = None if certificate.n_passes is None else certificate.n_passes + self._sample_reads
+            certificate = replace(certificate, eigenvalue_bounds=bounds, residuals=residuals, n_passes=passes)
         eigenvalues = found.variances * (n - 1)
         spectrum = KernelSpectrum(n, found.omitted, eigenvalues, found.total * (n - 1), projection, 0, certificate)
-        return _without_null_axes(spectrum, projection, whole=self.settings.n_components is None)
+        spectrum = _without_null_axes(spectrum, projection, whole=self.settings.n_components is None)
+        expansion: Any = spectrum.expansion
+        return replace(spectrum, expansion=expansion.in_needed_precision(self._sample()))
 
     def describe(self) -> dict[str, Any]:
         """Fingerprint of the passes."""
@@ -134,11 +158,15 @@ def plan_features(
         )
     rows = max(1, CHUNK_BYTES // (8 * max(1, width)))
     cut = opened if width <= 2 * d or np.isnan(opened.shape[0]) else opened.rechunk({0: rows})
-    mapped = project_lazily(cut, FeatureMap(settings.kernel), width, missing_chunks=policies["missing_chunks"])
+    flops = float(opened.shape[0]) * width**2
+    features = FeatureMap(settings.kernel, product_dtype(opened.dtype, flops))
+    mapped = project_lazily(cut, features, width, missing_chunks=policies["missing_chunks"])
     pca = Settings(
         settings.n_components, solve_threads=settings.solve_threads, keep_state_bytes=0, tol=settings.tol,
         max_passes=settings.max_passes, seed=settings.seed,
     )  # fmt: skip
-    source = source_of(opened)
+    source, known = source_of(opened), not np.isnan(opened.shape[0])
+    scored = known and not scored_in_float64(settings.kernel, opened.dtype)
+    sampled = RowInput(opened, **policies) if scored else None
     policies = {**policies, "in_process": source is not None and source.format == "numpy"}
-    return FeatureJob(plan_fit(mapped, pca, "auto", memory_limit=memory_limit, policies=policies), settings)
+    return FeatureJob(plan_fit(mapped, pca, "auto", memory_limit=memory_limit, policies=policies), settings, sampled)

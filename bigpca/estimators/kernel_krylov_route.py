@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from bigpca.errors import warn_approximation
 from bigpca.estimators.covariance_route import fold_memory
-from bigpca.estimators.expansion import Expansion, kernel_identity
+from bigpca.estimators.expansion import Expansion, kernel_identity, scored_evaluations
 from bigpca.estimators.kernel_maps import KernelScores
 from bigpca.estimators.kernel_spectrum import (
     KernelSettings,
     KernelSpectrum,
-    collected,
+    axis_coefficients,
+    closing_reads,
     first_share,
     held_share,
     hold_references,
@@ -40,6 +41,7 @@ from bigpca.planning import Plan, Resources, peak_bytes
 from bigpca.solvers.certificates import rounding_slack
 from bigpca.solvers.components import starting_components
 from bigpca.solvers.eigh import fix_signs
+from bigpca.solvers.indefinite import negative_mass
 from bigpca.solvers.krylov import KrylovResult
 
 Vector = NDArray[np.float64]
@@ -105,7 +107,7 @@ def _plan_with(rows: RowInput, settings: KernelSettings, resources: Resources, i
     peak += held_share(rows, kernel, resources)
     sweep = layout.total_evaluations
     flops = sweep * (kernel.flops_per_entry(d) + 4.0 * width)
-    reads = TYPICAL_SWEEPS * layout.sweep_reads + (4 if landmarks else 1)
+    reads = TYPICAL_SWEEPS * layout.sweep_reads + (4 if landmarks else 1) + closing_reads(rows, kernel)
     return Plan(
         solver="krylov",
         reason=f"block Krylov on the implicit kernel matrix, {iteration.block} columns at a time, until the eigenvalues are "
@@ -124,7 +126,7 @@ def _plan_with(rows: RowInput, settings: KernelSettings, resources: Resources, i
             f"typical, at most {settings.max_passes} (max_passes)",
             f"basis of up to {iteration.columns} columns: {basis / 2**20:,.0f} MiB in the process that fits",
         ),
-        evaluations=float(TYPICAL_SWEEPS * sweep),
+        evaluations=float(TYPICAL_SWEEPS * sweep + scored_evaluations(kernel, rows.dtype, n)),
         most_evaluations=settings.max_kernel_evaluations,
     )  # fmt: skip
 
@@ -157,9 +159,10 @@ def run_kernel_krylov(
         k = len(values)
     V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(result.vectors[:k])).T)
     references = hold_references(rows, kernel, options, operator.number + 1)
-    expansion = training_expansion(rows, settings, shift, operator.row_means, V, values, references)
-    total = operator.evaluations + evaluations
-    certificate = replace(certificate, n_passes=operator.reads + int(collected(rows, kernel)))
+    coefficients = axis_coefficients(V, values, operator.row_means)
+    expansion = training_expansion(settings, shift, operator.row_means, coefficients, references)
+    total = operator.evaluations + evaluations + scored_evaluations(kernel, rows.dtype, rows.n_rows)
+    certificate = replace(certificate, n_passes=operator.reads + closing_reads(rows, kernel))
     return KernelSpectrum(rows.n_rows, 0, values, operator.trace, expansion, total, certificate, facts)
 
 
@@ -280,14 +283,16 @@ def _indefinite(
     k = kept_components(shifted, result, settings)
     values = result.values[:k] - shifted.sigma
     positive = values > operator.size * np.finfo(np.float64).eps * np.abs(values).max(initial=0.0)
-    values = values[: int(np.count_nonzero(positive)) or 1]
-    negative = float(-ritz[ritz < 0].sum())
+    values = np.maximum(values[: int(np.count_nonzero(positive)) or 1], 0.0)
+    norm = float(np.sqrt(operator.squared_norm))
+    negative = negative_mass(ritz.astype(np.float64), 10 * operator.precision * norm)
     lower = np.maximum(result.ritz_values[: len(values)] - shifted.sigma, 0.0)
     certificate = replace(
         frobenius_bounds(operator, lower), residuals=result.residuals[: len(values)], n_passes=operator.reads,
         converged=result.converged,
     )  # fmt: skip
-    warn_indefinite(settings, negative, float(np.sqrt(operator.squared_norm)), whole=False)
+    warn_indefinite(settings, negative, norm, whole=False)
+    warn_fewer(settings, int(np.count_nonzero(positive)), f"the iteration finds under {settings.kernel}", "Use fewer.")
     return result, values, certificate, {"negative_mass": negative}
 
 
@@ -307,8 +312,20 @@ def frobenius_bounds(operator: KernelOperator, lower: Vector) -> Certificate:
     return Certificate(bounds, None, None, 1.0)
 
 
+def warn_fewer(settings: KernelSettings, positive: int, where: str, remedy: str) -> None:
+    """Warn where an indefinite kernel has fewer positive eigenvalues than components were asked for."""
+    given: Any = settings.n_components
+    if given is not None and positive < given:
+        warn_approximation(
+            f"{given} components were asked for, and {positive} positive eigenvalues are what {where}: {max(1, positive)} are "
+            f"kept. {remedy}"
+        )
+
+
 def warn_indefinite(settings: KernelSettings, negative: float, norm: float, *, whole: bool) -> None:
-    """Warn that the kernel is no inner product, with the negative mass that was found."""
+    """Warn that the kernel is no inner product, with the negative mass that was found; not where none was."""
+    if not negative:
+        return
     found = f"{negative:.3g}" if whole else f"at least {negative:.3g}"
     warn_approximation(
         f"{settings.kernel} is not positive semi-definite: its centred matrix has negative eigenvalues that sum to -{found} "

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.estimators.expansion import Expansion, kernel_identity
+from bigpca.estimators.expansion import Expansion, kernel_identity, scored_evaluations
 from bigpca.estimators.kernel_spectrum import (
     KernelSettings,
     KernelSpectrum,
+    closing_reads,
     held_share,
     hold_references,
     row_shift,
@@ -20,7 +21,7 @@ from bigpca.estimators.kernel_spectrum import (
 )
 from bigpca.estimators.label_statistics import LabelStatistics
 from bigpca.estimators.nystrom_job import NystromJob
-from bigpca.estimators.nystrom_route import LandmarkFeatures, features_of, pass_dtype
+from bigpca.estimators.nystrom_route import LandmarkFeatures, features_of, landmark_expansion, pass_dtype
 from bigpca.estimators.supervision import KeptStatistics, Labelled
 from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.jobs import RunOptions
@@ -150,10 +151,7 @@ def _take(state: PassState) -> tuple[Any, int]:
 
 def in_features(features: LandmarkFeatures, statistics: LabelStatistics, axes: Axes) -> Expansion:
     """Return the scores ``U'(B - mean)`` as an expansion over the landmarks: ``k(x, L) T U - U'mean``."""
-    T, U, mean = features.transform, axes.components.T, statistics.mean
-    return Expansion(
-        features.kernel, features.shift, features.references, T @ U, mean @ U, T @ mean, float(mean @ mean)
-    )
+    return landmark_expansion(features, axes.components.T, statistics.mean)
 
 
 @dataclass(frozen=True)
@@ -197,15 +195,13 @@ class DualLabelJob:
         signs = np.sign(scores[np.argmax(np.abs(scores), axis=0), np.arange(len(s))])
         coefficients = delta @ (axes.components.T * signs) / s
         references = hold_references(rows, settings.kernel, options, operator.number + 1)
-        expansion = training_expansion(
-            rows, settings, operator.shift, operator.row_means, np.zeros((rows.n_rows, 0)), np.zeros(0), references
-        )
-        expansion = replace(expansion, coefficients=coefficients, offsets=operator.row_means @ coefficients)
+        expansion = training_expansion(settings, operator.shift, operator.row_means, coefficients, references)
+        evaluations = operator.evaluations + scored_evaluations(settings.kernel, rows.dtype, rows.n_rows)
         supervision = self.labelled.supervision
         facts: dict[str, Any] = {"n_unlabelled": supervision.unlabelled, "rank": rank} | supervision.facts
         if supervision.classes is not None:
             facts["classes"] = supervision.classes
-        return KernelSpectrum(rows.n_rows, 0, axes.values, operator.trace, expansion, operator.evaluations, None, facts)
+        return KernelSpectrum(rows.n_rows, 0, axes.values, operator.trace, expansion, evaluations, None, facts)
 
 
 def plan_dual(rows: RowInput, settings: KernelSettings, resources: Resources, columns: int) -> Plan:
@@ -213,6 +209,7 @@ def plan_dual(rows: RowInput, settings: KernelSettings, resources: Resources, co
     n, d, kernel = rows.n_rows, rows.n_columns, settings.kernel
     layout = kernel_layout(rows, kernel)
     width = columns + 11  # probes and a constant
+    reads = layout.sweep_reads + 1 + closing_reads(rows, kernel)
     read, working = sweep_bytes(rows, kernel, layout, width)
     state = 8 * n * width
     peak = peak_bytes(read, 0, working, state) + held_share(rows, kernel, resources)
@@ -221,8 +218,8 @@ def plan_dual(rows: RowInput, settings: KernelSettings, resources: Resources, co
     return Plan(
         solver="dual",
         reason=f"one sweep over pairs of rows with {columns} label features",
-        passes=round(layout.sweep_reads + 1, 1),
-        bytes_read=int((layout.sweep_reads + 1) * n * d * rows.dtype.itemsize),
+        passes=round(reads, 1),
+        bytes_read=int(reads * n * d * rows.dtype.itemsize),
         flops=layout.total_evaluations * (kernel.flops_per_entry(d) + 4.0 * width),
         tasks=2 * len(layout.panels.groups) + 1,
         state_bytes=state,
@@ -230,6 +227,6 @@ def plan_dual(rows: RowInput, settings: KernelSettings, resources: Resources, co
         peak_bytes=peak,
         output_bytes=8 * n * columns,
         resources=resources,
-        evaluations=float(layout.total_evaluations),
+        evaluations=float(layout.total_evaluations + scored_evaluations(kernel, rows.dtype, n)),
         most_evaluations=settings.max_kernel_evaluations,
     )

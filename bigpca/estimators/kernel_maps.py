@@ -203,5 +203,6 @@ def ridge_preimage(kernel: Kernel, rows: NDArray[Any], scores: Matrix, alpha: fl
     coefficients = solve(K, rows.astype(np.float64), assume_a="sym")
     points = References(np.ascontiguousarray(scores))
     return Expansion(
-        kernel, scores.mean(axis=0), points, coefficients, np.zeros(rows.shape[1]), np.zeros(len(rows)), 0.0
-    )
+        kernel, scores.mean(axis=0), points, coefficients, np.zeros(rows.shape[1]), np.zeros(len(rows)), 0.0,
+        np.zeros(len(rows)),
+    )  # fmt: skip

@@ -69,6 +69,9 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
         As in :class:`bigpca.PCA`, for HKH: ``subspace_error_bounds_`` of its eigenvectors and of the axes in feature space. Of
         an indefinite kernel, whose trace has negative parts, the bounds of variance and subspaces do not exist; those of
         subspaces neither by landmarks, which never multiply HKH.
+    transform_dtype_ : dtype
+        Precision in which float32 rows are scored: float32, unless some 256 training rows show that their scores would err by
+        more than 1e-4 of their size, as far from the origin; float64 after a fit to float64. Scores are float32 either way.
     solver_ : str
     plan_ : Plan
     """
@@ -230,7 +233,7 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
         self.total_variance_ = found.total / max(1, n - 1)
         self.kernel_evaluations_ = found.evaluations
         self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
-        self.solver_ = solver
+        self.solver_, self.transform_dtype_ = solver, found.expansion.dtype
         for name in (
             "_preimage",
             "_grown",

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.errors import warn_approximation
 from bigpca.estimators.certifying import certify
-from bigpca.estimators.expansion import kernel_identity
-from bigpca.estimators.kernel_krylov_route import frobenius_bounds, warn_indefinite
+from bigpca.estimators.expansion import kernel_identity, scored_evaluations
+from bigpca.estimators.kernel_krylov_route import frobenius_bounds, warn_fewer, warn_indefinite
 from bigpca.estimators.kernel_spectrum import (
     KernelSettings,
     KernelSpectrum,
-    collected,
+    axis_coefficients,
+    closing_reads,
     first_share,
     held_share,
     hold_references,
@@ -33,7 +33,7 @@ from bigpca.planning import Plan, Resources, peak_bytes
 from bigpca.sketches.base import Sketch
 from bigpca.solvers.components import needs_full_spectrum, resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
-from bigpca.solvers.indefinite import SignedPairs, orthonormal_product, signed_nystrom, signed_ritz
+from bigpca.solvers.indefinite import SignedPairs, negative_mass, orthonormal_product, signed_nystrom, signed_ritz
 from bigpca.solvers.nystrom import nystrom, nystrom_bytes
 from bigpca.solvers.subspaces import orthonormal_axes
 
@@ -78,12 +78,12 @@ class KernelSketchJob:
         else:
             values, V, certificate = _definite(operator, W, Y, settings, orthonormal=self.core == "ritz")
         references = hold_references(rows, settings.kernel, options, operator.number + 1)
-        expansion = training_expansion(rows, settings, operator.shift, operator.row_means, V, values, references)
-        reads = operator.reads + first_share(rows) + int(collected(rows, settings.kernel))
+        coefficients = axis_coefficients(V, values, operator.row_means)
+        expansion = training_expansion(settings, operator.shift, operator.row_means, coefficients, references)
+        evaluations = operator.evaluations + scored_evaluations(settings.kernel, rows.dtype, rows.n_rows)
+        reads = operator.reads + first_share(rows) + closing_reads(rows, settings.kernel)
         certificate = replace(certificate, n_passes=reads)
-        return KernelSpectrum(
-            rows.n_rows, 0, values, operator.trace, expansion, operator.evaluations, certificate, facts
-        )
+        return KernelSpectrum(rows.n_rows, 0, values, operator.trace, expansion, evaluations, certificate, facts)
 
     def describe(self) -> dict[str, Any]:
         """Fingerprint of the passes."""
@@ -120,12 +120,13 @@ def plan_kernel_sketch(
         peak += (5 * 8 * n * width + nystrom_bytes(n, q, q)) // resources.threads
     peak += held_share(rows, kernel, resources)
     sweeps = 1 if core == "nystrom" else 2
+    reads = sweeps * layout.sweep_reads + 1 + closing_reads(rows, kernel)
     what = {"nystrom": "one sweep", "tutorial": "algorithm 6: a sweep, and one for its vectors", "ritz": "two sweeps"}
     plan = Plan(
         solver=f"kernel sketch ({core})",
         reason=f"{what[core]} over pairs of rows, {q} columns at a time",
-        passes=round(sweeps * layout.sweep_reads + 1, 1),
-        bytes_read=int((sweeps * layout.sweep_reads + 1) * n * d * rows.dtype.itemsize),
+        passes=round(reads, 1),
+        bytes_read=int(reads * n * d * rows.dtype.itemsize),
         flops=sweeps * layout.total_evaluations * (kernel.flops_per_entry(d) + 4.0 * width) + 8.0 * n * q * q,
         tasks=sweeps * (2 * len(layout.panels.groups) + 1),
         state_bytes=state,
@@ -133,7 +134,7 @@ def plan_kernel_sketch(
         peak_bytes=peak,
         output_bytes=8 * n * (q + 1),
         resources=resources,
-        evaluations=float(sweeps * layout.total_evaluations),
+        evaluations=float(sweeps * layout.total_evaluations + scored_evaluations(kernel, rows.dtype, n)),
         most_evaluations=settings.max_kernel_evaluations,
     )
     return KernelSketchJob(rows, settings, sketch, core, plan)
@@ -213,17 +214,15 @@ def _signed(
     given: Any = settings.n_components  # a number or None: plan_kernel_sketch refuses the others here
     wanted = positive if given is None else int(given)
     k = max(1, min(wanted, positive))
-    if positive < wanted:
-        warn_approximation(
-            f"{wanted} components were asked for, and a sketch of {q} columns shows {positive} positive eigenvalues: {k} are "
-            f'kept. Use a wider sketch, core="ritz", or fewer components.'
-        )
+    remedy = 'Use a wider sketch, core="ritz", or fewer components.'
+    warn_fewer(settings, positive, f"a sketch of {q} columns shows", remedy)
     norm = float(np.sqrt(operator.squared_norm))
     ritz = pairs if core == "ritz" else signed_ritz(*orthonormal_product(W, Y), 1)
     lower = np.concatenate([ritz.values[:k], np.full(max(0, k - len(ritz.values)), -norm)])  # Cauchy
-    warn_indefinite(settings, ritz.negative_mass, norm, whole=False)
+    negative = negative_mass(ritz.values, 10 * operator.precision * norm)
+    warn_indefinite(settings, negative, norm, whole=False)
     V = fix_signs(np.ascontiguousarray(pairs.vectors[:k])).T
-    facts = {"negative_mass": ritz.negative_mass}
+    facts = {"negative_mass": negative}
     return np.maximum(pairs.values[:k], 0.0), V, frobenius_bounds(operator, lower), facts
 
 

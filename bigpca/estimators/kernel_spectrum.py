@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.errors import MemoryBudgetError, format_bytes
-from bigpca.estimators.expansion import Expansion, FeatureProjection
+from bigpca.estimators.expansion import Expansion, FeatureProjection, scored_in_float64
 from bigpca.estimators.references import References
 from bigpca.estimators.spectrum import Certificate
 from bigpca.estimators.supervision import KeptStatistics
@@ -110,9 +110,12 @@ def first_share(rows: RowInput) -> float:
     return (stop - start) / rows.n_rows
 
 
-def collected(rows: RowInput, kernel: Kernel) -> bool:
-    """Whether :func:`hold_references` reads X once more."""
-    return kernel.needs_rows and rows.source is None
+def closing_reads(rows: RowInput, kernel: Kernel) -> int:
+    """Return how often X is read after it is solved: to hold the rows of a computation, or to score some rows of a store."""
+    if not kernel.needs_rows:
+        return 0
+    stored = rows.source is not None and rows.source.format != "numpy"
+    return int(rows.source is None or (stored and not scored_in_float64(kernel, rows.dtype)))
 
 
 def held_share(rows: RowInput, kernel: Kernel, resources: Resources) -> int:
@@ -133,22 +136,26 @@ def rounding_of(eigenvalues: Vector, row_means: Vector) -> float:
     return eps * (n * largest + 10 * float(np.sqrt(n) * np.linalg.norm(row_means)))
 
 
-def training_expansion(
-    rows: RowInput, settings: KernelSettings, shift: Vector, row_means: Vector, V: Matrix, eigenvalues: Vector,
-    references: References,
-) -> Expansion:  # fmt: skip
-    """Return the scores of rows from eigenpairs (eigenvalues (k,), V (n, k)) of HKH.
-
-    ``y = sum_t a_t (k(x, x_t) - mean_s k(x, x_s) - r_t + mean(r))`` with ``A = H V / sqrt(lambda)`` (tutorial, algorithm 5;
-    SPCA paper, appendix C): the columns of A sum to 0, so that leaves ``k(x, X) A - r'A``.
-    """
+def axis_coefficients(V: Matrix, eigenvalues: Vector, row_means: Vector) -> Matrix:
+    """Return ``A = H V / sqrt(lambda)`` (n, k) from eigenpairs (eigenvalues (k,), V (n, k)) of HKH; 0 where lambda is rounding."""
     used = eigenvalues > rounding_of(eigenvalues, row_means)
-    coefficients = (V - V.mean(axis=0)) * (used / np.sqrt(np.where(used, eigenvalues, 1.0)))
-    n = rows.n_rows
+    coefficients: Matrix = (V - V.mean(axis=0)) * (used / np.sqrt(np.where(used, eigenvalues, 1.0)))
+    return coefficients
+
+
+def training_expansion(
+    settings: KernelSettings, shift: Vector, row_means: Vector, coefficients: Matrix, references: References
+) -> Expansion:
+    """Return the scores of rows from coefficients A (n, k), whose columns sum to 0, in the precision that they need.
+
+    ``y = sum_t a_t (k(x, x_t) - mean_s k(x, x_s) - r_t + mean(r))`` (tutorial, algorithm 5; SPCA paper, appendix C): the
+    columns of A sum to 0, so that leaves ``(k(x, X) - r') A``.
+    """
+    n = len(row_means)
     return Expansion(
         settings.kernel, shift, references, coefficients, row_means @ coefficients, np.full(n, 1.0 / n),
-        float(row_means.mean()),
-    )  # fmt: skip
+        float(row_means.mean()), row_means,
+    ).in_needed_precision()  # fmt: skip
 
 
 def hold_references(rows: RowInput, kernel: Kernel, options: RunOptions, number: int) -> References:

@@ -22,6 +22,7 @@ from bigpca.passes.accumulators import Moments
 from bigpca.passes.blocks import product_dtype
 from bigpca.passes.dot_states import double_centre
 from bigpca.passes.jobs import RunOptions
+from bigpca.passes.kernel_states import refuse_contradicted
 from bigpca.passes.landmark_blocks import diagonal_of, prepare_landmarks, square_block
 from bigpca.passes.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.pass_state import PassState
@@ -30,6 +31,7 @@ from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack
 from bigpca.solvers.components import needs_full_spectrum, resolve_components, resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.features import landmark_transform, truncation_for
+from bigpca.solvers.indefinite import negative_eigenvalue
 from bigpca.triangles import unpack
 
 Vector = NDArray[np.float64]
@@ -93,10 +95,17 @@ def features_of(
     Raises
     ------
     ValueError
-        Where the landmarks have no images of positive length.
+        Where the landmarks have no images of positive length, or show that the kernel is not positive semi-definite.
     """
     found = LandmarkFeatures(kernel, landmarks.rows, np.zeros((0, 0)), shift, landmarks.indices)
-    T = landmark_transform(found.block(), truncation_for(precision), equilibrated=True, threads=threads)
+    K_mm = found.block()
+    if kernel.taken_on_trust:
+        rounding = 10 * float(np.finfo(landmarks.rows.dtype).eps) * float(np.linalg.norm(K_mm))
+        least = negative_eigenvalue(K_mm, rounding, threads=threads)
+        refuse_contradicted(
+            kernel, None if least is None else f"the matrix of {len(K_mm)} landmarks has the eigenvalue {least:.3g}"
+        )
+    T = landmark_transform(K_mm, truncation_for(precision), equilibrated=True, threads=threads)
     if not T.size:
         raise ValueError(
             f"k(x, x) = 0 for all {len(landmarks.rows)} landmarks under {kernel}: they span nothing. Rows with images of "
@@ -160,22 +169,28 @@ def solve_features(
     total = float(everything.sum()) + residual
     k = _components(settings, everything, total, n)
     V = fix_signs(vectors[:k]).T  # (r, k)
-    coefficients, mean = T @ V, moments.mean
-    expansion = Expansion(
-        features.kernel,
-        features.shift,
-        features.references,
-        coefficients,
-        mean @ V,
-        T @ mean,
-        float(mean @ mean),
-    )
+    expansion = landmark_expansion(features, V, moments.mean)
     certificate = _certify(everything, k, total, state, which, features)
     diagonal = float(state.diagonals[which])
     facts = {"trace_error": residual / diagonal if diagonal > 0 else 0.0, "rank": int(T.shape[1])}
     return KernelSpectrum(
         n, omitted, everything[:k], total, expansion, state.evaluations // len(state.moments), certificate, facts
     )
+
+
+def landmark_expansion(features: LandmarkFeatures, V: Matrix, mean: Vector) -> Expansion:
+    """Return the scores ``(B - mean) V`` as an expansion over the landmarks, in the precision that they need.
+
+    The mean of ``k(x, L)`` over all rows is ``K_mm c`` with the weights ``c = T mean`` of the mean of the images.
+    """
+    T = features.transform
+    weights = T @ mean
+    expansion = Expansion(
+        features.kernel, features.shift, features.references, T @ V, mean @ V, weights, float(mean @ mean),
+        np.zeros(len(T)),
+    )  # fmt: skip
+    centre = expansion.products(features.landmarks.astype(np.float64), weights[:, None])[:, 0]
+    return replace(expansion, centre=centre).in_needed_precision()
 
 
 def _components(settings: KernelSettings, values: Vector, total: float, n: int) -> int:
@@ -249,7 +264,7 @@ def tutorial_spectrum(n: int, features: LandmarkFeatures, settings: KernelSettin
     coefficients = (V - V.mean(axis=0)) * (used / np.sqrt(np.where(used, values[:k], 1.0)))
     expansion = Expansion(
         features.kernel, features.shift, features.references, coefficients, means @ coefficients,
-        np.full(m, 1.0 / m), float(means.mean()),
-    )  # fmt: skip
+        np.full(m, 1.0 / m), float(means.mean()), means,
+    ).in_needed_precision()  # fmt: skip
     total = float(values.sum()) * n / m
     return KernelSpectrum(n, 0, values[:k] * n / m, total, expansion, evaluations + m * m, None, {"rank": rank})

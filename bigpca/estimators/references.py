@@ -50,6 +50,13 @@ class References:
         given: Any = self.source if self.rows is None else self.rows
         return int(given.shape[0]), int(given.shape[1])
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the rows, as they are held or stored."""
+        given: Any = self.source if self.rows is None else self.rows
+        dtype: np.dtype[Any] = np.dtype(given.dtype)
+        return dtype
+
     def tiles(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield (first row, rows) in tiles of 1,024 rows; one read of them where they lie in a store."""
         count, d = self.shape

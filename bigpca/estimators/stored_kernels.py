@@ -21,7 +21,8 @@ from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators import Moments
 from bigpca.passes.landmark_moments import LandmarkMoments
 
-EXPANSION = ("shift", "coefficients", "offsets", "mean_weights")
+EXPANSION = ("shift", "coefficients", "offsets", "mean_weights", "centre")
+PRECISIONS = ("float32", "float64")
 
 
 def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -40,6 +41,7 @@ def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, NDArray[Any]]
     arrays |= {f"fact_{name}": value for name, value in known.items() if value.dtype.kind not in "US"}
     attributes["texts"] = {name: pack_values(value) for name, value in known.items() if value.dtype.kind in "US"}
     expansion = found.expansion
+    attributes["transform_dtype"] = expansion.dtype.name
     if isinstance(expansion, FeatureProjection):
         arrays |= {"feature_mean": expansion.mean, "components": expansion.components}
     else:
@@ -73,13 +75,16 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel) -> KernelSpectru
             raise ValueError(f"it has {name} with values that are not finite numbers")
     k = len(arrays["eigenvalues"])
     expansion: Expansion | FeatureProjection
+    if attributes["transform_dtype"] not in PRECISIONS:
+        raise ValueError(f"it has scores in {attributes['transform_dtype']!r}, not in one of {', '.join(PRECISIONS)}")
+    dtype = np.dtype(attributes["transform_dtype"])
     if "components" in arrays:
-        expansion = FeatureProjection(kernel, arrays["feature_mean"], arrays["components"])
+        expansion = FeatureProjection(kernel, arrays["feature_mean"], arrays["components"], dtype)
     else:
         references = _read_references(stored)
         expansion = Expansion(
             kernel, arrays["shift"], references, arrays["coefficients"], arrays["offsets"], arrays["mean_weights"],
-            float(attributes["mean_square"]),
+            float(attributes["mean_square"]), arrays["centre"], dtype,
         )  # fmt: skip
         p = references.shape[0]
         if expansion.coefficients.shape[:1] != (p,):
@@ -91,7 +96,7 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel) -> KernelSpectru
         transform = arrays.get("fact_landmark_transform")
         if transform is not None and (transform.ndim != 2 or len(transform) != p):
             raise ValueError(f"it has {p} landmarks, but a transform of shape {transform.shape}")
-        if expansion.mean_weights.shape != (p,) or expansion.offsets.shape != (k,):
+        if expansion.mean_weights.shape != (p,) or expansion.offsets.shape != (k,) or expansion.centre.shape != (p,):
             raise ValueError(f"it has {p} reference rows, but weights of shape {expansion.mean_weights.shape}")
     if expansion.coefficients.shape[1] != k:
         raise ValueError(f"it has {k} eigenvalues, but coefficients of shape {expansion.coefficients.shape}")

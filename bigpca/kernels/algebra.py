@@ -10,10 +10,14 @@ from typing import Any, Self
 import numpy as np
 
 from bigpca.kernels.base import Kernel, Product, Rows, Sum, Vector
-from bigpca.kernels.dot import checked_gamma
+from bigpca.kernels.distance import RBF
+from bigpca.kernels.dot import Linear, checked_gamma
 from bigpca.kernels.rows import Block, refuse_overflow, strips
 
 __all__ = ["Normalized", "Product", "RBFOf", "Scaled", "Sum", "normalized", "rbf_of", "scaled"]
+
+
+MAX_EXPONENT_ERROR = 1e-3  # what rounding in float64 may leave of an exponent
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,10 @@ class Around(Kernel):
     @abstractmethod
     def _check_options(self) -> None:
         """Refuse the parameters beside the kernel."""
+
+    @property
+    def taken_on_trust(self) -> bool:
+        return self.inner.taken_on_trust
 
     def resolve(self, d: int) -> Self:
         return replace(self, inner=self.inner.resolve(d))
@@ -131,7 +139,19 @@ class RBFOf(Around):
         inner = self.inner.prepare(rows.astype(np.float64, copy=False), shift, first_row)
         return PreparedWith(inner, np.asarray(self.inner.diagonal_of(inner), np.float64))
 
+    def _check_digits(self, numbers: Vector) -> None:
+        """Refuse kernel values whose differences are rounding."""
+        largest = float(np.abs(numbers).max(initial=0.0))
+        error = 4 * float(np.finfo(np.float64).eps) * self.gamma * largest
+        if error > MAX_EXPONENT_ERROR:
+            raise ValueError(
+                f"k(x, x) reaches {largest:.3g} under {self.inner}, so float64 knows gamma |phi(x) - phi(y)|^2 to {error:.1g} only; "
+                f"{MAX_EXPONENT_ERROR:g} was expected. Centre or scale the rows, or use a smaller gamma, a normalised kernel, or RBF."
+            )
+
     def block(self, A: PreparedWith, B: PreparedWith) -> Block:
+        for numbers in (A.numbers, B.numbers):
+            self._check_digits(numbers)
         result = self.inner.block(A.inner, B.inner)
         with np.errstate(over="ignore"):
             for where, strip in strips(result):
@@ -223,10 +243,11 @@ def scaled(kernel: Kernel, f: Callable[[Rows], Any]) -> Scaled:
     return Scaled(kernel, f)
 
 
-def rbf_of(kernel: Kernel, gamma: float) -> RBFOf:
+def rbf_of(kernel: Kernel, gamma: float) -> RBFOf | RBF:
     """Return ``exp(-gamma |phi(x) - phi(y)|^2)`` in the feature space of k, positive semi-definite where k is.
 
-    The kernel inside works in float64, at about twice its cost for rows of float32.
+    The kernel inside works in float64, at about twice its cost for rows of float32. Of the linear kernel it is
+    ``RBF(gamma)``, which takes differences before squares.
 
     Parameters
     ----------
@@ -239,7 +260,8 @@ def rbf_of(kernel: Kernel, gamma: float) -> RBFOf:
     >>> rbf_of(Linear(), gamma=0.5)([[0.0]], [[1.0]]).round(4).tolist()
     [[0.6065]]
     """
-    return RBFOf(kernel, gamma)
+    found = RBFOf(kernel, gamma)
+    return RBF(gamma) if isinstance(kernel, Linear) else found
 
 
 def normalized(kernel: Kernel) -> Normalized:

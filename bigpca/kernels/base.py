@@ -46,6 +46,11 @@ class Kernel(ABC):
     def positive_semidefinite(self) -> bool:
         """Whether every kernel matrix of accepted rows is positive semi-definite."""
 
+    @property
+    def taken_on_trust(self) -> bool:
+        """Whether that is what the caller says of a matrix or a function: fits look for evidence to the contrary."""
+        return False
+
     @abstractmethod
     def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> Any:
         """Return all that :meth:`block` needs of these rows, and refuse rows that the kernel does not accept.
@@ -250,6 +255,10 @@ class Combined(Kernel):
     @property
     def _all_positive(self) -> bool:
         return all(kernel.positive_semidefinite for kernel in self.kernels)
+
+    @property
+    def taken_on_trust(self) -> bool:
+        return self.positive_semidefinite and any(kernel.taken_on_trust for kernel in self.kernels)
 
     def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> Any:
         return tuple(kernel.prepare(rows, shift, first_row) for kernel in self.kernels)

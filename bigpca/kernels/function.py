@@ -27,7 +27,7 @@ class FromFunction(Kernel):
     function : callable
         Must give the same entries however the rows are cut, and is called from several threads.
     positive_semidefinite : bool
-        What you know of it: sampling by residuals and the bounds need it.
+        What you know of it: sampling by residuals and the bounds need it. Fits raise ValueError where they see that it is not.
 
     Raises
     ------
@@ -49,6 +49,10 @@ class FromFunction(Kernel):
                 f"function = {self.function!r}; a function of two blocks of rows, (a, d) and (b, d), that returns (a, b) "
                 "was expected. Give one."
             )
+
+    @property
+    def taken_on_trust(self) -> bool:
+        return self.positive_semidefinite
 
     def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> Rows:
         return rows.copy()

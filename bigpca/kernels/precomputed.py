@@ -36,7 +36,9 @@ class Precomputed(Kernel):
     Parameters
     ----------
     indefinite : bool
-        Whether the matrix may have negative eigenvalues: nothing finds out for itself.
+        Whether the matrix may have negative eigenvalues, as one of distances has: the largest by value are then kept, with a
+        warning. Without it, a fit raises ValueError where it meets significant ones, which only a fit that sees the whole
+        spectrum always does (KernelPCA up to some thousand rows, landmarks that are all rows).
 
     Raises
     ------
@@ -53,6 +55,10 @@ class Precomputed(Kernel):
 
     @property
     def positive_semidefinite(self) -> bool:
+        return not self.indefinite
+
+    @property
+    def taken_on_trust(self) -> bool:
         return not self.indefinite
 
     @property

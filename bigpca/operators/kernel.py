@@ -9,13 +9,15 @@ from numpy.typing import NDArray
 
 from bigpca.kernels.base import Kernel
 from bigpca.operators.covariance import PROBES, Probes, Products
+from bigpca.passes.blocks import working_dtype
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.kernel_pairs import KernelLayout, fold_kernel, kernel_layout
-from bigpca.passes.kernel_states import KernelProduct, refuse_overflow
+from bigpca.passes.kernel_states import KernelProduct, refuse_contradicted, refuse_overflow
 from bigpca.passes.pass_state import PassState
 from bigpca.passes.product_states import probe_vectors
 from bigpca.passes.rows import RowInput
 from bigpca.solvers.certificates import SLACK
+from bigpca.solvers.indefinite import contradiction
 
 ALIKE = 4.0
 Vector = NDArray[np.float64]
@@ -72,6 +74,7 @@ class KernelOperator:
         self.probes: Probes | None = None
         self.precision = float(np.finfo(np.float32).eps)
         self.magnification = ALIKE  # times |K|_F / |HKH|_F
+        self._norm = self._rounding = 0.0  # of HKH, estimated, and of the entries of K
 
     @property
     def size(self) -> int:
@@ -82,6 +85,11 @@ class KernelOperator:
     def shape(self) -> tuple[int, int]:
         """n twice: what limits the number of components."""
         return self.rows.n_rows, self.rows.n_rows
+
+    def _eps(self, state: KernelProduct) -> float:
+        """Rounding of K's entries: that of the tiles, and of the rows where they or a function may hold K in float32."""
+        given = float(np.finfo(working_dtype(self.rows.dtype)).eps)
+        return max(state.precision, given) if self.kernel.taken_on_trust else state.precision
 
     @property
     def mean(self) -> float:
@@ -106,13 +114,23 @@ class KernelOperator:
         product -= product.mean(axis=0)
         self.probes = Probes(omega, product[:, -PROBES:].copy())
         self._learn(state, float(np.linalg.norm(self.probes.products)) / PROBES**0.5)
-        return Products(V, np.ascontiguousarray(product[:, :-PROBES]))
+        product = np.ascontiguousarray(product[:, :-PROBES])
+        self._look_for_evidence(V, product, state)
+        return Products(V, product)
 
     def multiply(self, V: Matrix) -> Matrix:
         """Return ``A V`` (n, l), in one sweep: ``n^2 / 2`` kernel evaluations and ``2 n^2 l`` flops."""
-        product: Matrix = self._sweep(V - V.mean(axis=0), squared=False).product
+        state = self._sweep(V - V.mean(axis=0), squared=False)
+        product: Matrix = state.product
         product -= product.mean(axis=0)
+        self._look_for_evidence(V, product, state)
         return product
+
+    def _look_for_evidence(self, V: Matrix, product: Matrix, state: KernelProduct) -> None:
+        """Refuse a kernel that was said to be positive semi-definite where ``A V`` shows that HKH is not."""
+        if self.kernel.taken_on_trust and V.size:
+            trace = state.diagonal - self.size * self.mean
+            refuse_contradicted(self.kernel, contradiction(V, product, trace, self._norm, self._rounding))
 
     def _sweep(self, V: Matrix, *, squared: bool) -> KernelProduct:
         self.number += 1
@@ -123,7 +141,7 @@ class KernelOperator:
         )  # fmt: skip
         self.reads += self.layout.sweep_reads
         self.evaluations += state.evaluations
-        self.precision = state.precision * self.magnification
+        self.precision = self._eps(state) * self.magnification
         return state
 
     def _learn(self, state: KernelProduct, norm: float) -> None:
@@ -132,7 +150,7 @@ class KernelOperator:
         ``|K|_F^2 = |HKH|_F^2 + 2 n |r|^2 - n^2 mean^2``, r the row means. A trace and a norm below what rounding leaves of
         them are set to that: HKH may be 0, but nothing shows it.
         """
-        n, eps = self.size, state.precision
+        n, eps = self.size, self._eps(state)
         around = max(0.0, 2 * n * float(self.row_means @ self.row_means) - (n * self.mean) ** 2)
         self.trace = state.diagonal - n * self.mean
         if state.squared:
@@ -142,6 +160,7 @@ class KernelOperator:
         else:
             whole = norm**2 + around
             least = eps * whole**0.5
+            self._norm, self._rounding = norm, 10 * eps * whole**0.5
             self.trace = max(self.trace, least)
             norm = max(min(norm, self.trace), least)
         self.magnification = ALIKE * (max(1.0, whole**0.5 / norm) if norm > 0 else 1.0)

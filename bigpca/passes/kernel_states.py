@@ -140,6 +140,21 @@ class KernelProduct(Accumulator):
         return {"V": digest, "squared": self.squared}
 
 
+def refuse_contradicted(kernel: Kernel, evidence: str | None) -> None:
+    """Refuse a kernel that was said to be positive semi-definite, where there is evidence that it is not.
+
+    Raises
+    ------
+    ValueError
+    """
+    if evidence is not None:
+        raise ValueError(
+            f"{kernel} was taken for positive semi-definite, but {evidence}; no negative eigenvalues were expected. Use KernelPCA, "
+            f"and give -D**2 / 2 for a matrix D of distances, or keep the largest eigenvalues by value with "
+            f"Precomputed(indefinite=True) or FromFunction(f, positive_semidefinite=False)."
+        )
+
+
 def refuse_overflow(kernel: Kernel, row_means: Vector) -> None:
     """Refuse kernel values that float64 does not hold, as the mean of each row of K shows them.
 

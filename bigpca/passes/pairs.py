@@ -127,14 +127,18 @@ def dot_dtype(rows: RowInput) -> np.dtype[np.floating]:
 
 def first_shift(rows: RowInput, layout: Layout) -> NDArray[np.float64]:
     """Return the mean of the first slab (d,): near enough to the mean that double centring has nothing to cancel."""
+    return group_shift(first_rows(rows, layout)).astype(np.float64)
+
+
+def first_rows(rows: RowInput, layout: Layout) -> NDArray[Any]:
+    """Return the rows of the first slab in the working dtype: a read of the first chunks alone."""
     start, stop = layout.reads[0]
     reader, futures = rows.reader(start, stop)
     if isinstance(reader, GraphReader):
         reader.inputs = {k: f.result() for k, f in futures.items()}
     with solve_paused():  # nodes of a graph may fold rows themselves
         read = reader.read(start, stop)
-    values = read[: layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
-    return group_shift(values).astype(np.float64)
+    return read[: layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
 
 
 def panel_layout(layout: Layout, panels: int) -> Layout:

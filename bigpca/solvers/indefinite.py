@@ -1,4 +1,4 @@
-"""Leading eigenpairs of a symmetric matrix that is not positive semi-definite, from one product: signed, never by modulus."""
+"""Symmetric matrices that are not positive semi-definite: leading eigenpairs, signed and never by modulus, and evidence."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import qr
+from scipy.linalg import LinAlgError, cholesky, eigvalsh, qr
+
+from bigpca.blas import blas_threads
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 KEPT = 2 / 3  # directions of W'AW that are kept, the largest by modulus
 UNCANCELLED = 3.0  # times the most negative eigenvalue of W'AW: larger ones are kept, too
 ROUNDING = 4.0  # of precision |Y|_F: smaller eigenvalues of W'AW are rounding
+SIGNIFICANT = 1e-5  # share of |A|_F below which a negative eigenvalue is overlooked, as scikit-learn does of lambda_1
 SMALLEST_DIRECTION = 1e-2  # directions of W below this share of |W|_2 are dropped: they only magnify rounding
 
 
@@ -29,10 +32,59 @@ class SignedPairs:
     values: Vector
     vectors: Matrix
 
-    @property
-    def negative_mass(self) -> float:
-        """Sum of the negative values, less its sign."""
-        return float(-self.values[self.values < 0].sum())
+
+def negative_mass(values: Vector, rounding: float) -> float:
+    """Return the sum of the values below ``-rounding``, less its sign; 0.0 where there is none.
+
+    >>> negative_mass(np.array([2.0, -1e-17, -1.0]), 1e-15), negative_mass(np.array([2.0, -1e-17]), 1e-15)
+    (1.0, 0.0)
+    """
+    return float(np.abs(values[values < -rounding]).sum())
+
+
+def negative_eigenvalue(A: Matrix, rounding: float, *, threads: int | None = None) -> float | None:
+    """Return the smallest eigenvalue of a symmetric A (n, n) where it is below ``-(1e-5 |A|_F + rounding)``, else None.
+
+    ``n^3 / 3`` flops and a copy of A, for a Cholesky factor of ``A + (1e-5 |A|_F + rounding) I`` shows that it is not.
+
+    >>> negative_eigenvalue(np.diag([2.0, -1.0]), 0.0), negative_eigenvalue(np.diag([2.0, -1e-9]), 0.0)
+    (-1.0, None)
+    """
+    norm = float(np.linalg.norm(A))
+    allowed = SIGNIFICANT * norm + rounding
+    if not allowed or not np.isfinite(allowed):
+        return None
+    shifted = A.copy()
+    shifted.flat[:: len(A) + 1] += allowed
+    with blas_threads(threads):
+        try:
+            cholesky(shifted, overwrite_a=True, check_finite=False)
+        except LinAlgError:
+            return float(eigvalsh(A, subset_by_index=[0, 0], check_finite=False)[0])
+    return None
+
+
+def contradiction(B: Matrix, AB: Matrix, trace: float, norm: float, rounding: float) -> str | None:
+    """Return how the products with a thin B show that A is not positive semi-definite, in words; None where they do not.
+
+    A negative Ritz value is no larger than the smallest eigenvalue's; the Ritz values of a positive semi-definite matrix
+    sum to at most its trace.
+
+    Parameters
+    ----------
+    B, AB : ndarray of shape (n, q)
+    trace, norm : float; of A, the Frobenius norm (or an estimate) for the second
+    rounding : float
+        What rounding may leave of an eigenvalue.
+    """
+    values, allowed = signed_ritz(*orthonormal_product(B, AB), 1).values, SIGNIFICANT * norm + rounding
+    if trace < -allowed:
+        return f"its centred matrix has the trace {trace:.3g}"
+    if values[-1] < -allowed:
+        return f"its centred matrix has an eigenvalue of at most {values[-1]:.3g}, beside {values[0]:.3g}"
+    if float(values.sum()) > trace + len(values) * allowed:
+        return f"{len(values)} eigenvalues of its centred matrix sum to {values.sum():.3g}, over its trace, {trace:.3g}"
+    return None
 
 
 def signed_ritz(B: Matrix, AB: Matrix, k: int) -> SignedPairs:
