@@ -30,7 +30,7 @@ class ApproximateKernelPCA(KernelModel):
     n_components : int, float in (0, 1), a rule, or None
         None keeps as many as the sketch has columns.
     kernel, gamma, degree, coef0
-        As in :class:`bigpca.KernelPCA`; "rbf" by default.
+        As in :class:`bigpca.KernelPCA`.
     sketch : Sketch or None
         Of n columns; None for ``Gaussian(min(n, max(50, 3 k)))``.
     core : {"nystrom", "tutorial", "ritz"}
@@ -55,7 +55,7 @@ class ApproximateKernelPCA(KernelModel):
     Examples
     --------
     >>> X = np.random.default_rng(0).standard_normal((300, 3))
-    >>> model = ApproximateKernelPCA(2, gamma=0.1, core="ritz").fit(X)
+    >>> model = ApproximateKernelPCA(2, kernel="rbf", gamma=0.1, core="ritz").fit(X)
     >>> model.transform(X).shape
     (300, 2)
     """
@@ -64,7 +64,7 @@ class ApproximateKernelPCA(KernelModel):
         self,
         n_components: NComponents = None,
         *,
-        kernel: Any = "rbf",
+        kernel: Any = "linear",
         gamma: float | None = None,
         degree: int = 3,
         coef0: float = 1,

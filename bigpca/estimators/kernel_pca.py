@@ -29,7 +29,9 @@ class KernelPCA(KernelModel):
     n_components : int, float in (0, 1), a rule, or None
         None keeps all with a positive eigenvalue (few rows only).
     kernel : str, Kernel, or callable
-        One of :mod:`bigpca.kernels`, or scikit-learn's names; a function takes two blocks of rows (a, d), (b, d).
+        One of :mod:`bigpca.kernels`, or scikit-learn's names; a function takes two blocks of rows (a, d), (b, d). "linear" by
+        default here, in :class:`bigpca.ApproximateKernelPCA` and in :class:`bigpca.NystromKernelPCA`, as in scikit-learn:
+        another way of solving is no other model, and no width of a Gaussian suits data of all units.
     gamma, degree, coef0 : of a kernel given by name; ``gamma=None`` is 1 / d.
     solver : {"auto", "dense", "krylov", "features"}
     tol : float

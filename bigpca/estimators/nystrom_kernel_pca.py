@@ -62,7 +62,7 @@ class NystromKernelPCA(KernelModel):
     n_components : int, float in (0, 1), a rule, or None
         None keeps all that the features hold.
     kernel, gamma, degree, coef0
-        As in :class:`bigpca.KernelPCA`; "rbf" by default.
+        As in :class:`bigpca.KernelPCA`.
     n_landmarks : int or None
         m; None for 1,000, or all rows where there are fewer. Costs n m kernel evaluations a pass and m^2 numbers of memory.
     sampling : {"rpcholesky", "uniform", "diagonal", "column-norm", "leverage", "kmeans"}, or row numbers (m,), or rows (m, d)
@@ -92,7 +92,7 @@ class NystromKernelPCA(KernelModel):
     Examples
     --------
     >>> X = np.random.default_rng(0).standard_normal((500, 3))
-    >>> model = NystromKernelPCA(2, gamma=0.1, n_landmarks=40).fit(X)
+    >>> model = NystromKernelPCA(2, kernel="rbf", gamma=0.1, n_landmarks=40).fit(X)
     >>> model.transform(X).shape, model.trace_error_ < 0.05
     ((500, 2), True)
     """
@@ -101,7 +101,7 @@ class NystromKernelPCA(KernelModel):
         self,
         n_components: NComponents = None,
         *,
-        kernel: Any = "rbf",
+        kernel: Any = "linear",
         gamma: float | None = None,
         degree: int = 3,
         coef0: float = 1,

@@ -51,7 +51,7 @@ ESTIMATORS: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (store, what
     "approximate": ("tall", lambda: bp.ApproximatePCA(4, sketch=bp.sketches.Gaussian(20), solve_threads=1)),
     "kernel krylov": ("short", lambda: bp.KernelPCA(2, kernel="laplacian", solver="krylov", tol=1e-2, solve_threads=1)),
     "kernel dense": ("short", lambda: bp.KernelPCA(3, kernel="rbf", solver="dense", solve_threads=1)),
-    "nystrom": ("tall", lambda: bp.NystromKernelPCA(3, gamma=0.05, n_landmarks=40, solve_threads=1)),
+    "nystrom": ("tall", lambda: bp.NystromKernelPCA(3, kernel="rbf", gamma=0.05, n_landmarks=40, solve_threads=1)),
     "supervised": ("tall", lambda: bp.SupervisedPCA(2, solve_threads=1)),
     "fisher": ("tall", lambda: bp.FisherDiscriminantAnalysis(2, solve_threads=1)),
     "roweis": ("tall", _roweis),

@@ -50,13 +50,13 @@ class Case:
 def fit_nystrom(X: Any) -> None:
     """Fit by given landmarks: one pass."""
     landmarks = np.random.default_rng(1).standard_normal((LANDMARKS, X.shape[1]), np.float32)
-    bp.NystromKernelPCA(32, n_landmarks=LANDMARKS, sampling=landmarks, max_kernel_evaluations=1e15).fit(X)
+    bp.NystromKernelPCA(32, kernel="rbf", n_landmarks=LANDMARKS, sampling=landmarks, max_kernel_evaluations=1e15).fit(X)
 
 
 def fit_kernel(X: Any) -> None:
     """Fit by an approximate sweep over all pairs."""
     sketch = bp.sketches.Gaussian(32)
-    bp.ApproximateKernelPCA(16, sketch=sketch, max_kernel_evaluations=1e15).fit(X)
+    bp.ApproximateKernelPCA(16, kernel="rbf", sketch=sketch, max_kernel_evaluations=1e15).fit(X)
 
 
 CASES = {

@@ -152,7 +152,7 @@ def test_the_dual_form_keeps_no_statistics_and_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [bp.NystromKernelPCA(2, gamma=0.1), MODELS["supervised PCA"], MODELS["Roweis"]], ids=str
+    "model", [bp.NystromKernelPCA(2, kernel="rbf", gamma=0.1), MODELS["supervised PCA"], MODELS["Roweis"]], ids=str
 )
 def test_a_batch_that_does_not_fit_is_refused_before_the_read(model: Any) -> None:
     fitted = clone(model).set_params(sampling=X[:M]).fit(X, Y)

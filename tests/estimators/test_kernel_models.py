@@ -112,9 +112,9 @@ def test_rows_that_arrive_later_change_nothing_but_the_order_of_sums() -> None:
 
 def test_several_widths_share_one_read() -> None:
     X, gammas = rows_of(300), [0.02, 0.1, 0.3]
-    models = bp.NystromKernelPCA(3, gamma=0.1, n_landmarks=40, sampling="uniform").fit_widths(X, gammas)
+    models = bp.NystromKernelPCA(3, kernel="rbf", gamma=0.1, n_landmarks=40, sampling="uniform").fit_widths(X, gammas)
     for gamma, model in zip(gammas, models, strict=True):
-        single = bp.NystromKernelPCA(3, gamma=gamma, sampling=model.landmark_indices_).fit(X)
+        single = bp.NystromKernelPCA(3, kernel="rbf", gamma=gamma, sampling=model.landmark_indices_).fit(X)
         np.testing.assert_allclose(model.eigenvalues_, single.eigenvalues_, rtol=1e-8)
 
 
@@ -180,11 +180,11 @@ def test_a_plan_counts_evaluations_and_refuses_more_than_were_allowed() -> None:
         (lambda X: bp.KernelPCA(2, kernel=RBF(0.1), gamma=2.0).fit(X), "of its own"),
         (lambda X: bp.KernelPCA(2, kernel="rbf", solver="features").fit(X), "no exact finite feature map"),
         (lambda X: bp.KernelPCA(2, kernel="rbf", solver="fast").fit(X), "solver"),
-        (lambda X: bp.NystromKernelPCA(2, n_landmarks=1000).fit(X), "at most as many landmarks"),
-        (lambda X: bp.NystromKernelPCA(2, sampling="best").fit(X), "sampling"),
-        (lambda X: bp.NystromKernelPCA(2, extension="none").fit(X), "extension"),
-        (lambda X: bp.ApproximateKernelPCA(2, core="none").fit(X), "core"),
-        (lambda X: bp.ApproximateKernelPCA(60, sketch=bp.sketches.Gaussian(50)).fit(X), "wider sketch"),
+        (lambda X: bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=1000).fit(X), "at most as many landmarks"),
+        (lambda X: bp.NystromKernelPCA(2, kernel="rbf", sampling="best").fit(X), "sampling"),
+        (lambda X: bp.NystromKernelPCA(2, kernel="rbf", extension="none").fit(X), "extension"),
+        (lambda X: bp.ApproximateKernelPCA(2, kernel="rbf", core="none").fit(X), "core"),
+        (lambda X: bp.ApproximateKernelPCA(60, kernel="rbf", sketch=bp.sketches.Gaussian(50)).fit(X), "wider sketch"),
         (lambda X: bp.KernelPCA(2, kernel="chi").fit(X), "kernel"),
         (lambda X: bp.KernelPCA(2, kernel="rbf", nan_policy="omit").fit(X), "all pairs"),
         (lambda X: bp.KernelPCA(2, kernel="rbf").fit(X).inverse_transform(X[:, :2]), "fit_inverse_transform"),
@@ -200,5 +200,5 @@ def test_missing_values_are_named_or_left_out_by_landmarks() -> None:
     X[7, 3] = np.nan
     with pytest.raises(bp.NonFiniteError, match="row 7"):
         bp.KernelPCA(2, kernel="rbf").fit(X)
-    model = bp.NystromKernelPCA(2, n_landmarks=20, nan_policy="omit").fit(X)
+    model = bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=20, nan_policy="omit").fit(X)
     assert (model.n_samples_, model.n_omitted_) == (99, 1)

@@ -308,7 +308,7 @@ def test_landmarks_that_do_not_fit_the_rows_are_refused(
 ) -> None:
     parameters: dict[str, Any] = {"n_components": K, "n_landmarks": None} | changes
     with pytest.raises(error, match=message):
-        NystromKernelPCA(gamma=0.05, **parameters).fit(X)
+        NystromKernelPCA(kernel="rbf", gamma=0.05, **parameters).fit(X)
 
 
 def test_a_share_is_taken_of_what_the_landmarks_hold() -> None:

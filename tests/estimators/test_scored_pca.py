@@ -133,7 +133,7 @@ def test_constant_features_score_0_and_rows_without_a_label_do_not_score() -> No
 def test_a_saved_model_maps_alike_with_its_estimator_and_scores(tmp_path: Path) -> None:
     for name, options in (
         ("cv", {"n_components": 1, "n_features_to_select": "cv"}),
-        ("kernel", {"estimator": bp.NystromKernelPCA(2, n_landmarks=20), "n_features_to_select": 0.5}),
+        ("kernel", {"estimator": bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=20), "n_features_to_select": 0.5}),
     ):
         model = ScoredPCA(**options).fit(X, Y)
         model.save(tmp_path / name)
@@ -212,7 +212,7 @@ GROWING: dict[str, tuple[dict[str, Any], Any]] = {
     "classes": ({"n_components": 2, "n_features_to_select": 4}, Y),
     "real labels": ({"n_components": 2, "n_features_to_select": 2}, PAIR),
     "supervised": ({"estimator": bp.SupervisedPCA(), "n_features_to_select": D}, Y),
-    "landmarks": ({"estimator": bp.NystromKernelPCA(2, gamma=0.05, sampling=X[:30]), "n_features_to_select": D}, Y),
+    "landmarks": ({"estimator": bp.NystromKernelPCA(2, kernel="rbf", gamma=0.05, sampling=X[:30]), "n_features_to_select": D}, Y),
 }
 
 

@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Path:
 
 MODELS: dict[str, Callable[[], Any]] = {
     "krylov": lambda: bp.PCA(3, solver="krylov", tol=1e-2),
-    "nystrom": lambda: bp.NystromKernelPCA(3, gamma=0.05, n_landmarks=30),
+    "nystrom": lambda: bp.NystromKernelPCA(3, kernel="rbf", gamma=0.05, n_landmarks=30),
 }
 
 

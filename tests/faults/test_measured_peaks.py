@@ -33,7 +33,7 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "kernel krylov": ("few", lambda: bp.KernelPCA(5, kernel="rbf", gamma=0.01, solver="krylov", tol=1e-2, **LIMIT)),
     "features": ("thin", lambda: bp.KernelPCA(5, kernel="linear", solver="features", **LIMIT)),
     "kernel sketch": ("few", lambda: bp.ApproximateKernelPCA(5, kernel="rbf", gamma=0.01, **LIMIT)),
-    "landmarks": ("tall", lambda: bp.NystromKernelPCA(5, gamma=0.01, n_landmarks=300, **LIMIT)),
+    "landmarks": ("tall", lambda: bp.NystromKernelPCA(5, kernel="rbf", gamma=0.01, n_landmarks=300, **LIMIT)),
     "supervised": ("tall", lambda: bp.SupervisedPCA(2, **LIMIT)),
     "fisher": ("tall", lambda: bp.FisherDiscriminantAnalysis(2, **LIMIT)),
     "roweis": ("tall", lambda: bp.RoweisDiscriminantAnalysis(3, r1=0.4, r2=0.7, **LIMIT)),

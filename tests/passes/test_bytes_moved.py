@@ -33,12 +33,12 @@ def project(X: da.Array, place: Path, progress: Any) -> None:
 
 
 def landmarks(X: da.Array, place: Path, progress: Any) -> None:
-    bp.NystromKernelPCA(4, gamma=0.01, n_landmarks=40).fit(X, progress=progress)
+    bp.NystromKernelPCA(4, kernel="rbf", gamma=0.01, n_landmarks=40).fit(X, progress=progress)
 
 
 def sweep(X: da.Array, place: Path, progress: Any) -> None:
     sketch = bp.sketches.Gaussian(8)
-    bp.ApproximateKernelPCA(4, gamma=0.01, sketch=sketch).fit(X, progress=progress)
+    bp.ApproximateKernelPCA(4, kernel="rbf", gamma=0.01, sketch=sketch).fit(X, progress=progress)
 
 
 def discriminant(X: da.Array, place: Path, progress: Any) -> None:
