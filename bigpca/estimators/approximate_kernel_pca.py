@@ -8,14 +8,14 @@ import numpy as np
 
 from bigpca.estimators.kernel_model import KernelModel
 from bigpca.estimators.kernel_sketch_route import KernelSketchJob, plan_kernel_sketch
-from bigpca.estimators.kernel_spectrum import KernelSpectrum, check_references
+from bigpca.estimators.kernel_spectrum import KernelSpectrum, check_kernel_components, check_references
 from bigpca.estimators.sketch_route import CORES
 from bigpca.estimators.spectrum import check_enough_rows
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
 from bigpca.seeds import check_seed
 from bigpca.sketches import Gaussian, Sketch
-from bigpca.solvers.components import NComponents, check_n_components
+from bigpca.solvers.components import NComponents
 
 
 class ApproximateKernelPCA(KernelModel):
@@ -110,7 +110,7 @@ class ApproximateKernelPCA(KernelModel):
                 "them before. Remove such rows first, or use NystromKernelPCA."
             )
         settings, n = self._settings(rows.n_columns), rows.n_rows
-        check_n_components(self.n_components, n, n)
+        check_kernel_components(self.n_components, n, rows.n_columns)
         self._check_preimage(n)
         check_references(rows, settings.kernel)
         sketch = self._sketch(n)

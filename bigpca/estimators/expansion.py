@@ -65,6 +65,10 @@ class Expansion:
     centre: Vector
     dtype: np.dtype[Any] = FLOAT64
 
+    def __post_init__(self) -> None:
+        # The order of a matrix in memory is in the bits of its products, and a stored model has it in rows.
+        object.__setattr__(self, "coefficients", np.ascontiguousarray(self.coefficients))
+
     def in_needed_precision(self) -> Expansion:
         """Return the same map, in float32 where some of the references have the same scores to 1e-4 as in float64.
 

@@ -24,14 +24,38 @@ from bigpca.estimators.planned_model import PlannedModel
 from bigpca.estimators.row_transformer import Destination, Lazy, Path
 from bigpca.estimators.stored_kernels import pack_kernel_spectrum, unpack_kernel_spectrum
 from bigpca.kernels import as_kernel
-from bigpca.kernels.base import Kernel
+from bigpca.kernels.base import Kernel, is_number
 from bigpca.kernels.codes import string_codes
 from bigpca.kernels.distance import RBF
+from bigpca.kernels.rows import checked_switch
 from bigpca.passes.project import RowMap
 from bigpca.solvers.components import NComponents
 
 PREIMAGE_ROWS = 10_000  # up to which inverse_transform may regress on the reference rows
 WIDTHS = {"gamma": None, "degree": 3, "coef0": 1}  # parameters of kernels given by name, and scikit-learn's defaults
+
+
+PAIRWISE = ("precomputed", "Precomputed")  # whose rows cross-validation cuts in both directions
+
+
+def check_numbers(model: KernelModel) -> None:
+    """Refuse a switch that is neither True nor False, a ridge penalty below 0, and a budget that is no number above 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    checked_switch("fit_inverse_transform", model.fit_inverse_transform)
+    budget, alpha = model.max_kernel_evaluations, model.alpha
+    if not is_number(budget) or not budget > 0:
+        raise ValueError(
+            f"max_kernel_evaluations = {budget!r}; a number above 0 was expected. Use np.inf for no limit."
+        )
+    if not is_number(alpha) or not 0 <= alpha < np.inf:
+        raise ValueError(
+            f"alpha = {alpha!r}; a finite number of at least 0 was expected, the penalty of the regression that "
+            f"inverse_transform needs. Use for example 1.0."
+        )
 
 
 def _projects(model: Any) -> bool:
@@ -183,7 +207,9 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
             For what is no kernel, and for parameters that a kernel given as an object has of its own.
         """
         kernel = as_kernel(self.kernel)
-        given = {name: getattr(self, name) for name, default in WIDTHS.items() if getattr(self, name) != default}
+        check_numbers(self)
+        values = {name: getattr(self, name) for name in WIDTHS}
+        given = {n: v for n, v in values.items() if v != WIDTHS[n] or isinstance(v, bool | np.bool_)}  # True == 1
         own = {field.name for field in fields(kernel)}
         if given and not isinstance(self.kernel, str):
             raise ValueError(
@@ -204,7 +230,10 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
         if np.ma.is_masked(X):
             raise ValueError("X has masked strings; one string for each row was expected. Leave those rows out.")
         values = np.asarray(X)
-        codes = string_codes(values) if values.dtype.kind in "OSU" else values
+        if values.dtype.kind in "OSU":  # X itself: of a list with other values NumPy would make strings, too
+            codes = string_codes(X if isinstance(X, list | tuple) else values)
+        else:
+            codes = values
         if not codes.shape[-1]:  # empty strings only
             codes = np.zeros((len(codes), 1), codes.dtype)
         return as_dask(checked, codes, reset=True, minimum=minimum)
@@ -270,6 +299,14 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
                 f"at most {PREIMAGE_ROWS} rows are done. Use NystromKernelPCA, which regresses its landmarks, or denoise(X) "
                 f"for a Gaussian kernel."
             )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        kernel: Any = self.kernel
+        tags.input_tags.pairwise = (isinstance(kernel, Kernel) and not kernel.needs_rows) or (
+            isinstance(kernel, str) and kernel in PAIRWISE
+        )
+        return tags
 
     def _fit_preimage(self, expansion: Any) -> None:
         """Regress the reference rows on their scores, where that was asked for."""

@@ -11,8 +11,8 @@ from bigpca.estimators.fitting import check_iteration
 from bigpca.estimators.kernel_feature_route import FeatureJob
 from bigpca.estimators.kernel_fitting import KernelJob, plan_kernel_fit
 from bigpca.estimators.kernel_model import KernelModel
-from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum
-from bigpca.solvers.components import NComponents, check_n_components
+from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum, check_kernel_components
+from bigpca.solvers.components import NComponents
 
 
 class KernelPCA(KernelModel):
@@ -109,7 +109,7 @@ class KernelPCA(KernelModel):
         check_iteration(self.tol, self.max_passes, self.random_state)
         opened = seen._open(X, reset=True, minimum=2)
         n, d = opened.shape
-        self._check_components(n)
+        self._check_components(n, int(d))
         settings = self._settings(int(d))
         job = plan_kernel_fit(
             opened, settings, self.solver, memory_limit=self.memory_limit, policies=self._policies,
@@ -118,13 +118,13 @@ class KernelPCA(KernelModel):
         self._check_preimage(job.rows.n_rows)
         return job
 
-    def _check_components(self, n: float) -> None:
+    def _check_components(self, n: float, d: int) -> None:
         if self.n_components == "mle":
             raise ValueError(
                 'n_components = "mle" is for linear PCA: it needs the spectrum of d features. Give a number, a share or a rule.'
             )
         if not np.isnan(n):
-            check_n_components(self.n_components, int(n), int(n))
+            check_kernel_components(self.n_components, int(n), d)
 
     def _settings(self, d: int) -> KernelSettings:
         return KernelSettings(

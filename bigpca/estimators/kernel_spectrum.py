@@ -22,7 +22,7 @@ from bigpca.passes.pass_state import PassState
 from bigpca.passes.rows import RowInput, fold
 from bigpca.passes.sampling import RowSample
 from bigpca.planning import Resources
-from bigpca.solvers.components import NComponents
+from bigpca.solvers.components import NComponents, check_n_components
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -96,6 +96,23 @@ class KernelSpectrum:
     certificate: Certificate | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     state: Accumulator | KeptStatistics | None = None
+
+
+def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | None = None) -> None:
+    """Refuse a number of components that a kernel matrix of n rows of d columns does not have, or m landmarks.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    most, whose = (n, f"the kernel matrix of {n} rows") if m is None else (m, f"the features of {m} landmarks")
+    counted = isinstance(n_components, int | np.integer) and not isinstance(n_components, bool | np.bool_)
+    if counted and not 1 <= int(n_components) <= most:  # type: ignore[arg-type]
+        raise ValueError(
+            f"n_components = {n_components} is out of range: {whose} (of {d} columns, which are no limit) has 1 to {most} "
+            f"components. Use at most {most}."
+        )
+    check_n_components(n_components, most, most)
 
 
 def row_shift(rows: RowInput) -> Vector:

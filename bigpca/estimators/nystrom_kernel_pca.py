@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from bigpca.estimators.fitting import running
 from bigpca.estimators.kernel_model import KernelModel
-from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum, row_shift
+from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum, check_kernel_components, row_shift
 from bigpca.estimators.nystrom_job import (
     NystromJob,
     before_landmarks,
@@ -38,7 +38,7 @@ from bigpca.passes.rows import RowInput
 from bigpca.passes.solving import solving
 from bigpca.seeds import check_seed
 from bigpca.sketches.base import positive_integer
-from bigpca.solvers.components import NComponents, check_n_components
+from bigpca.solvers.components import NComponents
 
 EXTENSIONS = ("features", "tutorial")
 
@@ -253,7 +253,7 @@ class NystromKernelPCA(KernelModel):
                 f'KernelPCA, whose eigenvalues may be negative, or extension="tutorial".'
             )
         m = self._count(rows.n_rows)
-        check_n_components(self.n_components, m, m)
+        check_kernel_components(self.n_components, rows.n_rows, rows.n_columns, m)
         resources = find_resources(self.memory_limit, in_process=rows.in_process)
         plan = plan_nystrom(rows, settings, resources, m, self.sampling, rounds, self.extension)
         return NystromJob(rows, settings, plan, m, self.sampling, rounds, self.extension)

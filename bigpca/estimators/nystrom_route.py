@@ -31,7 +31,7 @@ from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack
 from bigpca.solvers.components import needs_full_spectrum, resolve_components, resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.features import landmark_transform, truncation_for
-from bigpca.solvers.indefinite import negative_eigenvalue
+from bigpca.solvers.indefinite import SIGNIFICANT, negative_eigenvalue
 from bigpca.triangles import unpack
 
 Vector = NDArray[np.float64]
@@ -165,6 +165,7 @@ def solve_features(
     n, T = moments.count, features.transform
     everything, vectors = top_eigenpairs(unpack(moments.packed, moments.n_features), threads=settings.threads)
     everything = np.maximum(everything, 0.0)
+    refuse_contradicted(features.kernel, _excess(everything, state, which, features))
     residual = float(state.residuals[which])
     total = float(everything.sum()) + residual
     k = _components(settings, everything, total, n)
@@ -176,6 +177,18 @@ def solve_features(
     return KernelSpectrum(
         n, omitted, everything[:k], total, expansion, state.evaluations // len(state.moments), certificate, facts
     )
+
+
+def _excess(values: Vector, state: LandmarkMoments, which: int, features: LandmarkFeatures) -> str | None:
+    """Return how features longer than k(x, x) show that a kernel taken on trust is not positive semi-definite."""
+    if not features.kernel.taken_on_trust:
+        return None
+    moments, trace = state.moments[which], float(state.diagonals[which])
+    found = float(values.sum() + moments.count * (moments.mean @ moments.mean))
+    rounding = rounding_slack(trace, precision=state.precision * features.amplification)
+    if found <= trace * (1 + SIGNIFICANT) + rounding:
+        return None
+    return f"the squares of the features of its {len(features.landmarks)} landmarks sum to {found:.3g}, over its trace, {trace:.3g}"
 
 
 def landmark_expansion(features: LandmarkFeatures, V: Matrix, mean: Vector) -> Expansion:

@@ -12,7 +12,7 @@ import numpy as np
 from bigpca.kernels.base import Kernel, Product, Rows, Sum, Vector
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.dot import Linear, checked_gamma
-from bigpca.kernels.rows import Block, refuse_overflow, strips
+from bigpca.kernels.rows import Block, refuse_overflow, strips, widened
 
 __all__ = ["Normalized", "Product", "RBFOf", "Scaled", "Sum", "normalized", "rbf_of", "scaled"]
 
@@ -277,6 +277,8 @@ def normalized(kernel: Kernel) -> Normalized:
 
 
 def _times_outer(block: Block, left: Vector, right: Vector) -> Block:
+    sizes = [np.abs(factors) for factors in (left, right)]
+    block = widened(block, float(sizes[0].max(initial=0.0) * sizes[1].max(initial=0.0)))
     for where, strip in strips(block):
         strip *= left[where, None]
         strip *= right

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bigpca.kernels.rows import Block, checked_rows, raise_to, refuse_overflow
+from bigpca.kernels.rows import Block, checked_rows, raise_to, refuse_overflow, widened, widens
 
 Vector = NDArray[np.float64]
 Rows = NDArray[Any]
@@ -183,12 +183,12 @@ class Kernel(ABC):
         if isinstance(other, Kernel):
             more = _as_sum(other)
             return Sum((*own.kernels, *more.kernels), (*own.weights, *more.weights), own.constant + more.constant)
-        if not _is_number(other):
+        if not is_number(other):
             return NotImplemented
         return Sum(own.kernels, own.weights, own.constant + float(other))
 
     def __sub__(self, other: Kernel | float) -> Kernel:
-        if not isinstance(other, Kernel) and not _is_number(other):
+        if not isinstance(other, Kernel) and not is_number(other):
             return NotImplemented
         return self + -1.0 * other
 
@@ -198,7 +198,7 @@ class Kernel(ABC):
         if isinstance(other, Kernel):
             own, more = _as_product(self), _as_product(other)
             return Product((*own.kernels, *more.kernels), (*own.exponents, *more.exponents))
-        if not _is_number(other):
+        if not is_number(other):
             return NotImplemented
         addends = _as_sum(self)
         weights = tuple(float(other) * weight for weight in addends.weights)
@@ -207,7 +207,7 @@ class Kernel(ABC):
     __rmul__ = __mul__
 
     def __pow__(self, exponent: float) -> Kernel:
-        if not _is_number(exponent):
+        if not is_number(exponent):
             return NotImplemented
         return Product((self,), (exponent,))
 
@@ -313,9 +313,14 @@ class Sum(Combined):
 
     def block(self, A: Any, B: Any) -> Block:
         parts = (kernel.block(*pair) for kernel, *pair in zip(self.kernels, A, B, strict=True))
-        weighted = (np.multiply(part, weight, out=part) for part, weight in zip(parts, self.weights, strict=True))
-        total = reduce(_add, weighted)
-        total += self.constant
+        factors = (*self.weights, self.constant)
+        with np.errstate(over="ignore", invalid="ignore"):
+            wide = (widened(part, *factors) for part in parts)
+            weighted = (np.multiply(part, weight, out=part) for part, weight in zip(wide, self.weights, strict=True))
+            total = reduce(_add, weighted)
+            total += self.constant
+        if widens(*factors):
+            refuse_overflow(total, "a weighted sum of kernel values")
         return total
 
     def diagonal_of(self, A: Any) -> Vector:
@@ -410,13 +415,14 @@ def _as_product(kernel: Kernel) -> Product:
     return kernel if isinstance(kernel, Product) else Product((kernel,), (1,))
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a parameter is a real number: True and False are not."""
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
 def _numbers(name: str, values: tuple[float, ...], count: int) -> tuple[float, ...]:
     """Return finite floats, as many as asked for, or refuse them under this name."""
-    if len(values) != count or not all(_is_number(value) and isfinite(value) for value in values):
+    if len(values) != count or not all(is_number(value) and isfinite(value) for value in values):
         raise ValueError(f"{name} = {values!r}; {count} finite number(s) were expected. Give one for each kernel.")
     return tuple(float(value) for value in values)
 

@@ -35,7 +35,8 @@ def string_codes(X: ArrayLike, width: int | None = None) -> NDArray[np.integer[A
     >>> string_codes(["ab", "c"]).tolist()
     [[97, 98], [99, 0]]
     """
-    strings = np.asarray(X)
+    # NumPy would make strings of numbers and bytes in a list.
+    strings = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object if isinstance(X, list | tuple) else None)
     if strings.ndim == 2 and strings.shape[1] == 1:
         strings = strings[:, 0]
     if strings.ndim != 1:

@@ -14,13 +14,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.kernels.base import WIDEST, Kernel, Rows, Vector
+from bigpca.kernels.base import WIDEST, Kernel, Rows, Vector, is_number
 from bigpca.kernels.products import PreparedRows, prepare_rows, product_error, products
 from bigpca.kernels.rows import Block, raise_to, strips
 from bigpca.triangles import mirror_upper
 
 HARMLESS = 1e-5  # error of an entry, relative to the largest, that rows of float32 may leave
 LARGEST32 = 1e18  # float32 ends at 3e38, and sums of squares of entries must not reach it
+SMALLEST32 = 1e-18  # float32 ends at 1e-38
 LARGEST64 = 1e150  # their squares are summed
 
 
@@ -31,9 +32,14 @@ def checked_gamma(gamma: float | None) -> None:
     ------
     ValueError
     """
-    if gamma is not None and not (isfinite(gamma) and gamma > 0):
+    if isinstance(gamma, str):
         raise ValueError(
-            f"gamma = {gamma}; a finite number above 0 was expected, or None for 1 / d. Use for example 0.1."
+            f"gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / d. Use 1 / (X.shape[1] * X.var()) for what "
+            f'scikit-learn calls "scale", which a kernel of two rows cannot know, and None for "auto".'
+        )
+    if gamma is not None and not (is_number(gamma) and isfinite(gamma) and gamma > 0):
+        raise ValueError(
+            f"gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / d. Use for example 0.1."
         )
 
 
@@ -112,7 +118,8 @@ class Linear(DotKernel):
         pass
 
     def _precision(self, A: PreparedRows, B: PreparedRows) -> np.dtype[Any]:
-        return np.dtype(np.float32 if max(A.largest, B.largest) + abs(self.coef0) <= LARGEST32 else np.float64)
+        size = max(A.largest, B.largest) + abs(self.coef0)
+        return np.dtype(np.float32 if SMALLEST32 <= size <= LARGEST32 else np.float64)
 
     def _values(self, products: Any, d: int) -> None:
         products += self.coef0
@@ -207,7 +214,8 @@ class Polynomial(WithGamma):
     def _precision(self, A: PreparedRows, B: PreparedRows) -> np.dtype[Any]:
         d = len(A.columns)
         base = self._gamma(d) * max(A.largest, B.largest) + abs(self.coef0)
-        safe = base <= LARGEST32 ** (1 / self.degree) and max(A.largest, B.largest) <= LARGEST32
+        safe = SMALLEST32 ** (1 / self.degree) <= base <= LARGEST32 ** (1 / self.degree)
+        safe = safe and max(A.largest, B.largest) <= LARGEST32
         accurate = self.degree * product_error(d, np.dtype(np.float32)) <= HARMLESS
         return np.dtype(np.float32 if safe and accurate else np.float64)
 
@@ -278,15 +286,12 @@ class Tanh(WithGamma):
 class Cosine(DotKernel):
     """``k(x, y) = x'y / (|x| |y|)``: rows are divided by their lengths once, and that is the feature map too.
 
-    Raises
-    ------
-    ValueError
-        From :meth:`prepare` and :meth:`features`, at a row of zeros, which has no direction.
+    A row of zeros has no direction: its image is 0, and so is its kernel with every row, as in scikit-learn.
 
     Examples
     --------
-    >>> Cosine()([[1.0, 0.0]], [[3.0, 4.0]]).round(3).tolist()
-    [[0.6]]
+    >>> Cosine()([[1.0, 0.0], [0.0, 0.0]], [[3.0, 4.0]]).round(3).tolist()
+    [[0.6], [0.0]]
     """
 
     @property
@@ -294,7 +299,9 @@ class Cosine(DotKernel):
         return True
 
     def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedRows:
-        return PreparedRows(np.array(self.features(rows, first_row).T, order="C"), np.ones(len(rows)))
+        return PreparedRows(
+            np.array(self.features(rows, first_row).T, order="C"), np.asarray(rows.any(axis=1), np.float64)
+        )
 
     def _check_rows(self, A: PreparedRows, first_row: int) -> None:
         pass
@@ -312,13 +319,15 @@ class Cosine(DotKernel):
         return d
 
     def features(self, rows: Rows, first_row: int = 0) -> Block:
-        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-        if not lengths.all():
-            raise ValueError(
-                f"row {first_row + int(np.argmin(lengths))} is all zeros, which has no direction; rows of a length above 0 "
-                "were expected. Drop such rows, or use another kernel."
-            )
-        directions: Block = (rows / lengths[:, None]).astype(rows.dtype, copy=False)
+        with np.errstate(over="ignore", under="ignore"):
+            squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+        directions: Block = (rows / np.sqrt(np.where(squares > 0, squares, 1.0))[:, None]).astype(
+            rows.dtype, copy=False
+        )
+        far = np.flatnonzero(~((squares > 1 / LARGEST64) & (squares < LARGEST64)) & rows.any(axis=1))
+        if len(far):  # squares of very small or large numbers vanish or overflow
+            scaled = rows[far].astype(np.float64) / np.abs(rows[far]).max(axis=1, keepdims=True)
+            directions[far] = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
         return directions
 
 
@@ -329,8 +338,8 @@ def checked_coef0(coef0: float) -> None:
     ------
     ValueError
     """
-    if not isfinite(coef0):
-        raise ValueError(f"coef0 = {coef0}; a finite number was expected. Use for example 1.0.")
+    if not is_number(coef0) or not isfinite(coef0):
+        raise ValueError(f"coef0 = {coef0!r}; a finite number was expected. Use for example 1.0.")
 
 
 @lru_cache(maxsize=8)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bigpca.kernels.base import Kernel, Rows, Vector
-from bigpca.kernels.rows import Block, strips
+from bigpca.kernels.rows import Block, checked_switch, strips
 
 SYMMETRIC = 1e-5  # relative to the largest entry
 DIAGONAL_TILE = 8  # rows of the blocks whose diagonals are kept: the other entries are lost work
@@ -49,6 +49,7 @@ class FromFunction(Kernel):
                 f"function = {self.function!r}; a function of two blocks of rows, (a, d) and (b, d), that returns (a, b) "
                 "was expected. Give one."
             )
+        checked_switch("positive_semidefinite", self.positive_semidefinite)
 
     @property
     def taken_on_trust(self) -> bool:

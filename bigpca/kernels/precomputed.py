@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.kernels.base import Kernel, Rows, Vector
+from bigpca.kernels.rows import checked_switch
 
 SYMMETRY = 1e-6  # largest difference of K[i, j] and K[j, i] accepted, relative to the largest entry of the block
 
@@ -52,6 +53,9 @@ class Precomputed(Kernel):
     """
 
     indefinite: bool = False
+
+    def __post_init__(self) -> None:
+        checked_switch("indefinite", self.indefinite)
 
     @property
     def positive_semidefinite(self) -> bool:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 Block = NDArray[np.floating]
 FIXED_BYTES = 8 << 20  # what a block draws on whatever its size: strips, tiles in float64
 STRIP = 1 << 17  # entries of a strip
+MAX_FACTOR32 = 1e6  # of kernel values in float32, and its inverse the least
 
 
 def checked_rows(X: ArrayLike, name: str) -> NDArray[Any]:
@@ -37,12 +38,33 @@ def checked_rows(X: ArrayLike, name: str) -> NDArray[Any]:
     return rows
 
 
+def checked_switch(name: str, value: object) -> None:
+    """Refuse a switch that is neither True nor False.
+
+    Raises
+    ------
+    TypeError
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} = {value!r} is a {type(value).__name__}; True or False was expected.")
+
+
 def strips(block: Block) -> Iterator[tuple[slice, Block]]:
     """Yield the rows of a block in views of at most :data:`STRIP` entries (one row at least), with where they lie."""
     height = max(1, STRIP // max(1, block.shape[1]))
     for start in range(0, len(block), height):
         where = slice(start, min(start + height, len(block)))
         yield where, block[where]
+
+
+def widens(*factors: float) -> bool:
+    """Whether kernel values times one of these leave what float32 holds; values themselves are between 1e-18 and 1e18."""
+    return any(factor and not 1 / MAX_FACTOR32 <= abs(factor) <= MAX_FACTOR32 for factor in factors)
+
+
+def widened(block: Block, *factors: float) -> Block:
+    """Return a block that may be multiplied by these, in float64 where float32 would overflow or vanish."""
+    return block.astype(np.float64, copy=False) if widens(*factors) else block
 
 
 def raise_to(block: Block, exponent: int) -> None:

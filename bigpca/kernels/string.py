@@ -56,6 +56,11 @@ class Spectrum(Kernel):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "length", checked_length(self.length))
+        given: Any = self.alphabet
+        if given is not None and not isinstance(given, str):
+            raise TypeError(
+                f"alphabet = {given!r} is a {type(given).__name__}; a str of characters, or None, was expected."
+            )
         if self.alphabet is not None and (not self.alphabet or len(set(self.alphabet)) < len(self.alphabet)):
             raise ValueError(f"alphabet = {self.alphabet!r}; different characters, at least one, were expected.")
 

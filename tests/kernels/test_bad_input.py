@@ -19,9 +19,13 @@ from bigpca.kernels import (
     Laplacian,
     Linear,
     Polynomial,
+    Precomputed,
+    Spectrum,
     Tanh,
     as_kernel,
     kernel_from,
+    normalized,
+    rbf_of,
     scaled,
 )
 
@@ -29,7 +33,7 @@ X = np.random.default_rng(0).standard_normal((12, 4))
 
 
 @pytest.mark.parametrize("kind", [RBF, Laplacian, Tanh, Polynomial])
-@pytest.mark.parametrize("gamma", [0.0, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize("gamma", [0.0, -1.0, np.nan, np.inf, True, np.True_, "auto", "scale", "1", 1j])
 def test_a_gamma_that_is_not_above_0_is_refused(kind: Any, gamma: float) -> None:
     with pytest.raises(ValueError, match=r"gamma = .*; a finite number above 0 was expected, or None"):
         kind(gamma=gamma)
@@ -43,14 +47,13 @@ def test_a_gamma_that_is_not_above_0_is_refused(kind: Any, gamma: float) -> None
         (lambda: Polynomial(degree=True), r"degree = True; an integer"),
         (lambda: Linear(np.nan), r"coef0 = nan; a finite number"),
         (lambda: Tanh(coef0=np.inf), r"coef0 = inf; a finite number"),
+        (lambda: Linear("1"), r"coef0 = '1'; a finite number"),  # type: ignore[arg-type]
+        (lambda: Linear(True), r"coef0 = True; a finite number"),
         (lambda: Laplacian(norm="max"), r"norm = 'max'; 'l1' or 'l2'"),
         (lambda: RBF()(X[0]), r"X has shape \(4,\); \(rows, columns\)"),
         (lambda: RBF()(np.array([["a"]])), r"X has dtype <U1; numbers were expected"),
         (lambda: RBF()(X, X[:, :2]), r"X has 4 columns and Y 2; the same number"),
         (lambda: RBF()(np.array([[1.0, 2.0], [0.0, np.nan]])), r"X\[1, 1\] = nan; finite numbers"),
-        (lambda: Cosine()(np.array([[1.0, 0.0], [0.0, 0.0]])), r"row 1 is all zeros, which has no direction"),
-        (lambda: Cosine().prepare(np.zeros((3, 2)), None, 50), r"row 50 is all zeros"),
-        (lambda: Cosine().features(np.zeros((3, 2)), 50), r"row 50 is all zeros"),
         (lambda: as_kernel("gaussian"), r"kernel = 'gaussian'; one of linear, "),
         (lambda: as_kernel("Normalized"), r"kernel = 'Normalized' has no defaults for inner"),
     ],
@@ -196,3 +199,57 @@ def test_what_is_no_kernel_is_refused(kernel: Any) -> None:
 def test_what_is_no_function_is_refused() -> None:
     with pytest.raises(TypeError, match=r"function = 3; a function of two blocks"):
         FromFunction(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [1, "yes", None])
+def test_switches_are_true_or_false(value: Any) -> None:
+    for make in (lambda: Precomputed(indefinite=value), lambda: FromFunction(np.matmul, positive_semidefinite=value)):
+        with pytest.raises(TypeError, match="; True or False was expected"):
+            make()
+
+
+def test_an_alphabet_is_text() -> None:
+    with pytest.raises(TypeError, match="alphabet = 3 is a int; a str of characters"):
+        Spectrum(2, alphabet=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("factor", [1e60, -1e60, 1e-60, 1e30])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_weights_beyond_float32_neither_overflow_nor_vanish(factor: float, dtype: Any) -> None:
+    rows = X.astype(dtype)
+    K = RBF()(X)
+    for kernel, expected in (
+        (factor * RBF(), factor * K), (factor * (RBF() + 1), factor * K + factor), (RBF() - factor * RBF(), K - factor * K),
+        (scaled(RBF(), lambda rows: np.full(len(rows), abs(factor) ** 0.5)), abs(factor) * K),
+    ):  # fmt: skip
+        found = kernel(rows)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+        np.testing.assert_allclose(np.diagonal(found), kernel.diagonal(rows), rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e15, 1e30])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_kernels_of_very_small_or_large_rows_keep_their_digits(scale: float, dtype: Any) -> None:
+    rows = (scale * X).astype(dtype)
+    G = rows.astype(np.float64) @ rows.T.astype(np.float64)
+    lengths = np.sqrt(np.diagonal(G))
+    for kernel, expected in (
+        (Linear(), G), (Polynomial(degree=2, gamma=1.0, coef0=0.0), G**2), (Cosine(), G / np.outer(lengths, lengths)),
+        (normalized(Linear()), G / np.outer(lengths, lengths)),
+    ):  # fmt: skip
+        np.testing.assert_allclose(kernel(rows), expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_cosine_of_float64_rows_whose_squares_vanish_or_overflow(scale: float) -> None:
+    K = Cosine()(np.vstack([scale * X, X, np.zeros((1, 4))]))
+    expected = pairwise.cosine_similarity(np.vstack([X, X, np.zeros((1, 4))]))
+    np.testing.assert_allclose(K, expected, rtol=0, atol=1e-14)
+    assert Cosine().diagonal(np.zeros((1, 4))).tolist() == [0.0]
+
+
+def test_an_rbf_of_a_kernel_whose_differences_are_rounding_is_refused() -> None:
+    far = X + 1e8
+    np.testing.assert_allclose(rbf_of(Linear(), 0.3)(far), RBF(0.3)(far), rtol=0, atol=0)
+    with pytest.raises(ValueError, match=r"k\(x, x\) reaches .* so float64 knows gamma .* only; 0.001 was expected"):
+        rbf_of(2 * Linear(), 0.3)(far)
