@@ -34,7 +34,6 @@ from bigpca.solvers.components import NComponents
 PREIMAGE_ROWS = 10_000  # up to which inverse_transform may regress on the reference rows
 WIDTHS = {"gamma": None, "degree": 3, "coef0": 1}  # parameters of kernels given by name, and scikit-learn's defaults
 
-
 PAIRWISE = ("precomputed", "Precomputed")  # whose rows cross-validation cuts in both directions
 
 
