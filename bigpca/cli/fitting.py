@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,7 @@ def fit(
 def _refuse_existing_outputs(source: str, outputs: Outputs, scores_command: str) -> None:
     refuse_shared_paths(source, model=outputs.model, scores=outputs.scores, checkpoint=outputs.checkpoint)
     scores_only = ""
-    if outputs.scores is not None and not outputs.scores.exists():
+    if outputs.scores is not None and not os.path.lexists(outputs.scores):
         scores_only = f" To write only the scores: {scores_command}"
     refuse_existing(outputs.model, "model", outputs.overwrite, scores_only)
     refuse_existing(outputs.scores, "scores store", outputs.overwrite)

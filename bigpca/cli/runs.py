@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bigpca.cli.options import Reading
-from bigpca.errors import MemoryBudgetError, OutputExistsError, format_bytes
+from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, format_bytes
 from bigpca.passes.progress import Event, LogProgress, PassEvent, PlanEvent, Progress, TerminalProgress
 
 
@@ -48,7 +48,13 @@ def refuse_existing(path: Path | None, what: str, overwrite: bool, instead: str 
     OutputExistsError
         If ``path`` exists and ``overwrite`` was not asked for, or is no Zarr store.
     """
-    if path is None or not os.path.lexists(path):
+    if path is None:
+        return
+    from bigpca.storage.files import writing
+
+    with writing(path):  # a name that is too long is found before the work
+        there = path.exists() or path.is_symlink()
+    if not there:
         return
     if overwrite:
         from bigpca.storage.stores import refuse_existing as refuse_all_but_stores
@@ -101,7 +107,7 @@ def refuse_unwritable(path: Path | None, what: str, size: int) -> None:
 
     Raises
     ------
-    PermissionError
+    OutputWriteError
         If its folder cannot be written, or is no folder.
     MemoryBudgetError
         If its disk has less free.
@@ -115,7 +121,7 @@ def refuse_unwritable(path: Path | None, what: str, size: int) -> None:
         place = place.parent
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         reason = "may not be written" if place.is_dir() else "is no folder"
-        raise PermissionError(f"the {what} {path} cannot be made: {place} {reason}. Choose another path.")
+        raise OutputWriteError(f"the {what} {path} cannot be made: {place} {reason}. Choose another path.")
     free = free_bytes(place)
     if size > free:
         raise MemoryBudgetError(

@@ -18,7 +18,7 @@ from bigpca.data.checks import check_dtype, readable_chunks, regular_chunks, row
 from bigpca.data.flat_files import FlatFile, npy_header, raw_file
 from bigpca.data.members import choose_member
 from bigpca.data.storages import Stamp, file_stamp
-from bigpca.errors import CorruptedChunkError
+from bigpca.errors import CorruptedChunkError, brief
 from bigpca.storage.regular import open_regular
 from bigpca.storage.zip_members import check_member, check_place
 
@@ -86,10 +86,10 @@ class CompressedMember:
             else:
                 with _STREAM.lock:
                     rows = self._read_rows(start, stop)
-        except (zlib.error, zipfile.BadZipFile, EOFError) as error:
+        except (zlib.error, zipfile.BadZipFile, EOFError, RuntimeError) as error:
             _STREAM.key = None
             raise CorruptedChunkError(
-                f"{self.path}: {self.entry} cannot be decoded ({error}). Copy it again."
+                f"{self.path}: {brief(self.entry)} cannot be decoded ({brief(error)}). Copy it again."
             ) from error
         block: NDArray[Any] = rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)]
         return block
@@ -148,8 +148,11 @@ def npz_member(path: str, member: str | None) -> tuple[FlatFile | CompressedMemb
             chosen = choose_member(path, member, shapes)
             info = archive.getinfo(names[chosen])
             shape, order, stored, header_bytes = headers[chosen]
-    except zipfile.BadZipFile as error:
-        raise CorruptedChunkError(f"{path} is not a complete .npz file ({error}). Copy or write it again.") from error
+    except (zipfile.BadZipFile, EOFError, zlib.error, struct.error, RuntimeError, UnicodeError) as error:
+        # RuntimeError: members that want a password; NotImplementedError, one of its kind: methods that zipfile lacks
+        raise CorruptedChunkError(
+            f"{path} is not a complete .npz file ({brief(error)}). Copy or write it again."
+        ) from error
     check_dtype(stored)
     try:
         check_member(info, header_bytes, math.prod(shape) * np.dtype(stored).itemsize)
@@ -162,9 +165,14 @@ def npz_member(path: str, member: str | None) -> tuple[FlatFile | CompressedMemb
 
 def _header(archive: zipfile.ZipFile, name: str, path: str) -> tuple[tuple[int, ...], str, str, int]:
     with archive.open(name) as file:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
+        try:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = read(file)
+        except ValueError as error:
+            raise CorruptedChunkError(
+                f"{path}: {brief(name)} is not a complete .npy file: {brief(error)}. Write it again with np.savez."
+            ) from error
         return shape, "F" if fortran else "C", dtype.str if dtype.names is None else "V", file.tell()
 
 

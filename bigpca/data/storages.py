@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.checks import check_dtype, readable_chunks, regular_chunks, row_width
+from bigpca.data.zarr_metadata import naming_damage
 from bigpca.data.zarr_reader import ZarrReader
 from bigpca.storage.regular import check_regular
 
@@ -83,7 +84,8 @@ class ZarrRows:
     def attributes(self) -> dict[str, Any]:
         """Attributes of the array, and what xarray makes of a fill value in Zarr v2: values that are missing."""
         array = self.reader.files().array
-        found = dict(array.attrs)
+        with naming_damage(self.reader.label):
+            found = dict(array.attrs)
         if array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in found and array.metadata.fill_value is not None:
             found.setdefault("_FillValue", array.metadata.fill_value)
         return found

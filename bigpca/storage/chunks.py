@@ -18,7 +18,7 @@ import numpy as np
 from numcodecs.zstd import Zstd
 from numpy.typing import NDArray
 
-from bigpca.errors import CorruptedChunkError
+from bigpca.errors import CorruptedChunkError, OutputWriteError
 from bigpca.storage.files import free_bytes
 from bigpca.storage.regular import read_regular
 
@@ -127,7 +127,8 @@ class ChunkWriter:
             if isinstance(error, FileNotFoundError):
                 message = f"{self.store} is gone or belongs to another run now, so chunk {index} was not written"
                 raise FileNotFoundError(errno.ENOENT, message) from error
-            raise
+            message = f"chunk {index} cannot be written at {self.store} ({error.strerror}). Mend that and rerun: finished chunks are kept"
+            raise OutputWriteError(error.errno, message) from error
         return len(data)
 
     def _block(self, index: int, rows: NDArray[Any]) -> NDArray[Any]:

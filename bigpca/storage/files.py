@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -11,8 +12,46 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from bigpca.errors import OutputExistsError, OutputWriteError, brief
+
 MANY_FILES = 2000  # beyond this, one os.sync() is cheaper than an fsync per file
 MUTEX_SECONDS = 10.0
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+SUFFIX_BYTES = len("..partial.new-") + 32  # the longest name that is made of an output's
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the output in the errors of the file system, and refuse a name that is too long for what is made beside it.
+
+    Raises
+    ------
+    OutputWriteError
+        In place of an OSError that is not one of this package; keeps its ``errno``.
+    """
+    target = Path(path)
+    try:
+        length, most = len(os.fsencode(target.name)), _longest_name(target)
+        if length > most:
+            raise OSError(errno.ENAMETOOLONG, f"its name has {length} bytes, and {most} are left for it here")
+        yield
+    except (OutputExistsError, OutputWriteError, BlockingIOError):
+        raise
+    except OSError as error:
+        if error.errno in NO_SPACE and error.filename is None:  # worded already, with the bytes that are needed
+            raise
+        reason = brief(error.strerror or str(error))
+        raise OutputWriteError(
+            error.errno, f"{target} cannot be written ({reason}). Choose another path, or mend what is in the way"
+        ) from error
+
+
+def _longest_name(target: Path) -> int:
+    """Bytes that the name of an output may have, so that its unfinished siblings have names too."""
+    place = target.absolute().parent
+    while not os.path.isdir(place) and place != place.parent:
+        place = place.parent
+    return os.pathconf(place, "PC_NAME_MAX") - SUFFIX_BYTES
 
 
 def fsync_path(path: Path) -> None:

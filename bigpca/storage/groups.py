@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from zarr.codecs import ZstdCodec
 
 from bigpca.errors import ModelFormatError, brief
-from bigpca.storage.files import fsync_tree, publish, repair, temporary_sibling
+from bigpca.storage.files import fsync_tree, publish, repair, temporary_sibling, writing
 from bigpca.storage.json_values import canonical_json, from_json, to_json
 from bigpca.storage.regular import RegularStore, max_encoded, read_document
 from bigpca.storage.stores import is_storable, refuse_existing
@@ -74,6 +74,8 @@ def write_group(
     ------
     OutputExistsError
         When ``path`` is there and ``overwrite`` is False, or is something other than a Zarr store.
+    OutputWriteError
+        When the file system does not take it.
     TypeError, ValueError
         When an array or an attribute cannot be stored.
 
@@ -94,20 +96,21 @@ def write_group(
     }
     values = to_json(dict(attributes), "attributes")
     digest = _attributes_digest(body, values)
-    repair(target)
-    refuse_existing(target, overwrite)
-    with temporary_sibling(target) as sibling:
-        zarr.create_group(
-            str(sibling), attributes={"bigpca": {**body, "attributes_sha256": digest}, "attributes": values}
-        )
-        for name, array in ready.items():
-            _write_array(sibling / name, array)
-        fsync_tree(sibling)
-        try:
-            publish(sibling, target, replace=overwrite)
-        except FileExistsError:
-            refuse_existing(target, overwrite)
-            raise
+    with writing(target):
+        repair(target)
+        refuse_existing(target, overwrite)
+        with temporary_sibling(target) as sibling:
+            zarr.create_group(
+                str(sibling), attributes={"bigpca": {**body, "attributes_sha256": digest}, "attributes": values}
+            )
+            for name, array in ready.items():
+                _write_array(sibling / name, array)
+            fsync_tree(sibling)
+            try:
+                publish(sibling, target, replace=overwrite)
+            except FileExistsError:
+                refuse_existing(target, overwrite)
+                raise
 
 
 def read_group(path: str | os.PathLike[str], *, kind: str | Collection[str] | None, newest: tuple[int, int]) -> Group:

@@ -19,6 +19,7 @@ from bigpca.storage.files import (
     publish,
     remove,
     repair,
+    writing,
 )
 from bigpca.storage.json_values import to_json
 from bigpca.storage.lock import RunLock
@@ -95,17 +96,18 @@ class Output:
                 f"{len(missing)} of {self.n_chunks} chunks of {self.path} are not written (first: {missing[:10]}). "
                 "Write them, or abort and rerun: finished chunks are kept."
             )
-        store = Path(self.writer.store)
-        metadata = read_document(store / "zarr.json")
-        chunks = {f"c/{index}/0": finished[index].crc32 for index in range(self.n_chunks)}
-        metadata["attributes"]["bigpca_manifest"] = {"algorithm": "crc32", "chunks": chunks}
-        metadata["attributes"]["bigpca"] |= {"kind": "array", "attributes": self._attributes}
-        atomic_write_bytes(store / "zarr.json", json.dumps(metadata).encode())
-        fsync_tree(store)
-        if not self._replace:
-            refuse_existing(self.path, False)
-        publish(store, self.path, replace=self._replace)
-        remove(self.path / Path(self.writer.journal).name)
+        with writing(self.path):
+            store = Path(self.writer.store)
+            metadata = read_document(store / "zarr.json")
+            chunks = {f"c/{index}/0": finished[index].crc32 for index in range(self.n_chunks)}
+            metadata["attributes"]["bigpca_manifest"] = {"algorithm": "crc32", "chunks": chunks}
+            metadata["attributes"]["bigpca"] |= {"kind": "array", "attributes": self._attributes}
+            atomic_write_bytes(store / "zarr.json", json.dumps(metadata).encode())
+            fsync_tree(store)
+            if not self._replace:
+                refuse_existing(self.path, False)
+            publish(store, self.path, replace=self._replace)
+            remove(self.path / Path(self.writer.journal).name)
         self._lock.release()
 
     def abort(self) -> None:
@@ -165,6 +167,8 @@ def create_output(
         When ``path`` is there (and overwriting was not asked for, or it is no Zarr store).
     OutputLockedError
         When a live run holds it.
+    OutputWriteError
+        When the file system does not take it: no permission, a name that is too long.
     MemoryBudgetError
         When the disk has less free than the remaining rows, uncompressed, plus 1 %.
     ValueError, TypeError
@@ -185,16 +189,17 @@ def create_output(
     layout = check_layout(shape, dtype, chunk_rows, identity)
     values = to_json(dict(attributes or {}), "attributes")
     target = Path(os.path.realpath(path))
-    repair(target)
-    refuse_existing(target, overwrite)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    lock = RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
-    lock.acquire()
-    try:
+    with writing(target):
         repair(target)
         refuse_existing(target, overwrite)
-        writer = open_partial(target, layout, resume)
-        return Output(target, writer, lock, values, overwrite)
-    except BaseException:
-        lock.release()
-        raise
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lock = RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
+        lock.acquire()
+        try:
+            repair(target)
+            refuse_existing(target, overwrite)
+            writer = open_partial(target, layout, resume)
+            return Output(target, writer, lock, values, overwrite)
+        except BaseException:
+            lock.release()
+            raise

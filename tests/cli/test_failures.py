@@ -33,6 +33,8 @@ from tests.cli.running import run, run_json
         (OSError(errno.ENOSPC, "full"), 4),
         (bp.OutputExistsError("x"), 5),
         (bp.OutputLockedError("x"), 5),
+        (bp.OutputWriteError(errno.EACCES, "denied"), 5),
+        (bp.OutputWriteError(errno.ENOSPC, "full"), 4),
         (bp.CheckpointError("x"), 6),
         (bp.ModelFormatError("x"), 6),
         (TimeoutError("no workers"), 7),
@@ -252,7 +254,7 @@ def test_a_place_where_no_output_can_be_written_is_refused_before_any_read(store
     Path("folder").mkdir()
     Path("folder", "mine").write_text("mine")
     result = run("fit", store, "-k", 2, "--model", "file/m.zarr")
-    assert result.exit_code == 3
+    assert result.exit_code == 5
     assert "the model file/m.zarr cannot be made" in result.stderr
     assert "is no folder. Choose another path" in result.stderr
     result = run("fit", store, "-k", 2, "--scores", "file/s.zarr")
@@ -289,3 +291,53 @@ def test_an_error_on_the_way_out_of_an_interrupt_is_an_interrupt() -> None:
     assert exit_code_for(error) is ExitCode.UNEXPECTED
     error.__context__ = KeyboardInterrupt()
     assert exit_code_for(error) is ExitCode.INTERRUPTED
+
+
+@pytest.mark.parametrize("option", ["--model", "--scores"])
+@pytest.mark.parametrize("length", [220, 300])
+def test_a_name_longer_than_the_file_system_takes_is_rejected_before_any_read(
+    option: str, length: int, store: Path
+) -> None:
+    shutil.rmtree(store / "c")  # so that any read would fail with exit code 3
+    result = run("fit", store, "-k", 2, option, "x" * length)
+    assert result.exit_code == 5
+    assert f"its name has {length} bytes, and 209 are left for it here" in result.stderr
+
+
+def test_names_of_every_length_that_is_left_are_written(store: Path) -> None:
+    model, scores = "m" * 209, "s" * 209
+    for options in ((), ("--overwrite",)):
+        assert run("fit", store, "-k", 2, "--model", model, "--scores", scores, *options).exit_code == 0
+    assert run("ingest", store, "i" * 209).exit_code == 0
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EIO, errno.EDQUOT])
+@pytest.mark.parametrize("step", ["bigpca.storage.groups.fsync_tree", "bigpca.storage.outputs.fsync_tree"])
+def test_an_error_of_writing_is_none_of_the_input(
+    step: str, number: int, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(number, "no", str(path))
+
+    monkeypatch.setattr(step, fail)
+    result = run("fit", store, "-k", 2, "--scores", "s.zarr")
+    assert result.exit_code == (4 if number == errno.EDQUOT else 5)
+    assert f"{'s' if 'outputs' in step else 'model'}.zarr cannot be written (no)" in result.stderr
+
+
+@pytest.mark.parametrize("forgery", ["encrypted", "another method", "cut header", "no header"])
+def test_a_forged_npz_exits_3_with_its_path(forgery: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, x=np.ones((4, 3)))
+    content = bytearray(path.read_bytes())
+    for mark, flags, method in ((b"PK\x03\x04", 6, 8), (b"PK\x01\x02", 8, 10)):
+        at = content.index(mark)
+        content[at + flags] |= forgery == "encrypted"
+        content[at + method] = 99 if forgery == "another method" else content[at + method]
+    header = content.index(b"\x93NUMPY")
+    if "header" in forgery:
+        content[header + 12 : header + 40] = bytes(28)
+        content[header] = 0 if forgery == "no header" else content[header]
+    path.write_bytes(content)
+    result = run("info", path)
+    assert (result.exit_code, str(path) in result.stderr) == (3, True), result.output

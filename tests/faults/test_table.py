@@ -53,6 +53,14 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "test_a_full_spill_disk_is_no_matter_for_stored_rows_and_is_named_where_chunks_were_persisted",
     ),
     "10 a chunk of another place or run": ("data/test_verify.py::test_swapped_chunks_are_found_with_a_manifest",),
+    "5 an output that cannot be written": (
+        "cli/test_failures.py::test_an_error_of_writing_is_none_of_the_input",
+        "cli/test_failures.py::test_a_name_longer_than_the_file_system_takes_is_rejected_before_any_read",
+    ),
+    "10 a file of gigabytes of nothing": (
+        "security/test_sizes.py::test_a_chunk_file_larger_than_its_chunk_can_be_is_not_read",
+        "security/test_sizes.py::test_metadata_are_looked_at_before_they_are_parsed_and_named",
+    ),
     "10 values that were never written, in HDF5": (
         "data/test_hdf5.py::test_chunks_that_were_never_written_are_an_error_or_filled_on_request",
     ),
