@@ -22,6 +22,7 @@ from bigpca.data.checks import (
     regular_chunks,
     row_width,
 )
+from bigpca.data.conventions import FILLS, PACKED
 from bigpca.data.members import choose_member
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief
@@ -68,9 +69,10 @@ class Hdf5Rows:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Attributes of the dataset."""
+        """Attributes of the dataset that say how its numbers are stored; others, of any size, are not read."""
         with _opened(self.path) as file:
-            return dict(_node(file, self.name, self.path).attrs)
+            stored = _node(file, self.name, self.path).attrs
+            return {name: stored[name] for name in (*PACKED, *FILLS, "_Unsigned") if name in stored}
 
     def filled(self) -> Hdf5Rows:
         """Return the same rows, with the fill value where the file holds no chunk."""
