@@ -61,6 +61,17 @@ def test_accuracy_holds_1e_6_of_lambda_1_at_every_offset(
     assert max(row["bigpca_to_lambda_1"] for row in rows) < 1e-6
 
 
+def test_converged_answers_are_honest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("bigpca.passes.blocks.PRECISE_FLOPS", 0.0)  # as the script sets it
+    run("honesty.py", "--spectra", 200, "--largest", 260, "--seed", 3, monkeypatch=monkeypatch)
+    row = last_line(capsys)
+    assert row["over_tol"] <= 0.01
+    assert row["over_3_tol"] == 0
+    assert row["broken"] == 0
+    assert row["in_time"] >= 0.95
+    assert row["claimed"] > 120
+
+
 def test_overhead_counts_tasks_and_times_the_first_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,7 @@ import dask.array as da
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.estimators.covariance_route import describe_covariance, plan_covariance, run_covariance
 from bigpca.estimators.dot_route import describe_dot, plan_dot, run_dot
-from bigpca.estimators.krylov_route import Iteration, describe_krylov, plan_krylov, run_krylov
+from bigpca.estimators.krylov_route import RULE_COLUMNS, Iteration, describe_krylov, plan_krylov, run_krylov
 from bigpca.estimators.spectrum import Settings, Spectrum, check_enough_rows
 from bigpca.passes.checkpoint import Checkpoint
 from bigpca.passes.events import PlanEvent
@@ -30,7 +30,7 @@ from bigpca.solvers.components import partial_will_do
 SOLVERS = ("auto", "covariance", "dot", "krylov")
 FLOPS_PER_SECOND = 3e10  # of one core: only ratios of costs matter
 BYTES_PER_SECOND = 1e9
-EXACT_SECONDS = 10.0  # of one core: what an exact answer is worth
+EXACT_SECONDS = 30.0  # of one core: what an exact answer is worth
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def choose(exact: Sequence[Plan], iteration: Plan | None = None) -> Plan:
     """Compare the costs of the routes, and take the cheapest one that fits memory.
 
     An iteration knows eigenvalues to a tolerance only, so it is taken where no exact route fits, or where the best of them
-    costs more than ten seconds of one core and more than twice as much.
+    costs more than thirty seconds of one core and more than twice as much.
 
     Raises
     ------
@@ -177,7 +177,8 @@ def plan_fit(
     rows = RowInput(X, **policies)
     check_enough_rows(rows.n_rows, minimum=minimum)
     resources = find_resources(memory_limit, in_process=rows.in_process)
-    if solver == "krylov":
+    partial = partial_will_do(settings.n_components, rows.n_rows, rows.n_columns)
+    if solver == "krylov" and (partial or min(rows.n_rows, rows.n_columns) > RULE_COLUMNS):
         return FitJob(rows, settings, *plan_krylov(rows, settings, resources))
     if solver == "covariance":
         return FitJob(rows, settings, plan_covariance(rows, settings, resources))
@@ -187,7 +188,10 @@ def plan_fit(
 
 
 def _choose_route(rows: RowInput, settings: Settings, resources: Resources) -> FitJob:
-    """Plan every route that can do what is asked, and take the cheapest that fits."""
+    """Plan every route that can do what is asked, and take the cheapest that fits.
+
+    Of few rows or columns a basis would hold the whole space: where the whole spectrum is asked for, that is solved exactly.
+    """
     exact = [plan_covariance(rows, settings, resources)]
     if rows.nan_policy != "omit":
         exact.append(plan_dot(rows, settings, resources))

@@ -14,7 +14,7 @@ from bigpca.estimators.kernel_dense_route import describe_kernel_dense, plan_ker
 from bigpca.estimators.kernel_feature_route import FeatureJob, plan_features
 from bigpca.estimators.kernel_krylov_route import describe_kernel_krylov, plan_kernel_krylov, run_kernel_krylov
 from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum, check_references
-from bigpca.estimators.krylov_route import Iteration
+from bigpca.estimators.krylov_route import RULE_COLUMNS, Iteration
 from bigpca.estimators.spectrum import check_enough_rows
 from bigpca.kernels.base import Kernel
 from bigpca.passes.jobs import RunOptions
@@ -102,7 +102,9 @@ def plan_kernel_fit(
     check_enough_rows(rows.n_rows)
     check_square(rows, settings.kernel)
     resources = find_resources(memory_limit, in_process=rows.in_process)
-    dense = solver == "dense" or (solver == "auto" and not _iterates(rows, settings))
+    iterates = _iterates(rows, settings)
+    small = not partial_will_do(settings.n_components, rows.n_rows, rows.n_rows) and rows.n_rows <= RULE_COLUMNS
+    dense = solver == "dense" or (solver == "auto" and not iterates) or (solver == "krylov" and small)
     plan, iteration = (
         (plan_kernel_dense(rows, settings, resources), None) if dense else plan_kernel_krylov(rows, settings, resources)
     )

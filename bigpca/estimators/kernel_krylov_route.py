@@ -26,7 +26,15 @@ from bigpca.estimators.kernel_spectrum import (
     row_shift,
     training_expansion,
 )
-from bigpca.estimators.krylov_route import Iteration, certify_iteration, iterate, kept_components, warn_unconverged
+from bigpca.estimators.krylov_route import (
+    BLOCKS,
+    RULE_COLUMNS,
+    Iteration,
+    certify_iteration,
+    iterate,
+    kept_components,
+    warn_unconverged,
+)
 from bigpca.estimators.nystrom_route import fit_landmarks
 from bigpca.estimators.spectrum import Certificate
 from bigpca.landmarks import LandmarkRequest, select_landmarks
@@ -53,7 +61,7 @@ MOST_LANDMARKS = 2048
 MORE_COLUMNS = 10
 
 
-def size_iteration(rows: RowInput, settings: KernelSettings, blocks: int = 4) -> Iteration:
+def size_iteration(rows: RowInput, settings: KernelSettings, blocks: int = BLOCKS) -> Iteration:
     """Choose block and basis: sweeps cost far more than columns, so blocks are of 2 k columns, at least k + 10.
 
     Raises
@@ -72,7 +80,7 @@ def size_iteration(rows: RowInput, settings: KernelSettings, blocks: int = 4) ->
     block = min(n, max(2 * k, k + MORE_COLUMNS))
     columns = blocks * block
     if not isinstance(settings.n_components, int | np.integer):
-        columns = max(columns, 1024)
+        columns = max(columns, RULE_COLUMNS)
     return Iteration(k, block, min(n, columns), n)
 
 
@@ -84,7 +92,7 @@ def start_landmarks(n: int, block: int) -> int:
 
 def plan_kernel_krylov(rows: RowInput, settings: KernelSettings, resources: Resources) -> tuple[Plan, Iteration]:
     """Cost of an iteration of three sweeps; the basis is of four blocks, or of three or two where that does not fit."""
-    for blocks in (4, 3, 2):
+    for blocks in (BLOCKS, 3, 2):
         iteration = size_iteration(rows, settings, blocks)
         plan = _plan_with(rows, settings, resources, iteration)
         if plan.process_bytes <= resources.room_bytes:

@@ -16,10 +16,10 @@ from bigpca.solvers.components import NComponents
 
 
 class KernelPCA(KernelModel):
-    """Kernel PCA: the leading axes of the rows' images under a kernel (tutorial, algorithm 5).
+    """Kernel PCA: the leading axes of the rows' images under a kernel, exact or, where ``solver_`` is "krylov", to a tolerance.
 
-    ``HKH v = lambda v``, ``H = I - 11'/n``; the score of x is ``sum_t v_t k_c(x_t, x) / sqrt(lambda)``, with the kernel
-    centred by the training rows. Up to 2,000 rows the matrix is in memory; beyond, a block Krylov iteration multiplies HKH
+    (Tutorial, algorithm 5.) ``HKH v = lambda v``, ``H = I - 11'/n``; the score of x is ``sum_t v_t k_c(x_t, x) / sqrt(lambda)``,
+    with the kernel centred by the training rows. Up to 2,000 rows the matrix is in memory; beyond, a block Krylov iteration multiplies HKH
     by thin blocks in sweeps over pairs of row blocks: ``n^2 / 2`` kernel evaluations each, about three of them, memory of
     some (n, 2 k) arrays. Kernels with an exact finite feature map (linear, cosine, Hellinger, sums of these, polynomials of
     few columns) need no kernel matrix: the PCA of their features is the same, in a read or a few.
@@ -35,9 +35,9 @@ class KernelPCA(KernelModel):
     gamma, degree, coef0 : of a kernel given by name; ``gamma=None`` is 1 / d.
     solver : {"auto", "dense", "krylov", "features"}
     tol : float
-        Relative error of the eigenvalues at which the iteration stops.
+        Largest relative error of each eigenvalue wanted at which "krylov" stops, as probes in every sweep estimate it.
     max_passes : int
-        Most sweeps.
+        Most sweeps; where they are not enough, a warning reports the error reached, and ``converged_`` is False.
     random_state : int
     max_kernel_evaluations : float
         A plan that needs more is refused, before any read.

@@ -26,7 +26,8 @@ LEAST_APART = 1 << 20  # bytes of small batches that are multiplied together, ho
 class PCA(LinearModel[Moments]):
     """Principal component analysis in bounded memory: exact to rounding, or to a tolerance in a few reads.
 
-    ``X - mean = scores @ components_ + residual``, with orthonormal ``components_`` along which the variance is largest.
+    ``X - mean = scores @ components_ + residual``, with orthonormal ``components_`` along which the variance is largest. The
+    answer is to a tolerance where ``solver_`` is "krylov", which "auto" takes only where exact ones cost much more or do not fit.
 
     Parameters
     ----------
@@ -37,9 +38,10 @@ class PCA(LinearModel[Moments]):
         (algorithm 2, dual PCA). "krylov": neither matrix, but two to four reads for eigenvalues to ``tol``. "auto" compares
         their costs and what fits; see :meth:`select_solver`.
     tol : float in (0, 1)
-        Relative error of the eigenvalues at which "krylov" stops.
+        Largest relative error of each eigenvalue wanted at which "krylov" stops, as probes in every read estimate it.
     max_passes : int
-        Most reads of all rows by "krylov", at least 2; where they do not do, a warning says how far they got.
+        Most reads of all rows by "krylov", at least 2; where they are not enough, a warning reports the error reached, and
+        ``converged_`` is False.
     random_state : int
         Of the sample, the random columns and the probes of "krylov".
     center : bool
