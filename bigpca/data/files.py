@@ -15,6 +15,7 @@ from bigpca.data.shards import npy_shards
 from bigpca.data.storages import Storage, ZarrRows
 from bigpca.data.urls import public
 from bigpca.data.zarr_groups import is_zarr_directory, zarr_at
+from bigpca.errors import brief
 from bigpca.storage.regular import open_regular
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad")
@@ -58,7 +59,7 @@ def _directory(path: str, member: str | None, missing_chunks: str) -> RowSource:
     if parquet:
         rows = parquet_rows(path, member)
         return RowSource("parquet", path, rows.column, rows)
-    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "") if names else "nothing"
+    shown = ", ".join(map(brief, names[:5])) + (", ..." if len(names) > 5 else "") if names else "nothing"
     raise FileNotFoundError(
         f"{path} holds {shown}: a Zarr store, .npy shards or .parquet files were expected. Check the folder."
     )

@@ -22,7 +22,7 @@ from bigpca.data.zarr_chunks import ChunkFiles
 from bigpca.data.zarr_groups import arrays_of, is_zarr_directory
 from bigpca.data.zarr_metadata import ALLOWED_CODECS, array_document, check_grid, codecs_of, naming_damage, short_name
 from bigpca.data.zarr_reader import wrap_zarr
-from bigpca.errors import CorruptedChunkError, MissingChunksError, brief
+from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, MissingChunksError, brief, shorten
 from bigpca.storage.regular import RegularStore, check_regular, open_regular
 
 # No leading zeros: "01" and "1" are two codes, and as numbers they would silently be one class.
@@ -89,7 +89,9 @@ def _split(source: str) -> tuple[str, str | None]:
 
 
 def _choose(path: str, name: str | None, names: Sequence[str], what: str) -> str:
-    listed = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "") if names else "nothing"
+    listed = (
+        shorten(", ".join(map(brief, names[:20])), MAX_MESSAGE // 4) + (", ..." if len(names) > 20 else "") or "nothing"
+    )
     if name is None and len(names) == 1:
         return names[0]
     if name is None:
@@ -98,7 +100,9 @@ def _choose(path: str, name: str | None, names: Sequence[str], what: str) -> str
         )
     if names.count(name) != 1:
         found = f"{names.count(name)} {what}s" if name in names else f"no {what}"
-        raise MemberError(f"{path} has {found} {name!r}; one was expected. It has: {listed}. Name one of them.")
+        raise MemberError(
+            f"{path} has {found} {brief(repr(name))}; one was expected. It has: {listed}. Name one of them."
+        )
     return name
 
 

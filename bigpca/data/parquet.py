@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bigpca.data.checks import check_dtype, is_decode_error, natural_key
 from bigpca.data.storages import Stamp, file_stamp
-from bigpca.errors import CorruptedChunkError
+from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, shorten
 
 
 class _Group(NamedTuple):
@@ -88,7 +88,7 @@ class ParquetRows:
     def _read_group(self, group: _Group) -> NDArray[Any]:
         import pyarrow.parquet as pq
 
-        where = f"{group.path}: row group {group.number}, column {self.column!r}"
+        where = f"{group.path}: row group {group.number}, column {brief(repr(self.column))}"
         try:
             known = _metadata(file_stamp(group.path))
             with pq.ParquetFile(group.path, metadata=known, page_checksum_verification=True) as file:
@@ -96,7 +96,9 @@ class ParquetRows:
         except (OSError, ValueError) as error:
             if not is_decode_error(error) or isinstance(error, CorruptedChunkError):
                 raise
-            raise CorruptedChunkError(f"{where} cannot be decoded ({error}). Copy or write the file again.") from error
+            raise CorruptedChunkError(
+                f"{where} cannot be decoded ({brief(error)}). Copy or write the file again."
+            ) from error
         d = self.array_shape[1]
         values = column.flatten()
         if column.null_count or values.null_count:
@@ -156,9 +158,13 @@ def parquet_rows(pattern: str, column: str | None) -> ParquetRows:
     for stamp in stamps:
         found = _column(stamp, column or name or None)
         if name and found[1] != stored:
-            raise TypeError(f"{stamp[0]}: {name!r} has dtype {found[1]}; {stored} was expected, as in {stamps[0][0]}.")
+            raise TypeError(
+                f"{stamp[0]}: {brief(repr(name))} has dtype {found[1]}; {stored} was expected, as in {stamps[0][0]}."
+            )
         if d >= 0 and found[2] not in (-1, d):
-            raise ValueError(f"{stamp[0]}: {name!r} has lists of {found[2]}; {d} were expected, as in {stamps[0][0]}.")
+            raise ValueError(
+                f"{stamp[0]}: {brief(repr(name))} has lists of {found[2]}; {d} were expected, as in {stamps[0][0]}."
+            )
         name, stored, d = found[0], found[1], max(d, found[2])
     n = sum(group.rows for group in _row_groups(tuple(stamps)))
     return ParquetRows(pattern, name, (n, max(d, 0)), stored)
@@ -175,9 +181,11 @@ def _column(stamp: Stamp, wanted: str | None) -> tuple[str, str, int]:
         for f in schema
         if pa.types.is_list(f.type) or pa.types.is_fixed_size_list(f.type) or pa.types.is_large_list(f.type)
     ]
-    listed = ", ".join(f"{field.name} ({field.type})" for field in schema)
+    listed = shorten(", ".join(f"{brief(field.name)} ({brief(field.type)})" for field in schema), MAX_MESSAGE // 4)
     if (wanted is None and len(lists) != 1) or (wanted is not None and wanted not in lists):
-        found = f"column {wanted!r} is not a column of lists" if wanted else f"{len(lists)} columns hold lists"
+        found = (
+            f"column {brief(repr(wanted))} is not a column of lists" if wanted else f"{len(lists)} columns hold lists"
+        )
         raise ValueError(
             f"{path}: {found}; "
             f"one column of equally long lists was expected, named with member=. Where each feature is a column, pass "
@@ -188,7 +196,7 @@ def _column(stamp: Stamp, wanted: str | None) -> tuple[str, str, int]:
     try:
         stored = check_dtype(kind.value_type.to_pandas_dtype()).str
     except (TypeError, NotImplementedError) as error:
-        raise TypeError(f"{path}: column {name!r} holds {kind}: {error}") from None
+        raise TypeError(f"{path}: column {brief(repr(name))} holds {brief(kind)}: {error}") from None
     return name, stored, kind.list_size if pa.types.is_fixed_size_list(kind) else _list_length(metadata, name, path)
 
 
@@ -202,7 +210,7 @@ def _list_length(metadata: Any, name: str, path: str) -> int:
                 length, rest = divmod(leaf.num_values, group.num_rows)
                 if rest:
                     raise ValueError(
-                        f"{path}: row group {i} of {name!r} has {leaf.num_values} values in {group.num_rows} rows: "
+                        f"{path}: row group {i} of {brief(repr(name))} has {leaf.num_values} values in {group.num_rows} rows: "
                         "lists of one length were expected. Drop or repair the rows of other lengths first."
                     )
                 return int(length)
@@ -219,7 +227,7 @@ def _metadata(stamp: Stamp) -> Any:
         if not is_decode_error(error):
             raise
         raise CorruptedChunkError(
-            f"{stamp[0]} is not a complete Parquet file ({error}). Copy or write it again."
+            f"{stamp[0]} is not a complete Parquet file ({brief(error)}). Copy or write it again."
         ) from error
 
 

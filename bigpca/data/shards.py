@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from bigpca.data.checks import check_dtype, check_shape, natural_key, row_width
 from bigpca.data.flat_files import FlatFile, npy_file
 from bigpca.data.storages import Stamp, file_stamp
+from bigpca.errors import printable
 
 
 class _Listing(NamedTuple):
@@ -177,11 +178,12 @@ def check_shard(shard: Shard, first: Shard) -> None:
     """Require a shard to have rows like those of the first."""
     if shard.shape[1:] != first.shape[1:]:
         raise ValueError(
-            f"shard {shard.path} has rows of shape {shard.shape[1:]}, but {first.shape[1:]} was expected, as in {first.path}. "
+            f"shard {printable(shard.path)} has rows of shape {shard.shape[1:]}, but {first.shape[1:]} was expected, "
+            f"as in {printable(first.path)}. "
             "Remove it or write it again."
         )
     if shard.dtype != first.dtype:
         raise TypeError(
-            f"shard {shard.path} has dtype {shard.dtype}, but {first.dtype} was expected, as in {first.path}. "
+            f"shard {printable(shard.path)} has dtype {shard.dtype}, but {first.dtype} was expected, as in {printable(first.path)}. "
             "Convert it, so that no precision is lost unseen."
         )

@@ -73,9 +73,11 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
     rows = TrustedRows(os.fspath(path), tuple(os.fspath(place) for place in given))
     try:
         return restored(StoredModel(group.kind, group.arrays, group.attributes, rows))
-    except (ModelFormatError, MemoryError, ImportError):
+    except (MemoryError, ImportError):
         raise
     except Exception as error:  # whatever the parameters of a forged model make of their class
+        if isinstance(error, ModelFormatError) and rows.model in str(error):
+            raise
         raise ModelFormatError(
             f"{path} does not hold what a {group.kind} of format {group.format} has: {brief(error, MAX_REASON)}. Save it again."
         ) from error

@@ -58,6 +58,8 @@
    tests/security/test_text_shown.py::test_no_repr_plan_model_or_checkpoint_holds_the_credentials_of_a_url
    tests/security/test_text_shown.py::test_no_error_names_the_credentials_of_a_url
    tests/security/test_text_shown.py::test_no_command_prints_the_credentials_of_a_url
+   tests/security/test_text_shown.py::test_no_name_in_a_file_reaches_a_terminal_raw_or_makes_a_long_message
+   tests/cli/test_lost_streams.py::test_no_escape_sequence_of_a_path_reaches_a_terminal_and_no_message_is_long
    tests/security/test_text_shown.py::test_no_line_of_the_log_holds_credentials
    tests/storage/test_lock.py::test_a_link_in_the_place_of_the_lock_is_not_followed
    tests/storage/test_outputs.py::test_a_foreign_folder_in_the_place_of_the_partial_output_is_not_removed

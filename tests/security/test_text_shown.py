@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,17 +12,23 @@ from typing import Any
 
 import dask
 import fsspec
+import h5py
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zarr
 
 import bigpca as bp
+from bigpca.data.label_files import read_label_file
 from bigpca.data.labels import open_labels
 from bigpca.data.sources import row_source
 from bigpca.data.urls import public
+from bigpca.errors import MAX_MESSAGE
 from bigpca.passes.checkpoint import Checkpoint
 from bigpca.passes.progress import LogProgress, NotebookProgress, PassEvent
+from bigpca.storage import read_group, write_group
 from tests.cli.running import run
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype("f4")
@@ -209,3 +215,65 @@ def test_names_labels_paths_and_parameters_run_nothing_in_a_notebook(
     NotebookProgress()(PassEvent(attack, 10, 80, 1))
     assert len(shown) == 1
     assert attacks_in(shown[0]) == []
+
+
+# Names in files -----------------------------------------------------------------------------------------------------
+
+NAME = "\x1b[31m" + "n" * 3000
+
+
+def hdf5(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file[f"{NAME}1"] = file[f"{NAME}2"] = X
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+    for i in range(8):
+        (path / f"\x1b[31m{'n' * 240}{i}").touch()
+
+
+FILES: dict[str, Callable[[Path], None]] = {
+    "x.npz": lambda path: np.savez(path, **{f"{NAME}{i}": X for i in range(2)}),
+    "x.h5": hdf5,
+    "x.parquet": lambda path: pq.write_table(pa.table({f"{NAME}{i}": [1, 2] for i in range(20)}), path),
+    "y.csv": lambda path: path.write_text(",".join(f"{NAME}{i}" for i in range(30)) + "\n") and None,
+    "folder": folder,
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_name_in_a_file_reaches_a_terminal_raw_or_makes_a_long_message(name: str, tmp_path: Path) -> None:
+    FILES[name](tmp_path / name)
+    attempts: list[Callable[[], Any]] = [lambda: read_label_file(str(tmp_path / name))]
+    if name != "y.csv":
+        attempts = [lambda: bp.open(tmp_path / name), lambda: bp.open(tmp_path / name, member=NAME)]
+    for attempt in attempts:
+        with pytest.raises((ValueError, FileNotFoundError)) as caught:
+            attempt()
+        text = str(caught.value)
+        assert str(tmp_path) in text
+        assert "\x1b" not in text
+        assert len(text) <= MAX_MESSAGE
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [("center", True), ("sketch", {"sketch": "Gaussian", "q": -1, "seed": 0}), ("sketch", {"sketch": "\x1b[2J" * 99})]
+)  # fmt: skip
+def test_a_model_of_impossible_parameters_is_named(place: str, value: Any, tmp_path: Path) -> None:
+    bp.ApproximatePCA(2, bp.sketches.Gaussian(4)).fit(X).save(tmp_path / "m.zarr")
+    group = read_group(tmp_path / "m.zarr", kind=None, newest=(1, 0))
+    group.attributes["parameters"][place] = value
+    if place == "center":
+        del group.attributes["n_samples"]
+    write_group(
+        tmp_path / "m.zarr",
+        group.arrays,
+        group.attributes,
+        kind=group.kind,
+        format_version=group.format,
+        overwrite=True,
+    )
+    with pytest.raises(bp.ModelFormatError, match=r"m\.zarr does not hold what") as caught:
+        bp.load(tmp_path / "m.zarr")
+    assert "\x1b" not in str(caught.value)
