@@ -51,6 +51,38 @@ def check_seed(seed: int, name: str = "seed") -> int:
     return int(given)
 
 
+def draw_seed(random_state: Any, name: str = "random_state") -> int:
+    """Return an integer as it is, and draw a seed in [0, 2^31 - 1) from anything else that scikit-learn's users give.
+
+    Parameters
+    ----------
+    random_state : int, numpy.random.RandomState, numpy.random.Generator, or None
+        None draws from NumPy's global generator, which ``numpy.random.seed`` sets.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For anything else, and a negative integer.
+
+    Examples
+    --------
+    >>> draw_seed(7), draw_seed(np.random.RandomState(0)) == draw_seed(np.random.RandomState(0))
+    (7, True)
+    """
+    if random_state is None:
+        random_state = np.random.mtrand._rand
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31 - 1))
+    return check_seed(random_state, name)
+
+
+def draws_seed(random_state: Any) -> bool:
+    """Whether :func:`draw_seed` draws."""
+    return random_state is None or isinstance(random_state, np.random.RandomState | np.random.Generator)
+
+
 def normals(seed: int, stream: str, start: int, stop: int, width: int, dtype: DTypeLike) -> NDArray[Any]:
     """Draw rows ``start:stop`` of an endless matrix of independent standard normals.
 

@@ -9,11 +9,11 @@ import numpy as np
 from bigpca.estimators.kernel_model import KernelModel
 from bigpca.estimators.kernel_sketch_route import KernelSketchJob, plan_kernel_sketch
 from bigpca.estimators.kernel_spectrum import KernelSpectrum, check_kernel_components, check_references
+from bigpca.estimators.row_transformer import RandomState
 from bigpca.estimators.sketch_route import CORES
 from bigpca.estimators.spectrum import check_enough_rows
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
-from bigpca.seeds import check_seed
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.components import NComponents
 
@@ -36,8 +36,8 @@ class ApproximateKernelPCA(KernelModel):
     core : {"nystrom", "tutorial", "ritz"}
         "nystrom" (one sweep) and "ritz" (two) are the functions of :class:`bigpca.ApproximatePCA` on another matrix;
         "tutorial" is algorithm 6 as printed: eigenpairs of Z'Z, and a second sweep for the vectors.
-    random_state : int
-        Of the default sketch.
+    random_state : int, RandomState, Generator or None
+        Of the default sketch; as in :class:`bigpca.PCA`.
     max_kernel_evaluations, fit_inverse_transform, alpha
         As in :class:`bigpca.KernelPCA`.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
@@ -70,7 +70,7 @@ class ApproximateKernelPCA(KernelModel):
         coef0: float = 1,
         sketch: Sketch | None = None,
         core: str = "nystrom",
-        random_state: int = 0,
+        random_state: RandomState = 0,
         max_kernel_evaluations: float = 2e11,
         fit_inverse_transform: bool = False,
         alpha: float = 1.0,
@@ -130,7 +130,7 @@ class ApproximateKernelPCA(KernelModel):
         given: Any = self.n_components
         k = int(given) if isinstance(given, int | np.integer) else 1
         if self.sketch is None:
-            return Gaussian(min(n, max(50, 3 * k)), seed=check_seed(self.random_state, "random_state"))
+            return Gaussian(min(n, max(50, 3 * k)), seed=self._seed)
         if not isinstance(self.sketch, Sketch):
             raise TypeError(
                 f"sketch = {self.sketch!r} is no sketch; one of bigpca.sketches was expected, such as "

@@ -183,7 +183,7 @@ class DiscriminantModel(ClassifierMixin, SupervisedModel):  # type: ignore[misc]
             raise ValueError(
                 f"solver = {self.solver!r} is unknown; one of {', '.join(map(repr, SOLVERS))} was expected."
             )
-        check_iteration(self.tol, self.max_passes, 0)
+        check_iteration(self.tol, self.max_passes)
 
     def _other_job(self, job: SupervisedJob, templates: Callable[..., dict[str, Accumulator]]) -> Any:
         if not self._whole:

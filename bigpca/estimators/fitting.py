@@ -23,7 +23,6 @@ from bigpca.passes.progress import ProgressArgument, resolve_progress
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources
-from bigpca.seeds import check_seed
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import partial_will_do
 
@@ -136,8 +135,8 @@ def check_solver(solver: str) -> None:
         raise ValueError(f"solver = {solver!r} is unknown; one of {', '.join(map(repr, SOLVERS))} was expected.")
 
 
-def check_iteration(tol: float, max_passes: int, random_state: int) -> None:
-    """Refuse a tolerance, a number of reads or a seed that no iteration can have.
+def check_iteration(tol: float, max_passes: int) -> None:
+    """Refuse a tolerance or a number of reads that no iteration can have.
 
     Raises
     ------
@@ -152,7 +151,6 @@ def check_iteration(tol: float, max_passes: int, random_state: int) -> None:
         raise ValueError(
             "max_passes = 1, but an iteration reads X at least twice. Give 2 or more, or use ApproximatePCA."
         )
-    check_seed(random_state, "random_state")
 
 
 def plan_fit(
@@ -211,8 +209,9 @@ def running(
     progress: ProgressArgument,
     workers_timeout: float,
     plan: Plan | None = None,
+    seed: int | None = None,
 ) -> Iterator[RunOptions]:
-    """Open what a run needs, progress and the locked checkpoint, and close it at the end.
+    """Open what a run needs, progress and the locked checkpoint, which keeps the seed, and close it at the end.
 
     Raises
     ------
@@ -224,7 +223,7 @@ def running(
             report(PlanEvent(plan.solver, plan.reason, int(plan.passes + 0.999), plan.bytes_read, plan.peak_bytes))
         held = None
         if checkpoint is not None and description is not None:
-            held = Checkpoint(checkpoint, description)
+            held = Checkpoint(checkpoint, description, seed)
         try:
             scheduler = "local" if rows.in_process else None
             before = rows.files_digest() if plan is not None and plan.passes > 1 else ""

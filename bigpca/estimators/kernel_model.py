@@ -104,7 +104,7 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
     gamma: float | None
     degree: int
     coef0: float
-    random_state: int
+    random_state: Any
     solve_threads: int | None
     max_kernel_evaluations: float
     fit_inverse_transform: bool
@@ -239,7 +239,7 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
 
     def _settings(self, d: int) -> KernelSettings:
         return KernelSettings(
-            self.n_components, self._resolved_kernel(d), seed=self.random_state, solve_threads=self.solve_threads,
+            self.n_components, self._resolved_kernel(d), seed=self._seed, solve_threads=self.solve_threads,
             max_kernel_evaluations=self.max_kernel_evaluations,
         )  # fmt: skip
 

@@ -12,6 +12,7 @@ from bigpca.estimators.kernel_feature_route import FeatureJob
 from bigpca.estimators.kernel_fitting import KernelJob, plan_kernel_fit
 from bigpca.estimators.kernel_model import KernelModel
 from bigpca.estimators.kernel_spectrum import KernelSettings, KernelSpectrum, check_kernel_components
+from bigpca.estimators.row_transformer import RandomState
 from bigpca.solvers.components import NComponents
 
 
@@ -38,7 +39,8 @@ class KernelPCA(KernelModel):
         Largest relative error of each eigenvalue wanted at which "krylov" stops, as probes in every sweep estimate it.
     max_passes : int
         Most sweeps; where they are not enough, a warning reports the error reached, and ``converged_`` is False.
-    random_state : int
+    random_state : int, RandomState, Generator or None
+        As in :class:`bigpca.PCA`.
     max_kernel_evaluations : float
         A plan that needs more is refused, before any read.
     fit_inverse_transform, alpha : bool, float
@@ -75,7 +77,7 @@ class KernelPCA(KernelModel):
         solver: str = "auto",
         tol: float = 1e-3,
         max_passes: int = 10,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         max_kernel_evaluations: float = 2e11,
         fit_inverse_transform: bool = False,
         alpha: float = 1.0,
@@ -106,7 +108,7 @@ class KernelPCA(KernelModel):
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _job(self, seen: Self, X: Any, y: Any) -> KernelJob | FeatureJob:
-        check_iteration(self.tol, self.max_passes, self.random_state)
+        check_iteration(self.tol, self.max_passes)
         opened = seen._open(X, reset=True, minimum=2)
         n, d = opened.shape
         self._check_components(n, int(d))
@@ -128,7 +130,7 @@ class KernelPCA(KernelModel):
 
     def _settings(self, d: int) -> KernelSettings:
         return KernelSettings(
-            self.n_components, self._resolved_kernel(d), self.tol, self.max_passes, self.random_state,
+            self.n_components, self._resolved_kernel(d), self.tol, self.max_passes, self._seed,
             self.solve_threads, self.max_kernel_evaluations,
         )  # fmt: skip
 

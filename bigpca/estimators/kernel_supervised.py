@@ -15,6 +15,7 @@ from bigpca.estimators.kernel_label_route import (
 from bigpca.estimators.kernel_spectrum import check_references
 from bigpca.estimators.label_features import LabelFeatures, LinearLabels, label_width
 from bigpca.estimators.label_statistics import LabelStatistics
+from bigpca.estimators.row_transformer import RandomState
 from bigpca.estimators.roweis_axes import (
     check_classes,
     check_components,
@@ -84,7 +85,7 @@ class KernelSupervisedPCA(KernelLabelModel):
         n_landmarks: int | None = None,
         sampling: Any = "rpcholesky",
         rounds: int = 3,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         max_kernel_evaluations: float = 2e11,
         fit_inverse_transform: bool = False,
         alpha: float = 1.0,
@@ -194,7 +195,7 @@ class KernelRoweisDiscriminantAnalysis(KernelLabelModel):
         n_landmarks: int | None = None,
         sampling: Any = "rpcholesky",
         rounds: int = 3,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         max_kernel_evaluations: float = 2e11,
         fit_inverse_transform: bool = False,
         alpha: float = 1.0,

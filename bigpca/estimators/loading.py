@@ -21,6 +21,7 @@ from bigpca.estimators.roweis import FisherDiscriminantAnalysis, RoweisDiscrimin
 from bigpca.estimators.scored_pca import ScoredPCA
 from bigpca.estimators.sketch_transformer import SketchTransformer
 from bigpca.estimators.supervised_pca import SupervisedPCA, SupervisedRandomProjection
+from bigpca.seeds import check_seed
 from bigpca.storage import read_group
 
 MAX_REASON = 1000  # characters
@@ -93,6 +94,8 @@ def restored(stored: StoredModel) -> Any:
     """
     model = _of_parameters(stored.kind, stored.attributes["parameters"])
     model._restore(stored)
+    if stored.attributes.get("seed") is not None:
+        model.seed_ = check_seed(stored.attributes["seed"])
     names = stored.attributes["feature_names"]
     if names is not None:
         model.feature_names_in_ = np.array(names, dtype=object)

@@ -97,6 +97,7 @@ class StoredModel:
             "parameters": _encode_all(model),
             "environment": numerical_environment(),
             "feature_names": None if names is None else [str(name) for name in names],
+            "seed": vars(model).get("seed_"),
         }
         return cls(type(model).__name__, arrays, common | attributes)
 
@@ -142,7 +143,10 @@ def unpack_values(packed: list[Any]) -> NDArray[Any]:
 
 
 def _encode_all(model: Any) -> dict[str, Any]:
-    return {name: _encode(name, value) for name, value in model.get_params(deep=False).items()}
+    parameters = model.get_params(deep=False)
+    if isinstance(parameters.get("random_state"), np.random.RandomState | np.random.Generator):
+        parameters["random_state"] = vars(model).get("seed_")  # what was drawn from it; the generator itself is no JSON
+    return {name: _encode(name, value) for name, value in parameters.items()}
 
 
 def _encode(name: str, value: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
@@ -27,6 +26,7 @@ from bigpca.estimators.nystrom_route import (
     fold_features,
     solve_features,
 )
+from bigpca.estimators.row_transformer import RandomState
 from bigpca.estimators.spectrum import check_enough_rows
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import SAMPLINGS
@@ -36,7 +36,6 @@ from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
 from bigpca.passes.solving import solving
-from bigpca.seeds import check_seed
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
 
@@ -109,7 +108,7 @@ class NystromKernelPCA(KernelModel):
         sampling: Any = "rpcholesky",
         rounds: int = 3,
         extension: str = "features",
-        random_state: int = 0,
+        random_state: RandomState = 0,
         max_kernel_evaluations: float = 2e11,
         fit_inverse_transform: bool = False,
         alpha: float = 1.0,
@@ -194,8 +193,8 @@ class NystromKernelPCA(KernelModel):
         ValueError
             For a kernel without a width, no gamma, or ``extension="tutorial"``.
         """
-        seen = copy(self)
-        job = self._job(seen, X, None)
+        seen = self._begun()
+        job = seen._job(seen, X, None)
         kernel: Any = job.settings.kernel
         if not hasattr(kernel, "blocks_at") or not len(gammas) or self.extension != "features":
             raise ValueError(
@@ -234,7 +233,6 @@ class NystromKernelPCA(KernelModel):
         return {"gamma": kernel.gamma} if isinstance(self.kernel, str) else {"kernel": kernel}  # type: ignore[attr-defined]
 
     def _job(self, seen: Self, X: Any, y: Any) -> NystromJob:
-        check_seed(self.random_state, "random_state")
         rounds = positive_integer("rounds", self.rounds)
         if self.extension not in EXTENSIONS:
             raise ValueError(f"extension = {self.extension!r} is unknown; one of {EXTENSIONS} was expected.")

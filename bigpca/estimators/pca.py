@@ -14,6 +14,7 @@ from bigpca.estimators.fitting import FitJob, SolverChoice, check_iteration, che
 from bigpca.estimators.inputs import as_dask
 from bigpca.estimators.linear_model import LinearModel
 from bigpca.estimators.model_io import StateForm
+from bigpca.estimators.row_transformer import RandomState
 from bigpca.estimators.spectrum import Settings, Spectrum, no_state, solve_moments
 from bigpca.passes.accumulators import Moments
 from bigpca.passes.progress import ProgressArgument
@@ -42,8 +43,9 @@ class PCA(LinearModel[Moments]):
     max_passes : int
         Most reads of all rows by "krylov", at least 2; where they are not enough, a warning reports the error reached, and
         ``converged_`` is False.
-    random_state : int
-        Of the sample, the random columns and the probes of "krylov".
+    random_state : int, RandomState, Generator or None
+        Of the sample, the random columns and the probes of "krylov". From anything but an integer a seed is drawn at each fit
+        (from None by NumPy's global generator); it is kept as ``seed_`` and in the checkpoint, so that a rerun resumes.
     center : bool
         Subtract the mean; False decomposes moments about zero (latent semantic analysis), see ``explained_variance_``.
     scale : bool
@@ -80,6 +82,8 @@ class PCA(LinearModel[Moments]):
     total_variance_ : float
     n_components_, n_features_in_, n_samples_, n_omitted_ : int
     solver_ : str
+    seed_ : int
+        Of the fit: ``random_state``, or what was drawn from it.
     plan_ : Plan
     eigenvalue_bounds_, captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_, converged_
         By "krylov" only: see :class:`bigpca.estimators.linear_model.LinearModel`.
@@ -102,7 +106,7 @@ class PCA(LinearModel[Moments]):
         solver: str = "auto",
         tol: float = 1e-3,
         max_passes: int = 10,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         center: bool = True,
         scale: bool = False,
         whiten: bool = False,
@@ -140,10 +144,10 @@ class PCA(LinearModel[Moments]):
         return True
 
     def _settings(self) -> Settings:
-        check_iteration(self.tol, self.max_passes, self.random_state)
+        check_iteration(self.tol, self.max_passes)
         return Settings(
             self.n_components, self.center, self.scale, self.solve_threads, self.keep_state_bytes,
-            tol=self.tol, max_passes=self.max_passes, seed=self.random_state,
+            tol=self.tol, max_passes=self.max_passes, seed=self._seed,
         )  # fmt: skip
 
     def _job(self, seen: Self, X: Any, y: Any) -> FitJob:

@@ -129,13 +129,13 @@ class PlannedModel(RowTransformer, Generic[Found]):
         CheckpointError, OutputLockedError
             Where the checkpoint is another computation's or in use.
         """
-        seen = copy(self)  # takes the names and number of features; self changes when all went well
-        job = self._job(seen, X, y)
+        seen = self._begun(checkpoint)  # takes the names and number of features; self changes when all went well
+        job = seen._job(seen, X, y)
         job.plan.check()
         description = job.describe() if checkpoint is not None else None
         with running(
             job.rows, description, checkpoint=checkpoint, progress=progress,
-            workers_timeout=self.workers_timeout, plan=job.plan,
+            workers_timeout=self.workers_timeout, plan=job.plan, seed=vars(seen).get("seed_"),
         ) as options:  # fmt: skip
             spectrum = job.run(options)
         self._remember_features(seen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -17,11 +18,14 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.estimators.fitting import running
 from bigpca.estimators.inputs import as_dask, check_plain_parameters, is_lazy
 from bigpca.estimators.model_io import StoredModel, save_model
+from bigpca.passes.checkpoint import stored_seed
 from bigpca.passes.progress import ProgressArgument
 from bigpca.passes.project import RowMap, project_in_memory, project_lazily, project_to
 from bigpca.passes.rows import RowInput
+from bigpca.seeds import check_seed, draw_seed, draws_seed
 
 Path: TypeAlias = str | os.PathLike[str]
+RandomState: TypeAlias = int | np.random.RandomState | np.random.Generator | None
 Lazy: TypeAlias = Any  # an array in memory, or a Dask array (which has no types) for lazy input
 
 
@@ -53,6 +57,8 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         Parameters, as in :class:`bigpca.PCA`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, where X had names
+    seed_ : int
+        Of the fit, where there is a ``random_state``.
     """
 
     nan_policy: str
@@ -61,7 +67,29 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     workers_timeout: float
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
+    seed_: int
     _output_name: ClassVar[str]  # what transform returns, in the names of tasks and in messages
+
+    @property
+    def _seed(self) -> int:
+        """Seed of this fit: ``random_state``, or what was drawn from it.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For what is no random state.
+        """
+        given = getattr(self, "random_state", 0)
+        return int(vars(self).get("seed_", 0)) if draws_seed(given) else check_seed(given, "random_state")
+
+    def _begun(self, checkpoint: Path | None = None) -> Self:
+        """Return a shallow copy that a fit is made of, with its seed: of what the checkpoint holds, where one is drawn."""
+        begun = copy(self)
+        if hasattr(self, "random_state"):
+            begun.seed_ = draw_seed(self.random_state)
+            held = stored_seed(checkpoint) if checkpoint is not None and draws_seed(self.random_state) else None
+            begun.seed_ = begun.seed_ if held is None else held
+        return begun
 
     @abstractmethod
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -149,8 +177,10 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return {**named, "workers_timeout": self.workers_timeout}
 
     def _remember_features(self, seen: RowTransformer) -> None:
-        """Take number and names of features from ``seen``, a copy of this estimator that X was checked with."""
+        """Take number and names of features, and the seed, from ``seen``, a copy of this estimator that X was checked with."""
         self.n_features_in_ = seen.n_features_in_
+        if "seed_" in vars(seen):
+            self.seed_ = seen.seed_
         if hasattr(seen, "feature_names_in_"):
             self.feature_names_in_ = seen.feature_names_in_
         else:

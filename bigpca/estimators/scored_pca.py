@@ -28,7 +28,7 @@ from bigpca.estimators.label_statistics import LabelStatistics, fold_labels
 from bigpca.estimators.model_io import StoredModel, pack_values, unpack_values
 from bigpca.estimators.pca import PCA
 from bigpca.estimators.planned_model import PlannedModel
-from bigpca.estimators.row_transformer import Destination, Lazy, Path, RowTransformer
+from bigpca.estimators.row_transformer import Destination, Lazy, Path, RandomState, RowTransformer
 from bigpca.estimators.scored_columns import Placed, Selected
 from bigpca.estimators.supervised_model import plan_labels
 from bigpca.estimators.supervision import KeptStatistics, Labelled, LabelReader, merge_labelled
@@ -40,7 +40,7 @@ from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput, fold
 from bigpca.passes.solving import solving
 from bigpca.planning import Plan
-from bigpca.seeds import check_seed, integers
+from bigpca.seeds import integers
 from bigpca.sketches.base import positive_integer
 
 Vector = NDArray[np.float64]
@@ -78,8 +78,8 @@ class ScoredPCA(LabelReader, RowTransformer):
         None for ``PCA(n_components)``.
     folds : int
         Of the cross-validation.
-    random_state : int
-        Of the folds.
+    random_state : int, RandomState, Generator or None
+        Of the folds; as in :class:`bigpca.PCA`.
     missing_labels : {"raise", "drop"}
         Rows without a label count in the PCA, not in the scores.
     nan_policy, missing_chunks, memory_limit, workers_timeout
@@ -112,7 +112,7 @@ class ScoredPCA(LabelReader, RowTransformer):
         n_features_to_select: int | float | str = 0.5,
         estimator: Any = None,
         folds: int = 5,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         missing_labels: str = "raise",
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
@@ -162,19 +162,19 @@ class ScoredPCA(LabelReader, RowTransformer):
         ValueError
             For labels that are missing, all alike or all different classes, and more features than there are.
         """
-        seen = copy(self)
+        places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
+        seen = self._begun(places["folds"])
         opened = as_dask(seen, X, reset=True, minimum=2)
         q, found, inner = self._count(opened.shape[1]), None, self._inner()
         rows = RowInput(opened, **self._policies)
         opened, labelled = rows.X, self._scorable(y, rows.n_rows)  # unknown row chunks are counted once for all reads
         inner.plan(some_columns(opened, q), y).check()  # its refusals need no read
-        places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
         statistics = self._score(rows, labelled, places["scores"], progress)
         spread = spread_of(labelled)
         scores = feature_scores(statistics, spread)
         order = np.lexsort((np.arange(len(scores)), -scores))
         if q is None:
-            found = self._cross_validate(opened, order, labelled, places["folds"], progress)
+            found = seen._cross_validate(opened, order, labelled, places["folds"], progress)
             q = max(found, key=lambda count: (found[count], -count))
         selected = np.sort(order[:q])
         inner.fit(opened[:, selected], y, checkpoint=places["fit"], progress=progress)
@@ -283,7 +283,7 @@ class ScoredPCA(LabelReader, RowTransformer):
         """Return q; None where cross-validation chooses."""
         given: Any = self.n_features_to_select
         if isinstance(given, str) and given == "cv":
-            check_seed(self.random_state, "random_state")
+            _ = self._seed  # refuses what is none
             if positive_integer("folds", self.folds) < 2:
                 raise ValueError(f"folds = {self.folds}; at least 2 were expected, one of which is left out in turn.")
             return None
@@ -323,7 +323,7 @@ class ScoredPCA(LabelReader, RowTransformer):
             joined = with_columns(rows_of, labelled.codes, hot, labelled.n_classes)
         else:
             joined = with_columns(rows_of, features.whole(), np.asarray, features.shape[1])
-        folds = integers(self.random_state, "folds", 0, len(labelled.codes), 1, int(self.folds))[:, 0]
+        folds = integers(self._seed, "folds", 0, len(labelled.codes), 1, int(self.folds))[:, 0]
         used = labelled.codes >= 0
         templates: dict[str, Accumulator] = {
             f"fold-{f}": ClassMoments(joined.shape[1], 1, np.where(used & (folds == f), 0, -1).astype(np.int32))
@@ -343,10 +343,16 @@ class ScoredPCA(LabelReader, RowTransformer):
         plan.check()
         about = {
             "computes": "folds", "input": rows.describe(), "labels": labelled.describe(), "candidates": candidates.tolist(),
-            "folds": [int(self.folds), self.random_state],
+            "folds": [int(self.folds), self._seed],
         }  # fmt: skip
         with running(
-            rows, about, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, plan=plan
+            rows,
+            about,
+            checkpoint=checkpoint,
+            progress=progress,
+            workers_timeout=self.workers_timeout,
+            plan=plan,
+            seed=self._seed,
         ) as options:
             parts = fold(rows, templates, _parts, name="folds", number=2, options=options)  # one pass over X
         held_out = list(parts.values())

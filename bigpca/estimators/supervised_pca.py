@@ -10,8 +10,8 @@ import numpy as np
 from bigpca.data.labels import TargetLabels
 from bigpca.estimators.label_features import FourierLabels, LabelFeatures, LandmarkLabels, LinearLabels, label_width
 from bigpca.estimators.label_statistics import LabelStatistics
+from bigpca.estimators.row_transformer import RandomState
 from bigpca.estimators.supervised_model import SupervisedModel
-from bigpca.seeds import check_seed
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.roweis import Axes, supervised_axes
@@ -108,7 +108,8 @@ class SupervisedRandomProjection(SupervisedModel):
         m.
     label_gamma, missing_labels
         As in :class:`SupervisedPCA`.
-    random_state : int
+    random_state : int, RandomState, Generator or None
+        Of the features; as in :class:`bigpca.PCA`.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
         As in :class:`bigpca.PCA`.
 
@@ -123,7 +124,7 @@ class SupervisedRandomProjection(SupervisedModel):
         *,
         n_features: int = 100,
         label_gamma: float | None = None,
-        random_state: int = 0,
+        random_state: RandomState = 0,
         missing_labels: str = "raise",
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
@@ -150,7 +151,7 @@ class SupervisedRandomProjection(SupervisedModel):
         known = labels.values[labels.used]
         gamma = label_width(known, self.label_gamma)
         count = positive_integer("n_features", self.n_features)
-        return FourierLabels.draw(known.shape[1], count, gamma, check_seed(self.random_state, "random_state"))
+        return FourierLabels.draw(known.shape[1], count, gamma, self._seed)
 
     def _check_parameters(self, d: int) -> None:
         check_count(self.n_components)

@@ -135,6 +135,8 @@ class Checkpoint:
     path : path-like
     description : mapping
         JSON-able: source, layout and what is computed. Its digest is the fingerprint.
+    seed : int or None
+        Of the fit, beside the description: a rerun that would draw one takes it, see :func:`stored_seed`.
 
     Raises
     ------
@@ -144,8 +146,8 @@ class Checkpoint:
         Where a live run holds it.
     """
 
-    def __init__(self, path: str | os.PathLike[str], description: Mapping[str, Any]) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str], description: Mapping[str, Any], seed: int | None = None) -> None:
+        self.path, self.seed = Path(path), seed
         self.description = json.loads(json.dumps(description, default=str))
         self.fingerprint = digest({"format": FORMAT, **self.description})
         self.directory = self.path / self.fingerprint
@@ -214,7 +216,7 @@ class Checkpoint:
                     stacklevel=2,
                 )
         else:
-            content = {"format": FORMAT, "description": self.description, "machine": machine}
+            content = {"format": FORMAT, "description": self.description, "machine": machine, "seed": self.seed}
             atomic_write_bytes(record, json.dumps(content, indent=1).encode())
 
     def files(self, number: int, templates: Mapping[str, Accumulator], layout: Layout) -> SegmentFiles:
@@ -254,6 +256,16 @@ class Checkpoint:
                 warnings.warn(str(error), UserWarning, stacklevel=2)
                 files.path(kind, index).unlink(missing_ok=True)
         return Finished(prefix, covered, frozenset(s for s in stored if s >= covered))
+
+
+def stored_seed(path: str | os.PathLike[str]) -> int | None:
+    """Return the seed of the fit that was begun in a checkpoint's directory; None where there is none to be read."""
+    for record in sorted(Path(path).glob("*/run.json")):
+        with suppress(OSError, ValueError, AttributeError):
+            seed = json.loads(record.read_text()).get("seed")
+            if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0:
+                return seed
+    return None
 
 
 def _remove_hidden(directory: Path) -> None:
