@@ -83,6 +83,8 @@ class Plan:
         Kernel evaluations; 0 where there is no kernel.
     most_evaluations : float
         More of them are refused.
+    most_passes : float or None
+        Most reads, where the data decide how many; ``passes`` are then the typical ones. None where these are all.
     """
 
     solver: str
@@ -99,6 +101,7 @@ class Plan:
     notes: tuple[str, ...] = field(default=())
     evaluations: float = 0.0
     most_evaluations: float = inf
+    most_passes: float | None = None
 
     @property
     def process_bytes(self) -> int:
@@ -159,6 +162,8 @@ class Plan:
     def rows(self) -> list[tuple[str, str]]:
         """Say what there is to say about it as (name, text) pairs, for people."""
         reads = f"{self.passes:g} read{'' if self.passes == 1 else 's'} of X, {format_bytes(self.bytes_read)}"
+        if self.most_passes is not None:
+            reads += f"; at most {self.most_passes:g} reads"
         return [
             ("solver", f"{self.solver}: {self.reason}"),
             ("passes", reads),

@@ -135,10 +135,13 @@ def plan_dot(rows: RowInput, settings: Settings, resources: Resources) -> Plan:
         left, block_rows, left_groups = fold_memory(rows, product, product, 2.0 * n * d * k)
         peak, groups = max(panels.peak_bytes, left), len(panels.layout.groups) + left_groups
         reads = panels.reads + 1 + int(settings.scale)
+        if settings.center and not settings.scale:  # the first rows give the shift
+            start, stop = panels.layout.reads[0]
+            reads += (stop - start) / max(1, n)
         count = len(panels.layout.groups)
         cut = f"{panels.reads:g} reads in {count} row panels" if count > 1 else "one read"
         reason = f"{cut}, a {n} x {n} matrix, one read for the components"
-    reads += int(rows.counted)
+    reads = round(reads + int(rows.counted), 2)
     return Plan(
         solver="dot",
         reason=reason,

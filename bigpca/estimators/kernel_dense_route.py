@@ -74,7 +74,7 @@ def plan_kernel_dense(rows: RowInput, settings: KernelSettings, resources: Resou
     return Plan(
         solver="dense",
         reason=f"a {n} x {n} kernel matrix in memory",
-        passes=round(reads, 1),
+        passes=round(reads, 2),
         bytes_read=int(reads * n * d * rows.dtype.itemsize),
         flops=evaluations * kernel.flops_per_entry(d) + 10.0 * n**3 / 3,
         tasks=2 * len(layout.panels.groups) + 1,

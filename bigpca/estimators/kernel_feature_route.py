@@ -86,7 +86,8 @@ class FeatureJob:
         inner = self.job.plan
         reason = f"{self.settings.kernel} has {self.job.rows.n_columns} exact features; {inner.solver} PCA of them: {inner.reason}"
         plan = inner.with_solver("features", reason)
-        return replace(plan, passes=round(plan.passes + self._sample_reads, 1))
+        most = None if plan.most_passes is None else round(plan.most_passes + self._sample_reads, 2)
+        return replace(plan, passes=round(plan.passes + self._sample_reads, 2), most_passes=most)
 
     @property
     def _sample_reads(self) -> float:

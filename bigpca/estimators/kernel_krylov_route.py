@@ -115,13 +115,15 @@ def _plan_with(rows: RowInput, settings: KernelSettings, resources: Resources, i
     peak += held_share(rows, kernel, resources)
     sweep = layout.total_evaluations
     flops = sweep * (kernel.flops_per_entry(d) + 4.0 * width)
-    reads = TYPICAL_SWEEPS * layout.sweep_reads + (4 if landmarks else 1) + closing_reads(rows, kernel)
+    before = (4 if landmarks else 1) + closing_reads(rows, kernel)
+    reads = TYPICAL_SWEEPS * layout.sweep_reads + before
     return Plan(
         solver="krylov",
         reason=f"block Krylov on the implicit kernel matrix, {iteration.block} columns at a time, until the eigenvalues are "
         f"known to {settings.tol:g}",
-        passes=round(reads, 1),
+        passes=round(reads, 2),
         bytes_read=int(reads * n * d * rows.dtype.itemsize),
+        most_passes=round(max(settings.max_passes, TYPICAL_SWEEPS) * layout.sweep_reads + before, 2),
         flops=TYPICAL_SWEEPS * flops,
         tasks=TYPICAL_SWEEPS * (2 * len(layout.panels.groups) + 1),
         state_bytes=state,

@@ -218,7 +218,7 @@ def plan_dual(rows: RowInput, settings: KernelSettings, resources: Resources, co
     return Plan(
         solver="dual",
         reason=f"one sweep over pairs of rows with {columns} label features",
-        passes=round(reads, 1),
+        passes=round(reads, 2),
         bytes_read=int(reads * n * d * rows.dtype.itemsize),
         flops=layout.total_evaluations * (kernel.flops_per_entry(d) + 4.0 * width),
         tasks=2 * len(layout.panels.groups) + 1,

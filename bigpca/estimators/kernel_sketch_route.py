@@ -125,7 +125,7 @@ def plan_kernel_sketch(
     plan = Plan(
         solver=f"kernel sketch ({core})",
         reason=f"{what[core]} over pairs of rows, {q} columns at a time",
-        passes=round(reads, 1),
+        passes=round(reads, 2),
         bytes_read=int(reads * n * d * rows.dtype.itemsize),
         flops=sweeps * layout.total_evaluations * (kernel.flops_per_entry(d) + 4.0 * width) + 8.0 * n * q * q,
         tasks=sweeps * (2 * len(layout.panels.groups) + 1),

@@ -15,6 +15,7 @@ from bigpca.estimators.spectrum import Certificate
 from bigpca.estimators.supervision import KeptStatistics
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators import Accumulator
+from bigpca.passes.blocks import working_dtype
 from bigpca.passes.jobs import RunOptions
 from bigpca.passes.local import threads_here
 from bigpca.passes.pairs import first_shift
@@ -140,7 +141,13 @@ def held_share(rows: RowInput, kernel: Kernel, resources: Resources) -> int:
     read_again = rows.source is not None and rows.source.format != "numpy"
     if not resources.local or not kernel.needs_rows or read_again:
         return 0
-    return rows.n_rows * rows.n_columns * rows.dtype.itemsize // resources.threads
+    return _held_bytes(rows) // resources.threads
+
+
+def _held_bytes(rows: RowInput) -> int:
+    """Bytes of all rows as they are held: an array in memory as it is, a computation's rows in the working dtype."""
+    dtype = working_dtype(rows.dtype) if rows.source is None else rows.dtype
+    return rows.n_rows * rows.n_columns * dtype.itemsize
 
 
 def rounding_of(eigenvalues: Vector, row_means: Vector) -> float:
@@ -200,7 +207,7 @@ def check_references(rows: RowInput, kernel: Kernel) -> None:
     ------
     MemoryBudgetError
     """
-    size = rows.n_rows * rows.n_columns * rows.dtype.itemsize
+    size = _held_bytes(rows)
     if rows.source is None and kernel.needs_rows and size > HELD_BYTES:
         raise MemoryBudgetError(
             f"new rows are compared with all {rows.n_rows} training rows, which are the result of a computation of "
@@ -211,10 +218,11 @@ def check_references(rows: RowInput, kernel: Kernel) -> None:
 
 def collect_rows(rows: RowInput, options: RunOptions, number: int) -> NDArray[Any]:
     """Return all rows, in one read."""
-    template = RowSample(rows.n_columns, rows.n_rows, rows.dtype.itemsize)
+    dtype = working_dtype(rows.dtype)  # which holds them exactly, and no more bytes are planned
+    template = RowSample(rows.n_columns, rows.n_rows, dtype.itemsize)
     collected: NDArray[Any] = fold(  # one pass over X
         rows, {"sample": template}, _take_rows, name="collect", number=number, options=options,
-        shift=np.zeros(rows.n_columns), dtype=None,
+        shift=np.zeros(rows.n_columns), dtype=dtype,
     )  # fmt: skip
     return collected
 

@@ -192,6 +192,7 @@ def _plan_with(rows: RowInput, settings: Settings, resources: Resources, iterati
         reason=f"{reason}, until the eigenvalues are known to {settings.tol:g}",
         passes=round(passes, 2),
         bytes_read=int(passes * n * d * rows.dtype.itemsize),
+        most_passes=round(max(settings.max_passes, TYPICAL_PASSES) + extra + int(rows.counted), 2),
         flops=TYPICAL_PASSES * flops,
         tasks=TYPICAL_PASSES * (2 * groups + 1),
         state_bytes=state,

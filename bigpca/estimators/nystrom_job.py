@@ -20,10 +20,12 @@ from bigpca.estimators.nystrom_route import (
     solve_features,
     tutorial_spectrum,
 )
-from bigpca.landmarks import LandmarkRequest, Landmarks, select_landmarks
+from bigpca.kernels.base import Kernel
+from bigpca.landmarks import KMEANS_READS, LandmarkRequest, Landmarks, select_landmarks
 from bigpca.landmarks.given import landmark_values
 from bigpca.operators.kernel import kernel_row_squares
 from bigpca.passes.jobs import RunOptions
+from bigpca.passes.kernel_pairs import kernel_layout
 from bigpca.passes.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.resources import find_resources
 from bigpca.passes.rows import RowInput
@@ -135,8 +137,9 @@ def plan_nystrom(
     """Cost of choosing m landmarks, and of one pass of features."""
     n, d, kernel = rows.n_rows, rows.n_columns, settings.kernel
     named = sampling if isinstance(sampling, str) else "given"
-    choosing = {"rpcholesky": (rounds, n * m * rounds / 2), "column-norm": (9.5, n * n / 2), "leverage": (2, n * m)}
-    passes, evaluations = choosing.get(named, (1, n))
+    counted = {"rpcholesky": n * m * rounds / 2, "column-norm": n * n / 2, "leverage": n * m, "diagonal": n}
+    evaluations = counted.get(named, 0)
+    passes, most = choosing_reads(rows, kernel, sampling, min(rounds, m))
     one_pass = n * m * (extension == "features")
     features = LandmarkMap(
         (kernel,), np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),), np.zeros(d)
@@ -149,11 +152,12 @@ def plan_nystrom(
     solve = 8 * 6 * max(m, candidates) ** 2
     if resources.local:
         peak = max(peak, solve // resources.threads)
-    passes += (extension == "features") + before_landmarks(rows)
+    others = (extension == "features") + before_landmarks(rows)
+    passes, most = passes + others, most + others
     return Plan(
         solver=f"landmarks ({named})",
         reason=f"{m} landmarks, " + ("features of all rows" if one_pass else "no pass beyond their choice"),
-        passes=round(passes, 1),
+        passes=round(passes, 2),
         bytes_read=int(passes * n * d * rows.dtype.itemsize),
         flops=flops + 14.0 * m**3,
         tasks=int(passes) * (2 * groups + 1),
@@ -164,7 +168,20 @@ def plan_nystrom(
         resources=resources,
         evaluations=float(evaluations + one_pass),
         most_evaluations=settings.max_kernel_evaluations,
+        most_passes=round(most, 2) if most > passes else None,
     )
+
+
+def choosing_reads(rows: RowInput, kernel: Kernel, sampling: Any, rounds: int) -> tuple[float, float]:
+    """Return the reads of X that a choice of landmarks takes: typically, and at most."""
+    if not isinstance(sampling, str):
+        return (0.0, 0.0) if np.ndim(sampling) == 2 else (1.0, 1.0)
+    if sampling == "kmeans":
+        return KMEANS_READS
+    if sampling == "rpcholesky":
+        return float(rounds), float(rounds + (rounds > 1))  # one more where rounds accepted too few
+    reads = {"column-norm": 1 + kernel_layout(rows, kernel).sweep_reads, "leverage": 2.0}.get(sampling, 1.0)
+    return reads, reads
 
 
 def plan_growth(
@@ -180,4 +197,4 @@ def plan_growth(
     resources = find_resources(memory_limit, in_process=rows.in_process)
     plan = plan_nystrom(rows, settings, resources, len(features.landmarks), features.landmarks, 1, "features")
     plan.check()
-    return replace(plan, passes=1.0, bytes_read=rows.n_rows * rows.n_columns * rows.dtype.itemsize)
+    return replace(plan, passes=1.0, most_passes=None, bytes_read=rows.n_rows * rows.n_columns * rows.dtype.itemsize)

@@ -219,6 +219,7 @@ def plan_krylov_roweis(
         f"{point.max_passes} (max_passes)",
         passes=passes,
         bytes_read=passes * n * d * rows.dtype.itemsize,
+        most_passes=max(point.max_passes, TYPICAL_READS) + int(rows.counted),
         flops=flops,
         tasks=TYPICAL_READS * (2 * groups + 1),
         state_bytes=state,

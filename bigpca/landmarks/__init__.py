@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
 from bigpca.landmarks.given import given, landmark_values
-from bigpca.landmarks.kmeans import kmeans
+from bigpca.landmarks.kmeans import KMEANS_READS, kmeans
 from bigpca.landmarks.leverage import leverage
 from bigpca.landmarks.rpcholesky import rpcholesky
 from bigpca.landmarks.weighted import RowSquares, column_norm, diagonal, uniform
 
-__all__ = ["LandmarkRequest", "Landmarks", "SAMPLINGS", "select_landmarks"]
+__all__ = ["KMEANS_READS", "LandmarkRequest", "Landmarks", "SAMPLINGS", "select_landmarks"]
 
 SAMPLINGS = ("rpcholesky", "uniform", "diagonal", "column-norm", "leverage", "kmeans")
 

@@ -17,6 +17,8 @@ from bigpca.seeds import integers
 
 INIT_ROUNDS = 5
 MOST_ITERATIONS = 20  # landmarks need no converged clustering
+START_READS = 4 + 2 * INIT_ROUNDS
+KMEANS_READS = (2.0 * 10 + START_READS, 2.0 * MOST_ITERATIONS + START_READS)  # typically, at most
 
 
 def kmeans(request: LandmarkRequest) -> Landmarks:
@@ -55,7 +57,7 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
             warnings.simplefilter("ignore", expected)
         clusters.fit(X)  # 2 n_iter_ + 14 passes over X at most
     centres = np.unique(np.asarray(clusters.cluster_centers_, X.dtype), axis=0)
-    passes = float(2 * clusters.n_iter_ + 4 + 2 * INIT_ROUNDS)
+    passes = float(2 * clusters.n_iter_ + START_READS)
     return Landmarks(centres, None, passes, 0, "kmeans", request.count)
 
 

@@ -40,10 +40,11 @@ def run_pass(job: Pass, number: int, options: RunOptions) -> Any:
     if options.checkpoint is not None:
         left = _take_up(job, number, options.checkpoint)
     resumed = sum(len(s) for i, s in enumerate(job.layout.segments) if i < left.covered or i in left.segments)
-    total_bytes = job.layout.n_rows * job.layout.row_bytes
     groups = len(job.layout.groups)
     options.emit(
-        PassEvent(job.name, job.layout.n_rows, total_bytes, groups, resumed, job.evaluations_of(range(groups)))
+        PassEvent(
+            job.name, job.layout.n_rows, job.bytes_of(range(groups)), groups, resumed, job.evaluations_of(range(groups))
+        )
     )
     job = replace(job, finish=CountRounded(finish_alike(job.finish)))
     with solve_paused():

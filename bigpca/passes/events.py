@@ -26,7 +26,8 @@ class PlanEvent:
 
 @dataclass(frozen=True)
 class PassEvent:
-    """A read of the data begins. Totals are those of the whole pass; resumed groups are not read again.
+    """A read of the data begins. Totals are those of the whole pass; resumed groups are not read again. Bytes are those
+    decoded, in the dtype in which X is stored.
 
     ``evaluations_total`` counts kernel evaluations, 0 for passes without any.
     """

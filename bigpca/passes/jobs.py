@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
+import numpy as np
 from dask.task_spec import Task, TaskRef
 
 from bigpca.blas import one_blas_thread
@@ -59,6 +60,10 @@ class Pass:
         What all groups share: one copy on each worker that folds some, in each task as ``inputs[SHARED]``.
     evaluations : callable or None
         Group number -> kernel evaluations that the group makes.
+    rows_read : callable or None
+        Group number -> rows that the group decodes; None for those that it folds.
+    stored : numpy.dtype
+        Of X, as it is read.
     paths : dict of str to {"reads", "writes"}
         Files and directories that the tasks use, and how: workers must see them.
     run_id : str
@@ -74,7 +79,9 @@ class Pass:
     shared: Mapping[str, Any] = field(default_factory=dict)
     evaluations: Callable[[int], int] | None = None
     paths: Mapping[str, str] = field(default_factory=dict)
+    rows_read: Callable[[int], int] | None = None
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    stored: np.dtype[Any] = field(kw_only=True)
 
     @property
     def state_bytes(self) -> int:
@@ -99,9 +106,17 @@ class Pass:
         return 0 if self.evaluations is None else sum(self.evaluations(group) for group in groups)
 
     def done_event(self, groups: range) -> GroupEvent:
-        """What to report when consecutive groups are done; bytes are those of their rows in the working dtype."""
-        rows = self.layout.rows_of(groups[-1])[1] - self.layout.rows_of(groups[0])[0]
-        return GroupEvent(rows, rows * self.layout.row_bytes, self.evaluations_of(groups))
+        """What to report when consecutive groups are done."""
+        return GroupEvent(self._rows_of(groups), self.bytes_of(groups), self.evaluations_of(groups))
+
+    def bytes_of(self, groups: range) -> int:
+        """Bytes decoded for consecutive groups: of X as it is stored, whatever it is multiplied in."""
+        rows = self._rows_of(groups) if self.rows_read is None else sum(map(self.rows_read, groups))
+        return rows * self.layout.n_columns * self.stored.itemsize
+
+    def _rows_of(self, groups: range) -> int:
+        reads = (self.layout.reads[i] for group in groups for i in self.layout.groups[group])
+        return sum(stop - start for start, stop in reads)
 
 
 @dataclass

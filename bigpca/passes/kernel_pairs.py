@@ -51,14 +51,23 @@ class KernelLayout:
     reads : tuple of (start, stop)
         Runs of whole row chunks: what is read at a time.
     tile_rows : int
-    sweep_reads : float
-        Reads of X that one sweep takes: every panel reads on from the beginning of the chunk in which it begins.
+    begun : tuple of int
+        The row from which each panel reads on to the last: the beginning of the chunk in which it begins.
     """
 
     panels: Layout
     reads: tuple[tuple[int, int], ...]
     tile_rows: int
-    sweep_reads: float
+    begun: tuple[int, ...]
+
+    @property
+    def sweep_reads(self) -> float:
+        """Reads of X that one sweep takes."""
+        return sum(map(self.rows_read, range(len(self.begun)))) / max(1, self.panels.n_rows)
+
+    def rows_read(self, panel: int) -> int:
+        """Rows that the task of a panel decodes."""
+        return self.panels.n_rows - self.begun[panel]
 
     @property
     def panel_rows(self) -> int:
@@ -97,16 +106,15 @@ def kernel_layout(rows: RowInput, kernel: Kernel) -> KernelLayout:
     segments = tuple(range(a, b) for a, b in itertools.pairwise(ends))
     cut = tuple(itertools.pairwise(edges))
     layout = Layout(n, rows.n_columns, base.row_bytes, tile, cut, groups, segments)
-    return KernelLayout(layout, base.reads, tile, _sweep_reads(rows, edges[:-1]))
+    return KernelLayout(layout, base.reads, tile, _begun(rows, edges[:-1]))
 
 
-def _sweep_reads(rows: RowInput, starts: list[int]) -> float:
-    """Reads of X by tasks that read from these rows to the end: a chunk is decoded whole, an array in memory is cut."""
-    n, begun = rows.n_rows, np.array(starts)
-    if not rows.in_memory:
-        chunks = np.concatenate([[0], np.cumsum(rows.row_chunks)])
-        begun = chunks[np.searchsorted(chunks, begun, side="right") - 1]
-    return float((n - begun).sum()) / max(1, n)
+def _begun(rows: RowInput, starts: list[int]) -> tuple[int, ...]:
+    """Return from where tasks read that begin at these rows: a chunk is decoded whole, an array in memory is cut."""
+    if rows.in_memory:
+        return tuple(starts)
+    chunks = np.concatenate([[0], np.cumsum(rows.row_chunks)])
+    return tuple(chunks[np.searchsorted(chunks, starts, side="right") - 1].tolist())
 
 
 def kernel_dtype(rows: RowInput) -> np.dtype[np.floating]:
@@ -223,6 +231,16 @@ def fold_kernel(
 
     shared = {SHIFT: shift} | ({} if template.shared is None else {"kernel": template.shared})
     job = Pass(
-        "kernel", layout.panels, {"kernel": template}, cut, stamp, finish, shared, layout.evaluations, rows.paths
+        "kernel",
+        layout.panels,
+        {"kernel": template},
+        cut,
+        stamp,
+        finish,
+        shared,
+        layout.evaluations,
+        rows.paths,
+        layout.rows_read,
+        stored=rows.dtype,
     )
     return run_pass(job, number, options)

@@ -191,7 +191,9 @@ def fold_panels(
         return rows.stamp(layout.rows_of(group)[0], layout.n_rows) if options.checkpoint else ""
 
     templates: dict[str, Accumulator] = {"dot": template}
-    return run_pass(Pass("dot", layout, templates, cut, stamp, finish, paths=rows.paths), number, options)
+    return run_pass(
+        Pass("dot", layout, templates, cut, stamp, finish, paths=rows.paths, stored=rows.dtype), number, options
+    )
 
 
 def column_layout(rows: RowInput) -> Layout | None:
@@ -236,5 +238,15 @@ def fold_columns(
 
     names = {DotSum: "dot", DotProduct: "product", ColumnProducts: "components"}
     shared = {} if template.shared is None else {"dot": template.shared}
-    job = Pass(names[type(template)], layout, {"dot": template}, cut, stamp, finish, shared, paths=rows.paths)
+    job = Pass(
+        names[type(template)],
+        layout,
+        {"dot": template},
+        cut,
+        stamp,
+        finish,
+        shared,
+        paths=rows.paths,
+        stored=rows.dtype,
+    )
     return run_pass(job, number, options)

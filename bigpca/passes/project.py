@@ -266,7 +266,9 @@ def _write_pending(rows: RowInput, f: RowMap, output: Output, name: str, options
 
     run = RunOptions(None, options.progress, options.workers_timeout, options.scheduler, peak)
     paths = {**rows.paths, output.writer.store: "writes"}
-    run_pass(Pass(name, layout, {}, cut, lambda group: "", _rows_written, {"map": f}, paths=paths), 1, run)
+    run_pass(
+        Pass(name, layout, {}, cut, lambda group: "", _rows_written, {"map": f}, paths=paths, stored=rows.dtype), 1, run
+    )
 
 
 def _rows_written(state: PassState) -> int:

@@ -235,5 +235,5 @@ def fold(
         return rows.stamp(*layout.rows_of(group)) if options.checkpoint else ""
 
     cut = row_cutter(rows, layout, accumulators, stamp_of, dtype)
-    job = Pass(name, layout, accumulators, cut, stamp_of, finish, shared, paths=rows.paths)
+    job = Pass(name, layout, accumulators, cut, stamp_of, finish, shared, paths=rows.paths, stored=rows.dtype)
     return run_pass(job, number, options)

@@ -230,13 +230,10 @@ def test_reads_and_evaluations_are_counted(sampling: str, tmp_path: Path, monkey
     model = nystrom(kernel=CountedRBF(0.05, tally), sampling=sampling).fit(lazy)
     counts = reads.per_chunk((N, D), (20, D))
     # The first read, here all of X, is looked at for the shift of distances: one of the passes.
-    if sampling == "kmeans":
-        assert counts.max() <= model.n_passes_
-    elif sampling == "column-norm":
-        assert counts.mean() == pytest.approx(model.n_passes_, rel=0.2)
-    else:
-        assert (counts == model.n_passes_).all()
-        assert model.plan_.passes in (model.n_passes_, model.n_passes_ - 1)
+    assert counts.mean() == pytest.approx(model.n_passes_, abs=0.01)
+    assert model.n_passes_ <= (model.plan_.most_passes or model.plan_.passes) + 0.01
+    if sampling != "kmeans":  # whose iterations end where they converge
+        assert model.n_passes_ >= model.plan_.passes - 0.01
     # K_mm and its diagonal come on top: small, and not counted.
     assert model.kernel_evaluations_ <= tally.entries <= model.kernel_evaluations_ + 4 * M * (M + 1) + N
     if sampling == "rpcholesky":

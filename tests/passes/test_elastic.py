@@ -260,7 +260,7 @@ def killed_at(task: str, allowed_failures: int = 3) -> KilledWorker:
 
 def suspects_of(store: Path) -> Suspects:
     rows = RowInput(bp.open(store))
-    job = Pass("moments", rows.layout(0), {"moments": Moments(D)}, lambda g: None, str, take_moments)  # type: ignore[arg-type, return-value]
+    job = Pass("moments", rows.layout(0), {"moments": Moments(D)}, lambda g: None, str, take_moments, stored=rows.dtype)  # type: ignore[arg-type, return-value]
     return Suspects(job, RunOptions(peak_bytes=1 << 20))
 
 

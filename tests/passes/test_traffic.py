@@ -161,7 +161,9 @@ def test_a_slow_first_group_does_not_let_all_other_states_pile_up_in_memory() ->
             done_before_first.append(group)
         return SlowFirst(group, live, most), {}
 
-    job = Pass("moments", layout, {"moments": Moments(2)}, cut, lambda g: "", lambda state: state.rows)
+    job = Pass(
+        "moments", layout, {"moments": Moments(2)}, cut, lambda g: "", lambda state: state.rows, stored=np.dtype("f8")
+    )
     with dask.config.set(scheduler="threads", num_workers=2):
         assert run_locally(job, RunOptions(), Left()) == len(layout.groups)
     assert len(done_before_first) <= 12
