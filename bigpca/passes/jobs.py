@@ -27,6 +27,7 @@ from bigpca.passes.pass_state import PassState
 
 Finish = Callable[[PassState], Any]
 WORKERS_TIMEOUT = 60.0  # seconds
+STALLED_SECONDS = 60.0
 SHARED = "bigpca-shared"  # the key under which a task finds what all groups share
 
 
@@ -132,6 +133,8 @@ class RunOptions:
     scheduler : "local" to stay in this process whatever client there is (NumPy input), or None.
     peak_bytes : int
         Planned peak of one worker thread, for errors; 0 where nobody planned.
+    stalled_seconds : float
+        Silence of a worker after which it is reported, and what it has is sent to others too.
     rounding_told : bool
         Whether this fit has warned of integers that float64 does not hold.
     """
@@ -141,6 +144,7 @@ class RunOptions:
     workers_timeout: float = WORKERS_TIMEOUT
     scheduler: str | None = None
     peak_bytes: int = 0
+    stalled_seconds: float = STALLED_SECONDS
     rounding_told: bool = False
     _lock: Any = field(default_factory=threading.Lock, repr=False)
 

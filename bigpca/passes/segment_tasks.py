@@ -98,3 +98,13 @@ def group_of(prefix: str, key: Any) -> int | None:
     """
     first = str(key).removeprefix(f"{prefix}-").partition("-")[0]
     return int(first) if first.isdigit() else None
+
+
+def segment_of_key(job: Pass, key: str) -> int | None:
+    """Return the segment that a task of this pass belongs to, or None for those of the whole pass."""
+    group = group_of(job.prefix, key)
+    if group is not None:
+        return next(index for index, groups in enumerate(job.layout.segments) if group in groups)
+    kind, _, rest = key.removeprefix(f"{job.prefix}-").partition("-")
+    index = rest.partition("-")[0]
+    return int(index) if kind in ("merge", "store") and index.isdigit() else None

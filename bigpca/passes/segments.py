@@ -7,6 +7,7 @@ import time
 import uuid
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from distributed import KilledWorker
@@ -18,6 +19,7 @@ from bigpca.passes.jobs import Left, Pass, RunOptions, merge_states
 from bigpca.passes.outcomes import result_of
 from bigpca.passes.segment_tasks import extend_prefix, group_task, segment_graph
 from bigpca.passes.shared_copies import SharedCopies
+from bigpca.passes.stalls import Stalls
 from bigpca.passes.suspects import RESUBMISSIONS, Suspects
 from bigpca.passes.watch import Watch
 
@@ -59,11 +61,13 @@ class ClusterRun:
     ready: dict[int, Any] = field(default_factory=dict)
     tries: Counter[int] = field(default_factory=Counter)  # how often a segment was sent again: names its tasks
     cancelled: Counter[int] = field(default_factory=Counter)
+    avoiding: dict[int, frozenset[str]] = field(default_factory=dict)  # stalled workers that a segment was sent around
     folding: str | None = None
     copies: SharedCopies | None = None  # of what all groups share
 
     def __post_init__(self) -> None:
         self.suspects = Suspects(self.job, self.options)
+        self.stalls = Stalls(self.client, self.job, self.options)
 
     def submit_segment(self, index: int) -> None:
         """Cut the groups of a segment and send their graph."""
@@ -71,7 +75,7 @@ class ClusterRun:
             self.job, index, self.tries[index], self._take_shared(len(self.job.layout.segments[index])),
             self.files if self.shared else None, self.suspects.survived,
         )  # fmt: skip
-        (future,) = self.client.get(graph, [root], sync=False)
+        (future,) = self.client.get(graph, [root], sync=False, **self._place())
         self.segment_of[future.key] = index
         self._watch(future)
 
@@ -89,7 +93,7 @@ class ClusterRun:
         Small states, and those that workers write to a checkpoint, may run ahead of it by 4 x threads.
         """
         segments = self.job.layout.segments
-        flying = sum(len(segments[i]) for i in self.segment_of.values())
+        flying = sum(len(segments[i]) for i in set(self.segment_of.values()))
         ahead = sum(len(segments[i]) for i in range(self.covered, index))
         size, most = len(segments[index]), 4 * threads
         if not self.shared:
@@ -121,13 +125,48 @@ class ClusterRun:
         self.watch.check()
         if self.copies is not None:
             self.copies.free(self.watch.workers)
+        before = self.stalls.workers.keys()
+        held_up = self.stalls.look(self.watch.workers)
+        if self.stalls.workers.keys() - before and self.copies is not None:
+            self.copies.begin_anew()
+        if self.stalls.workers and self._awake():
+            self._send_elsewhere(held_up)
+
+    def _awake(self) -> dict[str, int]:
+        return self.stalls.awake(self.watch.workers)
+
+    def _place(self) -> dict[str, Any]:
+        """Where tasks go: anywhere, but not to workers that stall."""
+        awake = self._awake()
+        return {"workers": list(awake), "allow_other_workers": True} if self.stalls.workers and awake else {}
+
+    def _send_elsewhere(self, segments: set[int]) -> None:
+        """Send what stalled workers hold up a second time; the first result counts."""
+        around = frozenset(self.stalls.workers)
+        for index in sorted(segments & set(self.segment_of.values())):
+            if not around <= self.avoiding.get(index, frozenset()):
+                self.avoiding[index] = around
+                self.tries[index] += 1
+                self.submit_segment(index)
+        if self.folding is not None and self.stalls.holds(self.folding):
+            self.futures.pop(self.folding).release()
+            self.folding = None
+            self.fold_ready()
+
+    def _forget_rivals(self, index: int) -> None:
+        for key in [key for key, other in self.segment_of.items() if other == index]:
+            del self.segment_of[key]
+            self.futures.pop(key).release()
 
     def _take_shared(self, count: int) -> list[Any]:
-        return [None] * count if self.copies is None else self.copies.take(count, self.watch.workers)
+        workers = self._awake() or self.watch.workers
+        return [None] * count if self.copies is None else self.copies.take(count, workers)
 
     def submit(self, what: str, function: Any, *args: Any) -> Any:
         """Send one task and watch it."""
-        future = self.client.submit(function, *args, key=self.job.key(what, uuid.uuid4().hex[:8]), pure=False)
+        future = self.client.submit(
+            function, *args, key=self.job.key(what, uuid.uuid4().hex[:8]), pure=False, **self._place()
+        )
         self._watch(future)
         return future
 
@@ -226,6 +265,7 @@ class ClusterRun:
         except KilledWorker as error:
             self._suspect(index, error)
             return
+        self._forget_rivals(index)
         self.ready[index] = value
         for group in self.job.layout.segments[index]:
             self.suspects.survived.pop(group, None)
@@ -251,10 +291,15 @@ class ClusterRun:
             ) from error
         self.options.emit(RetryEvent("segment cancelled", self.cancelled[index]))
 
+    def _check_result(self, key: str) -> None:
+        self._check()
+        if self.stalls.holds(key) and self._awake():
+            raise RunCancelled("a worker that stalls holds the result")
+
     def _value(self, future: Any, index: int) -> Any:
         if not self.gather and not self.shared and future.status == "finished":
             return future  # stays on the workers
-        value = result_of(future, self._check)
+        value = result_of(future, partial(self._check_result, future.key))
         if self.gather and self.files is not None:
             self.files.write("segment", index, value)
         return value

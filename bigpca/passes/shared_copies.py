@@ -89,8 +89,12 @@ class SharedCopies:
     def renew(self, blamed: Any) -> None:
         """Make all copies anew, under new names, where workers died over the task of one of them."""
         if any(copy.key == blamed for copy in self._made[self._first :]):
-            self.copies.clear()
-            self._first = len(self._made)
+            self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Make all copies anew, under new names: some may lie where nobody can fetch them."""
+        self.copies.clear()
+        self._first = len(self._made)
 
     def release(self) -> None:
         """Let go of all copies."""
