@@ -17,6 +17,7 @@ import json
 import logging
 import os
 import runpy
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -31,7 +32,6 @@ from distributed.security import Security
 import bigpca as bp
 from bigpca.cli.exits import ExitCode, describe, exit_code_for
 from bigpca.cli.output import RESUMABLE
-from bigpca.cli.runtime import stop_like_interrupt
 from bigpca.passes.progress import LogProgress, TerminalProgress
 
 TLS_FILES = ("tls_ca_file", "tls_cert", "tls_key")
@@ -56,7 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="%(asctime)s %(message)s", stream=sys.stderr)
     logging.getLogger("bigpca").setLevel(logging.INFO)
     try:
-        stop_like_interrupt()  # a walltime or a preemption announces itself with SIGTERM
+        # A walltime or a preemption announces itself with SIGTERM: it is an interrupt too.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         job = Job(absolute(options.source), options.components, options.solver, options.solve_threads)
         with joined(options) as client:
             run_job(client, job, options.out.absolute(), options.checkpoint, options.wait_for_workers)
