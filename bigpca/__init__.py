@@ -23,24 +23,26 @@ if TYPE_CHECKING:
     from bigpca.errors import OutputExistsError as OutputExistsError
     from bigpca.errors import OutputLockedError as OutputLockedError
     from bigpca.errors import OutputWriteError as OutputWriteError
-    from bigpca.estimators.approximate_kernel_pca import ApproximateKernelPCA as ApproximateKernelPCA
-    from bigpca.estimators.approximate_pca import ApproximatePCA as ApproximatePCA
-    from bigpca.estimators.combining import merge as merge
-    from bigpca.estimators.combining import select_solver as select_solver
-    from bigpca.estimators.kernel_pca import KernelPCA as KernelPCA
-    from bigpca.estimators.kernel_supervised import KernelRoweisDiscriminantAnalysis as KernelRoweisDiscriminantAnalysis
-    from bigpca.estimators.kernel_supervised import KernelSupervisedPCA as KernelSupervisedPCA
+    from bigpca.estimators.kernel.approximate_kernel_pca import ApproximateKernelPCA as ApproximateKernelPCA
+    from bigpca.estimators.kernel.kernel_pca import KernelPCA as KernelPCA
+    from bigpca.estimators.kernel.nystrom_kernel_pca import NystromKernelPCA as NystromKernelPCA
+    from bigpca.estimators.linear.approximate_pca import ApproximatePCA as ApproximatePCA
+    from bigpca.estimators.linear.pca import PCA as PCA
+    from bigpca.estimators.linear.sketch_transformer import SketchTransformer as SketchTransformer
     from bigpca.estimators.loading import load as load
-    from bigpca.estimators.nystrom_kernel_pca import NystromKernelPCA as NystromKernelPCA
-    from bigpca.estimators.pca import PCA as PCA
-    from bigpca.estimators.roweis import FisherDiscriminantAnalysis as FisherDiscriminantAnalysis
-    from bigpca.estimators.roweis import RoweisDiscriminantAnalysis as RoweisDiscriminantAnalysis
-    from bigpca.estimators.roweis_map import RoweisMap as RoweisMap
-    from bigpca.estimators.roweis_map import roweis_map as roweis_map
-    from bigpca.estimators.scored_pca import ScoredPCA as ScoredPCA
-    from bigpca.estimators.sketch_transformer import SketchTransformer as SketchTransformer
-    from bigpca.estimators.supervised_pca import SupervisedPCA as SupervisedPCA
-    from bigpca.estimators.supervised_pca import SupervisedRandomProjection as SupervisedRandomProjection
+    from bigpca.estimators.merging import merge as merge
+    from bigpca.estimators.merging import select_solver as select_solver
+    from bigpca.estimators.supervised.discriminants import FisherDiscriminantAnalysis as FisherDiscriminantAnalysis
+    from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis as RoweisDiscriminantAnalysis
+    from bigpca.estimators.supervised.kernel_supervised import (
+        KernelRoweisDiscriminantAnalysis as KernelRoweisDiscriminantAnalysis,
+    )
+    from bigpca.estimators.supervised.kernel_supervised import KernelSupervisedPCA as KernelSupervisedPCA
+    from bigpca.estimators.supervised.roweis_map import RoweisMap as RoweisMap
+    from bigpca.estimators.supervised.roweis_map import roweis_map as roweis_map
+    from bigpca.estimators.supervised.scored_pca import ScoredPCA as ScoredPCA
+    from bigpca.estimators.supervised.supervised_pca import SupervisedPCA as SupervisedPCA
+    from bigpca.estimators.supervised.supervised_pca import SupervisedRandomProjection as SupervisedRandomProjection
     from bigpca.quality.dependence import hsic as hsic
     from bigpca.solvers.components import Elbow as Elbow
     from bigpca.solvers.components import GavishDonoho as GavishDonoho
@@ -65,23 +67,23 @@ _HOMES = {
     "OutputLockedError": "bigpca.errors",
     "OutputWriteError": "bigpca.errors",
     "load": "bigpca.estimators.loading",
-    "PCA": "bigpca.estimators.pca",
-    "ApproximateKernelPCA": "bigpca.estimators.approximate_kernel_pca",
-    "KernelPCA": "bigpca.estimators.kernel_pca",
-    "NystromKernelPCA": "bigpca.estimators.nystrom_kernel_pca",
-    "ApproximatePCA": "bigpca.estimators.approximate_pca",
-    "SketchTransformer": "bigpca.estimators.sketch_transformer",
-    "FisherDiscriminantAnalysis": "bigpca.estimators.roweis",
-    "KernelRoweisDiscriminantAnalysis": "bigpca.estimators.kernel_supervised",
-    "KernelSupervisedPCA": "bigpca.estimators.kernel_supervised",
-    "RoweisDiscriminantAnalysis": "bigpca.estimators.roweis",
-    "SupervisedPCA": "bigpca.estimators.supervised_pca",
-    "SupervisedRandomProjection": "bigpca.estimators.supervised_pca",
-    "RoweisMap": "bigpca.estimators.roweis_map",
-    "roweis_map": "bigpca.estimators.roweis_map",
-    "ScoredPCA": "bigpca.estimators.scored_pca",
-    "merge": "bigpca.estimators.combining",
-    "select_solver": "bigpca.estimators.combining",
+    "PCA": "bigpca.estimators.linear.pca",
+    "ApproximateKernelPCA": "bigpca.estimators.kernel.approximate_kernel_pca",
+    "KernelPCA": "bigpca.estimators.kernel.kernel_pca",
+    "NystromKernelPCA": "bigpca.estimators.kernel.nystrom_kernel_pca",
+    "ApproximatePCA": "bigpca.estimators.linear.approximate_pca",
+    "SketchTransformer": "bigpca.estimators.linear.sketch_transformer",
+    "FisherDiscriminantAnalysis": "bigpca.estimators.supervised.discriminants",
+    "KernelRoweisDiscriminantAnalysis": "bigpca.estimators.supervised.kernel_supervised",
+    "KernelSupervisedPCA": "bigpca.estimators.supervised.kernel_supervised",
+    "RoweisDiscriminantAnalysis": "bigpca.estimators.supervised.discriminants",
+    "SupervisedPCA": "bigpca.estimators.supervised.supervised_pca",
+    "SupervisedRandomProjection": "bigpca.estimators.supervised.supervised_pca",
+    "RoweisMap": "bigpca.estimators.supervised.roweis_map",
+    "roweis_map": "bigpca.estimators.supervised.roweis_map",
+    "ScoredPCA": "bigpca.estimators.supervised.scored_pca",
+    "merge": "bigpca.estimators.merging",
+    "select_solver": "bigpca.estimators.merging",
     "hsic": "bigpca.quality.dependence",
     "Elbow": "bigpca.solvers.components",
     "GavishDonoho": "bigpca.solvers.components",

@@ -1,6 +1,6 @@
 """What a run will cost, known before any row is read, and the refusal of what does not fit.
 
-Pure arithmetic on shapes and limits; who asks Dask or the machine for the limits is :mod:`bigpca.passes.resources`.
+Pure arithmetic on shapes and limits; who asks Dask or the machine for the limits is :mod:`bigpca.passes.engine.resources`.
 """
 
 from __future__ import annotations

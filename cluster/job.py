@@ -32,7 +32,7 @@ from distributed.security import Security
 import bigpca as bp
 from bigpca.cli.exits import ExitCode, describe, exit_code_for
 from bigpca.cli.output import RESUMABLE
-from bigpca.passes.progress import LogProgress, TerminalProgress
+from bigpca.passes.engine.progress import LogProgress, TerminalProgress
 
 TLS_FILES = ("tls_ca_file", "tls_cert", "tls_key")
 

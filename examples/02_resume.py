@@ -7,7 +7,7 @@ import dask
 import numpy as np
 
 import bigpca as bp
-from bigpca.passes.progress import CheckpointEvent, Event, PassEvent
+from bigpca.passes.engine.progress import CheckpointEvent, Event, PassEvent
 
 
 class StopAfter:

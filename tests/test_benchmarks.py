@@ -62,7 +62,7 @@ def test_accuracy_holds_1e_6_of_lambda_1_at_every_offset(
 
 
 def test_converged_answers_are_honest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("bigpca.passes.blocks.PRECISE_FLOPS", 0.0)  # as the script sets it
+    monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0.0)  # as the script sets it
     run("honesty.py", "--spectra", 200, "--largest", 260, "--seed", 3, monkeypatch=monkeypatch)
     row = last_line(capsys)
     assert row["over_tol"] <= 0.01

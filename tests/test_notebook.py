@@ -13,7 +13,7 @@ from distributed import Client
 from distributed.utils import key_split
 
 import bigpca as bp
-from tests.passes.engine import normal, reads_in, write_store
+from tests.passes.kit import normal, reads_in, write_store
 from tests.test_examples import load
 from tests.tls_cluster import ROOT, Recipe, local_recipe
 
@@ -27,8 +27,8 @@ N, D, CHUNK = 4000, 24, 25
 SECONDS = 120
 # In the place of the notebook's X: 160 slow reads in 80 groups, each leaving a file.
 SLOW = """
-from bigpca.passes import blocks
-from tests.passes.engine import logged
+from bigpca.passes.reading import blocks
+from tests.passes.kit import logged
 blocks.GROUP_LEAST, blocks.LEAST_GROUPS = 256, 80
 X = logged(folder / "x.zarr", folder / "log", delay=0.05)
 """

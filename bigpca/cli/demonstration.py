@@ -11,8 +11,8 @@ from bigpca.cli import options as o
 from bigpca.cli.exits import ExitCode
 from bigpca.cli.output import plain, reporting, table
 from bigpca.errors import format_bytes
-from bigpca.passes.events import format_seconds
-from bigpca.passes.progress import TerminalProgress
+from bigpca.passes.engine.events import format_seconds
+from bigpca.passes.engine.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from bigpca.demo import DemoReport

@@ -15,7 +15,7 @@ from bigpca.cli.exits import ExitCode
 from bigpca.cli.output import reporting, table
 from bigpca.cli.runtime import running
 from bigpca.errors import format_bytes
-from bigpca.passes.events import format_seconds
+from bigpca.passes.engine.events import format_seconds
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -94,7 +94,7 @@ def cluster_facts(client: Client) -> dict[str, Any]:
     dict
         ``workers``: a dict for each; ``problems`` and ``notes``: sentences.
     """
-    from bigpca.passes.joining import join_workers, package_versions
+    from bigpca.passes.engine.cluster.joining import join_workers, package_versions
 
     workers = client.scheduler_info(n_workers=-1)["workers"]
     _, found = package_versions(client, workers)

@@ -18,8 +18,8 @@ from bigpca.cli.runs import PassCounter, open_source, refuse_existing, refuse_sh
 from bigpca.cli.runtime import running
 from bigpca.cli.scoring import transform_command
 from bigpca.errors import format_bytes
-from bigpca.passes.events import format_seconds
-from bigpca.passes.progress import TerminalProgress
+from bigpca.passes.engine.events import format_seconds
+from bigpca.passes.engine.progress import TerminalProgress
 from bigpca.quality.memory import MemoryMeter
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from bigpca.cli.options import Reading
 from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, format_bytes
-from bigpca.passes.progress import Event, LogProgress, PassEvent, PlanEvent, Progress, TerminalProgress
+from bigpca.passes.engine.progress import Event, LogProgress, PassEvent, PlanEvent, Progress, TerminalProgress
 
 
 @dataclass

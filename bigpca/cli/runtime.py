@@ -71,8 +71,8 @@ def _started(options: Cluster) -> Iterator[Client]:
 def _joined(address: str, timeout: float) -> Iterator[Client]:
     from distributed import Client
 
-    from bigpca.passes.jobs import RunOptions
-    from bigpca.passes.watch import Watch
+    from bigpca.passes.engine.cluster.watch import Watch
+    from bigpca.passes.engine.jobs import RunOptions
 
     try:
         asyncio.run(asyncio.wait_for(_greet(address), CONNECT_SECONDS))

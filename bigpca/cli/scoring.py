@@ -15,8 +15,8 @@ from bigpca.cli.output import command_line, reporting, table
 from bigpca.cli.runs import PassCounter, open_source, refuse_existing, refuse_shared_paths, shown
 from bigpca.cli.runtime import running
 from bigpca.errors import format_bytes
-from bigpca.passes.events import format_seconds
-from bigpca.passes.progress import TerminalProgress
+from bigpca.passes.engine.events import format_seconds
+from bigpca.passes.engine.progress import TerminalProgress
 from bigpca.quality.memory import MemoryMeter
 
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from bigpca.data.checks import check_dtype
 from bigpca.data.sources import open as open_array
-from bigpca.passes.blocks import SLAB_BYTES, working_dtype
-from bigpca.passes.jobs import WORKERS_TIMEOUT, RunOptions
-from bigpca.passes.progress import ProgressArgument, resolve_progress
+from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, RunOptions
+from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.project import Copy, project_to
+from bigpca.passes.reading.blocks import SLAB_BYTES, working_dtype
 from bigpca.passes.rows import RowInput
 
 

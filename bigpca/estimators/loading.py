@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from bigpca.errors import ModelFormatError, brief
-from bigpca.estimators.approximate_kernel_pca import ApproximateKernelPCA
-from bigpca.estimators.approximate_pca import ApproximatePCA
-from bigpca.estimators.kernel_pca import KernelPCA
-from bigpca.estimators.kernel_supervised import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA
-from bigpca.estimators.model_io import FORMAT, StoredModel, TrustedRows, decode_parameters
-from bigpca.estimators.nystrom_kernel_pca import NystromKernelPCA
-from bigpca.estimators.pca import PCA
-from bigpca.estimators.row_transformer import RowTransformer
-from bigpca.estimators.roweis import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
-from bigpca.estimators.scored_pca import ScoredPCA
-from bigpca.estimators.sketch_transformer import SketchTransformer
-from bigpca.estimators.supervised_pca import SupervisedPCA, SupervisedRandomProjection
+from bigpca.estimators.kernel.approximate_kernel_pca import ApproximateKernelPCA
+from bigpca.estimators.kernel.kernel_pca import KernelPCA
+from bigpca.estimators.kernel.nystrom_kernel_pca import NystromKernelPCA
+from bigpca.estimators.linear.approximate_pca import ApproximatePCA
+from bigpca.estimators.linear.pca import PCA
+from bigpca.estimators.linear.sketch_transformer import SketchTransformer
+from bigpca.estimators.shared.files import FORMAT, StoredModel, TrustedRows, decode_parameters
+from bigpca.estimators.shared.transformer import RowTransformer
+from bigpca.estimators.supervised.discriminants import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
+from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA
+from bigpca.estimators.supervised.scored_pca import ScoredPCA
+from bigpca.estimators.supervised.supervised_pca import SupervisedPCA, SupervisedRandomProjection
 from bigpca.seeds import check_seed
 from bigpca.storage import read_group
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.kernels.base import Kernel
-from bigpca.passes.blocks import product_dtype, working_dtype
-from bigpca.passes.jobs import RunOptions
-from bigpca.passes.landmark_states import BestRows
-from bigpca.passes.pass_state import PassState
-from bigpca.passes.row_weights import RowWeight
+from bigpca.passes.accumulators.drawn_rows import BestRows
+from bigpca.passes.accumulators.row_weights import RowWeight
+from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.states import PassState
+from bigpca.passes.reading.blocks import product_dtype, working_dtype
 from bigpca.passes.rows import RowInput, fold
 
 Vector = NDArray[np.float64]

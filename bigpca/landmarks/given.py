@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from bigpca.data.checks import row_width
 from bigpca.data.containers import reject_foreign, unmasked
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
-from bigpca.passes.blocks import working_dtype
-from bigpca.passes.landmark_states import RowsAt
-from bigpca.passes.pass_state import PassState
+from bigpca.passes.accumulators.drawn_rows import RowsAt
+from bigpca.passes.engine.states import PassState
+from bigpca.passes.reading.blocks import working_dtype
 from bigpca.passes.rows import fold
 
 

@@ -10,8 +10,14 @@ from numpy.typing import NDArray
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks.base import LandmarkRequest, Landmarks, draw_rows, refuse_indefinite, rows_of
 from bigpca.landmarks.weighted import refuse_zero
-from bigpca.passes.landmark_blocks import cross_block, diagonal_of, prepare_landmarks, square_block, tile_rows
-from bigpca.passes.row_weights import Ones, Residual
+from bigpca.passes.accumulators.landmark_blocks import (
+    cross_block,
+    diagonal_of,
+    prepare_landmarks,
+    square_block,
+    tile_rows,
+)
+from bigpca.passes.accumulators.row_weights import Ones, Residual
 from bigpca.seeds import uniforms
 from bigpca.solvers.eigh import top_eigenpairs
 

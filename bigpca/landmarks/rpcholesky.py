@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from bigpca.landmarks.base import LandmarkRequest, Landmarks, draw_rows, refuse_indefinite, rows_of
 from bigpca.landmarks.weighted import refuse_zero
-from bigpca.passes.landmark_blocks import cross_block, prepare_landmarks, square_block
-from bigpca.passes.landmark_states import BestRows
-from bigpca.passes.row_weights import Diagonal, Residual, RowWeight
+from bigpca.passes.accumulators.drawn_rows import BestRows
+from bigpca.passes.accumulators.landmark_blocks import cross_block, prepare_landmarks, square_block
+from bigpca.passes.accumulators.row_weights import Diagonal, Residual, RowWeight
 from bigpca.seeds import uniforms
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
 from bigpca.solvers.pivoting import accept_pivots

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.landmarks.base import LandmarkRequest, Landmarks, draw_rows, rows_of
-from bigpca.passes.landmark_states import BestRows
-from bigpca.passes.row_weights import Diagonal, Given, Ones
+from bigpca.passes.accumulators.drawn_rows import BestRows
+from bigpca.passes.accumulators.row_weights import Diagonal, Given, Ones
 
 Vector = NDArray[np.float64]
 RowSquares = Callable[[], tuple[Vector, int, float]]

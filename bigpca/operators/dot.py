@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.operators.covariance import PROBES, Probes, Products
-from bigpca.passes.blocks import product_dtype
-from bigpca.passes.dot_states import DotProduct
-from bigpca.passes.jobs import RunOptions
+from bigpca.passes.accumulators.dot_matrix import DotProduct
+from bigpca.passes.accumulators.fused_product import probe_vectors
+from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.states import PassState
 from bigpca.passes.pairs import column_layout, fold_columns
-from bigpca.passes.pass_state import PassState
-from bigpca.passes.product_states import probe_vectors
+from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.rows import RowInput
 
 Vector = NDArray[np.float64]

@@ -27,9 +27,9 @@ from bigpca.data.sources import RowSource, row_source
 from bigpca.data.storages import ZarrRows
 from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
 from bigpca.errors import MemoryBudgetError
-from bigpca.passes.jobs import WORKERS_TIMEOUT
-from bigpca.passes.readers import GraphReader
-from bigpca.passes.watched_get import get_watched
+from bigpca.passes.engine.cluster.get import get_watched
+from bigpca.passes.engine.jobs import WORKERS_TIMEOUT
+from bigpca.passes.reading.readers import GraphReader
 
 SHARED_BYTES = 256 << 20  # most bytes of nodes that all groups share and every task is sent
 
@@ -236,7 +236,7 @@ def sources_in(graph: HighLevelGraph, missing_chunks: str = "raise") -> list[Row
 
 
 def paths_in(X: da.Array) -> dict[str, str]:
-    """The files and directories that the sources of an array read, as :attr:`bigpca.passes.jobs.Pass.paths` has them."""
+    """The files and directories that the sources of an array read, as :attr:`bigpca.passes.engine.jobs.Pass.paths` has them."""
     sources = sources_in(_as_layers(X))
     return {source.path if isinstance(source, RowSource) else source.store: "reads" for source in sources}
 

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from bigpca.blas import one_blas_thread
 from bigpca.data.rounding import note_rounded
-from bigpca.passes.accumulators import Accumulator
-from bigpca.passes.blocks import Block, group_shift, prepare_block
-from bigpca.passes.cancel import check_cancelled
-from bigpca.passes.jobs import SHARED
-from bigpca.passes.pass_state import PassState
-from bigpca.passes.readers import GraphReader, Reader, read_ahead
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.engine.cancel import check_cancelled
+from bigpca.passes.engine.jobs import SHARED
+from bigpca.passes.engine.states import PassState
+from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
+from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
 
 SHIFT = "bigpca-shift"  # the key of the shift of all rows in what groups share
 

@@ -15,8 +15,13 @@ from numpy.typing import NDArray
 
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.data.rounding import note_rounded
-from bigpca.passes.accumulators import Accumulator
-from bigpca.passes.blocks import (
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
+from bigpca.passes.engine.cancel import check_cancelled
+from bigpca.passes.engine.driver import run_pass
+from bigpca.passes.engine.jobs import SHARED, Finish, GroupTask, Pass, RunOptions
+from bigpca.passes.engine.states import PassState
+from bigpca.passes.reading.blocks import (
     Block,
     Layout,
     group_shift,
@@ -26,12 +31,7 @@ from bigpca.passes.blocks import (
     within_range,
     working_dtype,
 )
-from bigpca.passes.cancel import check_cancelled
-from bigpca.passes.dot_states import ColumnProducts, DotPanels, DotProduct, DotSum
-from bigpca.passes.driver import run_pass
-from bigpca.passes.jobs import SHARED, Finish, GroupTask, Pass, RunOptions
-from bigpca.passes.pass_state import PassState
-from bigpca.passes.readers import ColumnReader, GraphReader, Reader, read_ahead
+from bigpca.passes.reading.readers import ColumnReader, GraphReader, Reader, read_ahead
 from bigpca.passes.rows import RowInput
 
 

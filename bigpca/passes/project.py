@@ -25,15 +25,15 @@ from bigpca.data.rounding import note_rounded
 from bigpca.data.sources import RowSource
 from bigpca.data.sources import open as open_array
 from bigpca.errors import OutputExistsError
-from bigpca.passes.blocks import MIB, Layout, working_dtype
-from bigpca.passes.cancel import check_cancelled
-from bigpca.passes.driver import run_pass
+from bigpca.passes.engine.cancel import check_cancelled
+from bigpca.passes.engine.driver import run_pass
+from bigpca.passes.engine.jobs import SHARED, GroupTask, Pass, RunOptions
+from bigpca.passes.engine.local import local_threads
+from bigpca.passes.engine.resources import find_resources
+from bigpca.passes.engine.states import PassState, digest
 from bigpca.passes.graphs import wrap_sources
-from bigpca.passes.jobs import SHARED, GroupTask, Pass, RunOptions
-from bigpca.passes.local import local_threads
-from bigpca.passes.pass_state import PassState, digest
-from bigpca.passes.readers import GraphReader, Reader, read_ahead
-from bigpca.passes.resources import find_resources
+from bigpca.passes.reading.blocks import MIB, Layout, working_dtype
+from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources, peak_bytes
 from bigpca.storage import ChunkWriter, Output, create_output

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 
 from bigpca.data.sources import RowSource, source_of
 from bigpca.data.zarr_reader import ZarrReader
-from bigpca.passes.accumulators import Accumulator
-from bigpca.passes.blocks import Layout, plan_layout, product_dtype
-from bigpca.passes.driver import run_pass
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.engine.cluster.get import get_watched
+from bigpca.passes.engine.driver import run_pass
+from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Finish, GroupTask, Pass, RunOptions
+from bigpca.passes.engine.states import digest
 from bigpca.passes.graphs import GraphSource, filling, paths_in
 from bigpca.passes.groups import SHIFT, FoldGroup
-from bigpca.passes.jobs import WORKERS_TIMEOUT, Finish, GroupTask, Pass, RunOptions
-from bigpca.passes.pass_state import digest
-from bigpca.passes.readers import DirectReader, Reader
-from bigpca.passes.watched_get import get_watched
+from bigpca.passes.reading.blocks import Layout, plan_layout, product_dtype
+from bigpca.passes.reading.readers import DirectReader, Reader
 
 
 class RowInput:
@@ -91,7 +91,7 @@ class RowInput:
 
     @property
     def paths(self) -> dict[str, str]:
-        """Files and directories that tasks read, for :attr:`bigpca.passes.jobs.Pass.paths`."""
+        """Files and directories that tasks read, for :attr:`bigpca.passes.engine.jobs.Pass.paths`."""
         return paths_in(self.X) if self.source is None else {self.source.path: "reads"}
 
     @property

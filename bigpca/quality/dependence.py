@@ -5,14 +5,14 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
-from bigpca.estimators.fitting import running
-from bigpca.estimators.kernel_label_route import FeatureLabelJob
-from bigpca.estimators.kernel_spectrum import row_shift
-from bigpca.estimators.kernel_supervised import KernelSupervisedPCA
-from bigpca.estimators.label_statistics import LabelStatistics
-from bigpca.estimators.supervised_pca import SupervisedPCA
+from bigpca.estimators.kernel.spectrum import row_shift
+from bigpca.estimators.linear.choosing import running
+from bigpca.estimators.supervised.kernel_fit import FeatureLabelJob
+from bigpca.estimators.supervised.kernel_supervised import KernelSupervisedPCA
+from bigpca.estimators.supervised.statistics import LabelStatistics
+from bigpca.estimators.supervised.supervised_pca import SupervisedPCA
 from bigpca.operators.kernel import KernelOperator
-from bigpca.passes.progress import ProgressArgument
+from bigpca.passes.engine.progress import ProgressArgument
 
 
 def hsic(

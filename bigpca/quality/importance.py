@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.sources import open as open_array
-from bigpca.passes.progress import ProgressArgument
+from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.rows import RowInput
 from bigpca.quality.reading import read_once
 from bigpca.quality.states import ReplacementMoments

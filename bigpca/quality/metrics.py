@@ -11,8 +11,8 @@ from scipy.linalg import qr, svdvals
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.sources import open as open_array
-from bigpca.estimators.inputs import as_dask
-from bigpca.passes.progress import ProgressArgument
+from bigpca.estimators.shared.inputs import as_dask
+from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.rows import RowInput
 from bigpca.quality.reading import read_once, read_rows
 from bigpca.quality.states import Residuals, Subspace, strip_rows

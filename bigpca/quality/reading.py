@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.passes.accumulators import Accumulator
-from bigpca.passes.blocks import Layout, working_dtype
-from bigpca.passes.jobs import RunOptions
-from bigpca.passes.pass_state import PassState
-from bigpca.passes.progress import ProgressArgument, resolve_progress
-from bigpca.passes.resources import find_resources
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
+from bigpca.passes.engine.resources import find_resources
+from bigpca.passes.engine.states import PassState
+from bigpca.passes.reading.blocks import Layout, working_dtype
 from bigpca.passes.rows import RowInput, fold
 from bigpca.planning import Plan, peak_bytes
 from bigpca.quality.states import ChosenRows

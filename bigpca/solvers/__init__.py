@@ -1,0 +1,15 @@
+"""Small dense linear algebra in NumPy and SciPy: arrays in, arrays out, no Dask and no files.
+
+- ``eigh``, ``leading``, ``indefinite``   dense symmetric eigenproblems: all pairs, a few, or signed ones
+- ``dual``                                principal axes of a few rows, by their dot matrix
+- ``nystrom``                             the approximation of a positive semi-definite matrix from one product
+- ``krylov``, ``krylov_basis``, ``krylov_pairs``   block Krylov iteration: the loop, its basis, its Ritz pairs
+- ``certificates``                        error bounds from the products that gave the answer
+- ``features``, ``pivoting``              from landmarks to features; pivots for randomly pivoted Cholesky
+- ``roweis``                              the supervised family from its statistics
+- ``components``, ``component_rules``, ``minka``   how many components to keep
+
+Each file reads like its source, which the docstrings name down to the equation; departures from it are marked NOTE.
+
+Add a solver: one file, and a test on matrices whose spectrum is known (``tests/builders.py``).
+"""

@@ -42,7 +42,7 @@ from chaos_runs import (
     values_read,
 )
 
-from bigpca.passes.events import GroupEvent
+from bigpca.passes.engine.events import GroupEvent
 
 SILENCE_SECONDS = 120.0  # without any word from the client: a hang
 LITTER_SECONDS = 10.0  # orphaned tasks may end in

@@ -173,7 +173,7 @@ def bigpca_cluster(store: str, k: int, workers: str = "2", threads: str = "1", s
     count, per_worker = int(workers), int(threads)
     options = {"processes": True, "dashboard_address": "127.0.0.1:0", "host": "127.0.0.1"}
     with LocalCluster(n_workers=count, threads_per_worker=per_worker, **options) as cluster, Client(cluster) as client:
-        client.run(lambda: __import__("bigpca.estimators.pca") and None)  # a warm, idle worker
+        client.run(lambda: __import__("bigpca.estimators.linear.pca") and None)  # a warm, idle worker
         return planned(bp.PCA(k, solver=solver), bp.open(store))
 
 

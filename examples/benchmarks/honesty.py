@@ -22,11 +22,11 @@ import numpy as np
 import zarr
 
 import bigpca as bp
-from bigpca.estimators.krylov_route import run_krylov, size_iteration
-from bigpca.estimators.spectrum import Settings
-from bigpca.passes import blocks
-from bigpca.passes.events import PassEvent
-from bigpca.passes.jobs import RunOptions
+from bigpca.estimators.linear.krylov_fit import run_krylov, size_iteration
+from bigpca.estimators.linear.spectrum import Settings
+from bigpca.passes.engine.events import PassEvent
+from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.reading import blocks
 from bigpca.passes.rows import RowInput
 
 KINDS = ("giants", "flat", "plateau", "clusters", "power law", "rare rows", "sorted by class")

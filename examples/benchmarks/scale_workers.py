@@ -23,9 +23,9 @@ from dask.sizeof import sizeof
 from distributed import Worker
 
 from bigpca.data.storages import Stamp
-from bigpca.passes import jobs
-from bigpca.passes.accumulators import Accumulator
-from bigpca.passes.pass_state import PassState
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.engine import jobs
+from bigpca.passes.engine.states import PassState
 
 RANK = 96  # of the rows that stand for the data
 ROWS = 64  # of each segment that are really folded

@@ -14,8 +14,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigpca as bp
-from bigpca.passes.jobs import RunOptions
-from bigpca.passes.watch import Watch
+from bigpca.passes.engine.cluster.watch import Watch
+from bigpca.passes.engine.jobs import RunOptions
 from tests.cli.running import run, run_json, start, wait_for
 
 
@@ -106,7 +106,7 @@ def test_doctor_and_fit_join_a_running_scheduler(store: Path) -> None:
 def test_doctor_tells_versions_that_break_a_run_from_those_that_do_not(
     there: str, code: int, kind: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bigpca.passes import joining
+    from bigpca.passes.engine.cluster import joining
 
     def other(packages: list[str]) -> dict[str, dict[str, str | None]]:
         found: dict[str, dict[str, str | None]] = get_versions(packages)

@@ -16,10 +16,10 @@ import pytest
 from distributed import Client
 
 import bigpca as bp
-from bigpca.passes.events import Event, GroupEvent
+from bigpca.passes.engine.events import Event, GroupEvent
 from tests.faults.kit import wait_until
 from tests.passes.conftest import fill_disk, start_cluster
-from tests.passes.engine import bits, moments_of, normal, rows_read, write_store
+from tests.passes.kit import bits, moments_of, normal, rows_read, write_store
 
 N, D = 4000, 32
 pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.timeout(500)]

@@ -18,8 +18,8 @@ import bigpca as bp
 from bigpca.data.sources import RowSource, open_source
 from bigpca.data.storages import ZarrRows
 from bigpca.data.zarr_reader import ZarrReader
-from bigpca.passes.events import Event, PassEvent
-from tests.passes.engine import bits, moments_of, normal, write_store
+from bigpca.passes.engine.events import Event, PassEvent
+from tests.passes.kit import bits, moments_of, normal, write_store
 
 N, D = 2000, 24
 pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.timeout(500)]

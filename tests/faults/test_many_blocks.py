@@ -12,9 +12,9 @@ from distributed import Client
 
 import bigpca as bp
 from bigpca.data.sources import RowSource, open_source
-from bigpca.passes import blocks
-from bigpca.passes.events import Event, GroupEvent
-from tests.passes.engine import moments_of, rows_read
+from bigpca.passes.engine.events import Event, GroupEvent
+from bigpca.passes.reading import blocks
+from tests.passes.kit import moments_of, rows_read
 
 CHUNKS, ROWS, D = 100_000, 4, 16
 GROUPS = 300

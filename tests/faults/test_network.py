@@ -14,9 +14,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigpca as bp
-from bigpca.passes.events import Event, GroupEvent
+from bigpca.passes.engine.events import Event, GroupEvent
 from tests.faults.kit import Link, SlowRelay, linked_namespace, process, worker_command
-from tests.passes.engine import bits, logged, moments_of, normal, rows_read, write_store
+from tests.passes.kit import bits, logged, moments_of, normal, rows_read, write_store
 
 N, D = 1000, 24
 pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.cluster, pytest.mark.timeout(500)]

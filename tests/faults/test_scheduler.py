@@ -11,9 +11,9 @@ import pytest
 from distributed import Client
 
 import bigpca as bp
-from bigpca.passes.segments import ClusterRun
+from bigpca.passes.engine.cluster.segments import ClusterRun
 from tests.faults.kit import process, wait_until, worker_command
-from tests.passes.engine import bits, moments_of, normal, write_store
+from tests.passes.kit import bits, moments_of, normal, write_store
 
 pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.cluster, pytest.mark.timeout(500)]
 

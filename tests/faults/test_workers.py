@@ -19,10 +19,10 @@ import bigpca as bp
 from bigpca.data.sources import RowSource, open_source
 from bigpca.data.storages import ZarrRows
 from bigpca.data.zarr_reader import ZarrReader
-from bigpca.passes.segments import ClusterRun
+from bigpca.passes.engine.cluster.segments import ClusterRun
 from tests.faults.kit import inside_group, memory_group, process, worker_command
 from tests.passes.conftest import start_cluster
-from tests.passes.engine import bits, logged, moments_of, normal, write_store
+from tests.passes.kit import bits, logged, moments_of, normal, write_store
 
 N, D = 2000, 24
 pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.cluster, pytest.mark.timeout(500)]

@@ -14,7 +14,7 @@ import pytest
 import bigpca as bp
 from bigpca.kernels.distance import RBF
 from bigpca.landmarks import select_landmarks
-from bigpca.passes.jobs import RunOptions
+from bigpca.passes.engine.jobs import RunOptions
 from tests.estimators.stores import stored
 from tests.landmarks.cases import digits, features, request
 from tests.operators.counting import Reads

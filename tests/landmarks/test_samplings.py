@@ -14,8 +14,8 @@ import bigpca as bp
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.dot import Polynomial
 from bigpca.landmarks import SAMPLINGS, Landmarks, select_landmarks
-from bigpca.passes.checkpoint import Checkpoint
-from bigpca.passes.jobs import RunOptions
+from bigpca.passes.engine.checkpoint import Checkpoint
+from bigpca.passes.engine.jobs import RunOptions
 from tests.builders import offset_data
 from tests.estimators.stores import stored
 from tests.landmarks.cases import CountedRBF, Tally, matrix, request, squares_of

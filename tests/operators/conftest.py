@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bigpca.passes import blocks
+from bigpca.passes.reading import blocks
 from tests.operators.counting import Reads
 
 

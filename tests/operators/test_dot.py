@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import bigpca as bp
 from bigpca.operators.covariance import PROBES
 from bigpca.operators.dot import DotOperator
-from bigpca.passes.jobs import RunOptions
+from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.rows import RowInput
 from tests.builders import offset_data
 from tests.estimators.stores import stored

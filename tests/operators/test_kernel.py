@@ -13,9 +13,9 @@ import bigpca as bp
 from bigpca import kernels
 from bigpca.operators.covariance import PROBES
 from bigpca.operators.kernel import KernelOperator, kernel_row_squares
-from bigpca.passes.jobs import RunOptions
-from bigpca.passes.kernel_pairs import kernel_layout
+from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.rows import RowInput
+from bigpca.passes.sweeps import kernel_layout
 from tests.builders import offset_data
 from tests.estimators.stores import stored
 from tests.passes.test_kernel_pairs import EPS, KERNELS

@@ -12,9 +12,9 @@ from pathlib import Path
 import dask
 from distributed import Client
 
-from bigpca.passes import blocks
-from bigpca.passes.events import Event
-from tests.passes.engine import bits, logged, moments_of
+from bigpca.passes.engine.events import Event
+from bigpca.passes.reading import blocks
+from tests.passes.kit import bits, logged, moments_of
 
 
 def show(event: Event) -> None:

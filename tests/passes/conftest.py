@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from bigpca.passes import blocks
+from bigpca.passes.reading import blocks
 
 
 def start_cluster(workers: int, threads: int = 1, **options: Any) -> LocalCluster:

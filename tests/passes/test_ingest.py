@@ -12,9 +12,9 @@ import pytest
 import zarr
 
 import bigpca as bp
-from bigpca.passes.events import Event
+from bigpca.passes.engine.events import Event
 from tests.passes.conftest import fill_disk
-from tests.passes.engine import normal, rows_read, write_store
+from tests.passes.kit import normal, rows_read, write_store
 
 
 def test_a_folder_of_float16_shards_becomes_one_array_of_the_same_values_and_dtype(tmp_path: Path) -> None:

@@ -15,14 +15,15 @@ from sklearn.metrics.pairwise import polynomial_kernel, sigmoid_kernel
 
 import bigpca as bp
 from bigpca import kernels
-from bigpca.passes import blocks, kernel_pairs
-from bigpca.passes.dot_states import DotPanels
-from bigpca.passes.events import Event, GroupEvent, PassEvent
-from bigpca.passes.jobs import RunOptions
-from bigpca.passes.kernel_pairs import fold_kernel, kernel_layout
-from bigpca.passes.kernel_states import KernelProduct
-from bigpca.passes.pass_state import PassState
+from bigpca.passes import sweeps
+from bigpca.passes.accumulators.dot_matrix import DotPanels
+from bigpca.passes.accumulators.kernel_product import KernelProduct
+from bigpca.passes.engine.events import Event, GroupEvent, PassEvent
+from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.states import PassState
+from bigpca.passes.reading import blocks
 from bigpca.passes.rows import RowInput
+from bigpca.passes.sweeps import fold_kernel, kernel_layout
 from tests.builders import offset_data
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
@@ -75,7 +76,7 @@ def factor(n: int, columns: int = L) -> Array:
 @pytest.fixture
 def many_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small data as if it were large: 16 panels of 25 rows."""
-    monkeypatch.setattr(kernel_pairs, "LEAST_TILE", 16)
+    monkeypatch.setattr(sweeps, "LEAST_TILE", 16)
 
 
 def inputs(X: Array, folder: Path) -> dict[str, da.Array]:
@@ -141,7 +142,7 @@ def test_a_sweep_makes_at_most_055_of_all_pairs_and_its_panels_are_bounded(n: in
     assert layout.panels.reads[0][0] == 0
     assert layout.panels.reads[-1][1] == n
     assert len(layout.panels.segments) <= 64
-    assert layout.panel_rows * kernels.RBF(0.1).prepared_bytes(d, 4) <= 2 * kernel_pairs.PANEL_BYTES
+    assert layout.panel_rows * kernels.RBF(0.1).prepared_bytes(d, 4) <= 2 * sweeps.PANEL_BYTES
     panels = len(layout.panels.groups)
     assert panels >= 16
     assert (panels + 1) / 2 - 1e-9 <= layout.sweep_reads <= (panels + 1) / 2 + panels * min(1.0, chunk / n)
@@ -152,7 +153,7 @@ def test_a_sweep_makes_at_most_055_of_all_pairs_and_its_panels_are_bounded(n: in
 def test_each_chunk_is_decoded_once_by_every_panel_that_needs_it(
     chunks: tuple[int, int], tiles: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel_pairs, "LEAST_TILE", tiles)
+    monkeypatch.setattr(sweeps, "LEAST_TILE", tiles)
     X = stored(tmp_path, offset_data(N, D, mean=1.0), chunks)
     layout = kernel_layout(RowInput(X), kernels.RBF(0.1))
     V, shift, rows = factor(N), np.ones(D), RowInput(X)

@@ -12,13 +12,13 @@ import pytest
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.passes.checkpoint import Checkpoint
-from bigpca.passes.dot_states import ColumnProducts, DotSum, double_centre
-from bigpca.passes.events import CheckpointEvent, Event
-from bigpca.passes.jobs import RunOptions
+from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotSum, double_centre
+from bigpca.passes.engine.checkpoint import Checkpoint
+from bigpca.passes.engine.events import CheckpointEvent, Event
+from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.pairs import column_layout, first_shift, fold_columns, fold_panels, panel_layout
 from bigpca.passes.rows import RowInput
-from tests.passes.engine import logged, normal, reads_in, rows_read, write_store
+from tests.passes.kit import logged, normal, reads_in, rows_read, write_store
 
 N, D = 120, 300
 pytestmark = pytest.mark.usefixtures("small_groups")

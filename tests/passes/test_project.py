@@ -19,11 +19,11 @@ from distributed import Client
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.passes.events import Event, GroupEvent
-from bigpca.passes.jobs import RunOptions
+from bigpca.passes.engine.events import Event, GroupEvent
+from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.project import output_chunk_rows, project_in_memory, project_lazily, project_to
 from bigpca.passes.rows import RowInput
-from tests.passes.engine import logged, normal, reads_in, rows_read, write_store
+from tests.passes.kit import logged, normal, reads_in, rows_read, write_store
 
 N, D, K = 1000, 12, 3
 A = normal(N, D)
@@ -168,7 +168,7 @@ CHILD = """
 import sys
 from pathlib import Path
 import dask
-from tests.passes.engine import logged
+from tests.passes.kit import logged
 from tests.passes.test_project import written
 folder = Path(sys.argv[1])
 dask.config.set(scheduler="threads", num_workers=2)

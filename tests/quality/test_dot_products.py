@@ -17,7 +17,7 @@ from bigpca.quality import metrics
 from bigpca.quality.metrics import dot_product_error, reconstruction_error
 from bigpca.quality.reading import read_rows
 from tests.builders import data_with_spectrum, orthonormal_rows, power_law
-from tests.passes.engine import logged, reads_in, write_store
+from tests.passes.kit import logged, reads_in, write_store
 
 EPS = float(np.finfo(np.float64).eps)
 X = data_with_spectrum(150, power_law(12, 1.5), mean=3.0)[0]

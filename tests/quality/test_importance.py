@@ -21,7 +21,7 @@ from bigpca.quality.importance import (
     rank_examples,
 )
 from tests.builders import data_with_spectrum, power_law, rank_deficient
-from tests.passes.engine import logged, reads_in, write_store
+from tests.passes.kit import logged, reads_in, write_store
 
 EPS = float(np.finfo(np.float64).eps)
 X = data_with_spectrum(90, power_law(8, 1.0), mean=4.0)[0]

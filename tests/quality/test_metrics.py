@@ -22,7 +22,7 @@ from bigpca.quality.metrics import (
 )
 from tests.builders import data_with_spectrum, offset_data, orthonormal_rows, power_law
 from tests.estimators.stores import stored
-from tests.passes.engine import logged, reads_in, write_store
+from tests.passes.kit import logged, reads_in, write_store
 
 EPS = float(np.finfo(np.float64).eps)
 SPECTRUM = power_law(12, 1.5)

@@ -7,7 +7,7 @@
    tests/security/test_files_written.py::test_a_checkpoint_with_objects_is_refused_and_read_anew
    tests/storage/test_groups.py::test_no_damage_anywhere_is_believed
    tests/storage/test_groups.py::test_array_metadata_that_bigpca_never_writes_is_refused_and_no_code_runs
-   tests/estimators/test_saving.py::test_a_whole_but_wrong_model_is_refused
+   tests/estimators/shared/test_saving.py::test_a_whole_but_wrong_model_is_refused
 2. Inputs are untrusted data: codecs, dtypes, sizes
    tests/security/test_untrusted_data.py::test_codecs_that_are_not_on_the_list_are_refused_before_the_first_chunk
    tests/security/test_untrusted_data.py::test_object_dtypes_are_refused_before_the_first_chunk
@@ -26,8 +26,8 @@
    tests/security/test_untrusted_files.py::test_tensors_fill_a_safetensors_file_without_holes_and_overlaps
    tests/security/test_untrusted_files.py::test_a_filter_plugin_of_hdf5_is_not_loaded
    tests/security/test_files_written.py::test_a_checkpoint_that_promises_more_than_it_holds_is_refused_and_read_anew
-   tests/estimators/test_kernel_saving.py::test_training_rows_in_other_places_are_read_only_where_the_caller_names_them
-   tests/estimators/test_kernel_saving.py::test_a_model_that_names_other_places_opens_nothing
+   tests/estimators/kernel/test_kernel_saving.py::test_training_rows_in_other_places_are_read_only_where_the_caller_names_them
+   tests/estimators/kernel/test_kernel_saving.py::test_a_model_that_names_other_places_opens_nothing
    tests/data/test_zarr_reader.py::test_a_pickle_filter_is_refused_before_any_chunk
    tests/data/test_zarr_reader.py::test_v2_dtypes_that_are_not_real_numbers_are_refused
    tests/data/test_bad_files.py::test_object_arrays_are_refused_without_unpickling
@@ -65,7 +65,7 @@
    tests/storage/test_outputs.py::test_a_foreign_folder_in_the_place_of_the_partial_output_is_not_removed
 8. HTML is escaped
    tests/security/test_text_shown.py::test_names_labels_paths_and_parameters_run_nothing_in_a_notebook
-   tests/passes/test_progress.py::test_the_notebook_bar_updates_one_display_and_escapes_names
+   tests/passes/engine/test_progress.py::test_the_notebook_bar_updates_one_display_and_escapes_names
 9. No eval, no shell, no YAML that makes objects; overwriting needs a flag
    tests/security/test_the_code.py::test_no_source_evaluates_text_unpickles_or_calls_a_shell
    tests/cli/test_failures.py::test_existing_outputs_are_refused_before_any_read

@@ -22,7 +22,7 @@ from bigpca import sketches
 from bigpca.data.sources import row_source
 from bigpca.errors import ApproximationWarning, ModelFormatError, OutputExistsError
 from bigpca.estimators.loading import CLASSES
-from bigpca.passes.checkpoint import Checkpoint
+from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.storage import RunLock
 from bigpca.storage.outputs import create_output
 from tests.security.attacks import little_memory, npy_header

@@ -26,8 +26,8 @@ from bigpca.data.labels import open_labels
 from bigpca.data.sources import row_source
 from bigpca.data.urls import public
 from bigpca.errors import MAX_MESSAGE
-from bigpca.passes.checkpoint import Checkpoint
-from bigpca.passes.progress import LogProgress, NotebookProgress, PassEvent
+from bigpca.passes.engine.checkpoint import Checkpoint
+from bigpca.passes.engine.progress import LogProgress, NotebookProgress, PassEvent
 from bigpca.storage import read_group, write_group
 from tests.cli.running import run
 

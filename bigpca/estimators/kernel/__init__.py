@@ -1,0 +1,16 @@
+"""Kernel PCA: axes in the feature space of a kernel, exact, by a sketch, or by landmarks.
+
+- ``kernel_pca``, ``approximate_kernel_pca``, ``nystrom_kernel_pca``   the public classes
+- ``model``        what kernel models share: scores, distances to the subspace, pre-images
+- ``choosing``     which exact route: the matrix, the features of the kernel, or an iteration
+- ``matrix_fit``      few rows: the whole kernel matrix
+- ``features_fit``    a kernel with an exact finite feature map: linear PCA of the features
+- ``krylov_fit``      block Krylov iteration on ``HKH``: a few sweeps, nothing of size n x n
+- ``sketch_fit``      one sweep or two: ApproximateKernelPCA
+- ``landmarks_fit``, ``landmark_features``   landmarks, Nyström features, and PCA of them: NystromKernelPCA
+- ``expansion``    ``score(x) = k(x, R) A - b``: what a fitted kernel model is
+- ``maps``         row maps of fitted models
+- ``spectrum``, ``files``   the result of a fit, and models on disk
+
+Cost is counted in sweeps, that is n^2 kernel evaluations, and ``max_evaluations`` limits it before anything runs.
+"""

@@ -1,0 +1,150 @@
+"""Approximate kernel PCA: a sketch of the empirical kernel map, from one sweep over the kernel matrix or two."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from bigpca.estimators.kernel.model import KernelModel
+from bigpca.estimators.kernel.sketch_fit import KernelSketchJob, plan_kernel_sketch
+from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_components, check_references
+from bigpca.estimators.linear.sketch_fit import CORES
+from bigpca.estimators.linear.spectrum import check_enough_rows
+from bigpca.estimators.shared.transformer import RandomState
+from bigpca.passes.engine.resources import find_resources
+from bigpca.passes.rows import RowInput
+from bigpca.sketches import Gaussian, Sketch
+from bigpca.solvers.components import NComponents
+
+
+class ApproximateKernelPCA(KernelModel):
+    """Kernel PCA from a sketch of the empirical kernel map, ``Z = HKH W`` (tutorial, algorithm 6).
+
+    Every row of HKH is a point in R^n, the row's empirical kernel map; W (n, q) makes it short. A sweep over pairs of rows
+    costs ``n^2 / 2`` kernel evaluations, as for :class:`bigpca.KernelPCA`, whose start is better and which goes on where one
+    sweep is not enough; the price of a sketch is known before.
+
+    Parameters
+    ----------
+    n_components : int, float in (0, 1), a rule, or None
+        None keeps as many as the sketch has columns.
+    kernel, gamma, degree, coef0
+        As in :class:`bigpca.KernelPCA`.
+    sketch : Sketch or None
+        Of n columns; None for ``Gaussian(min(n, max(50, 3 k)))``.
+    core : {"nystrom", "tutorial", "ritz"}
+        "nystrom" (one sweep) and "ritz" (two) are the functions of :class:`bigpca.ApproximatePCA` on another matrix;
+        "tutorial" is algorithm 6 as printed: eigenpairs of Z'Z, and a second sweep for the vectors.
+    random_state : int, RandomState, Generator or None
+        Of the default sketch; as in :class:`bigpca.PCA`.
+    max_kernel_evaluations, fit_inverse_transform, alpha
+        As in :class:`bigpca.KernelPCA`.
+    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`.
+
+    Attributes
+    ----------
+    eigenvectors_ : ndarray of shape (n, k); unit vectors, orthogonal except for "tutorial"
+    sketch_ : Sketch
+    negative_mass_ : float
+        Of kernels that are not positive semi-definite: a lower bound, from the Ritz values of the sketch.
+
+    See :class:`bigpca.estimators.kernel.model.KernelModel` for the others.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).standard_normal((300, 3))
+    >>> model = ApproximateKernelPCA(2, kernel="rbf", gamma=0.1, core="ritz").fit(X)
+    >>> model.transform(X).shape
+    (300, 2)
+    """
+
+    def __init__(
+        self,
+        n_components: NComponents = None,
+        *,
+        kernel: Any = "linear",
+        gamma: float | None = None,
+        degree: int = 3,
+        coef0: float = 1,
+        sketch: Sketch | None = None,
+        core: str = "nystrom",
+        random_state: RandomState = 0,
+        max_kernel_evaluations: float = 2e11,
+        fit_inverse_transform: bool = False,
+        alpha: float = 1.0,
+        nan_policy: str = "raise",
+        missing_chunks: str = "raise",
+        memory_limit: int | str | None = None,
+        solve_threads: int | None = None,
+        workers_timeout: float = 60.0,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.sketch = sketch
+        self.core = core
+        self.random_state = random_state
+        self.max_kernel_evaluations = max_kernel_evaluations
+        self.fit_inverse_transform = fit_inverse_transform
+        self.alpha = alpha
+        self.nan_policy = nan_policy
+        self.missing_chunks = missing_chunks
+        self.memory_limit = memory_limit
+        self.solve_threads = solve_threads
+        self.workers_timeout = workers_timeout
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _job(self, seen: Self, X: Any, y: Any) -> KernelSketchJob:
+        if self.core not in CORES:
+            raise ValueError(f"core = {self.core!r} is unknown; one of {', '.join(map(repr, CORES))} was expected.")
+        rows = RowInput(seen._open(X, reset=True, minimum=2), **self._policies)
+        check_enough_rows(rows.n_rows)
+        if rows.nan_policy == "omit":
+            raise ValueError(
+                'nan_policy="omit" leaves out rows as they are read, but a sweep compares all pairs of rows and must know '
+                "them before. Remove such rows first, or use NystromKernelPCA."
+            )
+        settings, n = self._settings(rows.n_columns), rows.n_rows
+        check_kernel_components(self.n_components, n, rows.n_columns)
+        self._check_preimage(n)
+        check_references(rows, settings.kernel)
+        sketch = self._sketch(n)
+        resources = find_resources(self.memory_limit, in_process=rows.in_process)
+        return plan_kernel_sketch(rows, settings, resources, sketch, self.core)
+
+    def _sketch(self, n: int) -> Sketch:
+        """Return the sketch, or the default one.
+
+        Raises
+        ------
+        TypeError
+            For what is no sketch.
+        ValueError
+            For a sketch narrower than the components wanted.
+        """
+        given: Any = self.n_components
+        k = int(given) if isinstance(given, int | np.integer) else 1
+        if self.sketch is None:
+            return Gaussian(min(n, max(50, 3 * k)), seed=self._seed)
+        if not isinstance(self.sketch, Sketch):
+            raise TypeError(
+                f"sketch = {self.sketch!r} is no sketch; one of bigpca.sketches was expected, such as "
+                f"bigpca.sketches.Gaussian(100). Pass one."
+            )
+        if self.sketch.width(n) < k:
+            raise ValueError(
+                f"{k} components were asked for, but the sketch has {self.sketch.width(n)} columns; at least as many were "
+                f"expected, better three times. Use a wider sketch."
+            )
+        return self.sketch
+
+    def _take_more(self, found: KernelSpectrum) -> None:
+        expansion: Any = found.expansion
+        self.kernel_ = expansion.kernel
+        self.eigenvectors_ = expansion.coefficients * np.sqrt(np.maximum(found.eigenvalues, 0.0))
+        self._fit_preimage(expansion)

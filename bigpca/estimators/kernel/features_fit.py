@@ -1,0 +1,179 @@
+"""Kernel PCA of a kernel with an exact finite feature map: PCA of the features, streamed; no kernel matrix at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.sources import source_of
+from bigpca.estimators.kernel.expansion import (
+    SCORED_ROWS,
+    FeatureProjection,
+    kernel_identity,
+    scored_in_float64,
+    spread_rows,
+)
+from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, first_share
+from bigpca.estimators.linear.choosing import FitJob, plan_fit
+from bigpca.estimators.linear.spectrum import Settings
+from bigpca.kernels.base import Kernel
+from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.pairs import first_rows
+from bigpca.passes.project import project_lazily
+from bigpca.passes.reading.blocks import product_dtype, working_dtype
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Plan
+
+CHUNK_BYTES = 32 << 20  # of features made at a time
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """The exact features of rows, in ``dtype`` or the working dtype, whichever is wider; a row map."""
+
+    kernel: Kernel
+    dtype: np.dtype[Any]
+
+    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """The wider of the working dtype and that of the map."""
+        return np.result_type(working_dtype(dtype), self.dtype)
+
+    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+        """Return ``phi(x)`` (b, D); rows that are not finite have features that are not, for the pass to find."""
+        bad = ~np.isfinite(rows).all(axis=1)
+        dtype = self.output_dtype(rows.dtype)
+        values = rows.astype(dtype, copy=False)
+        if not bad.any():
+            return self.kernel.features(values)
+        features = np.full((len(rows), self.kernel.feature_width(rows.shape[1]) or 0), np.nan, dtype)
+        if not bad.all():
+            features[~bad] = self.kernel.features(values[~bad])
+        return features
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The features, and about as much while they are made."""
+        return 2 * rows * (self.kernel.feature_width(d) or 0) * itemsize, 0
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies the map."""
+        return {"map": "features", "kernel": kernel_identity(self.kernel), "dtype": self.dtype.name}
+
+
+@dataclass(frozen=True)
+class FeatureJob:
+    """A fit on features, planned: the PCA of a Dask array that maps rows as they are read.
+
+    Attributes
+    ----------
+    job : FitJob
+    settings : KernelSettings
+    sampled : RowInput or None
+        X, whose first rows are scored in both precisions (rows at even distances, where X is in memory); None where scores are
+        in float64 in any case: for float64 rows, and for an unknown number of rows.
+    """
+
+    job: FitJob
+    settings: KernelSettings
+    sampled: RowInput | None
+
+    @property
+    def rows(self) -> RowInput:
+        """The features."""
+        return self.job.rows
+
+    @property
+    def plan(self) -> Plan:
+        """That of the PCA, under the name of this solver."""
+        inner = self.job.plan
+        reason = f"{self.settings.kernel} has {self.job.rows.n_columns} exact features; {inner.solver} PCA of them: {inner.reason}"
+        plan = inner.with_solver("features", reason)
+        most = None if plan.most_passes is None else round(plan.most_passes + self._sample_reads, 2)
+        return replace(plan, passes=round(plan.passes + self._sample_reads, 2), most_passes=most)
+
+    @property
+    def _sample_reads(self) -> float:
+        return 0.0 if self.sampled is None or self.sampled.in_memory else first_share(self.sampled)
+
+    def _sample(self) -> NDArray[Any]:
+        if self.sampled is None:
+            return np.zeros((0, 0))
+        if self.sampled.in_memory and self.sampled.source is not None:
+            rows = spread_rows(self.sampled.source.read(0, self.sampled.n_rows), SCORED_ROWS)
+        else:
+            rows = spread_rows(first_rows(self.sampled, self.sampled.layout(0)), SCORED_ROWS)
+        finite: NDArray[Any] = rows[np.isfinite(rows).all(axis=1)]
+        return finite
+
+    def run(self, options: RunOptions) -> KernelSpectrum:
+        """Read X and solve."""
+        found = self.job.run(options)
+        n = found.count
+        projection = FeatureProjection(self.settings.kernel, found.mean, found.components)
+        certificate = found.certificate
+        if certificate is not None:
+            residuals = None if certificate.residuals is None else certificate.residuals * (n - 1)
+            bounds = certificate.eigenvalue_bounds * (n - 1)
+            passes = None if certificate.n_passes is None else certificate.n_passes + self._sample_reads
+            certificate = replace(certificate, eigenvalue_bounds=bounds, residuals=residuals, n_passes=passes)
+        eigenvalues = found.variances * (n - 1)
+        spectrum = KernelSpectrum(n, found.omitted, eigenvalues, found.total * (n - 1), projection, 0, certificate)
+        spectrum = _without_null_axes(spectrum, projection, whole=self.settings.n_components is None)
+        expansion: Any = spectrum.expansion
+        return replace(spectrum, expansion=expansion.in_needed_precision(self._sample()))
+
+    def describe(self) -> dict[str, Any]:
+        """Fingerprint of the passes."""
+        return self.job.describe() | {"features of": kernel_identity(self.settings.kernel)}
+
+
+def _without_null_axes(spectrum: KernelSpectrum, projection: FeatureProjection, *, whole: bool) -> KernelSpectrum:
+    """Return the spectrum with 0 for axes whose eigenvalue is 0 to rounding: no row's image has a part in them.
+
+    Where the ``whole`` spectrum was asked for they are left out, but for one.
+    """
+    n, eps = spectrum.count, float(np.finfo(np.float64).eps)
+    largest = float(spectrum.eigenvalues.max(initial=0.0))
+    rounding = eps * (max(n, len(projection.mean)) * largest + 10 * n * float(projection.mean @ projection.mean))
+    used = spectrum.eigenvalues > rounding
+    kept = max(1, int(np.count_nonzero(used))) if whole else len(used)
+    components = np.where(used[:, None], projection.components, 0.0)[:kept]
+    eigenvalues = np.where(used, spectrum.eigenvalues, 0.0)[:kept]
+    return replace(spectrum, eigenvalues=eigenvalues, expansion=replace(projection, components=components))
+
+
+def plan_features(
+    opened: da.Array, settings: KernelSettings, *, memory_limit: int | str | None, policies: Mapping[str, Any]
+) -> FeatureJob:
+    """Plan a PCA of the features, whichever solver suits their number.
+
+    Raises
+    ------
+    ValueError
+        For a kernel without an exact finite feature map.
+    """
+    d = int(opened.shape[1])
+    width = settings.kernel.feature_width(d)
+    if width is None:
+        raise ValueError(
+            f'{settings.kernel} has no exact finite feature map of {d} columns; solver="features" needs one. Use '
+            f'solver="auto", or NystromKernelPCA.'
+        )
+    rows = max(1, CHUNK_BYTES // (8 * max(1, width)))
+    cut = opened if width <= 2 * d or np.isnan(opened.shape[0]) else opened.rechunk({0: rows})
+    flops = float(opened.shape[0]) * width**2
+    features = FeatureMap(settings.kernel, product_dtype(opened.dtype, flops))
+    mapped = project_lazily(cut, features, width, missing_chunks=policies["missing_chunks"])
+    pca = Settings(
+        settings.n_components, solve_threads=settings.solve_threads, keep_state_bytes=0, tol=settings.tol,
+        max_passes=settings.max_passes, seed=settings.seed,
+    )  # fmt: skip
+    source, known = source_of(opened), not np.isnan(opened.shape[0])
+    scored = known and not scored_in_float64(settings.kernel, opened.dtype)
+    sampled = RowInput(opened, **policies) if scored else None
+    policies = {**policies, "in_process": source is not None and source.format == "numpy"}
+    return FeatureJob(plan_fit(mapped, pca, "auto", memory_limit=memory_limit, policies=policies), settings, sampled)

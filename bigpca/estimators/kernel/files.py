@@ -1,0 +1,156 @@
+"""Fitted kernel models on disk: expansions as arrays and JSON values, and back, checked."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.sources import open as open_array
+from bigpca.data.sources import source_of
+from bigpca.errors import brief
+from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection
+from bigpca.estimators.kernel.spectrum import HELD_BYTES, KernelSpectrum
+from bigpca.estimators.linear.certified import pack_certificate, unpack_certificate
+from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
+from bigpca.estimators.shared.references import References
+from bigpca.estimators.supervised.labels import KeptStatistics
+from bigpca.kernels.base import Kernel
+from bigpca.passes.accumulators.base import Moments
+from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
+
+EXPANSION = ("shift", "coefficients", "offsets", "mean_weights", "centre")
+PRECISIONS = ("float32", "float64")
+
+
+def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return a solved problem as arrays and JSON values.
+
+    Training rows of at most 256 MiB, and those that are in memory, are copied into the model; a larger store is named, and
+    must be there when the model is loaded.
+    """
+    arrays: dict[str, NDArray[Any]] = {"eigenvalues": found.eigenvalues}
+    attributes: dict[str, Any] = {
+        "n_samples": int(found.count), "n_omitted": int(found.omitted), "total": float(found.total),
+        "evaluations": int(found.evaluations), "references": None,
+        "facts": {name: _plain(value) for name, value in found.facts.items() if not isinstance(value, np.ndarray)},
+    }  # fmt: skip
+    known = {name: value for name, value in found.facts.items() if isinstance(value, np.ndarray)}
+    arrays |= {f"fact_{name}": value for name, value in known.items() if value.dtype.kind not in "US"}
+    attributes["texts"] = {name: pack_values(value) for name, value in known.items() if value.dtype.kind in "US"}
+    expansion = found.expansion
+    attributes["transform_dtype"] = expansion.dtype.name
+    if isinstance(expansion, FeatureProjection):
+        arrays |= {"feature_mean": expansion.mean, "components": expansion.components}
+    else:
+        arrays |= {name: getattr(expansion, name) for name in EXPANSION}
+        attributes["mean_square"] = float(expansion.mean_square)
+        references = expansion.references
+        if references.rows is None and references.source is not None and _bytes(references) > HELD_BYTES:
+            source = references.source
+            attributes["references"] = {"path": source.path, "member": source.member, "shape": list(source.shape)}
+            attributes["references"]["fingerprint"] = references.fingerprint()
+        else:
+            arrays["references"] = np.concatenate([rows for _, rows in references.tiles()])
+    certified, attributes["certificate"] = pack_certificate(found.certificate)
+    arrays |= certified
+    if found.state is not None:
+        arrays |= {f"state_{name}": np.asarray(array) for name, array in found.state.to_arrays().items()}
+    return arrays, attributes
+
+
+def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel) -> KernelSpectrum:
+    """Return the solved problem that :func:`pack_kernel_spectrum` took apart.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        Where something is missing, shapes disagree, values are not finite, or the training rows are not where they were.
+    """
+    arrays, attributes = stored.arrays, stored.attributes
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiub" or not np.isfinite(array).all():
+            raise ValueError(f"it has {name} with values that are not finite numbers")
+    k = len(arrays["eigenvalues"])
+    expansion: Expansion | FeatureProjection
+    if attributes["transform_dtype"] not in PRECISIONS:
+        raise ValueError(f"it has scores in {attributes['transform_dtype']!r}, not in one of {', '.join(PRECISIONS)}")
+    dtype = np.dtype(attributes["transform_dtype"])
+    if "components" in arrays:
+        expansion = FeatureProjection(kernel, arrays["feature_mean"], arrays["components"], dtype)
+    else:
+        references = _read_references(stored)
+        expansion = Expansion(
+            kernel, arrays["shift"], references, arrays["coefficients"], arrays["offsets"], arrays["mean_weights"],
+            float(attributes["mean_square"]), arrays["centre"], dtype,
+        )  # fmt: skip
+        p = references.shape[0]
+        if expansion.coefficients.shape[:1] != (p,):
+            raise ValueError(f"it has {p} reference rows, but coefficients of shape {expansion.coefficients.shape}")
+        if kernel.needs_rows and expansion.shift.shape != (references.shape[1],):
+            raise ValueError(
+                f"it has rows of {references.shape[1]} columns, but a shift of shape {expansion.shift.shape}"
+            )
+        transform = arrays.get("fact_landmark_transform")
+        if transform is not None and (transform.ndim != 2 or len(transform) != p):
+            raise ValueError(f"it has {p} landmarks, but a transform of shape {transform.shape}")
+        if expansion.mean_weights.shape != (p,) or expansion.offsets.shape != (k,) or expansion.centre.shape != (p,):
+            raise ValueError(f"it has {p} reference rows, but weights of shape {expansion.mean_weights.shape}")
+    if expansion.coefficients.shape[1] != k:
+        raise ValueError(f"it has {k} eigenvalues, but coefficients of shape {expansion.coefficients.shape}")
+    certificate = unpack_certificate(arrays, attributes["certificate"])
+    facts = dict(attributes["facts"])
+    facts |= {name: unpack_values(value) for name, value in attributes["texts"].items()}
+    facts |= {name.removeprefix("fact_"): array for name, array in arrays.items() if name.startswith("fact_")}
+    return KernelSpectrum(
+        int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["eigenvalues"], float(attributes["total"]),
+        expansion, int(attributes["evaluations"]), certificate, facts, _read_state(stored, facts.get("classes")),
+    )  # fmt: skip
+
+
+def _read_state(stored: StoredModel, classes: NDArray[Any] | None) -> LandmarkMoments | KeptStatistics | None:
+    """Return the stored moments of the features; None where the model kept none."""
+    own = stored.named("state_")
+    if not own:
+        return None
+    rank = stored.arrays["fact_landmark_transform"].shape[1]
+    if "counted" in own:
+        return KeptStatistics.of_arrays(own, rank, classes)
+    return LandmarkMoments(int(stored.attributes["n_features"]), None, (Moments(rank),)).with_arrays(own)
+
+
+def _bytes(references: References) -> int:
+    source: Any = references.source
+    return int(source.shape[0]) * int(source.shape[1]) * int(source.dtype.itemsize)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _read_references(stored: StoredModel) -> References:
+    """Return the training rows from the model, or find them where they were.
+
+    Raises
+    ------
+    ModelFormatError
+        Where they are in a place that nobody has allowed.
+    ValueError
+        Where the store is gone, or holds an array of another shape, or other rows.
+    """
+    place = stored.attributes["references"]
+    if place is None:
+        return References(stored.arrays["references"], None, stored.arrays.get("fact_landmark_indices"))
+    path = stored.rows.resolve(str(place["path"]))
+    if "://" not in path and not os.path.exists(path):
+        raise ValueError(f"its training rows were in {path}, which is gone. Put them back there")
+    source = source_of(open_array(path, member=place["member"] or None))
+    if source is None or list(source.shape) != place["shape"]:
+        found = None if source is None else source.shape
+        raise ValueError(f"its training rows were of shape {brief(tuple(place['shape']))}, but {path} holds {found}")
+    references = References.stored(source)
+    if references.fingerprint() != place["fingerprint"]:
+        raise ValueError(f"its training rows were in {path}, which holds other rows now. Put them back there")
+    return references

@@ -1,0 +1,143 @@
+"""Kernel PCA, exact to rounding or to a tolerance, without the n x n matrix beyond some thousand rows."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from bigpca.estimators.kernel.choosing import KernelJob, plan_kernel_fit
+from bigpca.estimators.kernel.expansion import FeatureProjection
+from bigpca.estimators.kernel.features_fit import FeatureJob
+from bigpca.estimators.kernel.model import KernelModel
+from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components
+from bigpca.estimators.linear.choosing import check_iteration
+from bigpca.estimators.shared.transformer import RandomState
+from bigpca.solvers.components import NComponents
+
+
+class KernelPCA(KernelModel):
+    """Kernel PCA: the leading axes of the rows' images under a kernel, exact or, where ``solver_`` is "krylov", to a tolerance.
+
+    (Tutorial, algorithm 5.) ``HKH v = lambda v``, ``H = I - 11'/n``; the score of x is ``sum_t v_t k_c(x_t, x) / sqrt(lambda)``,
+    with the kernel centred by the training rows. Up to 2,000 rows the matrix is in memory; beyond, a block Krylov iteration multiplies HKH
+    by thin blocks in sweeps over pairs of row blocks: ``n^2 / 2`` kernel evaluations each, about three of them, memory of
+    some (n, 2 k) arrays. Kernels with an exact finite feature map (linear, cosine, Hellinger, sums of these, polynomials of
+    few columns) need no kernel matrix: the PCA of their features is the same, in a read or a few.
+
+    Parameters
+    ----------
+    n_components : int, float in (0, 1), a rule, or None
+        None keeps all with a positive eigenvalue (few rows only).
+    kernel : str, Kernel, or callable
+        One of :mod:`bigpca.kernels`, or scikit-learn's names; a function takes two blocks of rows (a, d), (b, d). "linear" by
+        default here, in :class:`bigpca.ApproximateKernelPCA` and in :class:`bigpca.NystromKernelPCA`, as in scikit-learn:
+        another way of solving is no other model, and no width of a Gaussian suits data of all units.
+    gamma, degree, coef0 : of a kernel given by name; ``gamma=None`` is 1 / d.
+    solver : {"auto", "dense", "krylov", "features"}
+    tol : float
+        Largest relative error of each eigenvalue wanted at which "krylov" stops, as probes in every sweep estimate it.
+    max_passes : int
+        Most sweeps; where they are not enough, a warning reports the error reached, and ``converged_`` is False.
+    random_state : int, RandomState, Generator or None
+        As in :class:`bigpca.PCA`.
+    max_kernel_evaluations : float
+        A plan that needs more is refused, before any read.
+    fit_inverse_transform, alpha : bool, float
+        Also fit the ridge regression that ``inverse_transform`` needs, of this penalty: n^3 / 3 flops, 10,000 rows at most.
+    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`.
+
+    Attributes
+    ----------
+    eigenvectors_ : ndarray of shape (n, k)
+        Unit vectors; not where ``solver_`` is "features".
+    negative_mass_ : float
+        Of kernels that are not positive semi-definite: what their negative eigenvalues sum to, less the sign; a lower
+        bound of it unless ``solver_`` is "dense".
+
+    See :class:`bigpca.estimators.kernel.model.KernelModel` for the others.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).standard_normal((200, 3))
+    >>> kpca = KernelPCA(2, kernel="rbf", gamma=0.1).fit(X)
+    >>> kpca.transform(X).shape, bool(np.allclose((kpca.transform(X) ** 2).sum(axis=0), kpca.eigenvalues_))
+    ((200, 2), True)
+    """
+
+    def __init__(
+        self,
+        n_components: NComponents = None,
+        *,
+        kernel: Any = "linear",
+        gamma: float | None = None,
+        degree: int = 3,
+        coef0: float = 1,
+        solver: str = "auto",
+        tol: float = 1e-3,
+        max_passes: int = 10,
+        random_state: RandomState = 0,
+        max_kernel_evaluations: float = 2e11,
+        fit_inverse_transform: bool = False,
+        alpha: float = 1.0,
+        nan_policy: str = "raise",
+        missing_chunks: str = "raise",
+        memory_limit: int | str | None = None,
+        solve_threads: int | None = None,
+        workers_timeout: float = 60.0,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.solver = solver
+        self.tol = tol
+        self.max_passes = max_passes
+        self.random_state = random_state
+        self.max_kernel_evaluations = max_kernel_evaluations
+        self.fit_inverse_transform = fit_inverse_transform
+        self.alpha = alpha
+        self.nan_policy = nan_policy
+        self.missing_chunks = missing_chunks
+        self.memory_limit = memory_limit
+        self.solve_threads = solve_threads
+        self.workers_timeout = workers_timeout
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _job(self, seen: Self, X: Any, y: Any) -> KernelJob | FeatureJob:
+        check_iteration(self.tol, self.max_passes)
+        opened = seen._open(X, reset=True, minimum=2)
+        n, d = opened.shape
+        self._check_components(n, int(d))
+        settings = self._settings(int(d))
+        job = plan_kernel_fit(
+            opened, settings, self.solver, memory_limit=self.memory_limit, policies=self._policies,
+            pairs_only=self.fit_inverse_transform,
+        )  # fmt: skip
+        self._check_preimage(job.rows.n_rows)
+        return job
+
+    def _check_components(self, n: float, d: int) -> None:
+        if self.n_components == "mle":
+            raise ValueError(
+                'n_components = "mle" is for linear PCA: it needs the spectrum of d features. Give a number, a share or a rule.'
+            )
+        if not np.isnan(n):
+            check_kernel_components(self.n_components, int(n), d)
+
+    def _settings(self, d: int) -> KernelSettings:
+        return KernelSettings(
+            self.n_components, self._resolved_kernel(d), self.tol, self.max_passes, self._seed,
+            self.solve_threads, self.max_kernel_evaluations,
+        )  # fmt: skip
+
+    def _take_more(self, found: KernelSpectrum) -> None:
+        expansion = found.expansion
+        self.kernel_ = expansion.kernel
+        self.__dict__.pop("eigenvectors_", None)
+        if not isinstance(expansion, FeatureProjection):
+            self.eigenvectors_ = expansion.coefficients * np.sqrt(np.maximum(found.eigenvalues, 0.0))
+            self._fit_preimage(expansion)

@@ -1,0 +1,283 @@
+"""Kernel PCA on Nyström features: landmarks L, features ``B = k(X, L) T``, and PCA of B about the mean over ALL rows.
+
+The features span what the landmarks' images span, so ``K >= B B'``: what B leaves of k(x, x), summed over all rows, bounds
+the error of every eigenvalue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.estimators.kernel.expansion import Expansion
+from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
+from bigpca.estimators.linear.spectrum import Certificate
+from bigpca.estimators.shared.references import References
+from bigpca.kernels.base import Kernel
+from bigpca.landmarks import Landmarks
+from bigpca.passes.accumulators.base import Moments
+from bigpca.passes.accumulators.dot_matrix import double_centre
+from bigpca.passes.accumulators.kernel_product import refuse_contradicted
+from bigpca.passes.accumulators.landmark_blocks import diagonal_of, prepare_landmarks, square_block
+from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
+from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.states import PassState
+from bigpca.passes.reading.blocks import product_dtype
+from bigpca.passes.rows import RowInput, fold
+from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
+from bigpca.solvers.components import needs_full_spectrum, resolve_components, resolve_partial
+from bigpca.solvers.eigh import fix_signs, top_eigenpairs
+from bigpca.solvers.features import landmark_transform, truncation_for
+from bigpca.solvers.indefinite import SIGNIFICANT, negative_eigenvalue
+from bigpca.triangles import unpack
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+ALIKE = (
+    128.0  # eps in three sums of a matrix product whose terms are all equal: up to 35 in each, measured for n to 8192
+)
+MOST_AMPLIFIED = 1.01 * truncation_for(float(np.finfo(np.float32).eps)) ** -0.5  # by a T made for float32
+
+
+@dataclass(frozen=True)
+class LandmarkFeatures:
+    """One kernel's features of given landmarks.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    landmarks : ndarray of shape (m, d)
+    transform : ndarray of shape (m, r)
+        T.
+    shift : ndarray of shape (d,)
+    indices : ndarray of shape (m,), or None
+    """
+
+    kernel: Kernel
+    landmarks: NDArray[Any]
+    transform: Matrix
+    shift: Vector
+    indices: NDArray[np.int64] | None = None
+
+    @property
+    def references(self) -> References:
+        """The landmarks, as what new rows meet."""
+        return References(self.landmarks, None, self.indices)
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """Row numbers of the landmarks, or places where they are no rows."""
+        return np.arange(len(self.landmarks)) if self.indices is None else self.indices
+
+    def block(self) -> Matrix:
+        """Return K_mm (m, m) in float64."""
+        return square_block(self.kernel, self.landmarks, self.numbers, self.shift)
+
+    @property
+    def amplification(self) -> float:
+        """By how much T magnifies the rounding of kernel values, relative to ``sqrt(k(x, x) k(l, l))``.
+
+        Largest column of ``diag(K_mm)^(1/2) T``: 1 over the root of the smallest eigenvalue kept of the scaled K_mm.
+        """
+        prepared = prepare_landmarks(self.kernel, self.landmarks.astype(np.float64), self.numbers, self.shift)
+        lengths = np.sqrt(diagonal_of(self.kernel, prepared))
+        return max(1.0, float(np.linalg.norm(lengths[:, None] * self.transform, axis=0).max()))
+
+
+def features_of(
+    kernel: Kernel, landmarks: Landmarks, shift: Vector, precision: float, threads: int | None
+) -> LandmarkFeatures:
+    """Return the features of landmarks, K_mm and its factor in float64 whatever the rows are in.
+
+    Raises
+    ------
+    ValueError
+        Where the landmarks have no images of positive length, or show that the kernel is not positive semi-definite.
+    """
+    found = LandmarkFeatures(kernel, landmarks.rows, np.zeros((0, 0)), shift, landmarks.indices)
+    K_mm = found.block()
+    if kernel.taken_on_trust:
+        rounding = 10 * float(np.finfo(landmarks.rows.dtype).eps) * float(np.linalg.norm(K_mm))
+        least = negative_eigenvalue(K_mm, rounding, threads=threads)
+        refuse_contradicted(
+            kernel, None if least is None else f"the matrix of {len(K_mm)} landmarks has the eigenvalue {least:.3g}"
+        )
+    T = landmark_transform(K_mm, truncation_for(precision), equilibrated=True, threads=threads)
+    if not T.size:
+        raise ValueError(
+            f"k(x, x) = 0 for all {len(landmarks.rows)} landmarks under {kernel}: they span nothing. Rows with images of "
+            f"positive length were expected. Choose other landmarks, or another kernel."
+        )
+    return replace(found, transform=T)
+
+
+def features_dtype(rows: RowInput, kernel: Kernel, m: int) -> np.dtype[np.floating]:
+    """Dtype of the rows that the kernel sees: float64 where a pass is small, else the working dtype."""
+    flops = rows.n_rows * m * (kernel.flops_per_entry(rows.n_columns) + 3.0 * m)
+    return product_dtype(rows.dtype, flops)
+
+
+def pass_dtype(rows: RowInput, features: tuple[LandmarkFeatures, ...]) -> np.dtype[np.floating]:
+    """Dtype of the rows of a pass: float64, too, where a T magnifies the rounding of float32 by more than one made for
+    float32 does, as that of a small fit that rows are added to.
+    """
+    if max(f.amplification for f in features) > MOST_AMPLIFIED:
+        return np.dtype(np.float64)
+    return features_dtype(rows, features[0].kernel, len(features[0].landmarks))
+
+
+def fold_features(
+    rows: RowInput, features: tuple[LandmarkFeatures, ...], options: RunOptions, number: int
+) -> tuple[LandmarkMoments, int]:
+    """Return the moments of the features of all rows, and how many rows were omitted: one read of X."""
+    first = features[0]
+    mapped = LandmarkMap(
+        tuple(f.kernel for f in features),
+        first.landmarks,
+        tuple(f.transform for f in features),
+        first.shift,
+        first.indices,
+    )
+    template = LandmarkMoments.of(rows.n_columns, mapped)
+    moments, omitted = fold(  # one pass over X
+        rows, {"features": template}, _take, name="features", number=number, options=options,
+        shift=np.zeros(rows.n_columns), dtype=pass_dtype(rows, features),
+    )  # fmt: skip
+    return moments, int(omitted)
+
+
+def _take(state: PassState) -> tuple[Any, int]:
+    return state.parts["features"], state.omitted
+
+
+def solve_features(
+    state: LandmarkMoments, which: int, features: LandmarkFeatures, settings: KernelSettings, *, omitted: int = 0
+) -> KernelSpectrum:
+    """Compute the kernel principal components from the moments of the features.
+
+    ``eig(HBB'H)`` are the eigenvalues of the features' scatter; with eigenvectors V (r, k) the scores are
+    ``(B - mean) V = k(x, L) T V - mean'V``.
+    """
+    moments: Moments = state.moments[which]
+    n, T = moments.count, features.transform
+    everything, vectors = top_eigenpairs(unpack(moments.packed, moments.n_features), threads=settings.threads)
+    everything = np.maximum(everything, 0.0)
+    refuse_contradicted(features.kernel, _excess(everything, state, which, features))
+    residual = float(state.residuals[which])
+    total = float(everything.sum()) + residual
+    k = _components(settings, everything, total, n)
+    V = fix_signs(vectors[:k]).T  # (r, k)
+    expansion = landmark_expansion(features, V, moments.mean)
+    certificate = _certify(everything, k, total, state, which, features)
+    diagonal = float(state.diagonals[which])
+    facts = {"trace_error": residual / diagonal if diagonal > 0 else 0.0, "rank": int(T.shape[1])}
+    return KernelSpectrum(
+        n, omitted, everything[:k], total, expansion, state.evaluations // len(state.moments), certificate, facts
+    )
+
+
+def _excess(values: Vector, state: LandmarkMoments, which: int, features: LandmarkFeatures) -> str | None:
+    """Return how features longer than k(x, x) show that a kernel taken on trust is not positive semi-definite."""
+    if not features.kernel.taken_on_trust:
+        return None
+    moments, trace = state.moments[which], float(state.diagonals[which])
+    found = float(values.sum() + moments.count * (moments.mean @ moments.mean))
+    rounding = rounding_slack(trace, precision=state.precision * features.amplification)
+    if found <= trace * (1 + SIGNIFICANT) + rounding:
+        return None
+    return f"the squares of the features of its {len(features.landmarks)} landmarks sum to {found:.3g}, over its trace, {trace:.3g}"
+
+
+def landmark_expansion(features: LandmarkFeatures, V: Matrix, mean: Vector) -> Expansion:
+    """Return the scores ``(B - mean) V`` as an expansion over the landmarks, in the precision that they need.
+
+    The mean of ``k(x, L)`` over all rows is ``K_mm c`` with the weights ``c = T mean`` of the mean of the images.
+    """
+    T = features.transform
+    weights = T @ mean
+    expansion = Expansion(
+        features.kernel, features.shift, features.references, T @ V, mean @ V, weights, float(mean @ mean),
+        np.zeros(len(T)),
+    )  # fmt: skip
+    centre = expansion.products(features.landmarks.astype(np.float64), weights[:, None])[:, 0]
+    return replace(expansion, centre=centre).in_needed_precision()
+
+
+def _components(settings: KernelSettings, values: Vector, total: float, n: int) -> int:
+    """How many of the features' axes are wanted.
+
+    Raises
+    ------
+    ValueError
+        Where a share or a rule needs more of the spectrum than the landmarks give.
+    """
+    given: Any = settings.n_components
+    rank = max(1, int(np.count_nonzero(values > len(values) * np.finfo(np.float64).eps * values[0])))
+    if given is None:
+        return rank
+    if not needs_full_spectrum(given):
+        return min(int(given), len(values))
+    k = resolve_partial(given, values, total, n, n)
+    if k is None:
+        share = float(values.sum()) / total if total > 0 else 1.0
+        raise ValueError(
+            f"n_components = {given!r} needs more of the spectrum than {len(values)} landmarks show: their features hold "
+            f"{share:.3f} of the variance. Use more landmarks, or fewer components."
+        )
+    return min(k, rank)
+
+
+def _certify(
+    values: Vector, k: int, total: float, state: LandmarkMoments, which: int, features: LandmarkFeatures
+) -> Certificate:
+    """Bound the eigenvalues of HKH: ``HKH - HBB'H`` is positive semi-definite, with a trace of at most the residual's.
+
+    Rounding of kernel values is magnified by T. That of sums over landmarks and rows is not, but it does not cancel where
+    rows are alike.
+    """
+    diagonal = float(state.diagonals[which])
+    slack = rounding_slack(diagonal, precision=state.precision * features.amplification)
+    slack += ALIKE * state.precision * diagonal
+    bounds = trace_bounds(values, k, total, slack)
+    captured = np.array(captured_variance_bounds(values, k, total, slack))
+    share = np.minimum(captured / total, 1.0) if total > 0 else np.ones(2)
+    return Certificate(np.column_stack([bounds.lower, bounds.upper]), None, share, bounds.confidence)
+
+
+def fit_landmarks(
+    rows: RowInput, settings: KernelSettings, landmarks: Landmarks, shift: Vector, options: RunOptions, number: int
+) -> KernelSpectrum:
+    """Fit in one pass over X, for landmarks that are chosen already."""
+    precision = float(np.finfo(features_dtype(rows, settings.kernel, len(landmarks.rows))).eps)
+    features = features_of(settings.kernel, landmarks, shift, precision, settings.threads)
+    state, omitted = fold_features(rows, (features,), options, number)
+    return replace(solve_features(state, 0, features, settings, omitted=omitted), state=state)
+
+
+def tutorial_spectrum(n: int, features: LandmarkFeatures, settings: KernelSettings, evaluations: int) -> KernelSpectrum:
+    """Williams & Seeger's extension with landmark centring (tutorial, eqs. 62-63): no pass beyond the choice of landmarks.
+
+    Eigenpairs (lambda_q, u) of the landmarks' centred block give ``lambda = (n / m) lambda_q``, and scores
+    ``k_c(x, L) u / sqrt(lambda_q)``, centred by the landmarks' means.
+
+    NOTE: the factor n / m is right for uniform sampling only. NOTE: eq. 63's vectors have length 1 with ``sqrt(m / n)``, not
+    ``sqrt(n / m)``; the scores here are those of the features form, of variance ``lambda / n`` over the landmarks.
+    """
+    K = features.block()
+    m, means = len(K), K.mean(axis=1)
+    centred = double_centre(K.copy())
+    given: Any = settings.n_components
+    values, vectors = top_eigenpairs(centred, threads=settings.threads)
+    rank = max(1, int(np.count_nonzero(values > m * np.finfo(np.float64).eps * values[0])))
+    k = rank if given is None else min(resolve_components(given, values, float(values.sum()), m, m), m)
+    V, used = fix_signs(vectors[:k]).T, values[:k] > m * np.finfo(np.float64).eps * values[0]
+    coefficients = (V - V.mean(axis=0)) * (used / np.sqrt(np.where(used, values[:k], 1.0)))
+    expansion = Expansion(
+        features.kernel, features.shift, features.references, coefficients, means @ coefficients,
+        np.full(m, 1.0 / m), float(means.mean()), means,
+    ).in_needed_precision()  # fmt: skip
+    total = float(values.sum()) * n / m
+    return KernelSpectrum(n, 0, values[:k] * n / m, total, expansion, evaluations + m * m, None, {"rank": rank})

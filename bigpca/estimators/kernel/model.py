@@ -1,0 +1,331 @@
+"""What all kernel models have in common, whichever way they were fitted: scores, distances, pre-images, files."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from copy import copy
+from dataclasses import fields, replace
+from typing import Any, ClassVar
+
+import dask.array as da
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from bigpca.data.containers import is_path_list, reject_foreign
+from bigpca.errors import MemoryBudgetError, format_bytes
+from bigpca.estimators.kernel.files import pack_kernel_spectrum, unpack_kernel_spectrum
+from bigpca.estimators.kernel.maps import FixedPoint, KernelScores, Novelty, RidgePreimage, ridge_preimage
+from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
+from bigpca.estimators.linear.certified import CertifiedModel
+from bigpca.estimators.shared.files import StoredModel
+from bigpca.estimators.shared.inputs import as_dask, is_lazy
+from bigpca.estimators.shared.planned import PlannedModel
+from bigpca.estimators.shared.transformer import Destination, Lazy, Path
+from bigpca.kernels import as_kernel
+from bigpca.kernels.base import Kernel, is_number
+from bigpca.kernels.codes import string_codes
+from bigpca.kernels.distance import RBF
+from bigpca.kernels.rows import checked_switch
+from bigpca.passes.project import RowMap
+from bigpca.solvers.components import NComponents
+
+PREIMAGE_ROWS = 10_000  # up to which inverse_transform may regress on the reference rows
+WIDTHS = {"gamma": None, "degree": 3, "coef0": 1}  # parameters of kernels given by name, and scikit-learn's defaults
+
+PAIRWISE = ("precomputed", "Precomputed")  # whose rows cross-validation cuts in both directions
+
+
+def check_numbers(model: KernelModel) -> None:
+    """Refuse a switch that is neither True nor False, a ridge penalty below 0, and a budget that is no number above 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    checked_switch("fit_inverse_transform", model.fit_inverse_transform)
+    budget, alpha = model.max_kernel_evaluations, model.alpha
+    if not is_number(budget) or not budget > 0:
+        raise ValueError(
+            f"max_kernel_evaluations = {budget!r}; a number above 0 was expected. Use np.inf for no limit."
+        )
+    if not is_number(alpha) or not 0 <= alpha < np.inf:
+        raise ValueError(
+            f"alpha = {alpha!r}; a finite number of at least 0 was expected, the penalty of the regression that "
+            f"inverse_transform needs. Use for example 1.0."
+        )
+
+
+def _projects(model: Any) -> bool:
+    """Whether scores make a projection; AttributeError with the reason where not, as scikit-learn wants."""
+    if not model._orthonormal:
+        raise AttributeError(
+            "the axes are not orthonormal where r2 > 0, so that scores make no projection: neither a distance to it nor a "
+            "pre-image of it exists. Use r2 = 0, KernelPCA, or inverse_transform after a fit with fit_inverse_transform=True."
+        )
+    return True
+
+
+class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
+    """Scores along the leading axes of the rows' images under a kernel: ``k(x, R) A - b``.
+
+    A subclass plans its fit by :meth:`_job` and may take more of what the fit brought by :meth:`_take_more`.
+
+    Attributes
+    ----------
+    kernel_ : Kernel
+        With its defaults filled in.
+    eigenvalues_ : ndarray of shape (k,), descending
+        Of the centred kernel matrix HKH, as scikit-learn's.
+    explained_variance_ : ndarray of shape (k,); ``eigenvalues_ / (n - 1)``
+    explained_variance_ratio_ : ndarray of shape (k,)
+        Share of the trace of HKH; of an indefinite kernel, whose negative eigenvalues are in the trace, the sum can exceed 1.
+    total_variance_ : float
+        ``trace(HKH) / (n - 1)``; by landmarks, an upper bound of it.
+    kernel_evaluations_ : int
+        That the fit took.
+    n_components_, n_features_in_, n_samples_, n_omitted_ : int
+    eigenvalue_bounds_ : ndarray of shape (k, 2)
+        Bounds of the eigenvalues of HKH; with the attributes below only where the answer is not exact.
+    captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_, converged_
+        As in :class:`bigpca.PCA`, for HKH: ``subspace_error_bounds_`` of its eigenvectors and of the axes in feature space. Of
+        an indefinite kernel, whose trace has negative parts, the bounds of variance and subspaces do not exist; those of
+        subspaces neither by landmarks, which never multiply HKH.
+    transform_dtype_ : dtype
+        Precision in which float32 rows are scored: float32, unless some 256 training rows show that their scores would err by
+        more than 1e-4 of their size, as far from the origin; float64 after a fit to float64. Scores are float32 either way.
+    solver_ : str
+    plan_ : Plan
+    """
+
+    n_components: NComponents
+    kernel: Any
+    gamma: float | None
+    degree: int
+    coef0: float
+    random_state: Any
+    solve_threads: int | None
+    max_kernel_evaluations: float
+    fit_inverse_transform: bool
+    alpha: float
+    _output_name: ClassVar[str] = "scores"
+    _variances: ClassVar[bool] = True  # whether the eigenvalues are those of HKH
+    _grown: KernelSpectrum  # the last fit with the statistics of all rows, while nobody has asked for more
+
+    @available_if(_projects)  # type: ignore[untyped-decorator]
+    def novelty(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return the squared distance of each row's image to the fitted subspace: 0 for rows like the training rows.
+
+        ``k_c(x, x) - |y|^2 >= 0``, in the units of the kernel; lazy for lazy input. Shape (n,), or (n, 1) in ``out``.
+
+        Raises
+        ------
+        ValueError
+            For a precomputed kernel, whose rows lack k(x, x).
+        """
+        check_is_fitted(self)
+        if not self.kernel_.needs_rows:
+            raise ValueError(
+                f"the distance of a row's image needs k(x, x), which is not in the rows that {self.kernel_} takes: they hold "
+                f"k(x, training rows) alone. Use a kernel that computes its entries."
+            )
+        distances = self._map(X, self._open(X, reset=False), self._novelty_map(), 1, Destination(out, overwrite))
+        return distances if out is not None else distances[:, 0]
+
+    @available_if(_projects)  # type: ignore[untyped-decorator]
+    def denoise(
+        self, X: Any, *, max_iter: int = 100, tol: float = 1e-6, out: Path | None = None, overwrite: bool = False
+    ) -> Lazy:
+        """Return pre-images (n, d) of the projections of rows, by the fixed-point iteration of a Gaussian kernel.
+
+        Mika et al. (1999), eq. 10, started at the rows themselves.
+
+        Raises
+        ------
+        ValueError
+            For another kernel: use ``inverse_transform`` there.
+        """
+        check_is_fitted(self)
+        expansion = getattr(self._found, "expansion", None)
+        if not isinstance(self.kernel_, RBF) or expansion is None:
+            raise ValueError(
+                f"the fixed-point pre-image needs a Gaussian kernel; this model's is {self.kernel_}. Use "
+                f"fit_inverse_transform=True and inverse_transform, which regress rows on scores for any kernel."
+            )
+        back = FixedPoint(expansion, max_iter, tol)
+        return self._map(X, self._open(X, reset=False), back, self.n_features_in_, Destination(out, overwrite))
+
+    def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return rows (n, d) from scores (n, k), by kernel ridge regression of the reference rows on their scores.
+
+        As scikit-learn's, after a fit with ``fit_inverse_transform=True``. By landmarks, the regression is over them only.
+
+        Raises
+        ------
+        ValueError
+            Where the model was not fitted for it, and for scores of another width.
+        """
+        check_is_fitted(self)
+        found = getattr(self, "_preimage", None)
+        if found is None:
+            raise ValueError(
+                "the model was not fitted for inverse_transform: fit with fit_inverse_transform=True. For a Gaussian kernel, "
+                "denoise(X) gives fixed-point pre-images without."
+            )
+        opened = as_dask(copy(self), X, reset=True)
+        if opened.shape[1] != self.n_components_:
+            raise ValueError(
+                f"scores have {opened.shape[1]} columns; {self.n_components_} (n_components_) were expected."
+            )
+        return self._map(X, opened, RidgePreimage(found), self.n_features_in_, Destination(out, overwrite))
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _latest(self) -> KernelSpectrum:
+        """What more rows are added to: the last fit, with the statistics of all rows, solved or not."""
+        latest: KernelSpectrum = vars(self).get("_found") or self._grown
+        return latest
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    @property
+    def _orthonormal(self) -> bool:
+        """Whether the axes are; a hook for models whose axes need not be."""
+        return True
+
+    def _resolved_kernel(self, d: int) -> Kernel:
+        """Return the kernel with the parameters that scikit-learn gives beside its name, and defaults filled in.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For what is no kernel, and for parameters that a kernel given as an object has of its own.
+        """
+        kernel = as_kernel(self.kernel)
+        check_numbers(self)
+        values = {name: getattr(self, name) for name in WIDTHS}
+        given = {n: v for n, v in values.items() if v != WIDTHS[n] or isinstance(v, bool | np.bool_)}  # True == 1
+        own = {field.name for field in fields(kernel)}
+        if given and not isinstance(self.kernel, str):
+            raise ValueError(
+                f"{', '.join(given)} were given beside kernel = {self.kernel!r}, which has parameters of its own. Set them "
+                f"there."
+            )
+        if self.kernel == "linear":
+            return kernel.resolve(d)
+        return replace(kernel, **{name: value for name, value in given.items() if name in own}).resolve(d)
+
+    def _open(self, X: Any, *, reset: bool, minimum: int = 1) -> da.Array:
+        if not as_kernel(self.kernel).accepts_strings:
+            return as_dask(self, X, reset=reset, minimum=minimum)
+        checked = self if reset else copy(self)  # strings may be longer than those of the fit
+        if is_lazy(X) and not is_path_list(X, (str,)):  # a list of strings is rows
+            return as_dask(checked, X, reset=True, minimum=minimum)
+        reject_foreign(X)
+        if np.ma.is_masked(X):
+            raise ValueError("X has masked strings; one string for each row was expected. Leave those rows out.")
+        values = np.asarray(X)
+        if values.dtype.kind in "OSU":  # X itself: of a list with other values NumPy would make strings, too
+            codes = string_codes(X if isinstance(X, list | tuple) else values)
+        else:
+            codes = values
+        if not codes.shape[-1]:  # empty strings only
+            codes = np.zeros((len(codes), 1), codes.dtype)
+        return as_dask(checked, codes, reset=True, minimum=minimum)
+
+    def _settings(self, d: int) -> KernelSettings:
+        return KernelSettings(
+            self.n_components, self._resolved_kernel(d), seed=self._seed, solve_threads=self.solve_threads,
+            max_kernel_evaluations=self.max_kernel_evaluations,
+        )  # fmt: skip
+
+    def _row_map(self) -> RowMap:
+        return KernelScores(self._expansion(), self.nan_policy)
+
+    def _novelty_map(self) -> RowMap:
+        return Novelty(self._expansion(), self.nan_policy)
+
+    def _expansion(self) -> Any:
+        return self._found.expansion
+
+    def _take(self, found: KernelSpectrum, solver: str) -> None:
+        n, k = found.count, len(found.eigenvalues)
+        self.eigenvalues_ = found.eigenvalues
+        if self._variances:
+            self.explained_variance_ = found.eigenvalues / max(1, n - 1)
+            self.explained_variance_ratio_ = found.eigenvalues / found.total if found.total > 0 else np.zeros(k)
+        self.total_variance_ = found.total / max(1, n - 1)
+        self.kernel_evaluations_ = found.evaluations
+        self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
+        self.solver_, self.transform_dtype_ = solver, found.expansion.dtype
+        for name in (
+            "_preimage",
+            "_grown",
+            *(f"{fact}_" for fact in getattr(getattr(self, "_found", None), "facts", ())),
+        ):
+            self.__dict__.pop(name, None)  # of an earlier fit
+        self._found = found
+        self._take_certificate(found.certificate)
+        for name, value in found.facts.items():
+            setattr(self, f"{name}_", value)
+        self._take_more(found)
+
+    @abstractmethod
+    def _take_more(self, found: KernelSpectrum) -> None:
+        """Set the attributes that this estimator alone has: ``kernel_`` among them."""
+
+    def _check_preimage(self, n: int) -> None:
+        """Refuse a regression on too many reference rows, or by a kernel that takes no scores.
+
+        Raises
+        ------
+        MemoryBudgetError
+        ValueError
+        """
+        kernel = as_kernel(self.kernel)
+        if self.fit_inverse_transform and (kernel.accepts_strings or not kernel.needs_rows):
+            raise ValueError(
+                f"fit_inverse_transform regresses rows on their scores, which {kernel} cannot compare: it takes "
+                f"{'strings' if kernel.accepts_strings else 'rows of a kernel matrix'}. Use fit_inverse_transform=False."
+            )
+        if self.fit_inverse_transform and n > PREIMAGE_ROWS:
+            raise MemoryBudgetError(
+                f"fit_inverse_transform regresses {n} rows on their scores, an {n} x {n} matrix = {format_bytes(8 * n * n)}; "
+                f"at most {PREIMAGE_ROWS} rows are done. Use NystromKernelPCA, which regresses its landmarks, or denoise(X) "
+                f"for a Gaussian kernel."
+            )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        kernel: Any = self.kernel
+        tags.input_tags.pairwise = (isinstance(kernel, Kernel) and not kernel.needs_rows) or (
+            isinstance(kernel, str) and kernel in PAIRWISE
+        )
+        return tags
+
+    def _fit_preimage(self, expansion: Any) -> None:
+        """Regress the reference rows on their scores, where that was asked for."""
+        self.__dict__.pop("_preimage", None)
+        if self.fit_inverse_transform:
+            rows = np.concatenate([tile for _, tile in expansion.references.tiles()])
+            scores = expansion.apply(rows)
+            try:
+                self._preimage = ridge_preimage(self.kernel_, rows, scores, self.alpha)
+            except ValueError as error:
+                raise ValueError(
+                    f"fit_inverse_transform regresses rows on their scores, which {self.kernel_} does not take: {error} Use "
+                    f"fit_inverse_transform=False."
+                ) from error
+
+    def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        arrays, attributes = pack_kernel_spectrum(self._found)
+        return arrays, attributes | {"solver": self.solver_, "n_features": self.n_features_in_}
+
+    def _restore(self, stored: StoredModel) -> None:
+        self.n_features_in_ = int(stored.attributes["n_features"])
+        found = unpack_kernel_spectrum(stored, self._resolved_kernel(self.n_features_in_))
+        self._take(found, stored.attributes["solver"])

@@ -1,0 +1,273 @@
+"""Kernel PCA by landmarks: any number of rows, one parallel pass after the choice of landmarks, a certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Self
+
+from sklearn.base import clone
+
+from bigpca.estimators.kernel.landmark_features import (
+    LandmarkFeatures,
+    features_of,
+    fold_features,
+    solve_features,
+)
+from bigpca.estimators.kernel.landmarks_fit import (
+    NystromJob,
+    before_landmarks,
+    landmark_features,
+    plan_growth,
+    plan_nystrom,
+    with_landmarks,
+)
+from bigpca.estimators.kernel.model import KernelModel
+from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components, row_shift
+from bigpca.estimators.linear.choosing import running
+from bigpca.estimators.linear.spectrum import check_enough_rows
+from bigpca.estimators.shared.transformer import RandomState
+from bigpca.kernels.base import Kernel
+from bigpca.landmarks import SAMPLINGS
+from bigpca.landmarks.given import landmark_values
+from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
+from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.resources import find_resources
+from bigpca.passes.engine.solving import solving
+from bigpca.passes.rows import RowInput
+from bigpca.sketches.base import positive_integer
+from bigpca.solvers.components import NComponents
+
+EXTENSIONS = ("features", "tutorial")
+
+
+def _solve_grown(grown: KernelSpectrum, features: LandmarkFeatures, settings: KernelSettings) -> KernelSpectrum:
+    state: Any = grown.state
+    found = solve_features(state, 0, features, settings, omitted=grown.omitted)
+    facts = {k: v for k, v in grown.facts.items() if k.startswith("landmark_")}
+    return replace(found, state=state, facts=found.facts | facts, evaluations=grown.evaluations)
+
+
+class NystromKernelPCA(KernelModel):
+    """Kernel PCA by landmarks: PCA of the Nyström features ``B = k(X, L) K_mm^(-1/2)``, centred by the mean of ALL rows.
+
+    The model is (landmarks, coefficients, mean): ``transform`` is one parallel pass and no n-sized array is kept. The
+    features' residual ``sum_i k(x_i, x_i) - |B_i|^2`` bounds every eigenvalue of HKH from above, those of ``HBB'H`` from
+    below (tutorial 5.3; Williams & Seeger 2001; Hallgren 2021).
+
+    Parameters
+    ----------
+    n_components : int, float in (0, 1), a rule, or None
+        None keeps all that the features hold.
+    kernel, gamma, degree, coef0
+        As in :class:`bigpca.KernelPCA`.
+    n_landmarks : int or None
+        m; None for 1,000, or all rows where there are fewer. Costs n m kernel evaluations a pass and m^2 numbers of memory.
+    sampling : {"rpcholesky", "uniform", "diagonal", "column-norm", "leverage", "kmeans"}, or row numbers (m,), or rows (m, d)
+        See :func:`bigpca.landmarks.select_landmarks`. For kernels with a constant diagonal "diagonal" is "uniform".
+    rounds : int
+        Passes of randomly pivoted Cholesky.
+    extension : {"features", "tutorial"}
+        "tutorial" is eqs. 62-63 with the landmarks' mean: far worse, kept for comparison.
+    random_state, max_kernel_evaluations, fit_inverse_transform, alpha
+        As in :class:`bigpca.KernelPCA`; the regression is over the landmarks.
+    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`.
+
+    Attributes
+    ----------
+    landmarks_ : ndarray of shape (m, d)
+    landmark_indices_ : ndarray of shape (m,), where landmarks are rows of X
+    landmark_transform_ : ndarray of shape (m, r)
+        T with ``T'K_mm T = I``: features are ``k(x, landmarks_) @ T``.
+    trace_error_ : float
+        ``(tr K - tr BB') / tr K``, the exact relative trace error of the approximation.
+    rank_ : int
+        r.
+
+    See :class:`bigpca.estimators.kernel.model.KernelModel` for the others.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).standard_normal((500, 3))
+    >>> model = NystromKernelPCA(2, kernel="rbf", gamma=0.1, n_landmarks=40).fit(X)
+    >>> model.transform(X).shape, model.trace_error_ < 0.05
+    ((500, 2), True)
+    """
+
+    def __init__(
+        self,
+        n_components: NComponents = None,
+        *,
+        kernel: Any = "linear",
+        gamma: float | None = None,
+        degree: int = 3,
+        coef0: float = 1,
+        n_landmarks: int | None = None,
+        sampling: Any = "rpcholesky",
+        rounds: int = 3,
+        extension: str = "features",
+        random_state: RandomState = 0,
+        max_kernel_evaluations: float = 2e11,
+        fit_inverse_transform: bool = False,
+        alpha: float = 1.0,
+        nan_policy: str = "raise",
+        missing_chunks: str = "raise",
+        memory_limit: int | str | None = None,
+        solve_threads: int | None = None,
+        workers_timeout: float = 60.0,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.n_landmarks = n_landmarks
+        self.sampling = sampling
+        self.rounds = rounds
+        self.extension = extension
+        self.random_state = random_state
+        self.max_kernel_evaluations = max_kernel_evaluations
+        self.fit_inverse_transform = fit_inverse_transform
+        self.alpha = alpha
+        self.nan_policy = nan_policy
+        self.missing_chunks = missing_chunks
+        self.memory_limit = memory_limit
+        self.solve_threads = solve_threads
+        self.workers_timeout = workers_timeout
+
+    @solving
+    def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
+        """Add rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
+
+        The first call is a fit, which chooses the landmarks; later ones keep them, and solve nothing until a fitted attribute
+        is first asked for.
+
+        Raises
+        ------
+        ValueError
+            After a fit with ``extension="tutorial"``, which keeps no statistics.
+        MemoryBudgetError, EvaluationBudgetError
+            Before the read, where it does not fit.
+        """
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X, progress=progress)
+        latest = self._latest
+        if not isinstance(latest.state, LandmarkMoments):
+            raise ValueError(
+                'partial_fit needs the moments of the features, which extension="tutorial" does not keep. Use '
+                'extension="features".'
+            )
+        rows = RowInput(self._open(X, reset=False), **self._policies)
+        features, settings = landmark_features(latest), self._settings(rows.n_columns)
+        plan = plan_growth(rows, settings, features, self.memory_limit)
+        with running(
+            rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout, plan=plan
+        ) as options:
+            new, omitted = fold_features(rows, (features,), options, 1)
+        grown = replace(
+            latest, state=latest.state.merge(new), omitted=latest.omitted + omitted,
+            evaluations=latest.evaluations + new.evaluations,
+        )  # fmt: skip
+        self._take_later(partial(_solve_grown, grown, features, settings))
+        self._grown = grown
+        return self
+
+    @solving
+    def fit_widths(self, X: Any, gammas: Sequence[float], *, progress: ProgressArgument = None) -> list[Self]:
+        """Fit one model for each gamma, on shared landmarks, from ONE read beyond their choice.
+
+        The landmarks are chosen by this estimator's kernel; the distances to them are computed once for all widths.
+
+        Parameters
+        ----------
+        gammas : sequence of float
+
+        Returns
+        -------
+        list of fitted NystromKernelPCA, with ``gamma`` set.
+
+        Raises
+        ------
+        ValueError
+            For a kernel without a width, no gamma, or ``extension="tutorial"``.
+        """
+        seen = self._begun()
+        job = seen._job(seen, X, None)
+        kernel: Any = job.settings.kernel
+        if not hasattr(kernel, "blocks_at") or not len(gammas) or self.extension != "features":
+            raise ValueError(
+                f"{kernel} with {len(gammas)} gammas and extension={self.extension!r}: several widths from one read need a "
+                f'kernel of distances (RBF, Laplacian), at least one gamma, and extension="features".'
+            )
+        job.plan.check()
+        kernels = [kernel.with_gamma(gamma) for gamma in gammas]
+        with running(
+            job.rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout, plan=job.plan
+        ) as options:
+            shift = row_shift(job.rows)
+            landmarks = job.select(shift, options)
+            features = tuple(features_of(k, landmarks, shift, job.precision, job.settings.threads) for k in kernels)
+            state, omitted = fold_features(job.rows, features, options, job.numbers(landmarks))
+        models, passes = [], landmarks.passes + 1 + before_landmarks(job.rows)
+        for which, own in enumerate(features):
+            model = clone(self)
+            single = replace(
+                state, moments=(state.moments[which],), diagonals=state.diagonals[which : which + 1],
+                residuals=state.residuals[which : which + 1], evaluations=state.evaluations // len(features),
+            )  # fmt: skip
+            settings = replace(job.settings, kernel=own.kernel)
+            found = solve_features(single, 0, own, settings, omitted=omitted)
+            found = replace(found, state=single, evaluations=found.evaluations + landmarks.evaluations)
+            model.set_params(**self._with_width(own.kernel))
+            model._remember_features(seen)
+            model._take(with_landmarks(found, landmarks, own, passes), job.plan.solver)
+            model.plan_ = job.plan
+            models.append(model)
+        return models
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _with_width(self, kernel: Kernel) -> dict[str, Any]:
+        return {"gamma": kernel.gamma} if isinstance(self.kernel, str) else {"kernel": kernel}  # type: ignore[attr-defined]
+
+    def _job(self, seen: Self, X: Any, y: Any) -> NystromJob:
+        rounds = positive_integer("rounds", self.rounds)
+        if self.extension not in EXTENSIONS:
+            raise ValueError(f"extension = {self.extension!r} is unknown; one of {EXTENSIONS} was expected.")
+        if isinstance(self.sampling, str) and self.sampling not in SAMPLINGS:
+            raise ValueError(
+                f"sampling = {self.sampling!r} is unknown; one of {', '.join(map(repr, SAMPLINGS))}, row numbers or rows was "
+                f"expected."
+            )
+        opened = seen._open(X, reset=True, minimum=2)
+        rows = RowInput(opened, **self._policies)
+        check_enough_rows(rows.n_rows)
+        settings = self._settings(rows.n_columns)
+        if not settings.kernel.positive_semidefinite and self.extension == "features":
+            raise ValueError(
+                f"{settings.kernel} is not positive semi-definite, so it has no features; a kernel that is was expected. Use "
+                f'KernelPCA, whose eigenvalues may be negative, or extension="tutorial".'
+            )
+        m = self._count(rows.n_rows)
+        check_kernel_components(self.n_components, rows.n_rows, rows.n_columns, m)
+        resources = find_resources(self.memory_limit, in_process=rows.in_process)
+        plan = plan_nystrom(rows, settings, resources, m, self.sampling, rounds, self.extension)
+        return NystromJob(rows, settings, plan, m, self.sampling, rounds, self.extension)
+
+    def _count(self, n: int) -> int:
+        if self.n_landmarks is None:
+            return min(1000, n) if isinstance(self.sampling, str) else len(landmark_values(self.sampling))
+        m = positive_integer("n_landmarks", self.n_landmarks)
+        if m > n and isinstance(self.sampling, str):
+            raise ValueError(
+                f"n_landmarks = {m}, but X has {n} rows; at most as many landmarks as rows were expected. Use {n} or fewer."
+            )
+        return m
+
+    def _take_more(self, found: KernelSpectrum) -> None:
+        expansion: Any = found.expansion
+        self.kernel_ = expansion.kernel
+        self.landmarks_ = expansion.references.rows
+        self._fit_preimage(expansion)

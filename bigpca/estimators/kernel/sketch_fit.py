@@ -1,0 +1,241 @@
+"""Approximate kernel PCA by a sketch of the empirical kernel map (tutorial, algorithm 6): one sweep over K, or two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.estimators.kernel.expansion import kernel_identity, scored_evaluations
+from bigpca.estimators.kernel.krylov_fit import frobenius_bounds, warn_fewer, warn_indefinite
+from bigpca.estimators.kernel.spectrum import (
+    KernelSettings,
+    KernelSpectrum,
+    axis_coefficients,
+    closing_reads,
+    first_share,
+    held_share,
+    hold_references,
+    row_shift,
+    training_expansion,
+)
+from bigpca.estimators.linear.certificates import certify
+from bigpca.estimators.linear.sketch_fit import Sketched, solve_nystrom
+from bigpca.estimators.linear.spectrum import Certificate, Settings
+from bigpca.operators.covariance import PROBES
+from bigpca.operators.kernel import KernelOperator
+from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.rows import RowInput
+from bigpca.passes.sweeps import kernel_layout, sweep_bytes
+from bigpca.planning import Plan, Resources, peak_bytes
+from bigpca.sketches.base import Sketch
+from bigpca.solvers.components import needs_full_spectrum, resolve_partial
+from bigpca.solvers.eigh import fix_signs, top_eigenpairs
+from bigpca.solvers.indefinite import SignedPairs, negative_mass, orthonormal_product, signed_nystrom, signed_ritz
+from bigpca.solvers.nystrom import nystrom, nystrom_bytes
+from bigpca.solvers.subspaces import orthonormal_axes
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class KernelSketchJob:
+    """One fit by a sketch of the kernel matrix, planned.
+
+    Attributes
+    ----------
+    rows : RowInput
+    settings : KernelSettings
+    sketch : Sketch
+        Of n columns.
+    core : {"nystrom", "tutorial", "ritz"}
+    plan : Plan
+    """
+
+    rows: RowInput
+    settings: KernelSettings
+    sketch: Sketch
+    core: str
+    plan: Plan
+
+    def run(self, options: RunOptions) -> KernelSpectrum:
+        """Sweep and solve."""
+        rows, settings = self.rows, self.settings
+        operator = KernelOperator(rows, settings.kernel, options, shift=row_shift(rows), seed=self.sketch.seed)
+        W = self.sketch.matrix(rows.n_rows)
+        Y = operator.begin(W).AB  # sweep 1
+        facts: dict[str, float] = {}
+        if self.core == "ritz":
+            W = np.linalg.qr(Y)[0]
+            Y = operator.multiply(W)  # sweep 2
+        if not settings.kernel.positive_semidefinite:
+            values, V, certificate, facts = _signed(operator, W, Y, settings, self.core)
+        elif self.core == "tutorial":
+            values, V, certificate = _tutorial(operator, W, Y, settings)
+        else:
+            values, V, certificate = _definite(operator, W, Y, settings, orthonormal=self.core == "ritz")
+        references = hold_references(rows, settings.kernel, options, operator.number + 1)
+        coefficients = axis_coefficients(V, values, operator.row_means)
+        expansion = training_expansion(settings, operator.shift, operator.row_means, coefficients, references)
+        evaluations = operator.evaluations + scored_evaluations(settings.kernel, rows.dtype, rows.n_rows)
+        reads = operator.reads + first_share(rows) + closing_reads(rows, settings.kernel)
+        certificate = replace(certificate, n_passes=reads)
+        return KernelSpectrum(rows.n_rows, 0, values, operator.trace, expansion, evaluations, certificate, facts)
+
+    def describe(self) -> dict[str, Any]:
+        """Fingerprint of the passes."""
+        return {
+            "computes": "kernel sketch", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel),
+            "sketch": self.sketch.describe(), "core": self.core,
+        }  # fmt: skip
+
+
+def plan_kernel_sketch(
+    rows: RowInput, settings: KernelSettings, resources: Resources, sketch: Sketch, core: str
+) -> KernelSketchJob:
+    """Cost of one sweep with q columns ("ritz": two of that; "tutorial": a second one with k).
+
+    Raises
+    ------
+    ValueError
+        For a share or a rule where the kernel is indefinite.
+    """
+    given: Any = settings.n_components
+    if not settings.kernel.positive_semidefinite and given is not None and needs_full_spectrum(given):
+        raise ValueError(
+            f"n_components = {given!r} chooses by the whole spectrum where {settings.kernel} is not positive semi-definite: the "
+            f"trace of HKH holds negative parts, which no leading eigenvalues show. Give a number, or use "
+            f'KernelPCA(solver="dense").'
+        )
+    n, d, kernel, q = rows.n_rows, rows.n_columns, settings.kernel, sketch.width(rows.n_rows)
+    layout = kernel_layout(rows, kernel)
+    width = q + PROBES + 1
+    read, working = sweep_bytes(rows, kernel, layout, width)
+    state = 8 * n * (width + int(not kernel.positive_semidefinite))
+    peak = peak_bytes(read, 0, working, state)
+    if resources.local:
+        peak += (5 * 8 * n * width + nystrom_bytes(n, q, q)) // resources.threads
+    peak += held_share(rows, kernel, resources)
+    sweeps = 1 if core == "nystrom" else 2
+    reads = sweeps * layout.sweep_reads + 1 + closing_reads(rows, kernel)
+    what = {"nystrom": "one sweep", "tutorial": "algorithm 6: a sweep, and one for its vectors", "ritz": "two sweeps"}
+    plan = Plan(
+        solver=f"kernel sketch ({core})",
+        reason=f"{what[core]} over pairs of rows, {q} columns at a time",
+        passes=round(reads, 2),
+        bytes_read=int(reads * n * d * rows.dtype.itemsize),
+        flops=sweeps * layout.total_evaluations * (kernel.flops_per_entry(d) + 4.0 * width) + 8.0 * n * q * q,
+        tasks=sweeps * (2 * len(layout.panels.groups) + 1),
+        state_bytes=state,
+        block_rows=layout.tile_rows,
+        peak_bytes=peak,
+        output_bytes=8 * n * (q + 1),
+        resources=resources,
+        evaluations=float(sweeps * layout.total_evaluations + scored_evaluations(kernel, rows.dtype, n)),
+        most_evaluations=settings.max_kernel_evaluations,
+    )
+    return KernelSketchJob(rows, settings, sketch, core, plan)
+
+
+def _definite(
+    operator: KernelOperator, W: Matrix, Y: Matrix, settings: KernelSettings, *, orthonormal: bool
+) -> tuple[Vector, Matrix, Certificate]:
+    """Nyström's formula on the product: the function that approximate PCA uses, on another operator."""
+    n = operator.size
+    found = Sketched(
+        n, 0, np.zeros(n), None, operator.trace, W, Y, operator.probes, operator.precision, operator.reads, orthonormal
+    )
+    fit = Settings(settings.n_components, solve_threads=settings.solve_threads, seed=settings.seed)
+    spectrum = solve_nystrom(found, fit, multiplied=True)
+    certificate: Any = spectrum.certificate
+    return spectrum.variances, spectrum.components.T, certificate
+
+
+def _tutorial(
+    operator: KernelOperator, W: Matrix, Z: Matrix, settings: KernelSettings
+) -> tuple[Vector, Matrix, Certificate]:
+    """Algorithm 6: eigenpairs (lambda, u) of Z'Z, eigenvalues sqrt(lambda), vectors ``Kc Z u / lambda`` normalised."""
+    squares, U = top_eigenpairs(Z.T @ Z, threads=settings.threads)
+    values = np.sqrt(squares)
+    k = _components(settings, values, operator)
+    V = fix_signs(_unit_rows(operator.multiply(_unit_rows(Z @ U[:k].T).T))).T  # sweep 2
+    approximation = nystrom(W, Z, k, precision=operator.precision, threads=settings.threads)
+    certificate = certify(
+        approximation, k, operator.trace, precision=operator.precision, probes=operator.probes,
+        axes=orthonormal_axes(np.ascontiguousarray(V.T)),
+    )  # fmt: skip
+    off = np.linalg.norm(approximation.multiply(V) - V * values[:k], axis=0)
+    return values[:k], V, replace(certificate, residuals=np.asarray(certificate.residuals) + off)
+
+
+def _tutorial_pairs(
+    operator: KernelOperator, Z: Matrix, settings: KernelSettings
+) -> tuple[SignedPairs, Matrix, Matrix]:
+    """Algorithm 6 on an indefinite kernel; also what the second sweep multiplied, and its product.
+
+    NOTE: a square root has no sign, so it is that of ``Z u``'s Rayleigh quotient: the second sweep multiplies all q columns.
+    """
+    squares, U = top_eigenpairs(Z.T @ Z, threads=settings.threads)
+    axes = _unit_rows(Z @ U.T).T
+    products = operator.multiply(axes)  # sweep 2
+    values = np.sqrt(squares) * np.sign(np.einsum("ij,ij->j", axes, products))
+    order = np.argsort(-values, kind="stable")
+    return SignedPairs(values[order], _unit_rows(products)[order]), axes, products
+
+
+def _unit_rows(columns: Matrix) -> Matrix:
+    """Return columns (n, k), divided by their lengths, as rows (k, n); zeros stay.
+
+    What a sweep multiplies has to be of this size: products with float32 tiles overflow at 3e38.
+    """
+    norms = np.linalg.norm(columns, axis=0)
+    return np.ascontiguousarray((columns / np.where(norms > 0, norms, 1.0)).T)
+
+
+def _signed(
+    operator: KernelOperator, W: Matrix, Y: Matrix, settings: KernelSettings, core: str
+) -> tuple[Vector, Matrix, Certificate, dict[str, float]]:
+    """Signed eigenpairs of an indefinite kernel: the largest by value.
+
+    Bounds, and the negative mass, come from the Ritz values of what was multiplied: Nyström's are no bounds here.
+    """
+    n, q = Y.shape
+    if core == "ritz":
+        pairs = signed_ritz(W, Y, q)
+    elif core == "tutorial":
+        pairs, W, Y = _tutorial_pairs(operator, Y, settings)  # a span that is far nearer to the leading axes
+    else:
+        pairs = signed_nystrom(W, Y, q, precision=operator.precision)
+    rounding = n * np.finfo(np.float64).eps * float(np.abs(pairs.values).max(initial=0.0))
+    positive = int(np.count_nonzero(pairs.values > rounding))
+    given: Any = settings.n_components  # a number or None: plan_kernel_sketch refuses the others here
+    wanted = positive if given is None else int(given)
+    k = max(1, min(wanted, positive))
+    remedy = 'Use a wider sketch, core="ritz", or fewer components.'
+    warn_fewer(settings, positive, f"a sketch of {q} columns shows", remedy)
+    norm = float(np.sqrt(operator.squared_norm))
+    ritz = pairs if core == "ritz" else signed_ritz(*orthonormal_product(W, Y), 1)
+    lower = np.concatenate([ritz.values[:k], np.full(max(0, k - len(ritz.values)), -norm)])  # Cauchy
+    negative = negative_mass(ritz.values, 10 * operator.precision * norm)
+    warn_indefinite(settings, negative, norm, whole=False)
+    V = fix_signs(np.ascontiguousarray(pairs.vectors[:k])).T
+    facts = {"negative_mass": negative}
+    return np.maximum(pairs.values[:k], 0.0), V, frobenius_bounds(operator, lower), facts
+
+
+def _components(settings: KernelSettings, values: Vector, operator: KernelOperator) -> int:
+    given: Any = settings.n_components
+    if given is None:
+        return len(values)
+    if not needs_full_spectrum(given):
+        return min(int(given), len(values))
+    k = resolve_partial(given, values, operator.trace, operator.size, operator.size)
+    if k is None:
+        raise ValueError(
+            f"n_components = {given!r} needs more of the spectrum than a sketch of {len(values)} columns shows. Use a wider "
+            f"sketch, or KernelPCA."
+        )
+    return k

@@ -1,0 +1,232 @@
+"""What every kernel fit computes and what it brings, whichever way it was computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.errors import MemoryBudgetError, format_bytes
+from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection, scored_in_float64
+from bigpca.estimators.linear.spectrum import Certificate
+from bigpca.estimators.shared.references import References
+from bigpca.estimators.supervised.labels import KeptStatistics
+from bigpca.kernels.base import Kernel
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.row_sample import RowSample
+from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.local import threads_here
+from bigpca.passes.engine.states import PassState
+from bigpca.passes.pairs import first_shift
+from bigpca.passes.reading.blocks import working_dtype
+from bigpca.passes.rows import RowInput, fold
+from bigpca.planning import Resources
+from bigpca.solvers.components import NComponents, check_n_components
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+HELD_BYTES = 256 << 20  # of training rows that a model holds, where it cannot read them again
+
+
+@dataclass(frozen=True)
+class KernelSettings:
+    """What a kernel fit computes, apart from how it runs.
+
+    Attributes
+    ----------
+    n_components : int, float, "mle", a rule, or None
+    kernel : Kernel
+        Resolved for the number of columns.
+    tol : float
+        Relative error of the eigenvalues at which an iteration stops.
+    max_passes : int
+        Most sweeps over the kernel matrix.
+    seed : int
+    solve_threads : int or None
+        BLAS threads of solves; None for the cores there are.
+    max_kernel_evaluations : float
+        Most kernel evaluations of a fit; more are refused before any read.
+    """
+
+    n_components: NComponents
+    kernel: Kernel
+    tol: float = 1e-3
+    max_passes: int = 10
+    seed: int = 0
+    solve_threads: int | None = None
+    max_kernel_evaluations: float = 1e12
+
+    @property
+    def threads(self) -> int:
+        """BLAS threads for a solve in this process."""
+        return threads_here(self.solve_threads)
+
+
+@dataclass(frozen=True)
+class KernelSpectrum:
+    """A solved kernel principal component problem.
+
+    Attributes
+    ----------
+    count, omitted : int
+        Rows used, and rows left out for missing values.
+    eigenvalues : ndarray of shape (k,), descending
+        Of the centred kernel matrix HKH (or of its approximation).
+    total : float
+        Trace of HKH, the total variance times n; for landmarks an upper bound of it.
+    expansion : Expansion or FeatureProjection
+        What maps rows to scores.
+    evaluations : int
+        Kernel evaluations that the fit took.
+    certificate : Certificate or None
+        None for exact solvers.
+    facts : dict of str to float or int
+        What else the fit learned, such as the negative mass of an indefinite kernel; fitted attributes, less the ``_``.
+    state : Accumulator, KeptStatistics, or None
+        Sufficient statistics, for ``partial_fit``.
+    """
+
+    count: int
+    omitted: int
+    eigenvalues: Vector
+    total: float
+    expansion: Expansion | FeatureProjection
+    evaluations: int
+    certificate: Certificate | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    state: Accumulator | KeptStatistics | None = None
+
+
+def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | None = None) -> None:
+    """Refuse a number of components that a kernel matrix of n rows of d columns does not have, or m landmarks.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    most, whose = (n, f"the kernel matrix of {n} rows") if m is None else (m, f"the features of {m} landmarks")
+    counted = isinstance(n_components, int | np.integer) and not isinstance(n_components, bool | np.bool_)
+    if counted and not 1 <= int(n_components) <= most:  # type: ignore[arg-type]
+        raise ValueError(
+            f"n_components = {n_components} is out of range: {whose} (of {d} columns, which are no limit) has 1 to {most} "
+            f"components. Use at most {most}."
+        )
+    check_n_components(n_components, most, most)
+
+
+def row_shift(rows: RowInput) -> Vector:
+    """Return the mean of the first rows (d,), near enough to the mean for distances to keep their digits."""
+    layout = rows.layout(0)
+    return first_shift(rows, layout)
+
+
+def first_share(rows: RowInput) -> float:
+    """Return the share of X that :func:`row_shift` reads."""
+    start, stop = rows.layout(0).reads[0]
+    return (stop - start) / rows.n_rows
+
+
+def closing_reads(rows: RowInput, kernel: Kernel) -> int:
+    """Return how often X is read after it is solved: to hold the rows of a computation, or to score some rows of a store."""
+    if not kernel.needs_rows:
+        return 0
+    stored = rows.source is not None and rows.source.format != "numpy"
+    return int(rows.source is None or (stored and not scored_in_float64(kernel, rows.dtype)))
+
+
+def held_share(rows: RowInput, kernel: Kernel, resources: Resources) -> int:
+    """Return the bytes of training rows that :func:`hold_references` keeps in this process, for each of its threads."""
+    read_again = rows.source is not None and rows.source.format != "numpy"
+    if not resources.local or not kernel.needs_rows or read_again:
+        return 0
+    return _held_bytes(rows) // resources.threads
+
+
+def _held_bytes(rows: RowInput) -> int:
+    """Bytes of all rows as they are held: an array in memory as it is, a computation's rows in the working dtype."""
+    dtype = working_dtype(rows.dtype) if rows.source is None else rows.dtype
+    return rows.n_rows * rows.n_columns * dtype.itemsize
+
+
+def rounding_of(eigenvalues: Vector, row_means: Vector) -> float:
+    """Return what an eigenvalue of HKH may owe to rounding in float64: a share of the largest, and one of ``|K|_2``.
+
+    ``|K|_2 >= |K 1| / sqrt(n) = sqrt(n) |r|``, r the row means: where all rows are nearly equal, centring leaves nothing else.
+    """
+    n, eps = len(row_means), float(np.finfo(np.float64).eps)
+    largest = float(np.abs(eigenvalues).max(initial=0.0))
+    return eps * (n * largest + 10 * float(np.sqrt(n) * np.linalg.norm(row_means)))
+
+
+def axis_coefficients(V: Matrix, eigenvalues: Vector, row_means: Vector) -> Matrix:
+    """Return ``A = H V / sqrt(lambda)`` (n, k) from eigenpairs (eigenvalues (k,), V (n, k)) of HKH; 0 where lambda is rounding."""
+    used = eigenvalues > rounding_of(eigenvalues, row_means)
+    coefficients: Matrix = (V - V.mean(axis=0)) * (used / np.sqrt(np.where(used, eigenvalues, 1.0)))
+    return coefficients
+
+
+def training_expansion(
+    settings: KernelSettings, shift: Vector, row_means: Vector, coefficients: Matrix, references: References
+) -> Expansion:
+    """Return the scores of rows from coefficients A (n, k), whose columns sum to 0, in the precision that they need.
+
+    ``y = sum_t a_t (k(x, x_t) - mean_s k(x, x_s) - r_t + mean(r))`` (tutorial, algorithm 5; SPCA paper, appendix C): the
+    columns of A sum to 0, so that leaves ``(k(x, X) - r') A``.
+    """
+    n = len(row_means)
+    return Expansion(
+        settings.kernel, shift, references, coefficients, row_means @ coefficients, np.full(n, 1.0 / n),
+        float(row_means.mean()), row_means,
+    ).in_needed_precision()  # fmt: skip
+
+
+def hold_references(rows: RowInput, kernel: Kernel, options: RunOptions, number: int) -> References:
+    """Return the training rows for later: a store is read again, an array in memory kept, a computation's rows collected.
+
+    Raises
+    ------
+    MemoryBudgetError
+        Where X is a lazy computation whose rows are too many to hold.
+    """
+    if not kernel.needs_rows:
+        return References(np.zeros((rows.n_rows, 0)))
+    source = rows.source
+    if source is not None and source.format != "numpy":
+        return References.stored(source)
+    if source is not None:
+        return References(np.ascontiguousarray(source.read(0, rows.n_rows)))
+    return References(collect_rows(rows, options, number))
+
+
+def check_references(rows: RowInput, kernel: Kernel) -> None:
+    """Refuse, before any read, training rows that a model can neither hold nor read again.
+
+    Raises
+    ------
+    MemoryBudgetError
+    """
+    size = _held_bytes(rows)
+    if rows.source is None and kernel.needs_rows and size > HELD_BYTES:
+        raise MemoryBudgetError(
+            f"new rows are compared with all {rows.n_rows} training rows, which are the result of a computation of "
+            f"{format_bytes(size)}; at most {format_bytes(HELD_BYTES)} are held in the model. Write X to a store first "
+            f"(bp.ingest(X, out), bp.open(out)), or use NystromKernelPCA."
+        )
+
+
+def collect_rows(rows: RowInput, options: RunOptions, number: int) -> NDArray[Any]:
+    """Return all rows, in one read."""
+    dtype = working_dtype(rows.dtype)  # which holds them exactly, and no more bytes are planned
+    template = RowSample(rows.n_columns, rows.n_rows, dtype.itemsize)
+    collected: NDArray[Any] = fold(  # one pass over X
+        rows, {"sample": template}, _take_rows, name="collect", number=number, options=options,
+        shift=np.zeros(rows.n_columns), dtype=dtype,
+    )  # fmt: skip
+    return collected
+
+
+def _take_rows(state: PassState) -> NDArray[Any]:
+    part: Any = state.parts["sample"]
+    return np.concatenate(part.rows())

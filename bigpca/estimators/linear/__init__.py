@@ -1,0 +1,16 @@
+"""PCA and its approximations: axes in the space of the features.
+
+- ``pca``, ``approximate_pca``, ``sketch_transformer``   the public classes
+- ``model``         what linear models share: scores, reconstructions, likelihoods, covariance
+- ``choosing``      which solver: every plan that can do what was asked, compared by cost
+- ``covariance_fit``   one read of moments, a (d, d) eigenproblem
+- ``dot_fit``          the (n, n) dot matrix, for wide data
+- ``krylov_fit``       block Krylov iteration: a few reads, thin states, an answer to a tolerance
+- ``sketch_fit``       one read with a sketch: ApproximatePCA
+- ``spectrum``      the result of a fit, and the last small solve
+- ``certificates``  bounds from the reads that gave the answer, and the warnings that follow from them
+- ``maps``          row maps of fitted models: scores, reconstructions, likelihoods
+- ``files``         linear models on disk
+
+Add a solver of PCA: a ``*_fit`` module with a plan, a fingerprint and a run, and its row in ``choosing``.
+"""

@@ -1,0 +1,251 @@
+"""Approximate principal component analysis in one read, with bounds on what it misses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+
+from bigpca.estimators.linear.certificates import warn_if_doubtful
+from bigpca.estimators.linear.choosing import running
+from bigpca.estimators.linear.model import LinearModel
+from bigpca.estimators.linear.sketch_fit import (
+    CORES,
+    SketchSettings,
+    describe_sketch,
+    fold_product,
+    plan_sketch,
+    run_sketch,
+    solve_product,
+    take_state,
+)
+from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows
+from bigpca.estimators.shared.files import StateForm
+from bigpca.estimators.shared.inputs import as_dask
+from bigpca.passes.accumulators.fused_product import FusedProduct
+from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.resources import find_resources
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Plan
+from bigpca.sketches import Gaussian, Sketch
+from bigpca.solvers.components import NComponents, check_n_components
+
+LEAST_COLUMNS = 100
+COLUMNS_PER_COMPONENT = 10
+
+
+@dataclass(frozen=True)
+class SketchJob:
+    """One approximate fit, planned.
+
+    Attributes
+    ----------
+    rows : RowInput
+    settings : SketchSettings
+    plan : Plan
+    """
+
+    rows: RowInput
+    settings: SketchSettings
+    plan: Plan
+
+    def run(self, options: RunOptions) -> Spectrum:
+        """Read X and solve; warns where the bounds are too wide to trust the answer."""
+        spectrum = run_sketch(self.rows, self.settings, options)
+        _warn(spectrum)
+        return spectrum
+
+    def describe(self) -> dict[str, Any]:
+        """Fingerprint of the passes."""
+        return describe_sketch(self.rows, self.settings)
+
+
+def _warn(spectrum: Spectrum) -> None:
+    if spectrum.certificate is not None:
+        warn_if_doubtful(
+            spectrum.certificate,
+            'Use core="ritz" (one more read), a wider sketch, or PCA(solver="krylov"), which iterates to a tolerance.',
+        )
+
+
+def _solve_and_warn(state: FusedProduct, settings: SketchSettings, omitted: int) -> Spectrum:
+    spectrum = solve_product(state, settings, omitted=omitted)
+    _warn(spectrum)
+    return spectrum
+
+
+class ApproximatePCA(LinearModel[FusedProduct]):
+    """Approximate principal component analysis in one read, with bounds on what it misses.
+
+    ``Z = Xc W`` and ``Xc'Z`` come from the same read, W (d, q) a sketch: memory of a few d x q blocks, whatever n and d.
+    One read is enough where the spectrum falls like i^-1 or faster; on a heavier tail the bounds say so, and so does a
+    warning.
+
+    Parameters
+    ----------
+    n_components : int, float in (0, 1), a rule such as RelativeThreshold, or None for all q
+    sketch : Sketch or None
+        ``bp.sketches.Gaussian(q)``, ``SparseSign``, ``FeatureHash``, ``SRHT`` or ``Downsample`` (tutorial, algorithms 3
+        and 4); None for a Gaussian one of 10 columns a component, at least 100.
+    core : {"nystrom", "tutorial", "ritz"}
+        "nystrom": ``A_hat = Y (W'Y)^-1 Y'`` from ``Y = Xc'Z``, one read. "tutorial": algorithm 4 as printed, one read (two with
+        ``scale``); its axes are unit vectors, but not orthogonal. "ritz": one more read multiplies an orthonormal basis of Y.
+    center, scale, whiten : bool
+        As for :class:`bigpca.PCA`.
+    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout, keep_state_bytes
+        As for :class:`bigpca.PCA`; the state kept for ``partial_fit`` and ``merge`` has 8 d (q + 13) bytes.
+
+    Attributes
+    ----------
+    components_, explained_variance_, ... : as for :class:`bigpca.PCA`
+        With "nystrom" and "ritz" the variances never exceed the true ones but by rounding.
+    eigenvalue_bounds_, residuals_, captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_
+        From the same read (MATHS: trace and probes), for the axes that are returned. With ``scale`` one read gives bounds from
+        the trace alone. The probability ``bounds_confidence_`` is over the sketch's seed, for data that do not depend on it.
+    n_passes_ : float
+
+    Notes
+    -----
+    Marukatat (2022), algorithms 3 and 4. NOTE: algorithm 3 lacks the factor sqrt(d / q), and algorithm 4 as printed needs two
+    reads.
+
+    Examples
+    --------
+    >>> import bigpca as bp
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(500, 40)) * 0.8 ** np.arange(40)
+    >>> model = ApproximatePCA(3, bp.sketches.Gaussian(20)).fit(X)
+    >>> exact = bp.PCA(3).fit(X).explained_variance_
+    >>> lower, upper = model.eigenvalue_bounds_.T
+    >>> bool((lower <= exact).all() and (exact <= upper).all())
+    True
+    """
+
+    _merged_alike = ("center", "scale", "core", "sketch")
+
+    def __init__(
+        self,
+        n_components: NComponents = None,
+        sketch: Sketch | None = None,
+        *,
+        core: str = "nystrom",
+        center: bool = True,
+        scale: bool = False,
+        whiten: bool = False,
+        nan_policy: str = "raise",
+        missing_chunks: str = "raise",
+        memory_limit: int | str | None = None,
+        solve_threads: int | None = None,
+        workers_timeout: float = 60.0,
+        keep_state_bytes: int = 256 << 20,
+    ) -> None:
+        self.n_components = n_components
+        self.sketch = sketch
+        self.core = core
+        self.center = center
+        self.scale = scale
+        self.whiten = whiten
+        self.nan_policy = nan_policy
+        self.missing_chunks = missing_chunks
+        self.memory_limit = memory_limit
+        self.solve_threads = solve_threads
+        self.workers_timeout = workers_timeout
+        self.keep_state_bytes = keep_state_bytes
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _orthonormal(self) -> bool:
+        return self.core != "tutorial"
+
+    def _settings(self, d: int) -> SketchSettings:
+        if self.core not in CORES:
+            raise ValueError(f"core = {self.core!r} is unknown; one of {', '.join(map(repr, CORES))} was expected.")
+        if self.sketch is not None and not isinstance(self.sketch, Sketch):
+            raise TypeError(
+                f"sketch = {self.sketch!r} is a {type(self.sketch).__name__}; a sketch such as bp.sketches.Gaussian(500) was "
+                f"expected."
+            )
+        given: Any = self.n_components
+        k = int(given) if isinstance(given, int | np.integer) else 0
+        sketch = self.sketch or Gaussian(min(d, max(LEAST_COLUMNS, COLUMNS_PER_COMPONENT * k)))
+        q = sketch.width(d)
+        if k > q:
+            raise ValueError(
+                f"n_components = {k} is over the {q} columns of the sketch, which gives no more components. Use a wider "
+                f"sketch (twice the components, better ten times), or fewer components."
+            )
+        if self.n_components == "mle":
+            raise ValueError(
+                'n_components = "mle" needs the whole spectrum, which a sketch does not give. Use PCA, or an int.'
+            )
+        fit = Settings(self.n_components, self.center, self.scale, self.solve_threads, self.keep_state_bytes)
+        return SketchSettings(fit, sketch, self.core)
+
+    def _job(self, seen: Self, X: Any, y: Any) -> SketchJob:
+        return self._plan_job(seen, X, reset=True, minimum=2)
+
+    def _plan_job(self, seen: Self, X: Any, *, reset: bool, minimum: int) -> SketchJob:
+        opened = as_dask(seen, X, reset=reset, minimum=minimum)
+        n, d = opened.shape
+        check_n_components(self.n_components, None if np.isnan(n) or minimum < 2 else n, d)
+        settings = self._settings(d)
+        rows = RowInput(opened, **self._policies)
+        check_enough_rows(rows.n_rows, minimum=minimum)
+        resources = find_resources(self.memory_limit, in_process=rows.in_process)
+        return SketchJob(rows, settings, plan_sketch(rows, settings, resources))
+
+    def _read_state(
+        self, seen: Self, X: Any, *, old: FusedProduct | None, progress: ProgressArgument
+    ) -> tuple[FusedProduct, int]:
+        job = self._plan_job(seen, X, reset=old is None, minimum=1)
+        template = job.settings.template(job.rows.n_columns)
+        if template.state_bytes > self.keep_state_bytes or not self._additive:
+            raise ValueError(self._missing_state("partial_fit"))
+        job.plan.check()
+        with running(
+            job.rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout
+        ) as options:
+            state, omitted = fold_product(job.rows, template, take_state, job.settings, options, 1)
+        return state, int(omitted)
+
+    @property
+    def _apart_bytes(self) -> int:
+        return 0  # the state is thin, and of one sketch
+
+    def _solution(
+        self, state: FusedProduct, count: int, omitted: int
+    ) -> tuple[Callable[[FusedProduct], Spectrum], str]:
+        settings = self._settings(state.n_features)
+        given: Any = self.n_components
+        if isinstance(given, int | np.integer) and count < given:
+            settings = replace(settings, fit=replace(settings.fit, n_components=None))
+        return partial(_solve_and_warn, settings=settings, omitted=omitted), f"sketch ({self.core})"
+
+    @property
+    def _additive(self) -> bool:
+        """Whether one read's state is all there is: rows can be added, and models merged."""
+        return self.core == "nystrom" or (self.core == "tutorial" and not self.scale)
+
+    def _missing_state(self, what: str) -> str:
+        if not self._additive:
+            return (
+                f"{what} needs a model of one read, but core={self.core!r}{' with scale=True' if self.scale else ''} reads all "
+                f'rows twice. Use core="nystrom".'
+            )
+        return (
+            f"{what} needs the products of all rows, which are not kept because they are larger than keep_state_bytes = "
+            f"{self.keep_state_bytes / 2**20:.0f} MiB. Raise keep_state_bytes, or use a narrower sketch."
+        )
+
+    def _state_form(self, d: int) -> StateForm:
+        template = self._settings(d).template(d)
+        width = template.n_columns
+        shapes: dict[str, tuple[int, ...]] = {
+            "count": (), "shift": (d,), "sums": (d,), "weights": (width,), "product": (d, width), "squares": (d,),
+        }  # fmt: skip
+        return StateForm("product", template, shapes)

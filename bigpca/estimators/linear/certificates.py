@@ -1,0 +1,122 @@
+"""Certificates of approximate models: bounds from the reads that gave the answer, and the warnings they lead to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.errors import warn_approximation
+from bigpca.estimators.linear.spectrum import Certificate
+from bigpca.operators.covariance import Probes
+from bigpca.solvers.certificates import (
+    FAILURE,
+    Bounds,
+    captured_variance_bounds,
+    probe_bounds,
+    probe_norm_bound,
+    residual_bound,
+    rounding_slack,
+    trace_bounds,
+    trustworthy,
+)
+from bigpca.solvers.krylov_basis import ORTHONORMAL
+from bigpca.solvers.subspaces import SeenAxes, see_axes, subspace_bounds
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+def certify(
+    approximation: Any,
+    k: int,
+    trace: float,
+    *,
+    precision: float,
+    probes: Probes | None = None,
+    residuals: Vector | None = None,
+    basis: Matrix | None = None,
+    axes: Matrix | None = None,
+    multiplied: bool = False,
+    norm_bound: float | None = None,
+) -> Certificate:
+    """Bound the first k eigenvalues, captured variance, residuals, and angles (MATHS: Nyström, trace and probes).
+
+    Parameters
+    ----------
+    approximation : NystromApproximation
+    trace : float
+        Of the matrix: the true total variance.
+    precision : float
+        Relative rounding of the products.
+    probes : Probes or None
+        Independent of the approximation; without them bounds come from the trace alone, and cannot fail.
+    residuals : ndarray of shape (k,) or None
+        Measured ones; None for a bound on them.
+    basis : ndarray of shape (N, q) or None
+        The orthonormal columns whose products made the approximation, where they hold the leading eigenvectors nearly: the
+        approximation is exact on them, so upper bounds close as an iteration converges. What they lack to orthonormality
+        counts as rounding of the majorant: its relative error in the norm.
+    axes : ndarray of shape (k, N) or None
+        What is returned, orthonormal; rows of 0 for axes that add nothing to those before them. None for the approximation's
+        leading vectors.
+    multiplied : bool
+        Whether the model's axes are these times a factor X' of ``A = X X'``: components from vectors of the dot matrix, and
+        what the vectors of a kernel matrix stand for.
+    norm_bound : float or None
+        Of ``|A - A_hat|_2``, which holds but for a probability of ``FAILURE``, where one is known; else it comes from the probes.
+    """
+    values, N = approximation.values, approximation.vectors.shape[1]
+    P = min(2 * k + 1, N)  # eigenvalues bounded from above: those that wider subspaces leave out are among them
+    padded = np.concatenate([values, np.zeros(max(0, P - len(values)))])
+    slack = rounding_slack(trace, precision=precision, shift=approximation.shift)
+    rounding = slack
+    if norm_bound is None and probes is not None:
+        norm_bound = probe_norm_bound(probes.products, approximation.multiply(probes.vectors), FAILURE)
+    if norm_bound is None:
+        bounds = trace_bounds(padded, P, trace, slack)
+    else:
+        bounds = probe_bounds(padded, P, trace, slack, norm_bound=norm_bound, failure=FAILURE)
+    missed = max(0.0, trace - float(values.sum())) + slack
+    largest = missed if norm_bound is None else min(missed, norm_bound)
+    if basis is not None:
+        majorant = approximation.majorant_values(basis, largest, P)
+        rounding = slack + ORTHONORMAL * np.sqrt(basis.shape[1]) * float(majorant[0])
+        bounds = replace(bounds, upper=np.minimum(bounds.upper, majorant + rounding))
+    if residuals is None:
+        residuals = np.full(k, residual_bound(values, trace, slack, norm_bound=norm_bound))
+    seen = see_axes(approximation, approximation.vectors[:k] if axes is None else axes, basis)
+    captured = np.array(
+        captured_variance_bounds(values, k, trace, slack, norm_bound=norm_bound, seen=float(np.trace(seen.rayleigh)))
+    )
+    if basis is not None:
+        captured[1] = min(captured[1], _most_captured(seen, largest, multiplied) + (1 + k) * slack)
+    share = captured / trace if trace > 0 else np.ones(2)
+    beyond = bounds.upper if 2 * k < P else np.append(bounds.upper, 0.0)  # there is no eigenvalue N + 1
+    subspaces = subspace_bounds(seen, beyond, largest, rounding)
+    limits = np.column_stack([bounds.lower, bounds.upper])[:k]
+    return Certificate(limits, residuals, share, bounds.confidence, subspaces=subspaces)
+
+
+def _most_captured(seen: SeenAxes, norm_bound: float, multiplied: bool) -> float:
+    """Bound the variance that eigenvectors V (N, k) of A_hat capture, by their parts O outside of the basis.
+
+    ``V'A V = H + V'E V`` with ``E = A - A_hat`` between 0 and ``norm_bound (I - B B')``. With ``A = X X'``, the span of ``X'V``
+    captures ``tr((V'A V)^-1 V'A^2 V)``; ``A V = V H + E V`` makes that at most ``tr(V'A V) + tr(H^-1 V'E^2 V)``.
+    """
+    most = float(np.trace(seen.rayleigh)) + norm_bound * float(np.trace(seen.outside))
+    if not multiplied:
+        return most
+    if seen.lowest[-1] <= 0:
+        return np.inf
+    return most + norm_bound**2 * float(np.trace(np.linalg.solve(seen.rayleigh, seen.outside)))
+
+
+def warn_if_doubtful(certificate: Certificate, remedy: str) -> None:
+    """Warn where the bounds are too wide to trust the answer, and say what to run instead."""
+    lower, upper = certificate.eigenvalue_bounds.T
+    trust = trustworthy(Bounds(lower, upper, certificate.confidence))
+    if not trust.trusted:
+        warn_approximation(trust.warning(remedy))

@@ -1,0 +1,245 @@
+"""Row maps of fitted models: scores, sketches, reconstructions and log-likelihoods, each a picklable function of rows."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.errors import NonFiniteError
+from bigpca.passes.reading.blocks import working_dtype
+from bigpca.sketches import Sketch
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Scores ``(x - mean) / scale @ components'``, divided by the standard deviations where whitened.
+
+    The mean is subtracted in the rows' precision, and what rounding it lost is added back to the scores, so float32 rows
+    of mean 1e4 keep their digits.
+
+    Attributes
+    ----------
+    mean, scale : ndarray of shape (d,); scale may be None
+    components : ndarray of shape (k, d)
+    deviations : ndarray of shape (k,) or None
+        Divides the scores (whitening); where it is 0 the scores are 0.
+    nan_policy : {"raise", "omit"}
+        "omit" gives rows of NaN for rows that hold one.
+    """
+
+    mean: Vector
+    scale: Vector | None
+    components: NDArray[np.float64]
+    deviations: Vector | None = None
+    nan_policy: str = "raise"
+
+    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """float32 for float32 and narrower input, else float64."""
+        return working_dtype(dtype)
+
+    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+        """Return the scores (b, k) of rows (b, d).
+
+        Raises
+        ------
+        NonFiniteError
+            Where rows hold NaN or infinities and the policy is to raise.
+        """
+        dtype = working_dtype(rows.dtype)
+        mean = self.mean.astype(dtype)
+        axes = self.components if self.scale is None else self.components / self.scale
+        if self.deviations is not None:
+            axes = axes / np.where(self.deviations > 0, self.deviations, np.inf)[:, None]
+        with np.errstate(invalid="ignore", over="ignore"):
+            scores: NDArray[Any] = (rows.astype(dtype, copy=False) - mean) @ axes.T.astype(dtype)
+            scores += ((mean - self.mean) @ axes.T).astype(dtype)
+        settle_non_finite(rows, scores, where, self.nan_policy, "scores")
+        return scores
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """Centred rows, divided and rounded axes, scores and the search for what is not finite in them."""
+        k, divided = len(self.components), (self.scale is not None) + (self.deviations is not None)
+        return (rows + 2) * d * itemsize + k * d * (itemsize + 8 * divided) + rows * k * (itemsize + 1), 0
+
+    def describe(self) -> dict[str, Any]:
+        """Digest of the map, for the identity of a partial output."""
+        digest = _digest(self.mean, self.scale, self.components, self.deviations)
+        return {"map": "projection", "nan_policy": self.nan_policy, "digest": digest}
+
+
+def settle_non_finite(rows: NDArray[Any], mapped: NDArray[Any], where: str, nan_policy: str, name: str) -> None:
+    """Refuse what is not finite in mapped rows, or make all of such a row NaN, in place.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (b, d)
+    mapped : ndarray of shape (b, k)
+        Every value of a row must depend on it: what is finite here is not searched for there.
+    where : str
+        Names the rows in messages, as ``name`` names what they are mapped to.
+    nan_policy : {"raise", "omit"}
+
+    Raises
+    ------
+    NonFiniteError
+        Where rows hold NaN or infinities and the policy is to raise.
+    ValueError
+        Where finite rows overflow.
+    """
+    if np.isfinite(mapped).all():
+        return
+    lines = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if not len(lines):
+        remedy = "Divide the data by a constant first." if mapped.dtype == np.float64 else "Pass float64 input."
+        raise ValueError(f"{name} of {where} overflow {mapped.dtype}: the values are too large. {remedy}")
+    if nan_policy == "raise":
+        refuse_non_finite(rows, where, name)
+    mapped[lines] = np.nan
+
+
+def refuse_non_finite(rows: NDArray[Any], where: str, name: str) -> None:
+    """Refuse rows (b, d) that hold NaN or infinities; ``where`` and ``name`` as for :func:`settle_non_finite`.
+
+    Raises
+    ------
+    NonFiniteError
+        With the number of such values and rows, and the first of them.
+    """
+    bad = ~np.isfinite(rows)
+    lines = np.flatnonzero(bad.any(axis=1))
+    if len(lines):
+        column = int(np.flatnonzero(bad[lines[0]])[0])
+        raise NonFiniteError(
+            f"{int(bad.sum())} NaN or infinite values in {len(lines)} rows of {where}: the first in its row {lines[0]}, "
+            f'column {column}. Finite values were expected; nan_policy="omit" gives such rows NaN {name}.'
+        )
+
+
+@dataclass(frozen=True)
+class Sketching:
+    """Rows made short: ``rows @ W``.
+
+    Attributes
+    ----------
+    sketch : Sketch
+    nan_policy : {"raise", "omit"}
+        "omit" gives rows of NaN for rows that hold one.
+    """
+
+    sketch: Sketch
+    nan_policy: str = "raise"
+
+    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """float32 for float32 and narrower input, else float64."""
+        return working_dtype(dtype)
+
+    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+        """Return sketches (b, q) of rows (b, d).
+
+        Raises
+        ------
+        NonFiniteError
+            Where rows hold NaN or infinities and the policy is to raise.
+        """
+        with np.errstate(invalid="ignore", over="ignore"):
+            sketches = self.sketch.apply(rows.astype(working_dtype(rows.dtype), copy=False))
+        settle_non_finite(rows, sketches, where, self.nan_policy, "sketches")
+        return sketches
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """What the sketch takes beside its matrix, or the search for what is not finite; and the matrix where it is kept."""
+        kept, q = self.sketch.cached_bytes(d, itemsize), self.sketch.width(d)
+        searching = rows * (q * itemsize + q + d)
+        return max(self.sketch.apply_bytes(d, rows, itemsize) - kept, searching), kept
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies the map."""
+        return {"map": "sketch", "nan_policy": self.nan_policy, "sketch": self.sketch.describe()}
+
+
+def _digest(*arrays: NDArray[np.float64] | None) -> str:
+    content = hashlib.sha256()
+    for array in arrays:
+        content.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
+    return content.hexdigest()
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """Rows back from scores: ``scores @ components * scale + mean``, un-whitened first."""
+
+    mean: Vector
+    scale: Vector | None
+    components: NDArray[np.float64]
+    deviations: Vector | None = None
+
+    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """The working dtype of the scores."""
+        return working_dtype(dtype)
+
+    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+        """Return rows (b, d) from scores (b, k)."""
+        dtype = working_dtype(rows.dtype)
+        axes = self.components if self.deviations is None else self.components * self.deviations[:, None]
+        if self.scale is not None:
+            axes = axes * self.scale
+        back: NDArray[Any] = rows.astype(dtype, copy=False) @ axes.astype(dtype) + self.mean.astype(dtype)
+        return back
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """Scaled axes (k, p), and rows (b, p) before and after the mean is added; here d is k."""
+        scaled = (self.scale is not None) + (self.deviations is not None)
+        return self.components.size * (itemsize + 8 * scaled) + 2 * rows * self.components.shape[1] * itemsize, 0
+
+    def describe(self) -> dict[str, Any]:
+        """Digest of the map."""
+        digest = _digest(self.mean, self.scale, self.components, self.deviations)
+        return {"map": "reconstruction", "digest": digest}
+
+
+@dataclass(frozen=True)
+class LogLikelihood:
+    """Log-likelihood of rows under probabilistic PCA (Bishop 2006, eq. 12.43, as scikit-learn), one column.
+
+    With noise s the quadratic form is ``(|x|^2 - sum_i z_i^2 (1 - s / lambda_i)) / s``: no d x d matrix.
+    """
+
+    projection: Projection
+    variances: Vector
+    noise: float
+
+    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Always float64."""
+        return np.dtype(np.float64)
+
+    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+        """Return log-likelihoods (b, 1)."""
+        scores = self.projection.apply(rows.astype(np.float64), where)
+        k, d = self.projection.components.shape
+        log_determinant = float(np.log(self.variances).sum())
+        if k < d:
+            centred = rows.astype(np.float64) - self.projection.mean
+            if self.projection.scale is not None:
+                centred /= self.projection.scale
+            squares = np.einsum("ij,ij->i", centred, centred)
+            quadratic = (squares - (scores**2) @ (1 - self.noise / self.variances)) / self.noise
+            log_determinant += (d - k) * float(np.log(self.noise))
+        else:
+            quadratic = (scores**2) @ (1 / self.variances)
+        likelihoods: NDArray[np.float64] = -0.5 * (quadratic + d * np.log(2 * np.pi) + log_determinant)
+        return likelihoods[:, None]
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The rows in float64, what their projection takes, and squared scores."""
+        projecting, kept = self.projection.bytes_for(d, rows, 8)
+        return 8 * rows * (d + 2 * len(self.variances)) + projecting, kept
+
+    def describe(self) -> dict[str, Any]:
+        """Digest of the map."""
+        return {"map": "log-likelihood", "of": self.projection.describe(), "noise": self.noise}

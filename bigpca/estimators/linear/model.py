@@ -1,0 +1,269 @@
+"""What all linear models have in common, whichever way they were fitted: scores, reconstructions, likelihoods, files."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from copy import copy
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from bigpca.estimators.linear.certified import CertifiedModel
+from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction
+from bigpca.estimators.linear.spectrum import Spectrum, low_rank_plus_diagonal, orthonormality_error
+from bigpca.estimators.shared.files import StateForm, StoredModel, pack_spectrum, unpack_spectrum
+from bigpca.estimators.shared.inputs import as_dask, in_memory, is_lazy
+from bigpca.estimators.shared.planned import PlannedModel
+from bigpca.estimators.shared.transformer import Destination, Lazy, Path
+from bigpca.passes.accumulators.base import Moments
+from bigpca.passes.accumulators.fused_product import FusedProduct
+from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.solving import solving
+from bigpca.solvers.component_rules import rounding_level
+from bigpca.solvers.components import NComponents
+
+State = TypeVar("State", Moments, FusedProduct)
+
+
+class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
+    """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
+
+    A subclass says how it fits and what it keeps in order to go on: :meth:`_job`, :meth:`_read_state`, :meth:`_solution`,
+    :meth:`_missing_state`, :meth:`_state_form` and :attr:`_orthonormal`. Fitted attributes are those of
+    :class:`bigpca.PCA`. Where the answer is not exact, there are also those below.
+
+    Attributes
+    ----------
+    eigenvalue_bounds_ : ndarray of shape (k, 2)
+        Lower and upper bounds of the eigenvalues of the covariance of all rows.
+    captured_variance_bounds_ : ndarray of shape (2,)
+        Bounds of the share of the total variance that the components capture (their span, where they are not orthogonal).
+    subspace_error_bounds_ : ndarray of shape (k,)
+        Entry j bounds the sine of the largest angle between the leading j components and the leading j true principal axes;
+        1.0 where nothing is certain, as within a cluster of eigenvalues: see :meth:`containment_bound`. Where the total
+        variance or the probes show too little it is 1.0, too.
+    bounds_confidence_ : float
+        Probability with which all these bounds hold; 1.0 where they always do. It is over the seed (``random_state``, or that
+        of the sketch), for data that do not depend on the seed: a fit with a second seed is an independent check.
+    residuals_ : ndarray of shape (k,), ``|C v_i - lambda_i v_i|`` in the units of the eigenvalues
+    n_passes_ : float
+        Reads of X that the answer took.
+    converged_ : bool
+    """
+
+    n_components: NComponents
+    scale: bool
+    whiten: bool
+    keep_state_bytes: int
+    _state: State | None
+    _apart: tuple[NDArray[Any], ...] = ()  # rows in memory that were added and are not in the state yet
+    _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
+    _output_name: ClassVar[str] = "scores"
+
+    @property
+    @abstractmethod
+    def _orthonormal(self) -> bool:
+        """Whether the components are orthonormal; else they are unit vectors, and the model has no density."""
+
+    @abstractmethod
+    def _read_state(self, seen: Self, X: Any, *, old: State | None, progress: ProgressArgument) -> tuple[State, int]:
+        """Return the sufficient statistics of the rows of X, to be added to ``old``, and how many were omitted: one read of X.
+
+        Refuses, before that read, statistics beyond ``keep_state_bytes`` and plans that do not fit.
+        """
+
+    @abstractmethod
+    def _solution(self, state: State, count: int, omitted: int) -> tuple[Callable[[State], Spectrum], str]:
+        """Check the parameters, and return the function that solves from statistics of ``count`` rows, and the solver's name.
+
+        ``state`` is a part of these statistics, or all.
+        """
+
+    @property
+    @abstractmethod
+    def _apart_bytes(self) -> int:
+        """Bytes of small batches that are kept as rows until they are multiplied together; 0 where each may be at once."""
+
+    @abstractmethod
+    def _missing_state(self, what: str) -> str:
+        """Say why ``what`` cannot go on: this fitted model has no sufficient statistics."""
+
+    @abstractmethod
+    def _state_form(self, d: int) -> StateForm:
+        """Return how the sufficient statistics of d features are stored."""
+
+    @solving
+    def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
+        """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
+
+        A ``PCA`` works by the covariance whatever ``solver`` says. Until there are as many rows as ``n_components`` needs,
+        it keeps one component per row. Nothing is solved until a fitted attribute is first asked for.
+
+        Raises
+        ------
+        ValueError
+            Where the model has no sufficient statistics: its solver keeps none, or they exceed ``keep_state_bytes``.
+        MemoryBudgetError
+            Before any read, where the plan does not fit.
+        """
+        first, seen = "_state" not in vars(self), copy(self)
+        old = None if first else self._state
+        if not first and old is None:
+            raise ValueError(self._missing_state("partial_fit"))
+        rows = None if old is None or progress is not None else self._small_batch(seen, X)
+        apart: tuple[NDArray[Any], ...] = self._apart
+        if old is None:
+            state, omitted = self._read_state(seen, X, old=None, progress=progress)
+        elif rows is None:
+            new, omitted = self._read_state(seen, X, old=old, progress=progress)
+            state, omitted = old.merge(new), omitted + self.n_omitted_
+        else:
+            state, apart, omitted = old, (*apart, rows), self.n_omitted_
+            if sum(batch.nbytes for batch in apart) > self._apart_bytes:
+                state, apart = self._with_apart(old, apart), ()
+        self._absorb(state, omitted, apart)
+        self._remember_features(seen)
+        return self
+
+    @solving
+    def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return rows (n, d) from scores (n, k): the least-squares reconstruction."""
+        check_is_fitted(self)
+        opened = as_dask(copy(self), X, reset=True)
+        if opened.shape[1] != self.n_components_:
+            raise ValueError(
+                f"scores have {opened.shape[1]} columns; {self.n_components_} (n_components_) were expected."
+            )
+        axes = self.components_
+        if not self._orthonormal:
+            axes = np.linalg.pinv(axes @ axes.T, hermitian=True) @ axes  # (C C')^+ C: back from scores X C'
+        back = Reconstruction(self.mean_, self.scale_, axes, self._deviations())
+        return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
+
+    @solving
+    def score_samples(self, X: Any) -> Lazy:
+        """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, where scaled).
+
+        Raises
+        ------
+        ValueError
+            Where the noise variance is 0 with k < d: the model has no density there; or the components are not orthonormal.
+        """
+        self._check_covariance_model("score_samples")
+        degenerate = self.noise_variance_ <= 0 and self.n_components_ < self.n_features_in_
+        if degenerate or (self.explained_variance_ <= 0).any():
+            raise ValueError(
+                f"the model has no density: {self.n_components_} components of {self.n_features_in_} features with noise "
+                f"variance {self.noise_variance_:g} and least variance {self.explained_variance_.min():g}; positive values "
+                f"were expected. Keep fewer components."
+            )
+        plain = Projection(self.mean_, self.scale_, self.components_, None, self.nan_policy)
+        likelihood = LogLikelihood(plain, self.explained_variance_, self.noise_variance_)
+        return self._map(X, as_dask(self, X, reset=False), likelihood, 1, Destination())[:, 0]
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the mean log-likelihood of the rows (with ``nan_policy="omit"``, of the others); one read."""
+        mean = np.nanmean if self.nan_policy == "omit" else np.mean
+        return float(mean(self.score_samples(X)))
+
+    @solving
+    def get_covariance(self) -> NDArray[np.float64]:
+        """Return the model's covariance (d, d): ``components' (variances - noise) components + noise I``."""
+        self._check_covariance_model("get_covariance")
+        weights = np.maximum(self.explained_variance_ - self.noise_variance_, 0)
+        return low_rank_plus_diagonal(self.components_, weights, self.noise_variance_)
+
+    @solving
+    def get_precision(self) -> NDArray[np.float64]:
+        """Return the inverse of :meth:`get_covariance`, by the matrix inversion lemma."""
+        self._check_covariance_model("get_precision")
+        if self.noise_variance_ <= 0:
+            if self.n_components_ < self.n_features_in_ or (self.explained_variance_ <= 0).any():
+                return np.asarray(np.linalg.pinv(self.get_covariance(), hermitian=True))
+            return low_rank_plus_diagonal(self.components_, 1 / self.explained_variance_, 0.0)
+        noise = self.noise_variance_
+        weights = 1 / np.maximum(self.explained_variance_, noise) - 1 / noise
+        return low_rank_plus_diagonal(self.components_, weights, 1 / noise)
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _small_batch(self, seen: Self, X: Any) -> NDArray[Any] | None:
+        """Return rows in memory that need no read of their own, copied; None for others, and where some are not finite."""
+        if is_lazy(X) or not self._apart_bytes:
+            return None
+        batch = in_memory(seen, X, reset=False)
+        return batch.copy() if batch.nbytes <= self._apart_bytes and np.isfinite(batch).all() else None
+
+    def _with_apart(self, state: State, apart: tuple[NDArray[Any], ...]) -> State:
+        """Return the statistics with those of rows that were kept apart."""
+        for dtype in sorted({batch.dtype for batch in apart}, key=str):
+            rows = np.concatenate([batch for batch in apart if batch.dtype == dtype])
+            state = state.merge(self._read_state(self, rows, old=state, progress=None)[0])
+        return state
+
+    def _absorb(self, state: State, omitted: int, apart: tuple[NDArray[Any], ...] = ()) -> None:
+        """Keep statistics, and rows apart from them, and solve when asked; fewer than two rows have no answer."""
+        count = state.count + sum(len(batch) for batch in apart)
+        solve, solver = self._solution(state, count, omitted)
+        if count >= 2:
+            reader = self._with_parameters()
+            reader.n_features_in_ = state.n_features
+            self._take_later(lambda: solve(reader._with_apart(state, apart)), solver)
+        self._state, self._apart, self.n_samples_, self.n_omitted_ = state, apart, count, omitted
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def _check_covariance_model(self, what: str) -> None:
+        check_is_fitted(self)
+        if not self._orthonormal:
+            off = orthonormality_error(self.components_)
+            raise ValueError(
+                f"the components are not orthonormal (off by {off:.2g}); {what} needs a covariance, "
+                f"components' diag(variances) components + noise I, of orthonormal ones. Fit a model whose components are."
+            )
+
+    def _row_map(self) -> Projection:
+        return Projection(self.mean_, self.scale_, self.components_, self._deviations(), self.nan_policy)
+
+    def _deviations(self) -> NDArray[np.float64] | None:
+        if not self.whiten:
+            return None
+        variances = self.explained_variance_
+        level = rounding_level(variances, min(self.n_samples_, self.n_features_in_))
+        return np.sqrt(np.where(variances > level, variances, 0.0))  # rounding over rounding is no score
+
+    def _take(self, found: Spectrum, solver: str) -> None:
+        n, d, k = found.count, len(found.mean), len(found.variances)
+        self.components_ = found.components
+        self.explained_variance_ = found.variances
+        self.explained_variance_ratio_ = found.variances / found.total if found.total > 0 else np.zeros(k)
+        self.singular_values_ = np.sqrt(found.variances * (n - 1))
+        self.mean_, self.scale_ = found.mean, found.scale
+        self.total_variance_ = found.total
+        left, rest = min(n, d) - k, found.total - float(found.variances.sum())
+        rounding = min(n, d) * float(np.finfo(np.float64).eps) * found.total
+        self.noise_variance_ = rest / left if left > 0 and rest > rounding else 0.0
+        self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
+        self.n_features_in_, self.solver_ = d, solver
+        self._state, self._apart = cast("State | None", found.state), ()
+        self._take_certificate(found.certificate)
+
+    def _found(self) -> Spectrum:
+        """Return what :meth:`_take` took."""
+        return Spectrum(
+            self.n_samples_, self.n_omitted_, self.mean_, self.scale_, self.explained_variance_, self.components_,
+            self.total_variance_, self._state, self._certificate,
+        )  # fmt: skip
+
+    def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        arrays, attributes = pack_spectrum(self._found(), self._state_form(self.n_features_in_))
+        return arrays, attributes | {"solver": self.solver_}
+
+    def _restore(self, stored: StoredModel) -> None:
+        found = unpack_spectrum(stored, self._state_form, orthonormal=self._orthonormal)
+        self._take(found, stored.attributes["solver"])

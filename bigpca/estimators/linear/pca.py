@@ -1,0 +1,193 @@
+"""Exact principal component analysis of data that does not fit in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+
+from bigpca.estimators.linear.choosing import FitJob, SolverChoice, check_iteration, check_solver, plan_fit, running
+from bigpca.estimators.linear.covariance_fit import fold_moments
+from bigpca.estimators.linear.model import LinearModel
+from bigpca.estimators.linear.spectrum import Settings, Spectrum, no_state, solve_moments
+from bigpca.estimators.shared.files import StateForm
+from bigpca.estimators.shared.inputs import as_dask
+from bigpca.estimators.shared.transformer import RandomState
+from bigpca.passes.accumulators.base import Moments
+from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.solvers.components import NComponents, check_n_components
+from bigpca.triangles import packed_size
+
+LEAST_APART = 1 << 20  # bytes of small batches that are multiplied together, however small the moments are
+
+
+class PCA(LinearModel[Moments]):
+    """Principal component analysis in bounded memory: exact to rounding, or to a tolerance in a few reads.
+
+    ``X - mean = scores @ components_ + residual``, with orthonormal ``components_`` along which the variance is largest. The
+    answer is to a tolerance where ``solver_`` is "krylov", which "auto" takes only where exact ones cost much more or do not fit.
+
+    Parameters
+    ----------
+    n_components : int, float in (0, 1), "mle", RelativeThreshold or None
+        How many: given, a share of the variance, Minka's choice, all with lambda_i >= eps lambda_1, or min(n, d).
+    solver : {"auto", "covariance", "dot", "krylov"}
+        "covariance": one read, a d x d matrix (Marukatat 2022, algorithm 1). "dot": an n x n matrix, for wide data
+        (algorithm 2, dual PCA). "krylov": neither matrix, but two to four reads for eigenvalues to ``tol``. "auto" compares
+        their costs and what fits; see :meth:`select_solver`.
+    tol : float in (0, 1)
+        Largest relative error of each eigenvalue wanted at which "krylov" stops, as probes in every read estimate it.
+    max_passes : int
+        Most reads of all rows by "krylov", at least 2; where they are not enough, a warning reports the error reached, and
+        ``converged_`` is False.
+    random_state : int, RandomState, Generator or None
+        Of the sample, the random columns and the probes of "krylov". From anything but an integer a seed is drawn at each fit
+        (from None by NumPy's global generator); it is kept as ``seed_`` and in the checkpoint, so that a rerun resumes.
+    center : bool
+        Subtract the mean; False decomposes moments about zero (latent semantic analysis), see ``explained_variance_``.
+    scale : bool
+        Divide each feature by its standard deviation (divisor n, as StandardScaler), in the same pass: correlation PCA.
+    whiten : bool
+        Divide scores by their standard deviations; along axes of variance 0 they are 0.
+    nan_policy : {"raise", "omit"}
+        Rows with NaN or infinities: an error, or left out of the fit ("covariance" only) and given NaN scores.
+    missing_chunks : {"raise", "fill"}
+        Chunks of Zarr and HDF5 that do not exist: an error, or the fill value.
+    memory_limit : int, str or None
+        Per process, such as "2 GiB"; None asks the live workers, or the machine for its free memory.
+    solve_threads : int or None
+        BLAS threads of all that a fit computes between its passes, whatever the process was started with (such as by
+        OPENBLAS_NUM_THREADS); None for one for each core that the process may use. The last bits depend on it. Passes and scores
+        use one thread for each block of rows, and many blocks at a time.
+    workers_timeout : float
+        Seconds without any worker after which a run on a cluster is given up.
+    keep_state_bytes : int
+        Largest sufficient statistics kept with the model, for ``partial_fit`` and ``merge``.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d); the entry of largest magnitude of each row is positive
+    explained_variance_, explained_variance_ratio_, singular_values_ : ndarray of shape (k,)
+        Eigenvalues of the covariance (divisor n - 1), their share of the TRUE total variance, and sqrt((n - 1) eigenvalue).
+        With ``center=False`` they are second moments about zero, ``X'X / (n - 1)``, and no variances: the singular values are
+        those of X, as ``TruncatedSVD.singular_values_``; its ``explained_variance_`` is the variance of the scores instead
+        (divisor n, about their mean), smaller by the mean's part and not in order, and its ratio is of the centred total.
+    mean_ : ndarray of shape (d,)
+    scale_ : ndarray of shape (d,) or None
+    noise_variance_ : float
+        (total - kept) / (min(n, d) - k).
+    total_variance_ : float
+    n_components_, n_features_in_, n_samples_, n_omitted_ : int
+    solver_ : str
+    seed_ : int
+        Of the fit: ``random_state``, or what was drawn from it.
+    plan_ : Plan
+    eigenvalue_bounds_, captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_, converged_
+        By "krylov" only: see :class:`bigpca.estimators.linear.model.LinearModel`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[-1.0, -1], [-2, -1], [-3, -2], [1, 1], [2, 1], [3, 2]])
+    >>> pca = PCA(n_components=1).fit(X)
+    >>> pca.explained_variance_ratio_.round(4).tolist()
+    [0.9924]
+    """
+
+    _merged_alike = ("center", "scale")
+
+    def __init__(
+        self,
+        n_components: NComponents = None,
+        *,
+        solver: str = "auto",
+        tol: float = 1e-3,
+        max_passes: int = 10,
+        random_state: RandomState = 0,
+        center: bool = True,
+        scale: bool = False,
+        whiten: bool = False,
+        nan_policy: str = "raise",
+        missing_chunks: str = "raise",
+        memory_limit: int | str | None = None,
+        solve_threads: int | None = None,
+        workers_timeout: float = 60.0,
+        keep_state_bytes: int = 256 << 20,
+    ) -> None:
+        self.n_components = n_components
+        self.solver = solver
+        self.tol = tol
+        self.max_passes = max_passes
+        self.random_state = random_state
+        self.center = center
+        self.scale = scale
+        self.whiten = whiten
+        self.nan_policy = nan_policy
+        self.missing_chunks = missing_chunks
+        self.memory_limit = memory_limit
+        self.solve_threads = solve_threads
+        self.workers_timeout = workers_timeout
+        self.keep_state_bytes = keep_state_bytes
+
+    def select_solver(self, X: Any) -> SolverChoice:
+        """Return the solver that ``fit(X)`` will use, and why; nothing is read."""
+        plan = self.plan(X)
+        return SolverChoice(plan.solver, plan.reason)
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _orthonormal(self) -> bool:
+        return True
+
+    def _settings(self) -> Settings:
+        check_iteration(self.tol, self.max_passes)
+        return Settings(
+            self.n_components, self.center, self.scale, self.solve_threads, self.keep_state_bytes,
+            tol=self.tol, max_passes=self.max_passes, seed=self._seed,
+        )  # fmt: skip
+
+    def _job(self, seen: Self, X: Any, y: Any) -> FitJob:
+        opened = as_dask(seen, X, reset=True, minimum=2)
+        n, d = opened.shape
+        check_n_components(self.n_components, None if np.isnan(n) else n, d)
+        job = plan_fit(opened, self._settings(), self.solver, memory_limit=self.memory_limit, policies=self._policies)
+        check_n_components(self.n_components, job.rows.n_rows, d)  # where the rows had to be counted
+        return job
+
+    def _read_state(
+        self, seen: Self, X: Any, *, old: Moments | None, progress: ProgressArgument
+    ) -> tuple[Moments, int]:
+        check_solver(self.solver)
+        opened = as_dask(seen, X, reset=old is None)
+        check_n_components(self.n_components, None, opened.shape[1])
+        if Moments(opened.shape[1]).state_bytes > self.keep_state_bytes:
+            raise ValueError(no_state("partial_fit", "covariance", opened.shape[1], self.keep_state_bytes))
+        job = plan_fit(
+            opened, self._settings(), "covariance", memory_limit=self.memory_limit, policies=self._policies, minimum=1
+        )
+        job.plan.check()
+        rows = job.rows
+        with running(rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout) as options:
+            return fold_moments(rows, options, before=0 if old is None else old.count)
+
+    @property
+    def _apart_bytes(self) -> int:
+        return max(Moments(self.n_features_in_).state_bytes, LEAST_APART)
+
+    def _solution(self, state: Moments, count: int, omitted: int) -> tuple[Callable[[Moments], Spectrum], str]:
+        """From merged moments; with too few rows so far, as many components as there are."""
+        settings = self._settings()
+        needed = state.n_features if self.n_components == "mle" else self.n_components
+        if isinstance(needed, int | np.integer) and count < needed:
+            settings = replace(settings, n_components=None)
+        return partial(solve_moments, settings=settings, omitted=omitted), "covariance"
+
+    def _missing_state(self, what: str) -> str:
+        return no_state(what, self.solver_, self.n_features_in_, self.keep_state_bytes)
+
+    def _state_form(self, d: int) -> StateForm:
+        return StateForm("moments", Moments(d), {"count": (), "mean": (d,), "scatter": (packed_size(d),)})

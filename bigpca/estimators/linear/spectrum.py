@@ -1,0 +1,230 @@
+"""From the merged state of a pass to eigenvalues and components: what runs in the last, small task of a fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.errors import MemoryBudgetError, format_bytes
+from bigpca.passes.accumulators.base import Accumulator, Moments
+from bigpca.passes.accumulators.dot_matrix import column_scale
+from bigpca.passes.engine.local import threads_here
+from bigpca.passes.engine.states import PassState
+from bigpca.solvers.components import NComponents, needs_full_spectrum, resolve_components
+from bigpca.solvers.eigh import fix_signs, numerical_rank, top_eigenpairs
+from bigpca.solvers.subspaces import SubspaceBounds
+from bigpca.triangles import STRIP, add_outer_upper
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a fit computes, apart from how it runs.
+
+    Attributes
+    ----------
+    n_components : int, float, "mle", RelativeThreshold or None
+    center, scale : bool
+    solve_threads : int or None
+        BLAS threads of the eigenproblem; None for the cores where it is solved.
+    keep_state_bytes : int
+        Largest state that is kept with the model.
+    tol : float
+        Relative error of the eigenvalues at which an iteration stops.
+    max_passes : int
+        Most reads of all rows by an iteration.
+    seed : int
+        Of an iteration's sample, random columns and probes.
+    """
+
+    n_components: NComponents
+    center: bool = True
+    scale: bool = False
+    solve_threads: int | None = None
+    keep_state_bytes: int = 256 << 20
+    tol: float = 1e-3
+    max_passes: int = 10
+    seed: int = 0
+
+    @property
+    def threads(self) -> int:
+        """BLAS threads for a solve in this process."""
+        return threads_here(self.solve_threads)
+
+    def wanted(self, n: int, d: int) -> int:
+        """Number of eigenpairs to compute."""
+        given: Any = self.n_components
+        return min(n, d) if needs_full_spectrum(given) else min(int(given), n, d)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What an approximate answer is known to be worth.
+
+    Attributes
+    ----------
+    eigenvalue_bounds : ndarray of shape (k, 2)
+        Lower and upper bounds of the leading eigenvalues of the covariance, which ``variances`` approximate.
+    residuals : ndarray of shape (k,) or None
+        ``|C v_i - lambda_i v_i|``, in the units of the eigenvalues; None where the reads do not give them.
+    captured_variance_bounds : ndarray of shape (2,) or None
+        Bounds of the share of ``total`` that lies along the components; None where the matrix is not positive semi-definite.
+    confidence : float
+        Probability with which all bounds hold; 1.0 for bounds that always do.
+    n_passes : float or None
+        Reads of X that the answer took; a read of a tenth of the rows counts 0.1.
+    converged : bool or None
+        Whether the tolerance was met; None where none was asked for.
+    subspaces : SubspaceBounds or None
+        Bounds of the angles between leading axes and leading eigenspaces; None where the matrix is not multiplied, or not
+        positive semi-definite.
+    """
+
+    eigenvalue_bounds: Matrix
+    residuals: Vector | None
+    captured_variance_bounds: Vector | None
+    confidence: float
+    n_passes: float | None = None
+    converged: bool | None = None
+    subspaces: SubspaceBounds | None = None
+
+    @property
+    def subspace_error_bounds(self) -> Vector | None:
+        """Bounds (k,) of the sines of the angles between the leading j axes and the leading j eigenvectors."""
+        return None if self.subspaces is None else self.subspaces.errors
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """A solved principal component problem.
+
+    Attributes
+    ----------
+    count, omitted : int
+        Rows used, and rows left out for missing values.
+    mean, scale : ndarray of shape (d,); scale is None where columns were not scaled
+    variances : ndarray of shape (k,)
+        Eigenvalues of the (scaled) covariance, divided by n - 1, descending.
+    components : ndarray of shape (k, d), orthonormal rows, signs fixed
+    total : float
+        Total variance: the trace of that covariance.
+    state : Accumulator or None
+        Sufficient statistics, for ``partial_fit`` and ``merge``.
+    certificate : Certificate or None
+        None for exact solvers, whose answer is off by rounding only.
+    """
+
+    count: int
+    omitted: int
+    mean: Vector
+    scale: Vector | None
+    variances: Vector
+    components: Matrix
+    total: float
+    state: Accumulator | None = None
+    certificate: Certificate | None = None
+
+
+def solve_moments_state(state: PassState, *, settings: Settings) -> Spectrum:
+    """Solve from the complete state of a moments pass; picklable, so that it can run where the state lies."""
+    moments = state.parts["moments"]
+    if not isinstance(moments, Moments):
+        raise TypeError(f"the state holds {type(moments).__name__}, a Moments was expected")
+    return solve_moments(moments, settings, omitted=state.omitted)
+
+
+def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> Spectrum:
+    """Eigen-decompose the covariance of a :class:`Moments` state (tutorial, algorithm 1).
+
+    ``center=False`` takes moments about zero, ``scatter + n mean mean'``, which adds and cancels nothing; ``scale``
+    divides by the standard deviations (correlation matrix). Memory beside the packed state: the d x d matrix and
+    LAPACK's work space.
+
+    Raises
+    ------
+    ValueError
+        With fewer than two rows left.
+    """
+    n, d = moments.count, moments.n_features
+    check_enough_rows(n, omitted)
+    keep = moments.state_bytes <= settings.keep_state_bytes
+    S = moments.scatter
+    scale = column_scale(np.diagonal(S).copy(), moments.mean, n) if settings.scale else None
+    if not settings.center:
+        add_outer_upper(S, float(n), moments.mean)
+    if scale is not None:
+        for i in range(0, d, STRIP):
+            S[i : i + STRIP, i:] /= scale[i : i + STRIP, None] * scale[i:]
+    S /= n - 1
+    total = float(np.trace(S))
+    if not np.isfinite(total):
+        raise ValueError(
+            f"the total variance is {total}: squares of the values overflow float64 (beyond 1e154). Smaller numbers were "
+            f"expected. Divide the data by a constant first."
+        )
+    values, vectors = top_eigenpairs(S, settings.wanted(n, d), threads=settings.threads)
+    k = resolve_components(settings.n_components, values, total, n, d)
+    components = fix_signs(np.ascontiguousarray(vectors[:k]))
+    values = np.where(
+        np.arange(len(values)) < numerical_rank(values, d), values, 0.0
+    )  # below it: the solver's rounding
+    mean = moments.mean if settings.center else np.zeros(d)
+    return Spectrum(n, omitted, mean, scale, values[:k], components, total, moments if keep else None)
+
+
+def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2) -> None:
+    """Refuse fewer than two rows, or than ``minimum``.
+
+    Raises
+    ------
+    ValueError
+    """
+    if n < minimum:
+        left = f" after {omitted} rows with NaN or infinite values were left out" if omitted else ""
+        raise ValueError(
+            f"Found array with {n} sample{'s' if n != 1 else ''}{left}, while a minimum of {minimum} is required: a variance "
+            f"needs two rows. Give more rows."
+        )
+
+
+def no_state(what: str, solver: str, d: int, keep_state_bytes: int) -> str:
+    """Say why ``what`` (``partial_fit``, ``merge``) cannot go on: the moments of all rows are not there."""
+    if solver in ("dot", "krylov"):
+        return (
+            f'{what} needs the moments of all rows, but this model was fitted by solver="{solver}", which keeps none. '
+            f'Fit with solver="covariance", or begin with partial_fit.'
+        )
+    return (
+        f"{what} needs the moments of all rows, {format_bytes(Moments(d).state_bytes)}, which are not kept because "
+        f"keep_state_bytes = {format_bytes(keep_state_bytes)}. Fit again with a larger keep_state_bytes."
+    )
+
+
+def orthonormality_error(components: Matrix) -> float:
+    """Return the largest entry of ``|components components' - I|``."""
+    k = len(components)
+    return float(np.abs(components @ components.T - np.eye(k)).max()) if k else 0.0
+
+
+def low_rank_plus_diagonal(components: Matrix, weights: Vector, diagonal: float) -> Matrix:
+    """Return ``components' diag(weights) components + diagonal I`` (d, d): a model's covariance or its inverse.
+
+    Raises
+    ------
+    MemoryBudgetError
+        Where a dense d x d matrix takes more than 16 GiB.
+    """
+    d = components.shape[1]
+    if 8 * d * d > 16 << 30:
+        raise MemoryBudgetError(
+            f"a dense {d} x {d} matrix takes {format_bytes(8 * d * d)}, more than 16 GiB. Use components_, "
+            f"explained_variance_ and noise_variance_, which hold the same."
+        )
+    dense: Matrix = (components.T * weights) @ components
+    dense.flat[:: d + 1] += diagonal
+    return dense

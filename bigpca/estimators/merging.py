@@ -1,0 +1,72 @@
+"""Models made of models, and the choice of a solver without one."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from sklearn.utils.validation import check_is_fitted
+
+from bigpca.estimators.linear.choosing import SolverChoice
+from bigpca.estimators.linear.model import LinearModel
+from bigpca.estimators.linear.pca import PCA
+from bigpca.passes.engine.solving import solving_with
+from bigpca.solvers.components import NComponents
+
+Model = TypeVar("Model", bound=LinearModel[Any])
+
+
+def merge(a: Model, b: Model) -> Model:
+    """Return the model of all rows of two models, exact to rounding; neither is changed, nothing is read.
+
+    Raises
+    ------
+    TypeError
+        Where they are of different classes.
+    ValueError
+        Where they differ in features, or in parameters that change the statistics (centring, scaling), or have none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(40, 3))
+    >>> both = merge(PCA(2).fit(X[:10]), PCA(2).fit(X[10:]))
+    >>> bool(np.allclose(both.explained_variance_, PCA(2).fit(X).explained_variance_))
+    True
+    """
+    if type(a) is not type(b) or not isinstance(a, LinearModel):
+        raise TypeError(
+            f"a {type(a).__name__} and a {type(b).__name__} were given; two models of one linear class were expected. Fit "
+            f"both by the same class."
+        )
+    for model in (a, b):
+        check_is_fitted(model)
+        if model._state is None:
+            raise ValueError(model._missing_state("merge"))
+    differing = [p for p in a._merged_alike if getattr(a, p) != getattr(b, p)]
+    if a.n_features_in_ != b.n_features_in_ or differing:
+        raise ValueError(
+            f"models of {a.n_features_in_} and {b.n_features_in_} features"
+            + "".join(f", {p}={getattr(a, p)} and {getattr(b, p)}" for p in differing)
+            + ": equal ones were expected. Fit both with the same parameters."
+        )
+    names = [getattr(model, "feature_names_in_", None) for model in (a, b)]
+    if names[0] is not None and names[1] is not None and list(names[0]) != list(names[1]):
+        first = next(i for i in range(len(names[0])) if names[0][i] != names[1][i])
+        raise ValueError(
+            f"the models name feature {first} {names[0][first]!r} and {names[1][first]!r}: equal names in equal order were "
+            f"expected. Fit both on the same columns."
+        )
+    both = type(a)(**a.get_params(deep=False))
+    both.n_features_in_ = a.n_features_in_
+    if hasattr(a, "feature_names_in_"):
+        both.feature_names_in_ = a.feature_names_in_
+    with solving_with(getattr(a, "solve_threads", None)):
+        states = [model._with_apart(model._state, model._apart) for model in (a, b)]
+        both._absorb(states[0].merge(states[1]), a.n_omitted_ + b.n_omitted_)
+    return both
+
+
+def select_solver(X: Any, n_components: NComponents = None, **parameters: Any) -> SolverChoice:
+    """Return the solver that ``PCA(n_components, **parameters).fit(X)`` will use, and why."""
+    return PCA(n_components, **parameters).select_solver(X)

@@ -1,0 +1,14 @@
+"""What every estimator is made of, whatever family it belongs to.
+
+- ``transformer``  the base of all: ``transform`` (lazy, in memory, or to a store), feature names, ``save``
+- ``planned``      estimators whose fit is planned before anything is read: ``plan`` and ``fit``
+- ``inputs``       what may be given as X, checked once at the entrance
+- ``running``      what a run needs around it: progress, the locked checkpoint, an input that does not change
+- ``files``        a fitted estimator as arrays and JSON values
+- ``references``   rows that new rows meet in a kernel: held in memory, or read again from their store
+
+``fit`` opens X (``inputs``), asks the class for its plan, raises if that does not fit the memory, and runs it inside
+``running``; the class then sets its attributes from what came back.
+
+Nothing here knows a solver or a family: what is specific to one belongs to that family's room.
+"""

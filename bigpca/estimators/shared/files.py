@@ -1,0 +1,279 @@
+"""Models on disk: what a fitted estimator is made of, as arrays and JSON values, and back, checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.blas import numerical_environment
+from bigpca.data.urls import public
+from bigpca.errors import ModelFormatError, brief
+from bigpca.estimators.linear.certified import pack_certificate, unpack_certificate
+from bigpca.estimators.linear.spectrum import Spectrum, orthonormality_error
+from bigpca.kernels import kernel_from
+from bigpca.kernels.base import Kernel
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.sketches import Sketch, sketch_from
+from bigpca.solvers.components import decode_components, encode_components
+from bigpca.storage import write_group
+
+FORMAT = (1, 0)
+MAX_PLACE = 400  # characters of a path in a message
+REQUIRED = {"components", "explained_variance", "mean"}
+BOUNDS = {"eigenvalue_bounds", "captured_variance_bounds"}
+
+
+@dataclass(frozen=True)
+class TrustedRows:
+    """Which stores of training rows a model file may name: it is untrusted, and opening a path or URL is an action.
+
+    Attributes
+    ----------
+    model : str
+        Path of the model; what lies beside or below it may be opened.
+    named : tuple of str
+        Stores, or folders around them, and URLs that the caller has named.
+    """
+
+    model: str = ""
+    named: tuple[str, ...] = ()
+
+    def resolve(self, rows: str) -> str:
+        """Return the path or URL to open for the rows that a model names.
+
+        Raises
+        ------
+        ModelFormatError
+            Where neither the place of the model nor the caller allows it.
+        """
+        if "://" in rows:
+            for url in self.named:
+                if public(url) == rows:
+                    return url
+        elif rows == os.path.abspath(rows):
+            places = [os.path.dirname(os.path.realpath(self.model))] if self.model else []
+            places += [os.path.realpath(path) for path in self.named if "://" not in path]
+            real = os.path.realpath(rows)
+            if any(real == place or real.startswith(os.path.join(place, "")) for place in places):
+                return rows
+        model, named = brief(repr(self.model), MAX_PLACE), brief(repr(rows), MAX_PLACE)
+        raise ModelFormatError(
+            f"the model {model} names its training rows in {named}, but only what lies beside or below a model is opened unasked. "
+            f"If you trust it, allow that: bigpca.load({model}, references={named}), or --references on the command line."
+        )
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A fitted estimator as arrays and JSON values.
+
+    Attributes
+    ----------
+    kind : str
+        Name of its class.
+    arrays : dict of str to ndarray
+    attributes : dict of JSON values
+        Among them ``parameters``, all of the class, and ``feature_names``.
+    rows : TrustedRows
+        Where its training rows may lie, of a model that was read.
+    """
+
+    kind: str
+    arrays: dict[str, NDArray[Any]]
+    attributes: dict[str, Any]
+    rows: TrustedRows = TrustedRows()
+
+    @classmethod
+    def of(cls, model: Any) -> StoredModel:
+        """Take apart a fitted :class:`bigpca.estimators.shared.transformer.RowTransformer`."""
+        arrays, attributes = model._fitted_values()
+        names = getattr(model, "feature_names_in_", None)
+        common = {
+            "parameters": _encode_all(model),
+            "environment": numerical_environment(),
+            "feature_names": None if names is None else [str(name) for name in names],
+            "seed": vars(model).get("seed_"),
+        }
+        return cls(type(model).__name__, arrays, common | attributes)
+
+    def named(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """Return the arrays whose names start with a prefix, without it."""
+        return {n.removeprefix(prefix): a for n, a in self.arrays.items() if n.startswith(prefix)}
+
+
+@dataclass(frozen=True)
+class StateForm:
+    """How the sufficient statistics of a model lie among its arrays.
+
+    Attributes
+    ----------
+    prefix : str
+        Their arrays are ``<prefix>_<name>``.
+    empty : Accumulator
+        What makes a state of them again, by ``with_arrays``.
+    shapes : dict of str to tuple of int
+        Of those whose shapes are known; others are for ``with_arrays`` to check.
+    """
+
+    prefix: str
+    empty: Accumulator
+    shapes: dict[str, tuple[int, ...]]
+
+
+_DTYPES = {"b": np.bool_, "i": np.int64, "u": np.uint64, "U": np.str_}
+
+
+def pack_values(values: NDArray[Any]) -> list[Any]:
+    """Return an array (c,) of integers, bools, strings or bytes as JSON values."""
+    plain = np.char.decode(values, "latin1") if values.dtype.kind == "S" else values
+    return [values.dtype.kind, plain.tolist()]
+
+
+def unpack_values(packed: list[Any]) -> NDArray[Any]:
+    """Return what :func:`pack_values` packed."""
+    kind, values = packed
+    if kind == "S":
+        return np.char.encode(np.array(values), "latin1")
+    return np.array(values, _DTYPES.get(kind))  # uint64 and int64 together would become float64
+
+
+def _encode_all(model: Any) -> dict[str, Any]:
+    parameters = model.get_params(deep=False)
+    if isinstance(parameters.get("random_state"), np.random.RandomState | np.random.Generator):
+        parameters["random_state"] = vars(model).get("seed_")  # what was drawn from it; the generator itself is no JSON
+    return {name: _encode(name, value) for name, value in parameters.items()}
+
+
+def _encode(name: str, value: Any) -> Any:
+    """Return a parameter as a JSON value."""
+    if name == "n_components":
+        return encode_components(value)
+    if name == "estimator" and value is not None:
+        return {"kind": type(value).__name__, "parameters": _encode_all(value)}
+    if isinstance(value, Sketch | Kernel):
+        return value.describe()
+    if name == "sampling" and not isinstance(value, str):
+        return np.asarray(value).tolist()
+    if name == "kernel" and callable(value):
+        raise TypeError(
+            f"kernel = {value!r} is a Python function, which no model file can hold; a kernel of bigpca.kernels was expected. "
+            f"Build the kernel from those, or keep the fitted estimator in memory."
+        )
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def decode_parameters(values: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters as they were given, from their JSON forms.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        For a rule or a sketch that is not known.
+    """
+    decoded = dict(values)
+    if "n_components" in decoded:
+        decoded["n_components"] = decode_components(decoded["n_components"])
+    if isinstance(decoded.get("kernel"), dict):
+        decoded["kernel"] = kernel_from(decoded["kernel"])
+    if isinstance(decoded.get("sampling"), list):
+        decoded["sampling"] = np.array(decoded["sampling"])
+    if isinstance(decoded.get("sketch"), dict):
+        decoded["sketch"] = sketch_from(decoded["sketch"])
+    return decoded
+
+
+def save_model(path: str | os.PathLike[str], model: StoredModel, *, overwrite: bool) -> None:
+    """Write a model; see :func:`bigpca.storage.write_group`."""
+    write_group(path, model.arrays, model.attributes, kind=model.kind, format_version=FORMAT, overwrite=overwrite)
+
+
+def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return a solved problem as arrays and JSON values."""
+    arrays = {"components": found.components, "explained_variance": found.variances, "mean": found.mean}
+    if found.scale is not None:
+        arrays["scale"] = found.scale
+    if found.state is not None:
+        arrays |= {f"{form.prefix}_{name}": np.asarray(array) for name, array in found.state.to_arrays().items()}
+    attributes: dict[str, Any] = {
+        "n_samples": int(found.count),
+        "n_omitted": int(found.omitted),
+        "total_variance": float(found.total),
+    }
+    known, attributes["certificate"] = pack_certificate(found.certificate)
+    return arrays | known, attributes
+
+
+def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *, orthonormal: bool = True) -> Spectrum:
+    """Return the solved problem that :func:`pack_spectrum` took apart.
+
+    Parameters
+    ----------
+    stored : StoredModel
+    form_of : callable
+        Takes the number of features.
+    orthonormal : bool
+        Whether components that are not orthonormal are wrong.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        Where something is missing, shapes disagree, values are not finite, or the components are not orthonormal.
+    """
+    arrays, attributes = stored.arrays, stored.attributes
+    certified = attributes.get("certificate")
+    k, d = _check_components(arrays, REQUIRED | (BOUNDS if certified is not None else set()))
+    form = form_of(d)
+    _check_shapes(arrays, k, d, form)
+    _check_values(arrays, orthonormal)
+    return Spectrum(
+        int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["mean"], arrays.get("scale"),
+        arrays["explained_variance"], arrays["components"], float(attributes["total_variance"]),
+        _read_state(arrays, form), unpack_certificate(arrays, certified),
+    )  # fmt: skip
+
+
+def _check_components(arrays: dict[str, NDArray[Any]], required: set[str]) -> tuple[int, int]:
+    missing = required - arrays.keys()
+    if missing:
+        raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    shape = arrays["components"].shape
+    if len(shape) != 2:
+        raise ValueError(f"it has components of shape {shape}; (k, d) was expected")
+    return shape[0], shape[1]
+
+
+def _check_shapes(arrays: dict[str, NDArray[Any]], k: int, d: int, form: StateForm) -> None:
+    shapes = {
+        "explained_variance": (k,),
+        "mean": (d,),
+        "scale": (d,),
+        "eigenvalue_bounds": (k, 2),
+        "residuals": (k,),
+        "captured_variance_bounds": (2,),
+    } | {f"{form.prefix}_{name}": shape for name, shape in form.shapes.items()}
+    for name, shape in shapes.items():
+        if name in arrays and arrays[name].shape != shape:
+            raise ValueError(
+                f"it has {name} of shape {arrays[name].shape}; {shape} was expected beside components of shape {(k, d)}"
+            )
+
+
+def _check_values(arrays: dict[str, NDArray[Any]], orthonormal: bool) -> None:
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+            raise ValueError(f"it has {name} with values that are not finite numbers")
+    off = orthonormality_error(arrays["components"])
+    if orthonormal and off > 1e-4:
+        raise ValueError(f"it has components that are not orthonormal (off by {off:.1g})")
+
+
+def _read_state(arrays: dict[str, NDArray[Any]], form: StateForm) -> Accumulator | None:
+    """Return the stored sufficient statistics, if the model kept them."""
+    start = f"{form.prefix}_"
+    own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+    return form.empty.with_arrays(own) if own else None

@@ -1,0 +1,118 @@
+"""Rows that new rows meet in the kernel: training rows or landmarks, held in memory or read again from their store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.row_source import RowSource
+from bigpca.passes.engine.states import digest
+from bigpca.passes.reading.readers import DirectReader
+
+TILE_ROWS = 1024
+STREAM_BYTES = 32 << 20  # of reference rows read at a time
+FINGERPRINT_ROWS = 8
+GONE = "which is gone; new rows are compared with them. Put them back there, or fit again."
+
+
+@dataclass(frozen=True)
+class References:
+    """Rows that others meet in the kernel: held in memory, or read from the store in which they lie.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (p, d), or None where they are read
+    source : RowSource or None
+    indices : ndarray of shape (p,), or None where they are all rows from the first
+        Row numbers, for kernels that know rows by them.
+    stamp : str
+        Digest of (key, size, mtime) of the files of ``source``, which must not change.
+    """
+
+    rows: NDArray[Any] | None
+    source: RowSource | None = None
+    indices: NDArray[np.int64] | None = None
+    stamp: str = ""
+
+    @classmethod
+    def stored(cls, source: RowSource) -> References:
+        """Return rows that are read from their store, as it is now."""
+        return cls(None, source, None, digest(source.stamps(0, source.shape[0])))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(p, d)."""
+        given: Any = self.source if self.rows is None else self.rows
+        return int(given.shape[0]), int(given.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the rows, as they are held or stored."""
+        given: Any = self.source if self.rows is None else self.rows
+        dtype: np.dtype[Any] = np.dtype(given.dtype)
+        return dtype
+
+    def tiles(self) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Yield (first row, rows) in tiles of 1,024 rows; one read of them where they lie in a store."""
+        count, d = self.shape
+        if self.rows is not None:
+            for start in range(0, count, TILE_ROWS):
+                yield start, self.rows[start : start + TILE_ROWS]
+            return
+        self._check_stamp()
+        reader = DirectReader(self.source)  # type: ignore[arg-type]
+        itemsize = self.source.dtype.itemsize  # type: ignore[union-attr]
+        step = max(1, STREAM_BYTES // (TILE_ROWS * d * itemsize)) * TILE_ROWS
+        for first in range(0, count, step):
+            try:
+                rows = reader.read(first, min(first + step, count))
+            except FileNotFoundError as error:
+                path = self.source.path  # type: ignore[union-attr]
+                raise FileNotFoundError(f"the model's training rows were in {path}, {GONE} ({error})") from error
+            for start in range(0, len(rows), TILE_ROWS):
+                yield first + start, rows[start : start + TILE_ROWS]
+
+    def _check_stamp(self) -> None:
+        source: Any = self.source
+        try:
+            stamp = digest(source.stamps(0, source.shape[0]))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"the model's training rows were in {source.path}, {GONE} ({error})") from error
+        if stamp != self.stamp:
+            raise ValueError(
+                f"the model's training rows were in {source.path}, whose files changed after the fit; new rows are compared "
+                f"with them. The files as they were were expected. Put them back and load the model again, or fit again."
+            )
+
+    def fingerprint(self) -> str:
+        """Digest of the contents of some rows, the first and the last among them: the same wherever they are stored."""
+        count = self.shape[0]
+        chosen = np.unique(np.linspace(0, count - 1, FINGERPRINT_ROWS).astype(np.int64))
+        if self.rows is not None:
+            return content_digest(np.ascontiguousarray(self.rows[chosen]))
+        source: Any = self.source
+        return content_digest(*(np.ascontiguousarray(source.read(int(i), int(i) + 1)) for i in chosen))
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the rows in memory, or of those read at a time."""
+        return self.rows.nbytes if self.rows is not None else STREAM_BYTES
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies the rows."""
+        if self.source is not None:
+            return {"source": self.source.describe(), "stamp": self.stamp}
+        return {"rows": content_digest(np.ascontiguousarray(self.rows))}
+
+
+def content_digest(*arrays: NDArray[Any]) -> str:
+    """Return the digest of arrays' values."""
+    content = hashlib.sha256()
+    for array in arrays:
+        content.update(np.ascontiguousarray(array).tobytes())
+    return content.hexdigest()

@@ -1,0 +1,14 @@
+"""Axes learned from labels: supervised PCA, Roweis and Fisher discriminants, and their kernel forms.
+
+- ``supervised_pca``, ``scored_pca``, ``discriminants``, ``kernel_supervised``   the public classes
+- ``roweis_map``        a whole grid of (r1, r2) from one read
+- ``model``, ``kernel_model``   what linear and kernel models with labels share
+- ``labels``            labels on their way into a fit, and what a model keeps of them
+- ``label_features``    ``Delta`` with ``K_y = Delta Delta'``: the label kernel is never n x n
+- ``statistics``        what one read of labelled rows adds up to
+- ``roweis_axes``       axes at one point of the family
+- ``krylov_fit``, ``kernel_fit``   where no (d, d) matrix fits, and fits on Nyström features
+- ``scores``, ``columns``   how much each feature depends on the labels, and row maps to the chosen ones
+
+All of the family is solved from one read: counts, means, and the within-class scatter, which is accumulated directly.
+"""

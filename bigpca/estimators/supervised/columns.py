@@ -1,0 +1,79 @@
+"""Row maps between all features and the chosen ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.estimators.shared.references import content_digest
+from bigpca.passes.project import RowMap
+
+
+@dataclass(frozen=True)
+class Selected:
+    """A row map on some columns.
+
+    Attributes
+    ----------
+    columns : ndarray of shape (q,), int64
+    inner : RowMap
+    """
+
+    columns: NDArray[np.int64]
+    inner: RowMap
+
+    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """That of the inner map."""
+        return self.inner.output_dtype(dtype)
+
+    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+        """Return the map of those columns; a row that is not finite elsewhere counts as one that is not."""
+        chosen = rows[:, self.columns]
+        if rows.dtype.kind == "f":
+            chosen[~np.isfinite(rows).all(axis=1)] = np.nan
+        return self.inner.apply(chosen, where)
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The columns' copy, and what the inner map needs."""
+        mapping, kept = self.inner.bytes_for(len(self.columns), rows, itemsize)
+        return mapping + rows * (len(self.columns) * itemsize + d), kept
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies the map."""
+        return {"map": "selected", "columns": self.columns.tolist(), "inner": self.inner.describe()}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Rows of the chosen columns (q,), put back among all: the others are their means.
+
+    Attributes
+    ----------
+    columns : ndarray of shape (q,), int64
+    mean : ndarray of shape (d,)
+    """
+
+    columns: NDArray[np.int64]
+    mean: NDArray[np.float64]
+
+    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """That of the columns."""
+        return dtype
+
+    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+        """Return rows (b, d); NaN where the columns are NaN."""
+        placed = np.tile(self.mean.astype(rows.dtype), (len(rows), 1))
+        placed[:, self.columns] = rows
+        placed[np.isnan(rows).any(axis=1)] = np.nan
+        return placed
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The rows and a copy."""
+        return 2 * rows * len(self.mean) * itemsize, 0
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies the map."""
+        return {"map": "placed", "columns": self.columns.tolist(), "mean": content_digest(self.mean)}

@@ -1,0 +1,189 @@
+"""Roweis and Fisher discriminant analysis: one family of generalised eigenproblems, each from one read."""
+
+from __future__ import annotations
+
+from bigpca.estimators.supervised.discriminant_model import DiscriminantModel
+from bigpca.estimators.supervised.roweis_axes import check_factor
+from bigpca.solvers.components import NComponents
+
+
+class RoweisDiscriminantAnalysis(DiscriminantModel):
+    """Maximise ``tr(U'R1 U)`` subject to ``U'R2 U = s I`` (RDA paper, eq. 35).
+
+    ``R1 = r1 Psi Psi' + (1 - r1) S_T``, ``R2 = r2 S_W + (1 - r2) I``: (0, 0) is PCA, (1, 0) supervised PCA, (0, 1) Fisher's
+    discriminant analysis, (1, 1) double supervised discriminant analysis. One read, where a (d, d) matrix fits.
+
+    NOTE: s = 1 in the paper, whose scores shrink like n^-1/2 where r2 > 0. Here ``s = r2 (n - c) + 1 - r2``, so that
+    ``R2 / s`` is a weighted mean of the covariance within classes ``S_W / (n - c)`` and of I: scores have variance 1 within
+    classes where r2 = 1, components length 1 where r2 = 0. With ``normalize``, n - c is multiplied by what scales S_W.
+    Directions and eigenvalues are the paper's.
+
+    Where r2 = 1 it classifies as well: ``predict``, ``predict_proba``, ``predict_log_proba``, ``decision_function`` and
+    ``score``, as in :class:`bigpca.estimators.supervised.discriminant_model.DiscriminantModel`.
+
+    Parameters
+    ----------
+    n_components : int, float in (0, 1), or None
+        A float keeps that share of the sum of all generalised eigenvalues; None all axes of eigenvalues that are not 0.
+    r1, r2 : float in [0, 1]
+        Real labels need ``r2 = 0``; where r2 is more, real numbers that are all whole are classes.
+    robust : bool
+        For singular or ill-conditioned R2: its trailing eigenvalues are replaced by their mean (RDA paper, section 5.2).
+    robust_share : float in (0, 1)
+        Share of the sum of R2's eigenvalues that the leading ones, which are kept, hold.
+    regularization : None, "pinv" or float > 0
+        Of a singular R2: refuse it, leave out its null space, or add that multiple of I.
+    normalize : bool
+        Scale ``Psi Psi'``, ``S_T`` and ``S_W`` to the trace of I. NOTE: as printed they grow as n^2, n and n, so that on large n
+        all but the corners of the square of (r1, r2) coincide; the printed formula is the default.
+    solver : {"auto", "covariance", "krylov"}
+        The (d, d) matrices, or, where these do not fit or cost 20 times as much,
+        Rayleigh-Ritz on a block Krylov space of S_W, in some reads more: for a
+        given number of components, and neither ``robust`` nor "pinv".
+    tol : float
+        Relative change of the eigenvalues between reads at which "krylov" stops.
+    max_passes : int
+        Most reads of "krylov".
+    missing_labels : {"raise", "drop"}
+    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`.
+
+    Attributes
+    ----------
+    supervision_level_, roweis_criterion_ : float
+    components_, eigenvalues_, mean_, classes_, ...
+        See :class:`bigpca.estimators.supervised.model.SupervisedModel`; ``components_ R2 components_' = s I``.
+    coef_, intercept_, explained_variance_ratio_
+        Where r2 = 1, as in :class:`bigpca.estimators.supervised.discriminant_model.DiscriminantModel`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([0, 1], 50)
+    >>> X = rng.standard_normal((100, 3)) * [9, 1, 1] + np.outer(y, [0, 5, 0])
+    >>> RoweisDiscriminantAnalysis(1, r1=0.5, r2=0.5, normalize=True).fit(X, y).components_.round(1).argmax()
+    np.int64(1)
+    """
+
+    def __init__(
+        self,
+        n_components: NComponents = None,
+        *,
+        r1: float = 0.5,
+        r2: float = 0.5,
+        robust: bool = False,
+        robust_share: float = 0.98,
+        regularization: float | str | None = None,
+        normalize: bool = False,
+        solver: str = "auto",
+        tol: float = 1e-3,
+        max_passes: int = 20,
+        missing_labels: str = "raise",
+        nan_policy: str = "raise",
+        missing_chunks: str = "raise",
+        memory_limit: int | str | None = None,
+        solve_threads: int | None = None,
+        workers_timeout: float = 60.0,
+    ) -> None:
+        self.n_components = n_components
+        self.r1 = r1
+        self.r2 = r2
+        self.robust = robust
+        self.robust_share = robust_share
+        self.regularization = regularization
+        self.normalize = normalize
+        self.solver = solver
+        self.tol = tol
+        self.max_passes = max_passes
+        self.missing_labels = missing_labels
+        self.nan_policy = nan_policy
+        self.missing_chunks = missing_chunks
+        self.memory_limit = memory_limit
+        self.solve_threads = solve_threads
+        self.workers_timeout = workers_timeout
+
+    @property
+    def _factors(self) -> tuple[float, float]:
+        return check_factor("r1", self.r1), check_factor("r2", self.r2)
+
+    @property
+    def _is_classifier(self) -> bool:
+        return bool(self.r2 == 1)
+
+    @property
+    def _normalized(self) -> bool:
+        return bool(self.normalize)
+
+
+class FisherDiscriminantAnalysis(DiscriminantModel):
+    """Fisher's discriminant analysis: ``S_T u = lambda S_W u``, the point (0, 1) of the Roweis family.
+
+    The c - 1 axes that tell classes apart have ``lambda > 1``; beyond them all eigenvalues are 1 and the axes arbitrary.
+    Scores have mean 0, and variance 1 within classes (divisor n - c). It classifies as well, as
+    ``sklearn.discriminant_analysis.LinearDiscriminantAnalysis(solver="eigen")`` does: ``predict``, ``predict_proba``,
+    ``predict_log_proba``, ``decision_function`` and ``score`` by all c - 1 axes, whatever ``n_components``.
+
+    Parameters
+    ----------
+    n_components : int or None
+        None for c - 1.
+    robust, robust_share, regularization, solver, tol, max_passes, missing_labels
+        As in :class:`RoweisDiscriminantAnalysis`.
+    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`.
+
+    Attributes
+    ----------
+    coef_, intercept_, explained_variance_ratio_, components_, eigenvalues_, mean_, classes_, ...
+        See :class:`bigpca.estimators.supervised.discriminant_model.DiscriminantModel`.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0, 0], [0, 2], [1, 1], [4, 0], [4, 2], [5, 1]])
+    >>> fisher = FisherDiscriminantAnalysis().fit(X, ["a", "a", "a", "b", "b", "b"])
+    >>> fisher.predict([[1.0, 0], [3, 1]]).tolist(), fisher.predict_proba([[2.4, 1]]).round(3).tolist()
+    (['a', 'b'], [[0.231, 0.769]])
+    """
+
+    def __init__(
+        self,
+        n_components: NComponents = None,
+        *,
+        robust: bool = False,
+        robust_share: float = 0.98,
+        regularization: float | str | None = None,
+        solver: str = "auto",
+        tol: float = 1e-3,
+        max_passes: int = 20,
+        missing_labels: str = "raise",
+        nan_policy: str = "raise",
+        missing_chunks: str = "raise",
+        memory_limit: int | str | None = None,
+        solve_threads: int | None = None,
+        workers_timeout: float = 60.0,
+    ) -> None:
+        self.n_components = n_components
+        self.robust = robust
+        self.robust_share = robust_share
+        self.regularization = regularization
+        self.solver = solver
+        self.tol = tol
+        self.max_passes = max_passes
+        self.missing_labels = missing_labels
+        self.nan_policy = nan_policy
+        self.missing_chunks = missing_chunks
+        self.memory_limit = memory_limit
+        self.solve_threads = solve_threads
+        self.workers_timeout = workers_timeout
+
+    @property
+    def _factors(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    @property
+    def _is_classifier(self) -> bool:
+        return True
+
+    @property
+    def _normalized(self) -> bool:
+        return False

@@ -1,0 +1,267 @@
+"""Label features Delta with ``K_y = Delta Delta'``: the label kernel is never n x n."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.blas import one_blas_thread
+from bigpca.estimators.shared.references import content_digest
+from bigpca.kernels.distance import RBF
+from bigpca.seeds import normals, uniforms
+from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
+from bigpca.solvers.pivoting import weighted_pivots
+
+Matrix = NDArray[np.float64]
+MAX_LANDMARKS = 256  # distinct labels up to which the RBF label kernel is exact
+MAX_CANDIDATES = 4096  # distinct labels among which landmarks are drawn, and on which what they miss is measured
+FLOAT64 = float(np.finfo(np.float64).eps)
+
+
+class LabelFeatures(Protocol):
+    """Features of real labels."""
+
+    @property
+    def columns(self) -> int:
+        """Columns t of the labels."""
+
+    @property
+    def count(self) -> int:
+        """Features m of each row."""
+
+    def features(self, values: Matrix) -> Matrix:
+        """Return Delta (n, m) of labels (n, t)."""
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what makes them again, by :func:`label_features_from`."""
+
+
+@dataclass(frozen=True)
+class LinearLabels:
+    """``Delta = y - offset``, the linear label kernel: ``Delta'H X`` is the same for any offset, but rounds least for the mean.
+
+    Attributes
+    ----------
+    offset : ndarray of shape (t,)
+    """
+
+    offset: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, values: Matrix) -> LinearLabels:
+        """Return features for labels (n, t) about their mean; columns of one value become exact zeros."""
+        return cls(values[0] + (values - values[0]).mean(axis=0))
+
+    @property
+    def columns(self) -> int:
+        """Columns t of the labels."""
+        return len(self.offset)
+
+    @property
+    def count(self) -> int:
+        """As many features as columns."""
+        return len(self.offset)
+
+    def features(self, values: Matrix) -> Matrix:
+        """Return the labels less the offset."""
+        return values - self.offset
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the offset."""
+        return {"offset": self.offset}
+
+
+def candidates(values: Matrix) -> tuple[Matrix, NDArray[np.float64]]:
+    """Return distinct labels (b, t) and how many rows each stands for: all of them, or evenly spread rows in their order."""
+    distinct, counts = np.unique(values, axis=0, return_counts=True)
+    if len(distinct) > MAX_CANDIDATES:
+        ends = np.cumsum(counts)
+        places = (np.arange(MAX_CANDIDATES) + 0.5) / MAX_CANDIDATES * ends[-1]
+        at, counts = np.unique(np.searchsorted(ends, places, side="right"), return_counts=True)
+        distinct = distinct[at]
+    return distinct, counts.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class LandmarkLabels:
+    """``Delta = k(y, L) T`` with ``T'k(L, L) T = I``: the RBF label kernel, exact on labels that are among L, else by Nyström.
+
+    Up to 256 distinct labels are all landmarks; of more, 256 are drawn by randomly pivoted Cholesky, weighted by their rows.
+
+    Attributes
+    ----------
+    gamma : float
+    landmarks : ndarray of shape (m, t)
+    transform : ndarray of shape (m, r)
+    """
+
+    gamma: float
+    landmarks: Matrix
+    transform: Matrix
+
+    @property
+    def columns(self) -> int:
+        """Columns t of the labels."""
+        return int(self.landmarks.shape[1])
+
+    @property
+    def count(self) -> int:
+        """Rank r of the landmarks' kernel."""
+        return int(self.transform.shape[1])
+
+    @classmethod
+    def of(cls, values: Matrix, gamma: float) -> LandmarkLabels:
+        """Return features for labels (n, t): all distinct ones are landmarks, or at most 256 by randomly pivoted Cholesky."""
+        kernel, (distinct, weights) = RBF(gamma), candidates(values)
+        with one_blas_thread():  # which landmarks are drawn must not depend on the number of threads
+            if len(distinct) > MAX_LANDMARKS:
+                draws = uniforms(0, "label-landmarks", 0, 1, MAX_LANDMARKS)[0]
+                distinct = distinct[
+                    weighted_pivots(
+                        lambda j: np.asarray(kernel(distinct, distinct[j : j + 1]), np.float64)[:, 0],
+                        np.ones(len(distinct)), weights, draws, enough=1e-12,
+                    )
+                ]  # fmt: skip
+            K = np.asarray(kernel(distinct), np.float64)
+            return cls(gamma, distinct, landmark_transform(K, truncation_for(FLOAT64)))
+
+    def missed(self, values: Matrix) -> float:
+        """Return the share of the label kernel's trace that the features of labels (n, t) miss; 0 to rounding is 0.
+
+        Measured on all distinct labels, or on 4,096 rows that are spread evenly in their order.
+        """
+        distinct, weights = candidates(values)
+        left = 1.0 - (self.features(distinct) ** 2).sum(axis=1)
+        left[left <= residual_rounding(FLOAT64)] = 0.0
+        return float(weights @ left / weights.sum())
+
+    def features(self, values: Matrix) -> Matrix:
+        """Return Delta, 4,096 rows at a time."""
+        kernel, out = RBF(self.gamma), np.empty((len(values), self.transform.shape[1]))
+        for i in range(0, len(values), 4096):
+            out[i : i + 4096] = kernel(values[i : i + 4096], self.landmarks) @ self.transform
+        return out
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the landmarks and their factor."""
+        return {"gamma": np.array(self.gamma), "landmarks": self.landmarks, "transform": self.transform}
+
+
+@dataclass(frozen=True)
+class FourierLabels:
+    """``Delta = sqrt(2 / m) cos(y W + b)``: random Fourier features of the RBF label kernel (Rahimi & Recht 2007).
+
+    Attributes
+    ----------
+    frequencies : ndarray of shape (t, m), normal with variance ``2 gamma``
+    phases : ndarray of shape (m,), uniform on [0, 2 pi)
+    """
+
+    frequencies: Matrix
+    phases: NDArray[np.float64]
+
+    @property
+    def columns(self) -> int:
+        """Columns t of the labels."""
+        return len(self.frequencies)
+
+    @property
+    def count(self) -> int:
+        """Random features m."""
+        return len(self.phases)
+
+    @classmethod
+    def draw(cls, columns: int, count: int, gamma: float, seed: int) -> FourierLabels:
+        """Return m random features of labels with ``columns`` columns."""
+        frequencies = normals(seed, "label-frequencies", 0, columns, count, np.float64) * np.sqrt(2 * gamma)
+        return cls(frequencies, 2 * np.pi * uniforms(seed, "label-phases", 0, 1, count)[0])
+
+    def features(self, values: Matrix) -> Matrix:
+        """Return Delta."""
+        features: Matrix = np.sqrt(2 / len(self.phases)) * np.cos(values @ self.frequencies + self.phases)
+        return features
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return frequencies and phases."""
+        return {"frequencies": self.frequencies, "phases": self.phases}
+
+
+@dataclass(frozen=True)
+class DeltaRows:
+    """Delta (rows, m) of real labels, made slab by slab: labels are small, and their features may be wider than X.
+
+    Attributes
+    ----------
+    maker : LabelFeatures
+    values : ndarray of shape (rows, t), float64
+        NaN where a label is missing: such rows of Delta are 0.
+    """
+
+    maker: LabelFeatures
+    values: Matrix
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, m)."""
+        return len(self.values), self.maker.count
+
+    @property
+    def nbytes(self) -> int:
+        """Of the labels, which are what is held."""
+        return int(self.values.nbytes)
+
+    @overload
+    def __getitem__(self, rows: slice) -> Self: ...
+    @overload
+    def __getitem__(self, rows: NDArray[np.int64]) -> Matrix: ...
+    def __getitem__(self, rows: Any) -> Any:
+        """Return the maker of a slice of rows, or rows of Delta."""
+        chosen = self.values[rows]
+        if isinstance(rows, slice):
+            return replace(self, values=chosen)
+        known = ~np.isnan(chosen).any(axis=1)
+        if known.all():
+            return self.maker.features(chosen)
+        delta = np.zeros((len(chosen), self.maker.count))
+        delta[known] = self.maker.features(chosen[known])
+        return delta
+
+    def whole(self) -> Matrix:
+        """Return Delta."""
+        return self[np.arange(len(self.values))]
+
+    def digest(self) -> str:
+        """Digest of the labels and what makes their features."""
+        return content_digest(self.values, *self.maker.to_arrays().values())
+
+
+def label_features_from(arrays: dict[str, NDArray[Any]]) -> LabelFeatures:
+    """Return the features that ``to_arrays`` gave."""
+    if "frequencies" in arrays:
+        return FourierLabels(arrays["frequencies"], arrays["phases"])
+    if "landmarks" in arrays:
+        return LandmarkLabels(float(arrays["gamma"]), arrays["landmarks"], arrays["transform"])
+    return LinearLabels(arrays["offset"])
+
+
+def label_width(values: Matrix, gamma: Any = None) -> float:
+    """Return the gamma of a label kernel: the given one, or ``1 / sum_j var(y_j)`` over the t columns of labels.
+
+    Raises
+    ------
+    ValueError
+        Where all labels are equal, and for a gamma that is no finite number above 0.
+    """
+    if gamma is not None and not 0 < float(gamma) < np.inf:
+        raise ValueError(
+            f"label_gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / the variance of the labels. Use for "
+            f"example 0.1."
+        )
+    if not len(values) or not np.ptp(values, axis=0).any():
+        raise ValueError(
+            f"all {len(values)} labels are equal, so rows cannot be told apart by them. Labels that differ were expected."
+        )
+    return float(1.0 / values.var(axis=0).sum()) if gamma is None else float(gamma)

@@ -1,0 +1,279 @@
+"""Labels on their way into a fit: what a model learned from, what a pass takes, and the checks that all labelled models make."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.labels import ClassLabels, Labels, TargetLabels, merge_classes, open_labels
+from bigpca.errors import warn_approximation
+from bigpca.estimators.supervised.label_features import DeltaRows, LabelFeatures, LandmarkLabels, label_features_from
+from bigpca.estimators.supervised.statistics import LabelStatistics, label_templates
+from bigpca.passes.accumulators.base import Accumulator
+
+SHOWN = 5  # classes that a message names
+MAX_MISSED = 1e-3  # share of the label kernel's trace from which its features are warned of
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """What labels a model learned from.
+
+    Attributes
+    ----------
+    classes : ndarray of shape (c,), sorted, or None where labels are numbers
+    features : LabelFeatures or None
+        What numbers become.
+    unlabelled : int
+        Rows left out for missing labels.
+    missed : float
+        Share of the RBF label kernel's trace that its features miss; 0 for other features.
+    """
+
+    classes: NDArray[Any] | None
+    features: LabelFeatures | None
+    unlabelled: int
+    missed: float = 0.0
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """What a fit reports of it: ``missed_label_trace``, under an RBF label kernel."""
+        return {"missed_label_trace": self.missed} if isinstance(self.features, LandmarkLabels) else {}
+
+    @property
+    def note(self) -> str:
+        """What a plan adds of it to its reason."""
+        if not isinstance(self.features, LandmarkLabels) or not self.missed:
+            return ""
+        return (
+            f"; the label kernel by {len(self.features.landmarks)} landmarks, which miss {self.missed:.2g} of its trace"
+        )
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Labels as a pass takes them.
+
+    Attributes
+    ----------
+    codes : ndarray of shape (n,), int32
+        Classes; 0 for rows that have numbers, -1 for rows without a label.
+    n_classes : int
+    features : DeltaRows or None
+        Delta (n, m) of real labels; None for classes.
+    supervision : Supervision
+    """
+
+    codes: NDArray[np.int32]
+    n_classes: int
+    features: DeltaRows | None
+    supervision: Supervision
+
+    def templates(self, d: int, *, whole: bool) -> dict[str, Accumulator]:
+        """Accumulators of one labelled pass over rows of d columns; ``whole`` keeps the (d, d) scatter."""
+        return label_templates(d, self.codes, self.n_classes, self.features, whole=whole)
+
+    def describe(self) -> dict[str, Any]:
+        """Fingerprint of the labels."""
+        return {name: part.describe() for name, part in self.templates(1, whole=False).items()}
+
+    @property
+    def columns(self) -> int:
+        """Columns m of Delta."""
+        return self.n_classes if self.features is None else self.features.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """What is held of the labels."""
+        return int(self.codes.nbytes) + (0 if self.features is None else self.features.nbytes)
+
+    def delta(self) -> NDArray[np.float64]:
+        """Return Delta (n, m); one-hot for classes, zeros for rows without a label."""
+        if self.features is not None:
+            return self.features.whole()
+        delta = np.zeros((len(self.codes), self.n_classes))
+        used = np.flatnonzero(self.codes >= 0)
+        delta[used, self.codes[used]] = 1.0
+        return delta
+
+
+@dataclass(frozen=True)
+class KeptStatistics:
+    """What a labelled fit keeps, so that rows can be added.
+
+    Attributes
+    ----------
+    statistics : LabelStatistics
+        Of the rows, or of their features.
+    supervision : Supervision
+    """
+
+    statistics: LabelStatistics
+    supervision: Supervision
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return named arrays, for a model file that holds the classes beside."""
+        arrays = self.statistics.to_arrays()
+        features = self.supervision.features
+        if features is not None:
+            arrays |= {f"labels_{name}": array for name, array in features.to_arrays().items()}
+        whole = self.statistics.moments.whole
+        counted = np.array([self.statistics.omitted, self.supervision.unlabelled, int(whole)])
+        return arrays | {"counted": counted, "missed": np.array(self.supervision.missed)}
+
+    @classmethod
+    def of_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], columns: int, classes: NDArray[Any] | None
+    ) -> KeptStatistics:
+        """Return what :meth:`to_arrays` gave.
+
+        Raises
+        ------
+        KeyError, ValueError
+            For arrays that are missing or of other shapes.
+        """
+        own = {n: a for n, a in arrays.items() if n.startswith(("moments_", "cross_"))}
+        omitted, unlabelled, whole = (int(value) for value in arrays["counted"])
+        statistics = LabelStatistics.of_arrays(own, columns, whole=bool(whole), omitted=omitted)
+        labels = {n.removeprefix("labels_"): a for n, a in arrays.items() if n.startswith("labels_")}
+        features = label_features_from(labels) if classes is None else None
+        return cls(statistics, Supervision(classes, features, unlabelled, float(arrays["missed"]))).checked()
+
+    def checked(self) -> Self:
+        """Return itself; ValueError where the statistics are of other classes or label features than the labels."""
+        features, classes = self.supervision.features, self.supervision.classes
+        c, m = 1 if classes is None else len(classes), 0
+        if features is not None:
+            m = features.features(np.zeros((1, features.columns))).shape[1]  # its arrays fit each other
+        moments, cross = self.statistics.moments, self.statistics.cross
+        found = 0 if cross is None else len(cross.weight)
+        if (len(moments.counts), found) != (c, m):
+            raise ValueError(
+                f"it has statistics of {len(moments.counts)} classes and {found} label features, where {c} and {m} were expected"
+            )
+        return self
+
+
+class LabelReader(ABC):
+    """A model that learns from labels: a subclass says which it takes (:meth:`_features`), and what it needs of the scatter."""
+
+    missing_labels: str
+
+    @property
+    @abstractmethod
+    def _whole(self) -> bool:
+        """Whether the solve needs the scatter within classes whole, d x d."""
+
+    @property
+    def _needs_classes(self) -> bool:
+        """Whether the scatter within classes counts, so that whole numbers are classes whatever their dtype; a hook."""
+        return False
+
+    @abstractmethod
+    def _features(self, labels: TargetLabels) -> LabelFeatures:
+        """Return the features of real labels; ValueError where only classes will do."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.target_tags.required = True
+        return tags
+
+    def _labelled(self, y: Any, n: int, like: Supervision | None = None) -> Labelled:
+        """Read the labels of n rows; of a batch, ``like`` those of the rows before.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :func:`bigpca.data.labels.open_labels`; without labels, for a class of one row where the scatter within classes
+            counts, and for a batch of labels of another width.
+        """
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None. Give one label for each of {n} rows."
+            )
+        labels = self._read(y, n, like)
+        if isinstance(labels, ClassLabels):
+            if like is None and self._needs_classes:
+                refuse_singletons(labels)
+            return Labelled(labels.codes, labels.n_classes, None, Supervision(labels.classes, None, labels.missing))
+        maker = self._features(labels) if like is None or like.features is None else like.features
+        if labels.values.shape[1] != maker.columns:
+            raise ValueError(
+                f"labels have {labels.values.shape[1]} columns, but {maker.columns} in the first fit; the same number was "
+                f"expected. Give the same columns, or fit again."
+            )
+        codes = np.where(labels.used, 0, -1).astype(np.int32)
+        missed = missed_trace(maker, labels.values[labels.used])
+        return Labelled(codes, 1, DeltaRows(maker, labels.values), Supervision(None, maker, labels.missing, missed))
+
+    def _read(self, y: Any, n: int, like: Supervision | None) -> Labels:
+        if like is not None:
+            kind = "targets" if like.classes is None else "classes"
+            return open_labels(y, n, kind=kind, missing=self.missing_labels, min_classes=1)
+        labels = open_labels(y, n, missing=self.missing_labels)
+        if self._needs_classes and isinstance(labels, TargetLabels):
+            known = labels.values[labels.used]
+            if np.array_equal(known, np.round(known)):
+                return open_labels(y, n, kind="classes", missing=self.missing_labels)
+        return labels
+
+
+def refuse_singletons(labels: ClassLabels) -> None:
+    """Refuse classes of one row, which say nothing of the scatter within classes and yet pull the means apart.
+
+    Raises
+    ------
+    ValueError
+    """
+    alone = labels.singletons
+    if len(alone):
+        named = ", ".join(map(str, alone[:SHOWN].tolist())) + (", ..." if len(alone) > SHOWN else "")
+        raise ValueError(
+            f"{len(alone)} of {labels.n_classes} classes have one row each ({named}): they say nothing of the scatter within "
+            f"classes; at least 2 rows of every class were expected. Give more rows of them, set their labels to missing and "
+            f'use missing_labels="drop", or use SupervisedPCA (r2 = 0).'
+        )
+
+
+def missed_trace(features: LabelFeatures, values: NDArray[np.float64]) -> float:
+    """Return the share of an RBF label kernel's trace that its features miss, and warn of a large one; 0 for other features."""
+    if not isinstance(features, LandmarkLabels):
+        return 0.0
+    missed = features.missed(values)
+    if missed > MAX_MISSED:
+        warn_approximation(
+            f"the features of the RBF label kernel miss {missed:.2g} of its trace over {len(values)} labels: its "
+            f"{len(features.landmarks)} landmarks do not stand for all of them. Use a smaller label_gamma, round the labels, or "
+            f'take label_kernel="linear".'
+        )
+    return missed
+
+
+def check_among(y: Any, classes: Any, missing: str) -> None:
+    """Refuse labels that are none of the classes.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    known = merge_classes(classes, classes)[0]
+    ClassLabels(np.zeros(0, np.int32), known, 0).encode(y, missing=missing)
+
+
+def merge_labelled(
+    old: LabelStatistics, old_supervision: Supervision, new: LabelStatistics, own: Supervision
+) -> tuple[LabelStatistics, Supervision]:
+    """Return the statistics of both sets of rows; new classes come in sorted place."""
+    classes = old_supervision.classes
+    if classes is not None and own.classes is not None:
+        classes, before, now = merge_classes(classes, own.classes)
+        old, new = old.with_classes(before, len(classes)), new.with_classes(now, len(classes))
+    merged = old.merge(new)
+    missed = (old_supervision.missed * old.count + own.missed * new.count) / max(1, merged.count)
+    unlabelled = old_supervision.unlabelled + own.unlabelled
+    return merged, replace(own, classes=classes, unlabelled=unlabelled, missed=missed)

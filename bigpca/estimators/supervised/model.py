@@ -1,0 +1,346 @@
+"""Models that learn linear axes from labelled rows in one read: what they share, whichever problem they solve."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from bigpca.blas import one_blas_thread
+from bigpca.estimators.linear.choosing import running
+from bigpca.estimators.linear.covariance_fit import fold_memory
+from bigpca.estimators.linear.maps import Projection, Reconstruction
+from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
+from bigpca.estimators.shared.inputs import as_dask
+from bigpca.estimators.shared.planned import PlannedModel
+from bigpca.estimators.shared.transformer import Destination, Lazy, Path
+from bigpca.estimators.supervised.label_features import label_features_from
+from bigpca.estimators.supervised.labels import KeptStatistics, LabelReader, Supervision, check_among, merge_labelled
+from bigpca.estimators.supervised.statistics import LabelStatistics, fold_labels
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.left_product import LeftProduct
+from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.resources import find_resources
+from bigpca.passes.engine.solving import solving
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Plan, Resources
+from bigpca.solvers.components import NComponents
+from bigpca.solvers.discriminants import Discriminants
+from bigpca.solvers.eigh import eigh_bytes
+from bigpca.solvers.roweis import Axes
+
+OPTIONAL = (  # fitted attributes that depend on labels, parameters and solver
+    "classes_", "class_counts_", "class_means_", "n_passes_", "converged_", "missed_label_trace_", "discriminants_", "coef_", "intercept_",
+    "explained_variance_ratio_",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SupervisedFit:
+    """What one read and a solve bring.
+
+    Attributes
+    ----------
+    statistics : LabelStatistics
+    supervision : Supervision
+    axes : Axes
+    facts : dict
+        Of an iteration: ``n_passes`` and ``converged``.
+    """
+
+    statistics: LabelStatistics
+    supervision: Supervision
+    axes: Axes
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SupervisedRead:
+    """What one read learned of labelled rows, before it is solved.
+
+    Attributes
+    ----------
+    statistics : LabelStatistics
+    supervision : Supervision
+    """
+
+    statistics: LabelStatistics
+    supervision: Supervision
+
+    def fit(self, axes: Axes) -> SupervisedFit:
+        """What these axes make a fit."""
+        return SupervisedFit(self.statistics, self.supervision, axes)
+
+
+@dataclass(frozen=True)
+class SupervisedJob:
+    """One labelled pass, planned.
+
+    Attributes
+    ----------
+    rows : RowInput
+    plan : Plan
+    templates : dict of str to Accumulator
+    supervision : Supervision
+    solve : callable
+        From :class:`LabelStatistics` to :class:`bigpca.solvers.roweis.Axes`.
+    """
+
+    rows: RowInput
+    plan: Plan
+    templates: dict[str, Accumulator]
+    supervision: Supervision
+    solve: Callable[[LabelStatistics], Axes]
+
+    def read(self, options: RunOptions) -> SupervisedRead:
+        """Read X."""
+        return SupervisedRead(fold_labels(self.rows, self.templates, options), self.supervision)
+
+    def run(self, options: RunOptions) -> SupervisedFit:
+        """Read X and solve."""
+        read = self.read(options)
+        return read.fit(self.solve(read.statistics))
+
+    def describe(self) -> dict[str, Any]:
+        """Fingerprint of the pass, which serves any components and (r1, r2)."""
+        states = {name: template.describe() for name, template in self.templates.items()}
+        return {"computes": "labelled moments", "input": self.rows.describe(), "states": states}
+
+
+def _grows(model: Any) -> bool:
+    """Whether a model takes more rows; AttributeError with the reason where not, as scikit-learn wants."""
+    thin = (getattr(model, "r1", 0.0), getattr(model, "r2", 1.0)) == (1, 0)  # which has one solver
+    if getattr(model, "solver", "auto") == "krylov" and not thin:
+        raise AttributeError(
+            'partial_fit needs the whole scatter, which solver="krylov" never forms. Use solver="covariance", or "auto" where d x d '
+            "fits."
+        )
+    return True
+
+
+class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
+    """Scores ``U'(x - mean)`` on axes U that were learned from labels, in one read of X.
+
+    A subclass says which labels it takes, whether it needs the (d, d) scatter, and solves (:meth:`_solve`).
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+        U'; orthonormal only where R2 = I.
+    eigenvalues_ : ndarray of shape (k,), descending
+        Of the (generalised) eigenproblem.
+    mean_ : ndarray of shape (d,)
+        Of the labelled rows.
+    classes_ : ndarray of shape (c,), sorted; class_counts_ : ndarray of shape (c,); class_means_ : ndarray of shape (c, d)
+        Where labels are classes.
+    total_variance_ : float
+        Trace of the covariance of the labelled rows.
+    n_samples_, n_omitted_, n_unlabelled_ : int
+        Rows used, left out for missing values, and left out for missing labels.
+    n_passes_, converged_ : int, bool
+        Of an iteration: reads of X, and whether the tolerance was met.
+    missed_label_trace_ : float
+        Under an RBF label kernel of real labels: the share of its trace that its features miss, 0 where they are exact (up to
+        256 distinct labels, and smooth kernels). From 1e-3 on a warning says so.
+    rank_ : int
+        Eigenvalues above rounding: all of them where the axes are supervised PCA's, else among those computed.
+    """
+
+    n_components: NComponents
+    solve_threads: int | None
+    _statistics: LabelStatistics
+    _supervision: Supervision
+    _output_name = "scores"
+
+    @abstractmethod
+    def _solve(self, statistics: LabelStatistics) -> Axes:
+        """Return the axes."""
+
+    def _check_parameters(self, d: int) -> None:
+        """Refuse parameters that no labels could make right, before any read of rows of d columns."""
+
+    @available_if(_grows)  # type: ignore[untyped-decorator]
+    @solving
+    def partial_fit(self, X: Any, y: Any = None, *, classes: Any = None, progress: ProgressArgument = None) -> Self:
+        """Add labelled rows; the result equals a fit on all rows to rounding. One read of the new rows.
+
+        New classes may come with them, of one row too; features of real labels stay those of the first fit. The first call is
+        a fit; later ones solve nothing until a fitted attribute is first asked for. There is none for ``solver="krylov"``,
+        which keeps no scatter.
+
+        Parameters
+        ----------
+        classes : array-like, or None
+            The only ones that labels may be, as scikit-learn's classifiers are told. Not needed: None takes any.
+
+        Raises
+        ------
+        ValueError
+            As ``fit``; for other labels than ``classes``; and before the read where the model kept no scatter that its
+            parameters need.
+        """
+        if classes is not None:
+            check_among(y, classes, self.missing_labels)
+        if not hasattr(self, "_statistics"):
+            return self.fit(X, y, progress=progress)
+        if self._whole:
+            self._statistics.check_whole()
+        seen = copy(self)
+        rows = RowInput(as_dask(seen, X, reset=False), **self._policies)
+        old, before = self._statistics, self._supervision
+        labelled = self._labelled(y, rows.n_rows, before)
+        templates = labelled.templates(rows.n_columns, whole=old.moments.whole)
+        resources = find_resources(self.memory_limit, in_process=rows.in_process)
+        plan = plan_labels(rows, templates, resources, type(self).__name__, whole=old.moments.whole)
+        plan.check()
+        with running(
+            rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout, plan=plan
+        ) as options:
+            new = fold_labels(rows, templates, options)
+        merged, supervision = merge_labelled(old, before, new, labelled.supervision)
+        solver = self._with_parameters()
+        self._take_later(lambda: SupervisedFit(merged, supervision, solver._solve(merged)))
+        self._statistics, self._supervision = merged, supervision
+        return self
+
+    @solving
+    def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return rows (n, d) from scores (n, k): ``U (U'U)^-1 y + mean``, the least-squares reconstruction (SPCA paper, eq. 4)."""
+        check_is_fitted(self)
+        opened = as_dask(copy(self), X, reset=True)
+        k = len(self.components_)
+        if opened.shape[1] != k:
+            raise ValueError(f"scores have {opened.shape[1]} columns; {k} (n_components_) were expected.")
+        axes = np.asarray(np.linalg.pinv(self.components_).T, np.float64)  # rows of (U'U)^-1 U'
+        back = Reconstruction(self.mean_, None, axes, None)
+        return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    def _row_map(self) -> Projection:
+        return Projection(self.mean_, None, self.components_, None, self.nan_policy)
+
+    def _job(self, seen: Self, X: Any, y: Any) -> SupervisedJob:
+        rows = RowInput(as_dask(seen, X, reset=True, minimum=2), **self._policies)
+        self._check_parameters(rows.n_columns)
+        labelled = self._labelled(y, rows.n_rows)
+        templates = labelled.templates(rows.n_columns, whole=self._whole)
+        resources = find_resources(self.memory_limit, in_process=rows.in_process)
+        plan = plan_labels(rows, templates, resources, type(self).__name__, whole=self._whole)
+        plan = replace(plan, reason=plan.reason + labelled.supervision.note)
+        job = SupervisedJob(rows, plan, templates, labelled.supervision, self._solve)
+        return self._other_job(job, partial(labelled.templates, rows.n_columns)) or job
+
+    def _other_job(self, job: SupervisedJob, templates: Callable[..., dict[str, Accumulator]]) -> Any:
+        """Return another way to fit, where one was asked for or the plan does not fit; a hook, None by default."""
+        return None
+
+    def _take(self, found: SupervisedFit, solver: str) -> None:
+        statistics, supervision, axes = found.statistics, found.supervision, found.axes
+        self._statistics, self._supervision = statistics, supervision
+        self.components_, self.eigenvalues_, self.rank_ = axes.components, axes.values, axes.rank
+        self.mean_, self.n_samples_, self.n_omitted_ = statistics.mean, statistics.count, statistics.omitted
+        self.n_unlabelled_, self.solver_ = supervision.unlabelled, solver
+        self.n_features_in_, self.n_components_ = len(self.mean_), len(axes.values)
+        self.total_variance_ = statistics.total_scatter / max(1, statistics.count - 1)
+        self._facts = found.facts
+        for name in OPTIONAL:
+            self.__dict__.pop(name, None)
+        for name, value in (found.facts | supervision.facts).items():
+            setattr(self, f"{name}_", value)
+        if supervision.classes is not None:
+            self.classes_ = supervision.classes
+            self.class_counts_, self.class_means_ = statistics.moments.counts.astype(np.int64), statistics.moments.means
+        if axes.inverses is not None:
+            self._take_classifier(axes.inverses, statistics)
+
+    @one_blas_thread()  # so that a loaded model has the bits of the one that was saved
+    def _take_classifier(self, inverses: NDArray[np.float64], statistics: LabelStatistics) -> None:
+        """Set what classifies rows, where R2 is the scatter within classes alone."""
+        deviations, counts = statistics.deviations, statistics.moments.counts
+        self.discriminants_ = functions = Discriminants.of(inverses, deviations, statistics.mean, counts)
+        self.coef_, self.intercept_ = functions.coefficients, functions.intercepts
+        self.explained_variance_ratio_ = statistics.shares_between(self.components_, functions.slopes)
+
+    def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        features, classes = self._supervision.features, self._supervision.classes
+        arrays = {"components": self.components_, "eigenvalues": self.eigenvalues_} | self._statistics.to_arrays()
+        if hasattr(self, "discriminants_"):
+            arrays["inverses"] = self.discriminants_.inverses
+        if features is not None:
+            arrays |= {f"labels_{name}": array for name, array in features.to_arrays().items()}
+        attributes = {
+            "classes": None if classes is None else pack_values(classes), "omitted": self.n_omitted_, "rank": self.rank_,
+            "unlabelled": self.n_unlabelled_, "missed": self._supervision.missed, "facts": self._facts,
+            "solver": self.solver_, "n_features": self.n_features_in_, "whole": self._statistics.moments.whole,
+        }  # fmt: skip
+        return arrays, attributes
+
+    def _restore(self, stored: StoredModel) -> None:
+        arrays, attributes = stored.arrays, stored.attributes
+        for name, array in arrays.items():
+            if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+                raise ValueError(f"it has {name} with values that are not finite numbers")
+        own = {n: a for n, a in arrays.items() if n.startswith(("moments_", "cross_"))}
+        d = int(attributes["n_features"])
+        statistics = LabelStatistics.of_arrays(own, d, whole=attributes["whole"], omitted=int(attributes["omitted"]))
+        classes = None
+        features = None
+        if attributes["classes"] is not None:
+            classes = unpack_values(attributes["classes"])
+        else:
+            features = label_features_from(stored.named("labels_"))
+        components, values = arrays["components"], arrays["eigenvalues"]
+        if components.shape != (len(values), d) or statistics.moments.means.shape[1:] != (d,):
+            raise ValueError(
+                f"it has {len(values)} eigenvalues of {d} features, but components of shape {components.shape}"
+            )
+        supervision = Supervision(classes, features, int(attributes["unlabelled"]), float(attributes["missed"]))
+        KeptStatistics(statistics, supervision).checked()
+        inverses = arrays.get("inverses")
+        if inverses is not None and inverses.shape != (len(statistics.moments.counts) + 1, d):
+            raise ValueError(f"it has inverses of shape {inverses.shape} for {len(statistics.moments.counts)} classes")
+        axes = Axes(values, components, int(attributes["rank"]), inverses)
+        self._take(SupervisedFit(statistics, supervision, axes, dict(attributes["facts"])), attributes["solver"])
+
+
+def plan_labels(
+    rows: RowInput, templates: dict[str, Accumulator], resources: Resources, name: str, *, whole: bool
+) -> Plan:
+    """Cost of one labelled read, and of a (d, d) or thin solve."""
+    n, d = rows.n_rows, rows.n_columns
+    state = sum(template.state_bytes for template in templates.values())
+    labels = sum(template.V.nbytes for template in templates.values() if isinstance(template, LeftProduct))
+    product = sum(template.product_bytes for template in templates.values())
+    per_row = sum(template.flops_per_row for template in templates.values())
+    peak, block_rows, groups = fold_memory(rows, state, product, float(n) * per_row)
+    solve = 3 * 8 * d * d + eigh_bytes(d) if whole else 3 * state
+    if resources.local:
+        peak = max(peak, solve // resources.threads) + labels // resources.threads
+    passes = 1 + int(rows.counted)
+    return Plan(
+        solver=name,
+        reason="one read of rows and labels, " + (f"and a {d} x {d} eigenproblem" if whole else "and a thin one"),
+        passes=passes,
+        bytes_read=passes * n * d * rows.dtype.itemsize,
+        flops=float(n) * per_row + (9.0 * d**3 if whole else 4.0 * state / 8),
+        tasks=2 * groups + 1,
+        state_bytes=state,
+        block_rows=block_rows,
+        peak_bytes=peak,
+        output_bytes=8 * d * (d if whole else 1),
+        resources=resources,
+    )

@@ -1,0 +1,199 @@
+"""Axes at one point of the Roweis family, and the checks that all of its models make: linear ones, those of kernels, and maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from bigpca.errors import warn_approximation
+from bigpca.estimators.supervised.statistics import LabelStatistics
+from bigpca.estimators.supervised.supervised_pca import is_share, share_count
+from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily, completed, supervised_axes
+
+
+def check_factor(name: str, value: Any) -> float:
+    """Return a Roweis factor.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise TypeError(f"{name} = {value!r} is a {type(value).__name__}; a number from 0 to 1 was expected.")
+    if not 0 <= float(value) <= 1:
+        raise ValueError(f"{name} = {value} is outside [0, 1], the range of Roweis factors. Give a number from 0 to 1.")
+    return float(value)
+
+
+def check_conditioning(robust: Any, robust_share: Any, regularization: Any) -> Conditioning:
+    """Return what is done where R2 is singular.
+
+    Raises
+    ------
+    ValueError
+    """
+    given: Any = regularization
+    number = not isinstance(given, bool) and isinstance(given, Real) and 0 < float(given) < np.inf
+    if given is not None and not number and not (isinstance(given, str) and given == "pinv"):
+        raise ValueError(f'regularization = {regularization!r}; None, "pinv" or a positive number was expected.')
+    if not isinstance(robust_share, Real) or not 0 < float(robust_share) < 1:
+        raise ValueError(
+            f"robust_share = {robust_share!r} is outside (0, 1), where it is a share of a sum. Give a number such as 0.98."
+        )
+    return Conditioning(bool(robust), float(robust_share), float(given) if number else given)
+
+
+def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
+    """Refuse classes that cannot be told apart; warn of classes of one row, where missing values or a batch left them so.
+
+    Raises
+    ------
+    ValueError
+    """
+    counts = statistics.moments.counts
+    if statistics.cross is None and statistics.n_classes < 2 and (r1, r2) != (0.0, 0.0):
+        raise ValueError(
+            f"only one of {len(counts)} classes has rows left, out of {statistics.count} rows; at least two classes were "
+            f"expected. Give rows of several classes, or use PCA."
+        )
+    if statistics.count < 2:
+        raise ValueError(
+            f"Found array with {statistics.count} sample(s) that have labels and no missing values, while a minimum of 2 is "
+            f"required. Give more rows."
+        )
+    alone = int(np.count_nonzero(counts == 1))
+    if statistics.cross is None and r2 > 0 and alone:
+        warn_approximation(
+            f"{alone} of {len(counts)} classes have one row each without missing values: they say nothing of the scatter within "
+            f"classes, and yet pull the means apart. Give more rows of them, or leave them out."
+        )
+
+
+def family_of(statistics: LabelStatistics, *, normalize: bool, threads: int | None) -> RoweisFamily:
+    """Return the family of the statistics: one (d, d) eigenproblem.
+
+    Raises
+    ------
+    ValueError
+        For statistics of a model of (1, 0), which keep no (d, d) matrix.
+    """
+    statistics.check_whole()
+    return RoweisFamily(
+        statistics.within, statistics.between, statistics.psi, normalize=normalize,
+        freedom=max(0, statistics.count - statistics.n_classes), threads=threads,
+    )  # fmt: skip
+
+
+def family_axes(
+    family: RoweisFamily,
+    r1: float,
+    r2: float,
+    n_components: Any,
+    conditioning: Conditioning,
+    statistics: LabelStatistics,
+) -> Axes:
+    """Return the axes at one point of the family, and what classifies where r2 = 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For components that cannot be; see also :meth:`bigpca.solvers.roweis.RoweisFamily.constraint`.
+    """
+    _, added = family.constraint(r2, conditioning)
+    if added:
+        warn_approximation(
+            f"the leading eigenvalues of R2 hold all of their sum, so that the others' mean is 0: {added:.3g} was added to it. "
+            f"Use a smaller robust_share than {conditioning.robust_share:g} to keep fewer."
+        )
+    solve = partial(family.solve, r1, r2, conditioning=conditioning)
+    found = wanted_axes(solve, family.size, r1, r2, n_components, statistics)
+    if r2 < 1.0:
+        return found
+    rows = np.vstack([statistics.deviations, statistics.mean])
+    return replace(found, inverses=family.inverses(rows, statistics.count, conditioning))
+
+
+def thin_axes(statistics: LabelStatistics, n_components: Any, *, normalize: bool, threads: int | None) -> Axes:
+    """Return the axes at (1, 0), where Psi is enough.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`family_axes`.
+    """
+    found = supervised_axes(statistics.psi, None, threads=threads)
+    d, trace = statistics.moments.n_features, float((statistics.psi**2).sum())
+    found = replace(found, values=found.values * (d / trace if normalize and trace > 0 else 1.0))
+
+    def solve(k: int | None) -> Axes:
+        return completed(found, max(1, found.rank) if k is None else k)
+
+    return wanted_axes(solve, d, 1.0, 0.0, n_components, statistics)
+
+
+def wanted_axes(
+    solve: Callable[[int | None], Axes], size: int, r1: float, r2: float, n_components: Any, statistics: LabelStatistics
+) -> Axes:
+    """Return as many axes as are wanted, with a warning of those that are arbitrary: one rule for all points of the family.
+
+    Parameters
+    ----------
+    solve : callable
+        From a number of axes, None for all, to the leading ones.
+    size : int
+        Most axes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For components that cannot be.
+    """
+    check_components(n_components, size)
+    fisher, apart = (r1, r2) == (0.0, 1.0), statistics.n_classes - 1
+    given = None if n_components is None or is_share(n_components) else int(n_components)
+    found = solve(min(apart, size) if fisher and n_components is None else given)
+    if r1 == 1.0 and statistics.independent:
+        found = replace(found, rank=0)
+    k = len(found.values)
+    if is_share(n_components):
+        k = share_count(found.values, n_components)
+    elif given is None:
+        k = max(1, found.rank)
+    if not found.rank or (fisher and statistics.independent):
+        warn_approximation(
+            f"all {k} axes are arbitrary: to rounding, rows are equal or do not depend on their labels. Rows that differ with their "
+            f"labels were expected."
+        )
+    elif fisher and given is not None and k > apart:
+        warn_approximation(
+            f"n_components = {k}, but {apart + 1} classes have {apart} axes that tell them apart: the "
+            f"eigenvalues of the others are 1 and these axes arbitrary. Use {apart} or fewer."
+        )
+    elif found.rank < k:
+        warn_approximation(
+            f"n_components = {k}, but R1 has {found.rank} eigenvalues that are not 0 to rounding: the axes of the others are "
+            f"arbitrary. Use {found.rank} or fewer, or a smaller r1."
+        )
+    return Axes(found.values[:k], found.components[:k], found.rank)
+
+
+def check_components(n_components: Any, d: int) -> None:
+    """Refuse a number of components that no labels could make right.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if n_components is None or is_share(n_components):
+        return
+    if isinstance(n_components, bool) or not isinstance(n_components, Integral):
+        raise TypeError(f"n_components = {n_components!r}; an int, a float in (0, 1) or None was expected here.")
+    if not 1 <= int(n_components) <= d:
+        raise ValueError(
+            f"n_components = {n_components} is out of range; 1 to {d}, the number of features, was expected."
+        )

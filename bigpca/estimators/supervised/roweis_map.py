@@ -1,0 +1,251 @@
+"""``roweis_map``: the models of a whole grid of (r1, r2) from one read, and their scores on held-out rows from one more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from bigpca.data.labels import open_labels
+from bigpca.estimators.kernel.maps import KernelScores
+from bigpca.estimators.linear.choosing import running
+from bigpca.estimators.linear.maps import Projection
+from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
+from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis
+from bigpca.estimators.supervised.krylov_fit import refuse_singular
+from bigpca.estimators.supervised.roweis_axes import check_classes, check_factor, family_axes, family_of
+from bigpca.estimators.supervised.statistics import LabelStatistics
+from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.solving import solving_with
+from bigpca.passes.project import RowMap, project_in_memory, project_lazily
+from bigpca.passes.rows import RowInput
+from bigpca.solvers.roweis import Axes
+
+RoweisModel: TypeAlias = RoweisDiscriminantAnalysis | KernelRoweisDiscriminantAnalysis
+CRITERIA = ("nearest-mean", "1-nn")
+SPACINGS = ("even", "log")
+
+
+@dataclass(frozen=True)
+class RoweisMap:
+    """Fitted models on a grid.
+
+    Attributes
+    ----------
+    r1, r2 : ndarray of shape (a,), (b,)
+    models : list of a lists of b fitted models
+        ``models[i][j]`` is fitted with ``r1[i]`` and ``r2[j]``.
+    statistics : LabelStatistics
+        Of the rows, or of their features under a kernel: what all models were solved from.
+    axes : list of a lists of b Axes
+        Those of the models, in the columns of the statistics.
+    """
+
+    r1: NDArray[np.float64]
+    r2: NDArray[np.float64]
+    models: list[list[RoweisModel]]
+    statistics: LabelStatistics
+    axes: list[list[Axes]]
+
+    def errors(self, X: Any, y: Any, *, criterion: str = "nearest-mean") -> NDArray[np.float64]:
+        """Return the share of held-out rows that are classified wrongly by their scores, (a, b): one read of X.
+
+        Parameters
+        ----------
+        X, y
+            Rows that were not fitted, and their classes.
+        criterion : {"nearest-mean", "1-nn"}
+            By the nearest mean of the training classes, or by the nearest of the other held-out rows.
+
+        Raises
+        ------
+        ValueError
+            For another criterion, or classes that the models do not know.
+        """
+        if criterion not in CRITERIA:
+            raise ValueError(f'criterion = {criterion!r} is unknown; "nearest-mean" or "1-nn" was expected.')
+        first = self.models[0][0]
+        flat = [model for line in self.models for model in line]
+        opened = first._open(X, reset=False)
+        rows = RowInput(opened, **first._policies)
+        labels: Any = open_labels(y, rows.n_rows, kind="classes", missing=first.missing_labels, min_classes=1)
+        truth = labels.with_classes(first.classes_).codes
+        stacked, ends = _joint_map(flat), np.cumsum([model.n_components_ for model in flat])
+        if rows.in_memory:
+            scores = project_in_memory(rows, stacked, int(ends[-1]))
+        else:
+            scores = np.asarray(project_lazily(opened, stacked, int(ends[-1]), missing_chunks=first.missing_chunks))
+        seen = np.flatnonzero(self.statistics.moments.counts)  # a class whose rows were all left out has no mean
+        means = self.statistics.moments.means[seen] - self.statistics.mean
+        found = []
+        axes = [own for line in self.axes for own in line]
+        for own, part in zip(axes, np.split(scores, ends[:-1], axis=1), strict=True):
+            found.append(_error(Means(seen, means @ own.components.T), part, truth, criterion))
+        return np.array(found).reshape(len(self.r1), len(self.r2))
+
+
+def _joint_map(models: list[RoweisModel]) -> RowMap:
+    """Return the map to the scores of all models, side by side."""
+    first = models[0]
+    if isinstance(first, RoweisDiscriminantAnalysis):
+        components: Any = np.concatenate([model.components_ for model in models])
+        return Projection(first.mean_, None, components, None, first.nan_policy)
+    expansions = [model._expansion() for model in models]
+    joint = replace(
+        expansions[0], coefficients=np.hstack([e.coefficients for e in expansions]),
+        offsets=np.concatenate([e.offsets for e in expansions]),
+    )  # fmt: skip
+    return KernelScores(joint, first.nan_policy)
+
+
+@dataclass(frozen=True)
+class Means:
+    """Scores of the class means.
+
+    Attributes
+    ----------
+    classes : ndarray of shape (c,), int
+    scores : ndarray of shape (c, k)
+    """
+
+    classes: NDArray[np.intp]
+    scores: NDArray[np.float64]
+
+
+def _error(means: Means, scores: NDArray[Any], truth: NDArray[Any], criterion: str) -> float:
+    """Return the share of rows whose nearest mean or neighbour is of another class."""
+    from sklearn.neighbors import NearestNeighbors
+
+    known = np.isfinite(scores).all(axis=1) & (truth >= 0)
+    scores, truth = scores[known], truth[known]
+    least = 1 if criterion == "nearest-mean" else 2
+    if len(truth) < least:
+        raise ValueError(
+            f"{len(truth)} held-out rows have labels and no missing values; at least {least} were expected for "
+            f'criterion = "{criterion}". Give more rows.'
+        )
+    if criterion == "nearest-mean":
+        nearest = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(means.scores)
+        return float(np.mean(means.classes[nearest.kneighbors(scores, return_distance=False)[:, 0]] != truth))
+    nearest = NearestNeighbors(n_neighbors=1).fit(scores)
+    return float(np.mean(truth[nearest.kneighbors(None, return_distance=False)[:, 0]] != truth))
+
+
+def grid_values(grid: int | Sequence[float], spacing: str, n: int) -> NDArray[np.float64]:
+    """Return the values of r1 or r2: given ones, or so many from 0 to 1.
+
+    Logarithmic ones are 0 and ``n^-2 ... 1``: the range in which the terms of R1 and R2 outweigh each other.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For values outside [0, 1], fewer than one of them or than two to choose, and an unknown spacing.
+    """
+    if spacing not in SPACINGS:
+        raise ValueError(f'spacing = {spacing!r} is unknown; "even" or "log" was expected.')
+    if isinstance(grid, Sequence | np.ndarray):
+        values = np.array([check_factor("grid value", value) for value in grid])
+        if not len(values):
+            raise ValueError("grid has no values; numbers from 0 to 1 were expected. Give some, or how many.")
+        return values
+    if isinstance(grid, bool) or int(grid) != grid or grid < 2:
+        raise ValueError(
+            f"grid = {grid} values; an integer of at least 2 was expected. Give 11, or the values themselves."
+        )
+    if spacing == "even":
+        return np.linspace(0.0, 1.0, int(grid))
+    most = 2 * float(np.log10(max(n, 2)))
+    return np.concatenate([[0.0], np.logspace(0.0, -most, int(grid) - 1)[::-1]])
+
+
+def roweis_map(
+    X: Any,
+    y: Any,
+    grid: int | Sequence[float] = 11,
+    *,
+    spacing: str = "even",
+    model: RoweisModel | None = None,
+    progress: ProgressArgument = None,
+) -> RoweisMap:
+    """Fit Roweis discriminant analysis at every (r1, r2) of a grid, from ONE read of X.
+
+    Cost beyond the read: one whole eigenproblem of order d, and one of the leading k pairs for each model. Under a kernel
+    the read is that of the landmarks' features, after their choice, and d is the number of landmarks.
+
+    Parameters
+    ----------
+    X, y
+        Rows, and their classes.
+    grid : int, or sequence of float in [0, 1]
+        Values of r1 and of r2.
+    spacing : {"even", "log"}
+        Of so many values. On large n an even grid of the printed formula holds its corners only: use "log", or a model with
+        ``normalize=True``.
+    model : RoweisDiscriminantAnalysis or KernelRoweisDiscriminantAnalysis
+        With the parameters of all models; r1 and r2 are replaced. By default of two components.
+    progress
+        As in ``fit``.
+
+    Returns
+    -------
+    RoweisMap
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([0, 1, 2], 40)
+    >>> X = rng.standard_normal((120, 4)) + 4 * np.eye(4)[y]
+    >>> found = roweis_map(X, y, 3)
+    >>> found.errors(X, y).shape
+    (3, 3)
+    """
+    template = RoweisDiscriminantAnalysis(2) if model is None else model
+    if not isinstance(template, RoweisModel):
+        raise TypeError(
+            f"model = {template!r} has no r1 and r2 to make a map of; a RoweisDiscriminantAnalysis or "
+            f"KernelRoweisDiscriminantAnalysis was expected. Fisher's discriminant is the map's corner (0, 1)."
+        )
+    seen: Any = copy(template)
+    middle: Any = clone(template).set_params(r1=0.5, r2=0.5)
+    if isinstance(template, RoweisDiscriminantAnalysis):
+        middle.set_params(solver="covariance")  # the (d, d) scatter serves every point
+    job = middle._job(seen, X, y)
+    job.plan.check()
+    grid_values(grid, spacing, job.rows.n_rows)  # refused before the read, as is a scatter that must be singular
+    conditioning = template._conditioning
+    plain = not conditioning.robust and conditioning.regularization is None
+    if isinstance(template, RoweisDiscriminantAnalysis) and plain and 1.0 in grid_values(grid, spacing, 2):
+        classes = job.templates["classes"]
+        refuse_singular(int(np.count_nonzero(classes.codes >= 0)), classes.n_classes, job.rows.n_columns)
+    with running(
+        job.rows, None, checkpoint=None, progress=progress, workers_timeout=template.workers_timeout, plan=job.plan
+    ) as options:
+        read = job.read(options)
+    statistics: LabelStatistics = read.statistics
+    check_classes(statistics, 1.0, 1.0)
+    with solving_with(template.solve_threads):
+        return _solve_map(template, seen, job, read, grid_values(grid, spacing, statistics.count))
+
+
+def _solve_map(template: Any, seen: Any, job: Any, read: Any, values: NDArray[np.float64]) -> RoweisMap:
+    statistics: LabelStatistics = read.statistics
+    family = family_of(statistics, normalize=template._normalized, threads=template.solve_threads)
+    models: list[list[RoweisModel]] = []
+    found: list[list[Axes]] = []
+    for r1 in values:
+        models.append([])
+        found.append([])
+        for r2 in values:
+            own: Any = clone(template).set_params(r1=float(r1), r2=float(r2))
+            axes = family_axes(family, r1, r2, own.n_components, own._conditioning, statistics)
+            own._remember_features(seen)
+            own._take(read.fit(axes), job.plan.solver)
+            own.plan_ = job.plan
+            models[-1].append(own)
+            found[-1].append(axes)
+    return RoweisMap(values, values.copy(), models, statistics, found)

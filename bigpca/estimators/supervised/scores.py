@@ -1,0 +1,124 @@
+"""How much each feature depends on the labels, and how well components of the best ones explain them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.estimators.supervised.statistics import LabelStatistics, check_shapes
+from bigpca.passes.accumulators.class_moments import ClassMoments
+from bigpca.solvers.components import resolve_components
+from bigpca.solvers.eigh import top_eigenpairs
+from bigpca.triangles import unpack
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+def one_hot(codes: NDArray[np.int32], n_classes: int) -> Matrix:
+    """Return one-hot classes (n, c); zeros for rows of code -1."""
+    hot: Matrix = (codes[:, None] == np.arange(n_classes)).astype(np.float64)
+    return hot
+
+
+@dataclass(frozen=True)
+class LabelSpread:
+    """Scatter of real labels, of rows that come in batches.
+
+    Attributes
+    ----------
+    count : int
+    mean : ndarray of shape (m,)
+    scatter : ndarray of shape (m, m)
+        About the mean.
+    """
+
+    count: int
+    mean: Vector
+    scatter: Matrix
+
+    @classmethod
+    def of(cls, values: Matrix) -> LabelSpread:
+        """Return that of labels (n, m)."""
+        mean = values[0] + (values - values[0]).mean(axis=0)
+        centred = values - mean
+        return cls(len(values), mean, centred.T @ centred)
+
+    def merge(self, other: LabelSpread) -> LabelSpread:
+        """Return that of both sets of labels."""
+        n, apart = self.count + other.count, other.mean - self.mean
+        scatter = self.scatter + other.scatter + self.count * other.count / n * np.outer(apart, apart)
+        return LabelSpread(n, self.mean + other.count / n * apart, scatter)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return it as named arrays."""
+        return {"count": np.array(self.count), "mean": self.mean, "scatter": self.scatter}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> LabelSpread:
+        """Return what :meth:`to_arrays` gave.
+
+        Raises
+        ------
+        KeyError, ValueError
+            For arrays that are missing or of other shapes.
+        """
+        m = len(arrays["mean"])
+        check_shapes(arrays, {"count": (), "mean": (m,), "scatter": (m, m)})
+        return cls(int(arrays["count"]), arrays["mean"], arrays["scatter"])
+
+
+def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> Vector:
+    """Return F of every feature for classes, R^2 for real labels, whose spread is given (d,); 0 for constant features.
+
+    ``F = (sum_c n_c (mean_c - mean)^2 / (c - 1)) / (S_W / (n - c))``. ``R^2 = r'C^-1 r`` with the correlations r of a feature and
+    the labels, C those among the labels.
+    """
+    n, within = statistics.count, np.maximum(statistics.moments.within, 0.0)
+    if spread is None:
+        between = (statistics.between**2).sum(axis=0)
+        c = int(np.count_nonzero(statistics.moments.counts))
+        noise = np.finfo(np.float64).eps * n * (within + between)
+        constant = within + between <= np.finfo(np.float64).eps ** 2 * n * statistics.mean**2
+        F = between / max(1, c - 1) / np.maximum(within, np.maximum(noise, np.finfo(np.float64).tiny)) * max(1, n - c)
+        return np.where(constant, 0.0, F)
+    cross = statistics.psi  # (m, d)
+    explained = np.einsum("md,md->d", cross, np.linalg.pinv(spread.scatter, hermitian=True) @ cross)
+    constant = within <= np.finfo(np.float64).eps ** 2 * n * statistics.mean**2
+    return np.where(constant, 0.0, np.minimum(explained / np.where(constant, 1.0, within), 1.0))
+
+
+def explained_share(
+    folds: list[ClassMoments], left_out: int, columns: NDArray[np.int64], q: int, n_components: Any
+) -> float:
+    """Return the share of the labels' variance in one fold that components and regression of the other folds explain."""
+    train = None
+    for f, own in enumerate(folds):
+        if f != left_out:
+            train = own if train is None else train.merge(own)
+    test = folds[left_out]
+    if train is None or test.count < 2:
+        return 0.0
+    S, mean = unpack(train.within, train.n_features), train.means[0]
+    targets = np.arange(q, S.shape[0])
+    counted = isinstance(n_components, Integral)
+    values, axes = top_eigenpairs(
+        S[np.ix_(columns, columns)].copy(), min(int(n_components), len(columns)) if counted else None
+    )
+    k = len(values) if counted else resolve_components(n_components, values, values.sum(), train.count, len(columns))
+    axes = axes[:k][values[:k] > len(columns) * np.finfo(np.float64).eps * values[0]]
+    variances = axes @ S[np.ix_(columns, columns)] @ axes.T
+    B = np.linalg.pinv(variances, hermitian=True) @ axes @ S[np.ix_(columns, targets)]  # (k, m)
+    W = axes.T @ B
+    off = test.means[0] - mean  # residual of y - mean_y - (x - mean_x) W, summed over the fold by its moments
+    T = unpack(test.within, test.n_features) + test.count * np.outer(off, off)
+    residual = np.trace(
+        T[np.ix_(targets, targets)] - 2 * W.T @ T[np.ix_(columns, targets)] + W.T @ T[np.ix_(columns, columns)] @ W
+    )
+    total = float(np.trace(T[np.ix_(targets, targets)]))
+    return 1.0 - float(residual) / total if total > 0 else 0.0

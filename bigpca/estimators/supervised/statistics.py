@@ -1,0 +1,196 @@
+"""What a supervised fit knows of rows and labels after one read, and the pass that brings it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.class_moments import ClassMoments
+from bigpca.passes.accumulators.left_product import LeftProduct, LeftRows
+from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.states import PassState
+from bigpca.passes.rows import RowInput, fold
+from bigpca.solvers.roweis import CENTRED
+from bigpca.triangles import packed_diagonal, packed_size, unpack
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LabelStatistics:
+    """Sufficient statistics of labelled rows: for supervised PCA, Fisher's and Roweis' discriminants, and PCA.
+
+    Attributes
+    ----------
+    moments : ClassMoments
+        Of the classes; of one class of all labelled rows where labels are numbers.
+    cross : LeftProduct or None
+        ``Delta' X`` of label features Delta (n, m); None for classes, whose one-hot features are in the moments.
+    omitted : int
+        Rows left out for missing values.
+    """
+
+    moments: ClassMoments
+    cross: LeftProduct | None = None
+    omitted: int = 0
+
+    @property
+    def count(self) -> int:
+        """Rows used."""
+        return self.moments.count
+
+    @property
+    def mean(self) -> Vector:
+        """Mean of the rows used (d,)."""
+        return self.moments.mean
+
+    @property
+    def n_classes(self) -> int:
+        """Classes that have rows."""
+        return int(np.count_nonzero(self.moments.counts))
+
+    @property
+    def deviations(self) -> Matrix:
+        """Rows ``(mean_c - mean)'`` (c, d); 0 for classes without rows."""
+        return np.where(self.moments.counts[:, None] > 0, self.moments.means - self.mean, 0.0)
+
+    @property
+    def between(self) -> Matrix:
+        """Rows ``sqrt(n_c) (mean_c - mean)'`` (c, d), whose product is S_B."""
+        return np.sqrt(self.moments.counts[:, None]) * self.deviations
+
+    @property
+    def psi(self) -> Matrix:
+        """``Psi' = Delta'H X`` (m, d); for classes, ``n_c (mean_c - mean)'``."""
+        if self.cross is not None:
+            return self.cross.about(self.mean)
+        return self.between * np.sqrt(self.moments.counts[:, None])
+
+    @property
+    def within(self) -> Matrix:
+        """S_W (d, d), symmetric; the total scatter where labels are numbers."""
+        return unpack(self.moments.within, self.moments.n_features)
+
+    @property
+    def total_scatter(self) -> float:
+        """Trace of S_T."""
+        moments = self.moments
+        diagonal = packed_diagonal(moments.within, moments.n_features) if moments.whole else moments.within
+        return float(diagonal.sum() + (self.between**2).sum())
+
+    @property
+    def independent(self) -> bool:
+        """Whether means of classes differ by rounding only: ``|Psi|^2 <= |Delta|^2 trace(S_T)``, and classes have |Delta|^2 = n."""
+        return self.cross is None and float((self.psi**2).sum()) <= CENTRED**2 * self.count * self.total_scatter
+
+    def shares_between(self, components: Matrix, slopes: Matrix) -> Vector:
+        """Return the share of ``tr(C^-1 S_B)`` that each component holds (k,).
+
+        Parameters
+        ----------
+        components : ndarray of shape (k, d)
+            Of length 1 by the C of divisor n - c.
+        slopes : ndarray of shape (c, d)
+            ``C^-1 (mean_c - mean)``, by the C of divisor n.
+        """
+        held: Vector = ((self.between @ components.T) ** 2).sum(axis=0)
+        held *= self.count / max(1, self.count - self.n_classes)
+        whole = float(self.moments.counts @ np.einsum("ij,ij->i", self.deviations, slopes))
+        return held / max(whole, float(np.finfo(np.float64).tiny))
+
+    def check_whole(self) -> None:
+        """Refuse statistics that keep no (d, d) matrix.
+
+        Raises
+        ------
+        ValueError
+        """
+        if not self.moments.whole:
+            raise ValueError(
+                "the model was fitted with r1 = 1 and r2 = 0, or by the krylov solver, for which only the diagonal of the scatter "
+                "is kept; the whole was expected. Fit again with all rows."
+            )
+
+    def merge(self, other: LabelStatistics) -> LabelStatistics:
+        """Return the statistics of both sets of rows, of the same classes or label features."""
+        cross = None
+        if self.cross is not None and other.cross is not None:
+            cross = self.cross.merge(other.cross)
+        return LabelStatistics(self.moments.merge(other.moments), cross, self.omitted + other.omitted)
+
+    def with_classes(self, positions: NDArray[np.int64], n_classes: int) -> LabelStatistics:
+        """Return the statistics with the classes moved to ``positions`` of ``n_classes``."""
+        return replace(self, moments=self.moments.with_classes(positions, n_classes))
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return them as named arrays, for a model file."""
+        arrays = {f"moments_{name}": array for name, array in self.moments.to_arrays().items()}
+        if self.cross is not None:
+            arrays |= {f"cross_{name}": array for name, array in self.cross.to_arrays().items()}
+        return arrays
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]], d: int, *, whole: bool, omitted: int) -> LabelStatistics:
+        """Return what :meth:`to_arrays` gave.
+
+        Raises
+        ------
+        KeyError, ValueError
+            For arrays that are missing or of other shapes.
+        """
+        parts: dict[str, dict[str, Any]] = {"moments": {}, "cross": {}}
+        for name, array in arrays.items():
+            kind, _, own = name.partition("_")
+            parts[kind][own] = array
+        codes = np.zeros(0, np.int32)
+        c, m = len(parts["moments"]["counts"]), len(parts["cross"].get("weight", ()))
+        shapes = {"counts": (c,), "means": (c, d), "within": (packed_size(d) if whole else d,)}
+        check_shapes(parts["moments"], shapes)
+        moments = ClassMoments(d, c, codes, whole).with_arrays(parts["moments"])
+        cross = None
+        if parts["cross"]:
+            check_shapes(parts["cross"], {"product": (m, d), "weight": (m,), "shift": (d,)})
+            cross = LeftProduct(d, np.zeros((0, m))).with_arrays(parts["cross"])
+        return cls(moments, cross, omitted)
+
+
+def check_shapes(arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse stored arrays of other shapes than expected.
+
+    Raises
+    ------
+    KeyError, ValueError
+    """
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            raise ValueError(f"it has {name} of shape {arrays[name].shape}, where {shape} was expected")
+
+
+def label_templates(
+    d: int, codes: NDArray[np.int32], n_classes: int, features: Matrix | LeftRows | None, *, whole: bool
+) -> dict[str, Accumulator]:
+    """Return the accumulators of one labelled pass."""
+    templates: dict[str, Accumulator] = {"classes": ClassMoments(d, n_classes, codes, whole)}
+    if features is not None:
+        templates["cross"] = LeftProduct(d, features)
+    return templates
+
+
+def fold_labels(rows: RowInput, templates: dict[str, Accumulator], options: RunOptions) -> LabelStatistics:
+    """Return the statistics of all labelled rows: one read of X."""
+    found: LabelStatistics = fold(  # one pass over X
+        rows, templates, partial(_statistics), name="labels", number=1, options=options
+    )
+    return found
+
+
+def _statistics(state: PassState) -> LabelStatistics:
+    parts: Any = state.parts
+    return LabelStatistics(parts["classes"], parts.get("cross"), int(state.omitted))

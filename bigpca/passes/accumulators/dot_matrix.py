@@ -1,0 +1,378 @@
+"""States of the dot matrix: panels of it (over pairs of row panels), or sums of it (over column blocks)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.passes.accumulators.base import (
+    Accumulator,
+    Arrays,
+    column_squares,
+    product_scratch,
+    symmetric_product,
+)
+from bigpca.passes.reading.blocks import Block, within_range
+from bigpca.triangles import add_packed, mirror_upper, packed_size, unpack
+
+Pieces = tuple[tuple[int, NDArray[np.float64]], ...]
+WIDTH = 8192  # columns multiplied in the block's precision before they are added in float64
+
+
+@dataclass
+class DotPanels(Accumulator):
+    """Row panels of the upper triangle of ``G = Y Y'`` (n, n), for shifted (and scaled) rows Y, or of a kernel matrix.
+
+    Attributes
+    ----------
+    n_samples, n_features : int
+    panels : tuple of (int, ndarray of shape (rows, n - first))
+        First row, and ``G[first : first + rows, first:]``.
+    """
+
+    tag: ClassVar[str] = "DotPanels"
+
+    n_samples: int
+    n_features: int
+    panel_rows: int
+    panels: tuple[tuple[int, NDArray[np.float64]], ...] = ()
+
+    def fresh(self, start: int, stop: int) -> DotPanels:
+        panel = np.zeros((stop - start, self.n_samples - start))
+        return DotPanels(self.n_samples, self.n_features, self.panel_rows, ((start, panel),))
+
+    def update(self, block: Block) -> None:
+        raise NotImplementedError("a panel of the dot matrix is made of pairs of blocks: use add_pair")
+
+    def add_pair(self, first: int, rows: NDArray[Any], other_first: int, others: NDArray[Any]) -> None:
+        """Add the products of ``rows`` (a, d) with ``others`` (b, d), whose rows begin at ``first`` and ``other_first``.
+
+        The product is summed in float64 every 8,192 columns; its bits do not depend on the panel's size.
+        """
+        start, panel = self.panels[0]
+        target = panel[
+            first - start : first - start + len(rows), other_first - start : other_first - start + len(others)
+        ]
+        for j in range(0, rows.shape[1], WIDTH):
+            target += rows[:, j : j + WIDTH] @ others[:, j : j + WIDTH].T
+
+    def add_tile(self, K: NDArray[Any], row: int, column: int, error: float = 0.0) -> None:
+        """Put a tile of G (a, b), whose rows begin at ``row`` and its columns at ``column``, in its place.
+
+        The error of its entries is not kept: nothing is bounded by what is known of a whole matrix.
+        """
+        start, panel = self.panels[0]
+        panel[row - start : row - start + K.shape[0], column - start : column - start + K.shape[1]] = K
+
+    def merge(self, other: DotPanels) -> DotPanels:
+        return DotPanels(self.n_samples, self.n_features, self.panel_rows, self.panels + other.panels)
+
+    def matrix(self) -> NDArray[np.float64]:
+        """Return G (n, n), both triangles."""
+        G = np.zeros((self.n_samples, self.n_samples))
+        for first, panel in self.panels:
+            G[first : first + len(panel), first:] = panel
+        return mirror_upper(G)
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * self.n_samples**2
+
+    @property
+    def flops_per_row(self) -> int:
+        return self.n_samples * self.n_features
+
+    def to_arrays(self) -> Arrays:
+        return {f"panel-{first}": panel for first, panel in self.panels}
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> DotPanels:
+        panels = sorted((int(name.split("-")[1]), a) for name, a in arrays.items())
+        return DotPanels(self.n_samples, self.n_features, self.panel_rows, tuple(panels))
+
+    def identity(self) -> dict[str, Any]:
+        return {"panel_rows": self.panel_rows}
+
+
+@dataclass
+class DotSum(Accumulator):
+    """``G = sum over column blocks of Y_J Y_J'`` (n, n), each column centred (and scaled) before its product.
+
+    The columns' means, and their sums of squared deviations, are exact because a column block holds all rows.
+
+    Attributes
+    ----------
+    n_samples : int
+    packed : ndarray of shape (packed_size(n),), float64
+        The upper triangle of G as :func:`bigpca.triangles.packed_strips` lays it out.
+    means, squares : tuple of (first column, ndarray)
+    """
+
+    tag: ClassVar[str] = "DotSum"
+
+    n_samples: int
+    center: bool = True
+    scale: bool = False
+    packed: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    means: Pieces = ()
+    squares: Pieces = ()
+    _product: NDArray[Any] | None = field(default=None, repr=False)
+
+    def fresh(self, start: int, stop: int) -> DotSum:
+        return DotSum(self.n_samples, self.center, self.scale, np.zeros(packed_size(self.n_samples)))
+
+    def update(self, block: Block) -> None:
+        values, first = block.values, int(block.rows[0])  # (n, columns); rows of the fold are columns of X
+        residual, deviations = column_moments(block, self.center)
+        self.means = (*self.means, (first, block.shift + residual))
+        self.squares = (*self.squares, (first, deviations))
+        if self.center:
+            values = values - residual.astype(values.dtype)
+        if self.scale:
+            values = values / column_scale(deviations, block.shift + residual, len(values)).astype(values.dtype)
+        if self._product is None:
+            self._product = product_scratch(len(values), values.dtype)
+        add_packed(self.packed, symmetric_product(values.T, self._product))
+
+    def close(self) -> None:
+        self._product = None
+
+    def merge(self, other: DotSum) -> DotSum:
+        means, squares = self.means + other.means, self.squares + other.squares
+        return DotSum(self.n_samples, self.center, self.scale, self.packed + other.packed, means, squares)
+
+    def matrix(self) -> NDArray[np.float64]:
+        """Return G (n, n), both triangles."""
+        return unpack(self.packed, self.n_samples)
+
+    def columns(self, which: str) -> NDArray[np.float64]:
+        """Return the means or the squares of all columns, in order."""
+        return joined(getattr(self, which))
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * packed_size(self.n_samples)
+
+    @property
+    def product_bytes(self) -> int:
+        return 16 * self.n_samples**2
+
+    @property
+    def flops_per_row(self) -> int:
+        return self.n_samples**2
+
+    def to_arrays(self) -> Arrays:
+        return {"dot": self.packed, **named_pieces("means", self.means), **named_pieces("squares", self.squares)}
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> DotSum:
+        means, squares = pieces_in(arrays, "means"), pieces_in(arrays, "squares")
+        return DotSum(self.n_samples, self.center, self.scale, arrays["dot"], means, squares)
+
+    def identity(self) -> dict[str, Any]:
+        return {"center": self.center, "scale": self.scale}
+
+
+def _first(item: tuple[int, NDArray[np.float64]]) -> int:
+    return item[0]
+
+
+def joined(pieces: Pieces, axis: int = 0) -> NDArray[np.float64]:
+    """Put pieces together in the order of their first columns."""
+    return np.concatenate([a for _, a in sorted(pieces, key=_first)], axis=axis)
+
+
+def named_pieces(name: str, pieces: Pieces) -> Arrays:
+    """Name pieces for an archive of arrays."""
+    return {f"{name}-{first}": a for first, a in pieces}
+
+
+def pieces_in(arrays: Mapping[str, NDArray[Any]], name: str) -> Pieces:
+    """Take out of an archive what :func:`named_pieces` named, in order."""
+    return tuple(sorted(((int(k.split("-")[1]), a) for k, a in arrays.items() if k.startswith(f"{name}-")), key=_first))
+
+
+def column_moments(block: Block, shifted: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the column means of a block of all rows, and the squares about them; exact where no shift was subtracted."""
+    values = block.values
+    if shifted:
+        residual = block.sums / len(values)
+        return residual, column_squares(values) - len(values) * residual**2
+    mean = values.mean(axis=0, dtype=np.float64)
+    total = np.zeros(values.shape[1])
+    for i in range(0, len(values), 128):
+        rows = values[i : i + 128] - mean
+        total += np.einsum("ij,ij->j", rows, rows)
+    return mean, total
+
+
+def column_scale(squares: NDArray[np.float64], mean: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """Return the standard deviations (divided by n) of columns, 1 where a column is constant to rounding.
+
+    The rule for "constant" is scikit-learn's: ``var <= n eps var + (n mean eps)^2``.
+    """
+    variance = np.maximum(squares, 0) / max(1, count)
+    eps = np.finfo(np.float64).eps
+    constant = variance <= count * eps * variance + (count * mean * eps) ** 2
+    return np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance)))
+
+
+def double_centre(G: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``H G H`` in place, ``H = I - 11'/n``: what is left of the mean after the shift."""
+    means = G.mean(axis=0)
+    G -= means
+    G -= means[:, None] - means.mean()
+    return G
+
+
+@dataclass
+class ColumnProducts(Accumulator):
+    """``V' X_J`` for column blocks J of all rows, centred (and scaled): pieces of a (k, d) product.
+
+    Attributes
+    ----------
+    V : ndarray of shape (n, k), float64
+    pieces : tuple of (first column, ndarray of shape (k, columns))
+    """
+
+    tag: ClassVar[str] = "ColumnProducts"
+
+    n_columns: int
+    V: NDArray[np.float64]
+    center: bool = True
+    scale: bool = False
+    pieces: Pieces = ()
+
+    def fresh(self, start: int, stop: int) -> ColumnProducts:
+        return ColumnProducts(self.n_columns, self.V, self.center, self.scale)
+
+    def update(self, block: Block) -> None:
+        values, first = block.values, int(block.rows[0])
+        residual, deviations = column_moments(block, self.center)
+        piece = (self.V.T.astype(values.dtype) @ values).astype(np.float64)
+        if self.center:
+            piece -= np.multiply.outer(self.V.sum(axis=0), residual)
+        if self.scale:
+            piece /= column_scale(deviations, block.shift + residual, len(values))
+        self.pieces = (*self.pieces, (first, piece))
+
+    def close(self) -> None:
+        self.V = self.V[:0]
+
+    def merge(self, other: ColumnProducts) -> ColumnProducts:
+        return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale, self.pieces + other.pieces)
+
+    def bare(self) -> ColumnProducts:
+        return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale)
+
+    def product(self) -> NDArray[np.float64]:
+        """Return ``V' X`` (k, d)."""
+        return joined(self.pieces, axis=1)
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * int(self.V.shape[1]) * self.n_columns
+
+    @property
+    def flops_per_row(self) -> int:
+        return 2 * int(self.V.size)
+
+    def to_arrays(self) -> Arrays:
+        return named_pieces("piece", self.pieces)
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> ColumnProducts:
+        pieces = pieces_in(arrays, "piece")
+        return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale, pieces)
+
+    def identity(self) -> dict[str, Any]:
+        digest = hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
+        return {"V": digest, "center": self.center, "scale": self.scale}
+
+
+@dataclass
+class DotProduct(Accumulator):
+    """``G V`` for the dot matrix ``G = sum over column blocks of Y_J Y_J'`` (n, n): ``sum_J Y_J (Y_J' V)`` in one read.
+
+    Attributes
+    ----------
+    n_samples, n_columns : int
+        n, and the columns l of V.
+    V : ndarray of shape (n, l), or None in states (the driver hands it over)
+    dtype : numpy.dtype
+        In which blocks are multiplied.
+    product : ndarray of shape (n, l), float64
+    total : float
+        Trace of G.
+    means, squares : tuple of (first column, ndarray)
+    """
+
+    tag: ClassVar[str] = "DotProduct"
+    shared_field: ClassVar[str | None] = "V"
+
+    n_samples: int
+    n_columns: int
+    V: NDArray[Any] | None
+    dtype: np.dtype[Any]
+    center: bool = True
+    scale: bool = False
+    product: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    total: float = 0.0
+    means: Pieces = ()
+    squares: Pieces = ()
+
+    def fresh(self, start: int, stop: int) -> DotProduct:
+        return replace(self, product=np.zeros((self.n_samples, self.n_columns)), total=0.0)
+
+    def update(self, block: Block) -> None:
+        residual, deviations = column_moments(block, self.center)
+        first = int(block.rows[0])
+        self.means = (*self.means, (first, block.shift + residual))
+        self.squares = (*self.squares, (first, deviations))
+        values = within_range(block.values, block.largest)
+        if self.center:
+            values = values - residual.astype(values.dtype)
+        if self.scale:
+            scale = column_scale(deviations, block.shift + residual, len(values))
+            values = values / scale.astype(values.dtype)
+        self.total += float(column_squares(values).sum())
+        self.product += values @ (values.T @ np.asarray(self.V, values.dtype))
+
+    def close(self) -> None:
+        self.V = None
+
+    def merge(self, other: DotProduct) -> DotProduct:
+        return replace(
+            self, product=self.product + other.product, total=self.total + other.total,
+            means=self.means + other.means, squares=self.squares + other.squares,
+        )  # fmt: skip
+
+    def columns(self, which: str) -> NDArray[np.float64]:
+        """Return the means or the squares of all columns, in order."""
+        return joined(getattr(self, which))
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * self.n_samples * self.n_columns
+
+    @property
+    def product_bytes(self) -> int:
+        return 2 * self.state_bytes
+
+    @property
+    def flops_per_row(self) -> int:
+        return 4 * self.n_samples * self.n_columns
+
+    def to_arrays(self) -> Arrays:
+        pieces = {**named_pieces("means", self.means), **named_pieces("squares", self.squares)}
+        return {"product": self.product, "total": np.array(self.total), **pieces}
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> DotProduct:
+        means, squares = pieces_in(arrays, "means"), pieces_in(arrays, "squares")
+        return replace(self, product=arrays["product"], total=float(arrays["total"]), means=means, squares=squares)
+
+    def identity(self) -> dict[str, Any]:
+        digest = "" if self.V is None else hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
+        return {"V": digest, "center": self.center, "scale": self.scale}

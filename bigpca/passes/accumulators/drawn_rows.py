@@ -1,0 +1,237 @@
+"""Rows drawn by weight in one read of X: an exponential race that no cut of the rows can change.
+
+Row i gets the key ``E_i / w_i``, E_i a standard exponential that depends on the seed and i alone; the m smallest keys win.
+That is sampling without replacement, one row after the other with probability proportional to its weight among those left
+(Efraimidis & Spirakis 2006), and the winners of two sets of rows are winners of their union.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.accumulators.row_weights import RowWeight
+from bigpca.passes.reading.blocks import Block
+from bigpca.seeds import uniforms
+
+Vector = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass
+class BestRows(Accumulator):
+    """The rows that win the race, with their keys, and the sums that say how much they stand for.
+
+    The winners are the same for every layout of the rows where the weights are; the two sums agree to rounding.
+
+    Attributes
+    ----------
+    n_features, wanted : int
+        d, and the number m of rows drawn at most; fewer win where fewer have a positive weight.
+    weight : RowWeight or None
+        None in states whose weight was handed over by the driver, and in closed ones.
+    seed, stream : int, str
+        Which exponentials.
+    count, evaluations : int
+        Rows seen (those with missing values left out), and kernel evaluations spent on them.
+    rows : ndarray of shape (m, d), with indices (m,), keys (m,) (their logarithms) and weights (m,), best first
+    weight_sum, diagonal_sum : float
+        Sums over all rows seen of the weight and of k(x, x); the latter 0 where the weight knows no kernel.
+    """
+
+    tag: ClassVar[str] = "BestRows"
+    shared_field: ClassVar[str | None] = "weight"
+
+    n_features: int
+    wanted: int
+    weight: RowWeight | None
+    seed: int
+    stream: str
+    itemsize: int = 8
+    count: int = 0
+    evaluations: int = 0
+    rows: NDArray[Any] | None = None
+    indices: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+    keys: Vector = field(default_factory=lambda: np.zeros(0))
+    weights: Vector = field(default_factory=lambda: np.zeros(0))
+    weight_sum: float = 0.0
+    diagonal_sum: float = 0.0
+    _prepared: Any = field(default=None, repr=False)
+
+    @property
+    def shared(self) -> Any:
+        return self.weight if self.weight is not None and self.weight.by_driver else None
+
+    def for_rows(self, start: int, stop: int) -> BestRows:
+        return self if self.weight is None else replace(self, weight=self.weight.for_rows(start, stop))
+
+    def bare(self) -> BestRows:
+        return replace(self, weight=None)
+
+    def fresh(self, start: int, stop: int) -> BestRows:
+        own = self.for_rows(start, stop)
+        prepared = None if own.weight is None else own.weight.prepared()
+        return replace(own, count=0, evaluations=0, rows=None, weight_sum=0.0, diagonal_sum=0.0, _prepared=prepared)
+
+    def update(self, block: Block) -> None:
+        if self.weight is None:
+            raise ValueError("the weight of these rows was not handed over")
+        weights, diagonal = self.weight.weigh(block, self._prepared)
+        _check_weights(weights, block.rows)
+        self.count += len(weights)
+        self.evaluations += len(weights) * self.weight.evaluations_per_row
+        self.weight_sum += float(weights.sum())
+        self.diagonal_sum += float(diagonal.sum())
+        keys = self._race(weights, block.rows)
+        near = np.flatnonzero((keys <= self._worst()) & (weights > 0))
+        if len(near) > self.wanted:
+            near = near[np.lexsort((block.rows[near], keys[near]))[: self.wanted]]
+        if len(near):
+            self._take(block.values[near], block.rows[near], keys[near], weights[near])
+
+    def _race(self, weights: Vector, rows: Integers) -> Vector:
+        first = int(rows[0])
+        drawn = uniforms(self.seed, self.stream, first, int(rows[-1]) + 1, 1)[rows - first, 0]
+        with np.errstate(divide="ignore"):  # a uniform of 0 wins, a weight of 0 never does
+            keys: Vector = np.log(-np.log1p(-drawn)) - np.log(weights)
+        return keys
+
+    def _worst(self) -> float:
+        return float(self.keys[-1]) if len(self.keys) == self.wanted else np.inf
+
+    def _take(self, rows: NDArray[Any], indices: Integers, keys: Vector, weights: Vector) -> None:
+        """Merge rows into the best ones, in place; ties go to the lower row number."""
+        if self.rows is not None:
+            rows, indices = np.concatenate([self.rows, rows]), np.concatenate([self.indices, indices])
+            keys, weights = np.concatenate([self.keys, keys]), np.concatenate([self.weights, weights])
+        best = np.lexsort((indices, keys))[: self.wanted]
+        self.rows, self.indices, self.keys, self.weights = rows[best], indices[best], keys[best], weights[best]
+
+    def close(self) -> None:
+        self.weight = self._prepared = None
+
+    def merge(self, other: BestRows) -> BestRows:
+        merged = replace(
+            self,
+            count=self.count + other.count,
+            evaluations=self.evaluations + other.evaluations,
+            weight_sum=self.weight_sum + other.weight_sum,
+            diagonal_sum=self.diagonal_sum + other.diagonal_sum,
+        )
+        if other.rows is not None:
+            merged._take(other.rows, other.indices, other.keys, other.weights)
+        return merged
+
+    @property
+    def state_bytes(self) -> int:
+        return self.wanted * (self.n_features * self.itemsize + 24) + 32
+
+    @property
+    def product_bytes(self) -> int:
+        working = 0 if self.weight is None else self.weight.working_bytes(self.n_features, self.itemsize)
+        return working + 2 * self.state_bytes  # new rows beside the best ones, and both together
+
+    @property
+    def flops_per_row(self) -> int:
+        return 0 if self.weight is None else self.weight.flops_per_row(self.n_features)
+
+    def to_arrays(self) -> Arrays:
+        rows = np.zeros((0, self.n_features)) if self.rows is None else self.rows
+        return {
+            "counts": np.array([self.count, self.evaluations]), "sums": np.array([self.weight_sum, self.diagonal_sum]),
+            "rows": rows, "indices": self.indices, "keys": self.keys, "weights": self.weights,
+        }  # fmt: skip
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> BestRows:
+        return replace(
+            self, weight=None, count=int(arrays["counts"][0]), evaluations=int(arrays["counts"][1]),
+            weight_sum=float(arrays["sums"][0]), diagonal_sum=float(arrays["sums"][1]),
+            rows=arrays["rows"] if len(arrays["rows"]) else None, indices=arrays["indices"], keys=arrays["keys"],
+            weights=arrays["weights"],
+        )  # fmt: skip
+
+    def identity(self) -> dict[str, Any]:
+        weight = {} if self.weight is None else self.weight.describe()
+        return {"wanted": self.wanted, "seed": self.seed, "stream": self.stream, **weight}
+
+
+@dataclass
+class RowsAt(Accumulator):
+    """The rows of given numbers.
+
+    Attributes
+    ----------
+    n_features : int
+    numbers : ndarray of shape (m,), int64, ascending
+    rows : ndarray of shape (found, d), with ``indices`` (found,), ascending: those numbers that were met
+    """
+
+    tag: ClassVar[str] = "RowsAt"
+
+    n_features: int
+    numbers: Integers
+    itemsize: int = 8
+    rows: NDArray[Any] | None = None
+    indices: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def fresh(self, start: int, stop: int) -> RowsAt:
+        return replace(self.for_rows(start, stop), rows=None, indices=np.zeros(0, np.int64))
+
+    def for_rows(self, start: int, stop: int) -> RowsAt:
+        first, last = np.searchsorted(self.numbers, [start, stop])
+        return replace(self, numbers=self.numbers[first:last])
+
+    def update(self, block: Block) -> None:
+        here = np.flatnonzero(np.isin(block.rows, self.numbers))
+        if len(here):
+            self._append(block.values[here], block.rows[here])
+
+    def _append(self, rows: NDArray[Any], indices: Integers) -> None:
+        if self.rows is not None:
+            rows, indices = np.concatenate([self.rows, rows]), np.concatenate([self.indices, indices])
+        self.rows, self.indices = rows, indices
+
+    def merge(self, other: RowsAt) -> RowsAt:
+        merged = replace(self, numbers=np.concatenate([self.numbers, other.numbers]))
+        if other.rows is not None:
+            merged._append(other.rows, other.indices)
+        return merged
+
+    @property
+    def state_bytes(self) -> int:
+        return len(self.numbers) * (self.n_features * self.itemsize + 8)
+
+    @property
+    def product_bytes(self) -> int:
+        return 2 * self.state_bytes
+
+    @property
+    def flops_per_row(self) -> int:
+        return 1
+
+    def to_arrays(self) -> Arrays:
+        rows = np.zeros((0, self.n_features)) if self.rows is None else self.rows
+        return {"numbers": self.numbers, "rows": rows, "indices": self.indices}
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> RowsAt:
+        rows = arrays["rows"] if len(arrays["rows"]) else None
+        return replace(self, numbers=arrays["numbers"], rows=rows, indices=arrays["indices"])
+
+    def identity(self) -> dict[str, Any]:
+        return {"numbers": hashlib.sha256(self.numbers.tobytes()).hexdigest()}
+
+
+def _check_weights(weights: Vector, rows: Integers) -> None:
+    good = np.isfinite(weights) & (weights >= 0)
+    if not good.all():
+        at = int(np.flatnonzero(~good)[0])
+        raise ValueError(
+            f"the sampling weight of row {rows[at]} is {weights[at]}; a finite number of at least 0 was expected. Divide the "
+            f'data by a constant, normalise the kernel, or use sampling="uniform".'
+        )

@@ -1,0 +1,343 @@
+"""The fused multiplication ``X'(X W)`` by a thin W (d, l): one read of X where two products would need two.
+
+One state serves the block Krylov iteration (W is an orthonormal block), the one-pass sketches (W is a sketch, and
+``X'Z`` comes with ``Z = X W``) and the probes of the certificates (more columns of W).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.blas import add_product
+from bigpca.passes.accumulators.base import Accumulator, Arrays, column_squares
+from bigpca.passes.reading.blocks import MIB, SLAB_LEAST, SLAB_ROWS, Block, within_range
+from bigpca.seeds import normals
+from bigpca.sketches.base import Sketch
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+FLUSH_ROWS = 8192  # rows summed in the blocks' precision before they are added in float64
+
+
+class Factor(Protocol):
+    """A thin matrix W (d, l) that rows are multiplied by; picklable."""
+
+    @property
+    def columns(self) -> int:
+        """l."""
+
+    def multiply(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return ``rows @ W`` (b, l) in the dtype of ``rows``."""
+
+    def flops_per_row(self, d: int) -> int:
+        """Floating-point operations of :meth:`multiply` for one row."""
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> int:
+        """Memory that :meth:`multiply` takes beside its input."""
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies W, for fingerprints."""
+
+
+@dataclass(frozen=True)
+class DenseFactor:
+    """A block given as an array.
+
+    Attributes
+    ----------
+    Q : ndarray of shape (d, l), float32 or float64
+    """
+
+    Q: NDArray[Any]
+
+    @property
+    def columns(self) -> int:
+        return int(self.Q.shape[1])
+
+    def multiply(self, rows: NDArray[Any]) -> NDArray[Any]:
+        product: NDArray[Any] = rows @ self.Q.astype(rows.dtype, copy=False)
+        return product
+
+    def flops_per_row(self, d: int) -> int:
+        return 2 * d * self.columns
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> int:
+        return (rows + d) * self.columns * itemsize  # the product, and Q in the blocks' precision
+
+    def describe(self) -> dict[str, Any]:
+        return {"Q": hashlib.sha256(np.ascontiguousarray(self.Q).data).hexdigest(), "columns": self.columns}
+
+
+@dataclass
+class FusedProduct(Accumulator):
+    """``X'(X W)`` about a shift, with the sums that centre it: ``product = sum_t (x_t - shift)(x_t - shift)'W``.
+
+    Blocks of one group share a shift; states about one shift add, and a state about another is moved first, which is
+    exact: ``(x - s + e)(x - s + e)'W`` expands into sums that travel with the state. Where all groups get the same shift
+    nothing needs W after the fold.
+
+    Attributes
+    ----------
+    n_features : int
+    factor : Factor or None
+        W; None in states whose W was handed over by the driver (see ``shared``).
+    n_columns : int
+        l, columns of W.
+    squared : bool
+        Whether column sums of squares are collected (trace, scaling).
+    count : int
+    shift : ndarray of shape (d,), float64, or None before the first row
+    sums : ndarray of shape (d,); ``sum_t (x_t - shift)``
+    weights : ndarray of shape (l,); ``sum_t W'(x_t - shift)``
+    product : ndarray of shape (d, l), float64, in Fortran order
+    squares : ndarray of shape (d,) or (0,); ``sum_t (x_t - shift)^2``
+    precision : float
+        eps of the coarsest precision in which a block was multiplied; 0 before the first row.
+    """
+
+    tag: ClassVar[str] = "FusedProduct"
+    shared_field: ClassVar[str | None] = "factor"
+    needs_largest: ClassVar[bool] = True
+
+    n_features: int
+    factor: Factor | None
+    n_columns: int
+    squared: bool = True
+    by_driver: bool = False
+    count: int = 0
+    shift: Vector | None = None
+    sums: Vector = field(default_factory=lambda: np.zeros(0))
+    weights: Vector = field(default_factory=lambda: np.zeros(0))
+    product: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    squares: Vector = field(default_factory=lambda: np.zeros(0))
+    precision: float = 0.0
+    _open: NDArray[Any] | None = field(default=None, repr=False)
+    _open_rows: int = field(default=0, repr=False)
+
+    @classmethod
+    def of(cls, n_features: int, factor: Factor, *, squared: bool = True, by_driver: bool = False) -> FusedProduct:
+        """Return a template; ``by_driver`` for a W too large to travel with every task."""
+        return cls(n_features, factor, factor.columns, squared, by_driver)
+
+    @property
+    def shared(self) -> Any:
+        return self.factor if self.by_driver else None
+
+    def fresh(self, start: int, stop: int) -> FusedProduct:
+        d, width = self.n_features, self.n_columns
+        squares = np.zeros(d if self.squared else 0)
+        return replace(
+            self, count=0, sums=np.zeros(d), weights=np.zeros(width), product=_zeros(d, width), squares=squares
+        )
+
+    def update(self, block: Block) -> None:
+        if self.factor is None:
+            raise ValueError("the factor of this product was not handed over")
+        values = within_range(block.values, block.largest)
+        self.shift = block.shift
+        Z = self.factor.multiply(values)  # (b, l)
+        if self._open is None or self._open.dtype != values.dtype or self._open_rows + len(values) > FLUSH_ROWS:
+            self._flush(values.dtype)
+        add_product(values, Z, self._open)  # type: ignore[arg-type]
+        self._open_rows += len(values)
+        self.count += len(values)
+        self.precision = max(self.precision, float(np.finfo(values.dtype).eps))
+        self.sums += block.sums
+        self.weights += Z.sum(axis=0, dtype=np.float64)
+        if self.squared:
+            self.squares += column_squares(values)
+
+    def _flush(self, dtype: np.dtype[Any] | None) -> None:
+        if self._open is not None:
+            self.product += self._open
+        if dtype is None:
+            self._open = None
+        elif self._open is not None and self._open.dtype == dtype:
+            self._open.fill(0)
+        else:
+            self._open = _zeros(self.n_features, self.n_columns, dtype)
+        self._open_rows = 0
+
+    def close(self) -> None:
+        self._flush(None)
+        if self.by_driver:
+            self.factor = None
+
+    def merge(self, other: FusedProduct) -> FusedProduct:
+        if not other.count or not self.count:
+            return self if self.count else other
+        if self.factor is not None and other.factor is not None and self.factor is not other.factor:
+            _check_one_factor(self.factor.describe(), other.factor.describe())
+        if other.shift is not self.shift and not np.array_equal(other.shift, self.shift):  # type: ignore[arg-type]
+            other = other.about(self.shift, self.product)  # type: ignore[arg-type]
+            product = other.product
+        else:
+            product = self.product + other.product
+        return replace(
+            self,
+            count=self.count + other.count,
+            sums=self.sums + other.sums,
+            weights=self.weights + other.weights,
+            product=product,
+            squares=self.squares + other.squares,
+            precision=max(self.precision, other.precision),
+        )
+
+    def about(self, shift: Vector, added: Matrix | None = None) -> FusedProduct:
+        """Return this state about another shift, its product with ``added`` (d, l) on top; one new (d, l) array is made.
+
+        Raises
+        ------
+        ValueError
+            Where W was dropped: such states are folded about one shift.
+        """
+        if self.factor is None:
+            raise ValueError("states of a factor that was handed over must share one shift")
+        e = self.shift - shift  # type: ignore[operator]
+        # e'W in float64 whatever the rows are in: groups far from each other would leave float32's rounding of their distance.
+        projected = self.factor.multiply(e[None, :])[0]
+        product = (np.column_stack([projected, self.weights]) @ np.vstack([self.sums + self.count * e, e])).T
+        product += self.product
+        if added is not None:
+            product += added
+        squares = self.squares + 2 * e * self.sums + self.count * e**2 if self.squared else self.squares
+        return replace(
+            self, shift=shift, sums=self.sums + self.count * e, weights=self.weights + self.count * projected,
+            product=product, squares=squares,
+        )  # fmt: skip
+
+    # What the sums give ---------------------------------------------------------------------------------------------
+
+    @property
+    def mean(self) -> Vector:
+        """Mean of the rows (d,)."""
+        offset = self.sums / max(1, self.count)
+        return offset if self.shift is None else self.shift + offset
+
+    def centred(self) -> Matrix:
+        """Return ``Xc'Xc W`` (d, l), centred exactly at the mean."""
+        if not self.count:
+            return self.product.copy()
+        return self.product - np.multiply.outer(self.weights / self.count, self.sums).T
+
+    def projected_mean(self) -> Vector:
+        """Return ``W' mean`` (l,), for sums about zero; needs W, as :meth:`about` does."""
+        factor: Any = self.factor
+        projected: Vector = factor.multiply(self.mean[None, :])[0]
+        return projected
+
+    def centred_squares(self) -> Vector:
+        """Return the sums of squared deviations (d,) from the mean."""
+        return np.maximum(self.squares - self.sums**2 / max(1, self.count), 0)
+
+    # Bookkeeping ----------------------------------------------------------------------------------------------------
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * (self.n_features * (self.n_columns + 3) + self.n_columns)
+
+    @property
+    def product_bytes(self) -> int:
+        d = max(1, self.n_features)
+        rows = max(SLAB_ROWS, SLAB_LEAST // (4 * d))
+        rows = min(rows, max(1, 64 * MIB // (4 * d)))
+        multiply = self.factor.bytes_for(self.n_features, rows, 8) if self.factor is not None else 0
+        return 8 * self.n_features * self.n_columns + multiply
+
+    @property
+    def flops_per_row(self) -> int:
+        own = self.factor.flops_per_row(self.n_features) if self.factor is not None else 0
+        return own + 2 * self.n_features * self.n_columns
+
+    def to_arrays(self) -> Arrays:
+        shift = np.zeros(0) if self.shift is None else self.shift
+        return {
+            "count": np.array(self.count), "shift": shift, "sums": self.sums, "weights": self.weights,
+            "product": self.product, "squares": self.squares, "precision": np.array(self.precision),
+        }  # fmt: skip
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> FusedProduct:
+        shift = arrays["shift"] if arrays["shift"].size else None
+        return replace(
+            self, count=int(arrays["count"]), shift=shift, sums=arrays["sums"], weights=arrays["weights"],
+            product=arrays["product"], squares=arrays["squares"], precision=float(arrays["precision"]),
+        )  # fmt: skip
+
+    def identity(self) -> dict[str, Any]:
+        factor = {} if self.factor is None else self.factor.describe()
+        return {"squared": self.squared, **factor}
+
+
+def _zeros(d: int, width: int, dtype: Any = np.float64) -> NDArray[Any]:
+    """Return (d, width) zeros in Fortran order, in which ``X'Z`` takes a fifth less time (widths near 100)."""
+    return np.zeros((width, d), dtype).T
+
+
+def _check_one_factor(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
+    if mine != theirs:
+        raise ValueError(
+            f"products with {mine} and with {theirs} were to be added: they are of different matrices W. Products add where "
+            f"the kind of sketch, its columns and its seed are the same; use one sketch for all rows."
+        )
+
+
+@dataclass(frozen=True)
+class SketchFactor:
+    """A sketch, and Gaussian probes beside it, made anew where they are needed.
+
+    Attributes
+    ----------
+    sketch : Sketch
+    d : int
+    probes : int
+        Columns of independent standard normals after the sketch's, for the certificates.
+    seed : int
+        Of the probes.
+    inverse_scale : ndarray of shape (d,) or None
+        Rows are multiplied by it first: ``(x / scale)' W``.
+    """
+
+    sketch: Sketch
+    d: int
+    probes: int = 0
+    seed: int = 0
+    inverse_scale: Vector | None = None
+
+    @property
+    def columns(self) -> int:
+        return self.sketch.width(self.d) + self.probes
+
+    def multiply(self, rows: NDArray[Any]) -> NDArray[Any]:
+        if self.inverse_scale is not None:
+            rows = rows * self.inverse_scale.astype(rows.dtype)
+        sketched = self.sketch.apply(rows)
+        if not self.probes:
+            return sketched
+        return np.hstack([sketched, rows @ probe_vectors(self.seed, self.d, self.probes).astype(rows.dtype)])
+
+    def flops_per_row(self, d: int) -> int:
+        return self.sketch.flops_per_row(d) + 2 * d * self.probes
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> int:
+        scaled = rows * d * itemsize if self.inverse_scale is not None else 0
+        probing = (d + rows) * self.probes * itemsize + rows * self.columns * itemsize if self.probes else 0
+        return self.sketch.apply_bytes(d, rows, itemsize) + scaled + probing
+
+    def describe(self) -> dict[str, Any]:
+        scale = "" if self.inverse_scale is None else hashlib.sha256(self.inverse_scale.data).hexdigest()
+        return {"sketch": self.sketch.describe(), "probes": [self.probes, self.seed], "inverse_scale": scale}
+
+
+@lru_cache(maxsize=2)
+def probe_vectors(seed: int, d: int, probes: int) -> NDArray[np.float32]:
+    """Return the probes (d, r): standard normals, the same wherever they are made."""
+    vectors: NDArray[np.float32] = normals(seed, "probes", 0, d, probes, np.float32)
+    vectors.flags.writeable = False
+    return vectors

@@ -1,0 +1,171 @@
+"""The state of one sweep over a kernel matrix: its product with a thin block, its trace and its row norms, never itself."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.kernels.base import Kernel
+from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.reading.blocks import Block
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+COUNTED = 0.15  # of the error of entries
+
+
+def entry_precision(dtype: Any, error: float) -> float:
+    """Return eps, or where entries of a kernel err by more, what stands for their error in the slack of bounds.
+
+    With errors e of random sign, the matrix errs by ``2 sqrt(n) e`` in the norm, of which the slack needs 3, and it holds 40
+    ``precision |K|_F`` (10 of rounding_slack, 4 of the operator), ``|K|_F >= sqrt(n)`` where k(x, x) = 1.
+    """
+    return max(float(np.finfo(dtype).eps), COUNTED * error)
+
+
+@dataclass
+class KernelProduct(Accumulator):
+    """``K V`` for a thin V (n, l), from tiles of the upper triangle of K: each serves its rows and, mirrored, its columns.
+
+    A state covers the rows from ``start`` to the end, because a panel meets only itself and what comes after it; states
+    about different starts add.
+
+    Attributes
+    ----------
+    n_samples, n_columns : int
+        n, and the columns l of V.
+    V : ndarray of shape (n, l), or None in states (the driver hands it over)
+    squared : bool
+        Whether ``sum_j K_ij^2`` is collected for every row.
+    start : int
+    product : ndarray of shape (n - start, l), float64
+    squares : ndarray of shape (n - start,) or (0,), float64
+    diagonal : float
+        ``sum_i k(x_i, x_i)`` of the panel's rows.
+    evaluations : int
+        Entries of K that were computed.
+    precision : float
+        Of the coarsest tile, :func:`entry_precision`; 0 before the first.
+    """
+
+    tag: ClassVar[str] = "KernelProduct"
+    shared_field: ClassVar[str | None] = "V"
+
+    n_samples: int
+    n_columns: int
+    V: NDArray[Any] | None
+    squared: bool = False
+    start: int = 0
+    product: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    squares: Vector = field(default_factory=lambda: np.zeros(0))
+    diagonal: float = 0.0
+    evaluations: int = 0
+    precision: float = 0.0
+
+    def fresh(self, start: int, stop: int) -> KernelProduct:
+        rows = self.n_samples - start
+        squares = np.zeros(rows if self.squared else 0)
+        return replace(self, start=start, product=np.zeros((rows, self.n_columns)), squares=squares)
+
+    def update(self, block: Block) -> None:
+        raise NotImplementedError("a sweep over a kernel matrix is made of pairs of tiles: use add_tile")
+
+    def add_tile(self, K: NDArray[np.floating], row: int, column: int, error: float = 0.0) -> None:
+        """Add a tile (a, b) whose rows begin at ``row`` and its columns at ``column``, ``row <= column``.
+
+        ``error`` is that of its entries, :meth:`bigpca.kernels.base.Kernel.entry_error`. Off the diagonal it stands for its
+        mirror image too. Products are made in the tile's precision and summed in float64.
+        """
+        V: Any = self.V
+        a, b = K.shape
+        rows = slice(row - self.start, row - self.start + a)
+        columns = slice(column - self.start, column - self.start + b)
+        self.product[rows] += K @ V[column : column + b].astype(K.dtype, copy=False)
+        mirrored = row != column
+        if mirrored:
+            self.product[columns] += K.T @ V[row : row + a].astype(K.dtype, copy=False)
+        if self.squared:
+            self.squares[rows] += np.einsum("ij,ij->i", K, K, dtype=np.float64)
+            if mirrored:
+                self.squares[columns] += np.einsum("ij,ij->j", K, K, dtype=np.float64)
+        if not mirrored:
+            self.diagonal += float(np.diagonal(K).sum(dtype=np.float64))
+        self.evaluations += K.size
+        self.precision = max(self.precision, entry_precision(K.dtype, error))
+
+    def close(self) -> None:
+        self.V = None
+
+    def merge(self, other: KernelProduct) -> KernelProduct:
+        first, second = (self, other) if self.start <= other.start else (other, self)
+        offset = second.start - first.start
+        product, squares = first.product.copy(), first.squares.copy()
+        product[offset:] += second.product
+        if self.squared:
+            squares[offset:] += second.squares
+        return replace(
+            first, product=product, squares=squares, diagonal=first.diagonal + second.diagonal,
+            evaluations=first.evaluations + second.evaluations, precision=max(first.precision, second.precision),
+        )  # fmt: skip
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * self.n_samples * (self.n_columns + int(self.squared))
+
+    @property
+    def flops_per_row(self) -> int:
+        return 2 * self.n_samples * self.n_columns
+
+    def to_arrays(self) -> Arrays:
+        return {
+            "start": np.array(self.start), "product": self.product, "squares": self.squares,
+            "diagonal": np.array(self.diagonal), "evaluations": np.array(self.evaluations),
+            "precision": np.array(self.precision),
+        }  # fmt: skip
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> KernelProduct:
+        return replace(
+            self, V=None, start=int(arrays["start"]), product=arrays["product"], squares=arrays["squares"],
+            diagonal=float(arrays["diagonal"]), evaluations=int(arrays["evaluations"]),
+            precision=float(arrays["precision"]),
+        )  # fmt: skip
+
+    def identity(self) -> dict[str, Any]:
+        digest = "" if self.V is None else hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
+        return {"V": digest, "squared": self.squared}
+
+
+def refuse_contradicted(kernel: Kernel, evidence: str | None) -> None:
+    """Refuse a kernel that was said to be positive semi-definite, where there is evidence that it is not.
+
+    Raises
+    ------
+    ValueError
+    """
+    if evidence is not None:
+        raise ValueError(
+            f"{kernel} was taken for positive semi-definite, but {evidence}; no negative eigenvalues were expected. Use KernelPCA, "
+            f"and give -D**2 / 2 for a matrix D of distances, or keep the largest eigenvalues by value with "
+            f"Precomputed(indefinite=True) or FromFunction(f, positive_semidefinite=False)."
+        )
+
+
+def refuse_overflow(kernel: Kernel, row_means: Vector) -> None:
+    """Refuse kernel values that float64 does not hold, as the mean of each row of K shows them.
+
+    Raises
+    ------
+    ValueError
+        With the first such row.
+    """
+    bad = np.flatnonzero(~np.isfinite(row_means))
+    if len(bad):
+        raise ValueError(
+            f"{kernel} has values beyond float64 (1.8e308), or squares beyond it on the way to them, in {len(bad)} rows of the "
+            f"kernel matrix; the first is row {bad[0]}. Finite values were expected. Divide the data by their scale."
+        )

@@ -1,0 +1,81 @@
+"""Kernel blocks of rows with landmarks: tiles of bounded memory, and few rows with any numbers.
+
+Some kernels know rows by their absolute numbers, not by their contents (precomputed ones): landmarks, whose numbers are no
+run, are then prepared one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.kernels.base import Kernel
+from bigpca.passes.reading.blocks import MIB, Block
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Integers = NDArray[np.int64]
+TILE_BYTES = 16 * MIB
+TILE_ROWS = 4096
+
+
+def tile_rows(row_bytes: int) -> int:
+    """Rows evaluated at a time: what 16 MiB hold, at most 4,096 and at least one.
+
+    >>> tile_rows(1 << 14), tile_rows(1), tile_rows(1 << 30)
+    (1024, 4096, 1)
+    """
+    return max(1, min(TILE_ROWS, TILE_BYTES // max(1, row_bytes)))
+
+
+def prepare_tile(kernel: Kernel, block: Block, where: slice, shift: Vector | None) -> Any:
+    """Prepare some rows of a block as the first block of a kernel.
+
+    Raises
+    ------
+    ValueError
+        Where the kernel knows rows by their numbers, and rows with missing values were left out between them.
+    """
+    rows = block.rows[where]
+    if not kernel.needs_rows and rows[-1] - rows[0] + 1 != len(rows):
+        raise ValueError(
+            f"rows between {rows[0]} and {rows[-1]} were left out for missing values, and {kernel} knows rows by their place. "
+            f"A complete matrix was expected. Leave out those rows and columns before."
+        )
+    return kernel.prepare(block.values[where], shift, int(rows[0]))
+
+
+def prepare_landmarks(kernel: Kernel, rows: NDArray[np.floating], numbers: Integers, shift: Vector | None) -> Any:
+    """Prepare landmarks (m, d), rows ``numbers`` (m,) of X, for :func:`landmark_block`."""
+    if kernel.needs_rows:
+        return kernel.prepare(rows, shift)
+    return [kernel.prepare(row[None], shift, int(i)) for row, i in zip(rows, numbers, strict=True)]
+
+
+def landmark_block(kernel: Kernel, A: Any, landmarks: Any) -> NDArray[np.floating]:
+    """Return ``k(A, L)`` (a, m) of a prepared block and what :func:`prepare_landmarks` returned."""
+    if kernel.needs_rows:
+        return kernel.block(A, landmarks)
+    return np.hstack([kernel.block(A, one) for one in landmarks])
+
+
+def cross_block(kernel: Kernel, A: Any, landmarks: Any) -> NDArray[np.floating]:
+    """Return ``k(A, L)`` (a, m) where A, too, is what :func:`prepare_landmarks` returned."""
+    if kernel.needs_rows:
+        return kernel.block(A, landmarks)
+    return np.vstack([landmark_block(kernel, one, landmarks) for one in A])
+
+
+def square_block(kernel: Kernel, rows: NDArray[np.floating], numbers: Integers, shift: Vector | None) -> Matrix:
+    """Return ``k(L, L)`` (m, m) in float64, whatever the precision of the rows: factors are made of it."""
+    A = prepare_landmarks(kernel, rows.astype(np.float64), numbers, shift)
+    K_mm = cross_block(kernel, A, A)
+    symmetric: Matrix = (K_mm + K_mm.T) / 2
+    return symmetric
+
+
+def diagonal_of(kernel: Kernel, A: Any) -> Vector:
+    """Return ``k(x, x)`` (m,) of what :func:`prepare_landmarks` returned."""
+    return kernel.diagonal_of(A) if kernel.needs_rows else np.concatenate([kernel.diagonal_of(one) for one in A])

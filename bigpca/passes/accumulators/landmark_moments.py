@@ -1,0 +1,212 @@
+"""Moments of Nyström features: the one pass over X that a fit by landmarks takes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.kernels.base import Kernel
+from bigpca.kernels.rows import FIXED_BYTES
+from bigpca.passes.accumulators.base import Accumulator, Arrays, Moments
+from bigpca.passes.accumulators.kernel_product import entry_precision
+from bigpca.passes.accumulators.landmark_blocks import landmark_block, prepare_landmarks
+from bigpca.passes.reading.blocks import MIB, Block, column_sums, group_shift
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+TILE_BYTES = 4 * MIB
+TILE_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class LandmarkMap:
+    """Features ``B = k(X, L) T`` (n, r) of landmarks L (m, d).
+
+    Several kernels that differ in their width alone share the distances to the landmarks.
+
+    Attributes
+    ----------
+    kernels : tuple of Kernel
+        One, or several with ``blocks_at`` and a gamma each.
+    landmarks : ndarray of shape (m, d)
+    transforms : tuple of ndarray of shape (m, r), one for each kernel
+        ``T'K_mm T = I``.
+    shift : ndarray of shape (d,)
+    indices : ndarray of shape (m,), or None
+        Row numbers of the landmarks, for kernels that know rows by them.
+    """
+
+    kernels: tuple[Kernel, ...]
+    landmarks: NDArray[Any]
+    transforms: tuple[Matrix, ...]
+    shift: Vector
+    indices: NDArray[np.int64] | None = None
+
+    def prepare(self, dtype: np.dtype[Any]) -> Any:
+        """Return the prepared landmarks."""
+        numbers = np.arange(len(self.landmarks)) if self.indices is None else self.indices
+        return prepare_landmarks(self.kernels[0], self.landmarks.astype(dtype, copy=False), numbers, self.shift)
+
+    def blocks(self, A: Any, L: Any) -> Iterator[NDArray[np.floating]]:
+        """Yield ``k(x, L)`` (b, m) for every kernel."""
+        first: Any = self.kernels[0]
+        if len(self.kernels) == 1:
+            yield landmark_block(first, A, L)
+        else:
+            yield from first.blocks_at(A, L, [kernel.gamma for kernel in self.kernels])  # type: ignore[attr-defined]
+
+    @property
+    def tile_rows(self) -> int:
+        """Rows mapped at a time: about 4 MiB of kernel values in float32."""
+        return max(256, min(TILE_ROWS, TILE_BYTES // (4 * max(1, len(self.landmarks)))))
+
+    def working_bytes(self, d: int, itemsize: int) -> int:
+        """Memory of one tile: kernel values, features and prepared rows; and of the prepared landmarks."""
+        kernel, m = self.kernels[0], len(self.landmarks)
+        entries = self.tile_rows * m * (kernel.entry_bytes(itemsize) + 2 * itemsize)
+        return (
+            FIXED_BYTES
+            + entries
+            + (self.tile_rows + m) * (kernel.prepared_bytes(d, itemsize) + d * itemsize)
+            + m * m * itemsize
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies the features."""
+        content = hashlib.sha256(np.ascontiguousarray(self.landmarks).tobytes())
+        for T in self.transforms:
+            content.update(np.ascontiguousarray(T).tobytes())
+        return {"landmarks": content.hexdigest(), "kernels": [repr(kernel) for kernel in self.kernels]}
+
+
+@dataclass
+class LandmarkMoments(Accumulator):
+    """Moments of the features of every kernel, and what the features leave of ``k(x, x)``.
+
+    Attributes
+    ----------
+    n_features : int
+        d.
+    features : LandmarkMap, or None in states (the driver hands it over)
+    moments : tuple of Moments
+        Of ``B``, about the mean over all rows.
+    diagonals, residuals : ndarray of shape (kernels,)
+        ``sum_i k(x_i, x_i)`` and ``sum_i max(k(x_i, x_i) - |B_i|^2, 0)``: the trace of K, and of what K exceeds B B' by.
+    evaluations : int
+    precision : float
+    """
+
+    tag: ClassVar[str] = "LandmarkMoments"
+    shared_field: ClassVar[str | None] = "features"
+
+    n_features: int
+    features: LandmarkMap | None
+    moments: tuple[Moments, ...]
+    diagonals: Vector = field(default_factory=lambda: np.zeros(0))
+    residuals: Vector = field(default_factory=lambda: np.zeros(0))
+    evaluations: int = 0
+    precision: float = 0.0
+    _prepared: Any = field(default=None, repr=False)
+    _shifts: list[Any] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def of(cls, n_features: int, features: LandmarkMap) -> LandmarkMoments:
+        """Return a template."""
+        return cls(n_features, features, tuple(Moments(T.shape[1]) for T in features.transforms))
+
+    def fresh(self, start: int, stop: int) -> LandmarkMoments:
+        zeros = np.zeros(len(self.moments))
+        fresh = tuple(m.fresh(start, stop) for m in self.moments)
+        return replace(
+            self, moments=fresh, diagonals=zeros, residuals=zeros.copy(), evaluations=0, precision=0.0,
+            _prepared=None, _shifts=[None] * len(fresh),
+        )  # fmt: skip
+
+    def update(self, block: Block) -> None:
+        features: Any = self.features
+        values = block.values
+        if self._prepared is None or self._prepared[0] != values.dtype:
+            self._prepared = (values.dtype, features.prepare(values.dtype))
+        for i in range(0, len(values), features.tile_rows):
+            self._add(values[i : i + features.tile_rows], features, block.rows[i : i + features.tile_rows])
+
+    def _add(self, rows: NDArray[Any], features: LandmarkMap, numbers: NDArray[np.int64]) -> None:
+        A = features.kernels[0].prepare(rows, features.shift, int(numbers[0]))
+        for j, K in enumerate(features.blocks(A, self._prepared[1])):
+            B = K @ features.transforms[j].astype(K.dtype, copy=False)
+            diagonal = features.kernels[j].diagonal_of(A)
+            self.diagonals[j] += diagonal.sum()
+            self.residuals[j] += np.maximum(diagonal - row_squares(B), 0.0).sum()
+            self.evaluations += K.size
+            error = features.kernels[j].entry_error(A, self._prepared[1]) if features.kernels[j].needs_rows else 0.0
+            self.precision = max(self.precision, entry_precision(B.dtype, error))
+            if self._shifts[j] is None or self._shifts[j].dtype != B.dtype:
+                self._shifts[j] = group_shift(B) if self._shifts[j] is None else self._shifts[j].astype(B.dtype)
+            B -= self._shifts[j]
+            self.moments[j].update(Block(B, numbers, self._shifts[j].astype(np.float64), column_sums(B)))
+
+    def close(self) -> None:
+        self.features = self._prepared = None
+        self._shifts = []
+        for moments in self.moments:
+            moments.close()
+
+    def merge(self, other: LandmarkMoments) -> LandmarkMoments:
+        return replace(
+            self, features=self.features if self.features is not None else other.features,
+            moments=tuple(a.merge(b) for a, b in zip(self.moments, other.moments, strict=True)),
+            diagonals=self.diagonals + other.diagonals, residuals=self.residuals + other.residuals,
+            evaluations=self.evaluations + other.evaluations, precision=max(self.precision, other.precision),
+        )  # fmt: skip
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(m.state_bytes for m in self.moments)
+
+    @property
+    def product_bytes(self) -> int:
+        held = sum(m.product_bytes for m in self.moments)
+        return held + (0 if self.features is None else self.features.working_bytes(self.n_features, 8))
+
+    @property
+    def flops_per_row(self) -> int:
+        total = sum(m.flops_per_row for m in self.moments)
+        if self.features is not None:
+            m = len(self.features.landmarks)
+            total += int(m * self.features.kernels[0].flops_per_entry(self.n_features))
+            total += sum(2 * T.size for T in self.features.transforms)
+        return total
+
+    def to_arrays(self) -> Arrays:
+        arrays = {f"moments{j}_{k}": a for j, m in enumerate(self.moments) for k, a in m.to_arrays().items()}
+        return arrays | {
+            "diagonals": self.diagonals, "residuals": self.residuals, "evaluations": np.array(self.evaluations),
+            "precision": np.array(self.precision),
+        }  # fmt: skip
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> LandmarkMoments:
+        moments = []
+        for j, m in enumerate(self.moments):
+            start = f"moments{j}_"
+            moments.append(m.with_arrays({k.removeprefix(start): a for k, a in arrays.items() if k.startswith(start)}))
+        return replace(
+            self, moments=tuple(moments), diagonals=arrays["diagonals"], residuals=arrays["residuals"],
+            evaluations=int(arrays["evaluations"]), precision=float(arrays["precision"]),
+        )  # fmt: skip
+
+    def identity(self) -> dict[str, Any]:
+        return {**({} if self.features is None else self.features.describe())}
+
+
+def row_squares(B: NDArray[np.floating]) -> Vector:
+    """Return ``|B_i|^2`` (b,) in float64, a few rows at a time: no second block in float64."""
+    out = np.empty(len(B))
+    for i in range(0, len(B), 256):
+        rows = B[i : i + 256].astype(np.float64, copy=False)
+        out[i : i + 256] = np.einsum("ij,ij->i", rows, rows)
+    return out

@@ -1,0 +1,117 @@
+"""A sample of the rows, chosen by absolute row number: the start of an iteration that reads all of them.
+
+Rows are taken in runs spread evenly over the file, one run in each stratum at a random place: dumps are often sorted by
+class, and a run is what chunks can serve. Neither chunks nor workers have a say in which rows are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.reading.blocks import MIB, Block, Layout
+from bigpca.seeds import uniforms
+
+RUNS = 16
+SAMPLE_BYTES = 384 * MIB
+SAMPLE_ROWS = 4096
+ROWS_PER_COLUMN = 16
+SAMPLE_SHARE = 10  # at most every tenth row
+
+
+def sample_size(n: int, row_bytes: int, least: int) -> int:
+    """Rows of a sample: 16 for each of the ``least`` columns of a start, at most a tenth of n, 4,096 rows and 384 MiB.
+
+    The limit in bytes never goes below 4 rows a column. Returns 0 where a tenth of the rows is too few for ``least`` columns.
+
+    >>> sample_size(25_000, 4 * 25_088, 100), sample_size(25_000, 4 * 100_352, 100), sample_size(900, 400, 100)
+    (1600, 1003, 0)
+    """
+    most = max(SAMPLE_BYTES // max(1, row_bytes), 4 * least)
+    wanted = min(n // SAMPLE_SHARE, ROWS_PER_COLUMN * least, SAMPLE_ROWS, most)
+    return wanted if wanted >= least else 0
+
+
+def sample_runs(n: int, wanted: int, seed: int) -> tuple[tuple[int, int], ...]:
+    """Return (start, stop) of the runs that make a sample of ``wanted`` rows: one in each of 16 equal strata of the rows.
+
+    >>> runs = sample_runs(1_000, 160, seed=0)
+    >>> len(runs), sum(b - a for a, b in runs), all(a // 62.5 == i for i, (a, _) in enumerate(runs))
+    (16, 160, True)
+    """
+    count = min(RUNS, wanted)
+    places = uniforms(seed, "sample", 0, count, 1)[:, 0]
+    lengths = [wanted * (i + 1) // count - wanted * i // count for i in range(count)]
+    runs = []
+    for i, length in enumerate(lengths):
+        first, last = -(-i * n // count), (i + 1) * n // count
+        start = first + int(places[i] * (last - first - length + 1))
+        runs.append((start, start + length))
+    return tuple(runs)
+
+
+def sample_layout(base: Layout, runs: tuple[tuple[int, int], ...]) -> Layout:
+    """Return the layout of a read of those runs alone, a group each."""
+    reads: list[tuple[int, int]] = []
+    groups = []
+    for start, stop in runs:
+        first = len(reads)
+        reads += [(i, min(i + base.slab_rows, stop)) for i in range(start, stop, base.slab_rows)]
+        groups.append(range(first, len(reads)))
+    segments = tuple(range(i, i + 1) for i in range(len(groups)))
+    rows = sum(b - a for a, b in runs)
+    return replace(base, n_rows=rows, reads=tuple(reads), groups=tuple(groups), segments=segments)
+
+
+@dataclass
+class RowSample(Accumulator):
+    """The rows of a sample themselves, as they are.
+
+    Attributes
+    ----------
+    n_features, wanted : int
+        Columns, and rows of the whole sample.
+    pieces : tuple of (first row, ndarray of shape (rows, d))
+    """
+
+    tag: ClassVar[str] = "RowSample"
+
+    n_features: int
+    wanted: int
+    itemsize: int = 4
+    pieces: tuple[tuple[int, NDArray[Any]], ...] = ()
+
+    def fresh(self, start: int, stop: int) -> RowSample:
+        return RowSample(self.n_features, self.wanted, self.itemsize)
+
+    def update(self, block: Block) -> None:
+        self.pieces = (*self.pieces, (int(block.rows[0]), block.values))
+
+    def merge(self, other: RowSample) -> RowSample:
+        return replace(self, pieces=self.pieces + other.pieces)
+
+    def rows(self) -> list[NDArray[Any]]:
+        """The pieces in order of rows."""
+        return [rows for _, rows in sorted(self.pieces, key=lambda piece: piece[0])]
+
+    @property
+    def state_bytes(self) -> int:
+        return self.wanted * self.n_features * self.itemsize
+
+    @property
+    def flops_per_row(self) -> int:
+        return self.wanted * self.n_features
+
+    def to_arrays(self) -> Arrays:
+        return {f"rows-{first}": rows for first, rows in self.pieces}
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> RowSample:
+        pieces = sorted(((int(name.split("-")[1]), a) for name, a in arrays.items()), key=lambda piece: piece[0])
+        return replace(self, pieces=tuple(pieces))
+
+    def identity(self) -> dict[str, Any]:
+        return {"wanted": self.wanted}

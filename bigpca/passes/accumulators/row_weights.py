@@ -1,0 +1,220 @@
+"""What makes a row likely to be drawn: small picklable functions of a block of rows, evaluated where the rows are read."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.kernels.base import Kernel
+from bigpca.kernels.rows import FIXED_BYTES
+from bigpca.passes.accumulators.landmark_blocks import (
+    TILE_BYTES,
+    landmark_block,
+    prepare_landmarks,
+    prepare_tile,
+    tile_rows,
+)
+from bigpca.passes.reading.blocks import Block
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+class RowWeight(ABC):
+    """A weight of every row, not negative; rows of weight 0 are never drawn."""
+
+    by_driver = False  # whether it is too large to travel with every task
+
+    @abstractmethod
+    def weigh(self, block: Block, prepared: Any) -> tuple[Vector, Vector]:
+        """Return the weights (b,) of a block's rows, and their k(x, x) (b,), zeros where no kernel is known."""
+
+    def prepared(self) -> Any:
+        """Return what :meth:`weigh` needs of the landmarks, made once for a group of blocks. A hook."""
+        return None
+
+    def for_rows(self, start: int, stop: int) -> Self:
+        """Return the weight with only what rows ``start:stop`` need. A hook."""
+        return self
+
+    @property
+    @abstractmethod
+    def evaluations_per_row(self) -> int:
+        """Kernel evaluations that one weight costs."""
+
+    @abstractmethod
+    def flops_per_row(self, d: int) -> int:
+        """Floating-point operations that one weight costs."""
+
+    @abstractmethod
+    def working_bytes(self, d: int, itemsize: int) -> int:
+        """Memory that :meth:`weigh` takes beside the block, whatever its rows, and :meth:`prepared` keeps."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Return what identifies the weights, for fingerprints."""
+
+
+@dataclass(frozen=True)
+class Ones(RowWeight):
+    """All rows alike: uniform sampling."""
+
+    def weigh(self, block: Block, prepared: Any) -> tuple[Vector, Vector]:
+        return np.ones(len(block.values)), np.zeros(len(block.values))
+
+    @property
+    def evaluations_per_row(self) -> int:
+        return 0
+
+    def flops_per_row(self, d: int) -> int:
+        return 1
+
+    def working_bytes(self, d: int, itemsize: int) -> int:
+        return 0
+
+    def describe(self) -> dict[str, Any]:
+        return {"weight": "ones"}
+
+
+@dataclass(frozen=True)
+class Given(RowWeight):
+    """Weights that are known already, one for each row of X.
+
+    Attributes
+    ----------
+    values : ndarray of shape (rows,), float64; those of rows ``first_row : first_row + rows``
+    """
+
+    values: Vector
+    first_row: int = 0
+
+    def weigh(self, block: Block, prepared: Any) -> tuple[Vector, Vector]:
+        return self.values[block.rows - self.first_row], np.zeros(len(block.values))
+
+    def for_rows(self, start: int, stop: int) -> Given:
+        return Given(self.values[start - self.first_row : stop - self.first_row], start)
+
+    @property
+    def evaluations_per_row(self) -> int:
+        return 0
+
+    def flops_per_row(self, d: int) -> int:
+        return 1
+
+    def working_bytes(self, d: int, itemsize: int) -> int:
+        return 0
+
+    def describe(self) -> dict[str, Any]:
+        return {"weight": "given", "values": hashlib.sha256(np.ascontiguousarray(self.values).data).hexdigest()}
+
+
+@dataclass(frozen=True)
+class Diagonal(RowWeight):
+    """``k(x, x)^power``: 1 for the first round of pivoted Cholesky, 2 for diagonal sampling (tutorial, eq. 64)."""
+
+    kernel: Kernel
+    power: int
+    shift: Vector | None = None
+
+    def weigh(self, block: Block, prepared: Any) -> tuple[Vector, Vector]:
+        d = block.values.shape[1]
+        step = tile_rows(self.kernel.prepared_bytes(d, block.values.itemsize))
+        diagonal = np.zeros(len(block.values))
+        for i in range(0, len(diagonal), step):
+            A = prepare_tile(self.kernel, block, slice(i, i + step), self.shift)
+            diagonal[i : i + step] = self.kernel.diagonal_of(A)
+        return diagonal**self.power, diagonal
+
+    @property
+    def evaluations_per_row(self) -> int:
+        return 1
+
+    def flops_per_row(self, d: int) -> int:
+        return int(self.kernel.flops_per_entry(d))
+
+    def working_bytes(self, d: int, itemsize: int) -> int:
+        return TILE_BYTES + FIXED_BYTES + self.kernel.prepared_bytes(d, itemsize)
+
+    def describe(self) -> dict[str, Any]:
+        return {"weight": "diagonal", "power": self.power, **_described(self.kernel, self.shift)}
+
+
+@dataclass(frozen=True)
+class Residual(RowWeight):
+    """What the landmarks leave of k(x, x): ``d(x) = k(x, x) - |k(x, L) T|^2``, computed from nothing, never decremented.
+
+    With ``T T' = pinv(k(L, L))`` this is the residual of pivoted Cholesky; with ``T T' = (k(L, L) + ridge W^-2)^-1`` and
+    ``cap = ridge``, ``min(1, d(x) / ridge)`` is a ridge leverage score (Musco & Musco 2017).
+
+    Attributes
+    ----------
+    landmarks : ndarray of shape (m, d), with ``indices`` (m,): their rows, which weigh exactly 0 unless ``cap`` is given
+    T : ndarray of shape (m, r), float64
+    rounding : float
+        Residuals below this share of k(x, x) are rounding, and weigh 0.
+    shift : ndarray of shape (d,) or None
+        What translation-invariant kernels subtract.
+    cap : float or None
+    """
+
+    kernel: Kernel
+    landmarks: NDArray[np.floating]
+    indices: NDArray[np.int64]
+    T: Matrix
+    rounding: float
+    shift: Vector | None = None
+    cap: float | None = None
+
+    by_driver = True
+
+    def prepared(self) -> Any:
+        return prepare_landmarks(self.kernel, self.landmarks, self.indices, self.shift)
+
+    def weigh(self, block: Block, prepared: Any) -> tuple[Vector, Vector]:
+        values = block.values
+        step = tile_rows(self._tile_row_bytes(values.shape[1], values.itemsize))
+        residual, diagonal = np.zeros(len(values)), np.zeros(len(values))
+        for i in range(0, len(values), step):
+            A = prepare_tile(self.kernel, block, slice(i, i + step), self.shift)
+            K_im = landmark_block(self.kernel, A, prepared)  # (step, m)
+            B = K_im @ self.T.astype(K_im.dtype, copy=False)  # (step, r)
+            diagonal[i : i + step] = self.kernel.diagonal_of(A)
+            residual[i : i + step] = diagonal[i : i + step] - np.einsum("ij,ij->i", B, B, dtype=np.float64)
+        if self.cap is not None:
+            return np.minimum(1.0, np.maximum(residual, 0.0) / self.cap), diagonal
+        residual[residual <= self.rounding * diagonal] = 0.0  # NaN stays, and is refused
+        residual[np.isin(block.rows, self.indices)] = 0.0
+        return residual, diagonal
+
+    def _tile_row_bytes(self, d: int, itemsize: int) -> int:
+        m, r = len(self.landmarks), len(self.T.T)
+        return self.kernel.prepared_bytes(d, itemsize) + m * self.kernel.entry_bytes(itemsize) + 8 * r
+
+    @property
+    def evaluations_per_row(self) -> int:
+        return len(self.landmarks) + 1
+
+    def flops_per_row(self, d: int) -> int:
+        m, r = len(self.landmarks), len(self.T.T)
+        return int((m + 1) * self.kernel.flops_per_entry(d)) + 2 * m * r
+
+    def working_bytes(self, d: int, itemsize: int) -> int:
+        m, r = len(self.landmarks), len(self.T.T)
+        kept = m * self.kernel.prepared_bytes(d, itemsize) + 4 * m * r  # and T in float32
+        return kept + FIXED_BYTES + max(TILE_BYTES, self._tile_row_bytes(d, itemsize))
+
+    def describe(self) -> dict[str, Any]:
+        digest = hashlib.sha256(np.ascontiguousarray(self.landmarks).data)
+        digest.update(np.ascontiguousarray(self.T).data)
+        own = {"weight": "residual", "landmarks": digest.hexdigest(), "cap": self.cap, "rounding": self.rounding}
+        return own | _described(self.kernel, self.shift)
+
+
+def _described(kernel: Kernel, shift: Vector | None) -> dict[str, Any]:
+    moved = "" if shift is None else hashlib.sha256(np.ascontiguousarray(shift).data).hexdigest()
+    return {"kernel": kernel.describe(), "shift": moved}

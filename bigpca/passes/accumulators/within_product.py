@@ -1,0 +1,122 @@
+"""The within-class scatter times a thin matrix, in one read: for scatters that do not fit."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.reading.blocks import MIB, Block, within_range
+
+Matrix = NDArray[np.float64]
+TILE_BYTES = 32 * MIB
+
+
+@dataclass(frozen=True)
+class WithinFactor:
+    """What every group needs.
+
+    Attributes
+    ----------
+    means : ndarray of shape (c, d)
+        Of the classes, from an earlier read.
+    W : ndarray of shape (d, l)
+    """
+
+    means: Matrix
+    W: Matrix
+
+
+@dataclass
+class WithinProduct(Accumulator):
+    """``S_W W = sum_t (x_t - mean_{y_t}) (x_t - mean_{y_t})'W`` (d, l), with the means of the classes known.
+
+    Rows of code -1 are left out. Costs ``4 d l`` flops a row.
+
+    Attributes
+    ----------
+    n_features, n_columns : int
+        d and l.
+    codes : ndarray of shape (rows,), int32
+        Classes of rows ``first_row : first_row + rows``.
+    factor : WithinFactor, or None in states (the driver hands it over)
+    product : ndarray of shape (d, l), float64
+    """
+
+    tag: ClassVar[str] = "WithinProduct"
+    shared_field: ClassVar[str | None] = "factor"
+    needs_largest: ClassVar[bool] = True
+
+    n_features: int
+    n_columns: int
+    codes: NDArray[np.int32]
+    factor: WithinFactor | None
+    first_row: int = 0
+    product: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    _prepared: Any = field(default=None, repr=False)
+
+    def bare(self) -> WithinProduct:
+        return replace(self, factor=None, codes=self.codes[:0])
+
+    def for_rows(self, start: int, stop: int) -> WithinProduct:
+        return replace(self, codes=self.codes[start - self.first_row : stop - self.first_row], first_row=start)
+
+    def fresh(self, start: int, stop: int) -> WithinProduct:
+        zeros = np.zeros((self.n_features, self.n_columns))
+        return replace(self.for_rows(start, stop), product=zeros, _prepared=None)
+
+    def update(self, block: Block) -> None:
+        factor: Any = self.factor
+        values = within_range(block.values, block.largest)  # two products in a row
+        dtype = values.dtype
+        if self._prepared is None or self._prepared[0] != dtype:
+            means = (factor.means - block.shift).astype(dtype)  # all blocks of a group have one shift
+            self._prepared = (dtype, means, factor.W.astype(dtype))
+        _, means, W = self._prepared
+        codes = self.codes[block.rows - self.first_row]
+        step = max(64, TILE_BYTES // (4 * max(1, self.n_features)))
+        for i in range(0, len(codes), step):
+            labelled = np.flatnonzero(codes[i : i + step] >= 0) + i
+            if len(labelled):
+                rows = values[labelled]
+                rows -= means[codes[labelled]]
+                self.product += rows.T @ (rows @ W)
+
+    def close(self) -> None:
+        self.factor = self._prepared = None
+        self.codes = self.codes[:0]
+
+    def merge(self, other: WithinProduct) -> WithinProduct:
+        return replace(self, codes=self.codes[:0], product=self.product + other.product)
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * self.n_features * self.n_columns
+
+    @property
+    def product_bytes(self) -> int:
+        classes = 0 if self.factor is None else len(self.factor.means)
+        tile = 2 * max(2 * TILE_BYTES, 64 * 8 * self.n_features)
+        return 2 * self.state_bytes + tile + 8 * classes * self.n_features
+
+    @property
+    def flops_per_row(self) -> int:
+        return 4 * self.n_features * self.n_columns
+
+    def to_arrays(self) -> Arrays:
+        return {"product": self.product}
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> WithinProduct:
+        return replace(self, factor=None, codes=self.codes[:0], product=arrays["product"])
+
+    def identity(self) -> dict[str, Any]:
+        content = hashlib.sha256(np.ascontiguousarray(self.codes).tobytes())
+        if self.factor is not None:
+            content.update(np.ascontiguousarray(self.factor.means).tobytes())
+            content.update(np.ascontiguousarray(self.factor.W).tobytes())
+        return {"columns": self.n_columns, "content": content.hexdigest()}

@@ -1,0 +1,324 @@
+"""Checkpoints of a pass: finished segments and one growing prefix, as files that are whole or absent.
+
+``<checkpoint>/<fingerprint>/pass-01/segment-017.npz`` holds the state of one segment, ``prefix-018.npz`` the left fold
+of segments 0 to 17. Arrays only, never pickle; the zip container checks a CRC of every array that is read back. The
+finished prefix stays: a fit that asks the same of the same input again reads nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import uuid
+import warnings
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigpca.blas import numerical_environment
+from bigpca.errors import CheckpointError, CorruptedChunkError
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.engine.states import PassState, digest
+from bigpca.passes.reading.blocks import Layout
+from bigpca.storage import RunLock, atomic_write_bytes
+from bigpca.storage.regular import read_document, read_regular
+from bigpca.storage.zip_members import read_arrays
+
+FORMAT = 1
+
+
+class WriteFailed(RuntimeError):
+    """A state could not be written, most often for want of disk; the run goes on without the checkpoint."""
+
+
+@dataclass(frozen=True)
+class SegmentFiles:
+    """Where the states of one pass lie; small and picklable, so that tasks can write and read them.
+
+    Attributes
+    ----------
+    directory : str
+    templates : dict of str to Accumulator
+        Bare accumulators: what ``with_arrays`` needs.
+    """
+
+    directory: str
+    templates: dict[str, Accumulator]
+
+    def path(self, kind: str, index: int) -> Path:
+        """File of segment ``index``, or of the prefix that covers segments ``0:index``."""
+        return Path(self.directory, f"{kind}-{index:03d}.npz")
+
+    def write(self, kind: str, index: int, state: PassState) -> int:
+        """Write a state, atomically and durably; two writers of one state write equal files. Returns its bytes.
+
+        Raises
+        ------
+        WriteFailed
+            Where the file system refuses; nothing is left of the attempt.
+        """
+        target = self.path(kind, index)
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+        try:
+            with open(temporary, "xb") as file:
+                np.savez(file, **state.to_arrays())  # type: ignore[arg-type]
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+            return target.stat().st_size
+        except OSError as error:
+            raise WriteFailed(f"{type(error).__name__}: {error}") from error
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+    def read(self, kind: str, index: int) -> PassState:
+        """Read a state back.
+
+        Raises
+        ------
+        CheckpointError
+            Where the file is truncated or altered.
+        """
+        target = self.path(kind, index)
+        try:
+            return PassState.from_arrays(self.templates, read_arrays(target))
+        except (zipfile.BadZipFile, zlib.error, ValueError, LookupError, EOFError, TypeError, RuntimeError) as error:
+            raise CheckpointError(
+                f"{target} cannot be read back ({error}): it was truncated or altered. Delete it and run again: "
+                f"only its rows will be read anew."
+            ) from error
+
+    def forget_before(self, count: int) -> None:
+        """Delete what the prefix over segments ``0:count`` covers."""
+        for kind, index in self.present():
+            if (kind == "segment" and index < count) or (kind == "prefix" and index < count):
+                self.path(kind, index).unlink(missing_ok=True)
+
+    def forget_unfinished(self) -> None:
+        """Delete what killed writers left; only the run that holds the checkpoint may, before or after its pass."""
+        _remove_hidden(Path(self.directory))
+
+    def present(self) -> list[tuple[str, int]]:
+        """Kind and index of every state file here."""
+        found = []
+        with suppress(FileNotFoundError):
+            for name in os.listdir(self.directory):
+                match = re.fullmatch(r"(segment|prefix)-(\d+)\.npz", name)
+                if match:
+                    found.append((match[1], int(match[2])))
+        return sorted(found)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What an earlier run left: the prefix state, the segments it covers, and later segments on disk."""
+
+    prefix: PassState | None
+    covered: int
+    segments: frozenset[int]
+
+
+class Checkpoint:
+    """The directory of one resumable fit, locked while it runs.
+
+    Parameters
+    ----------
+    path : path-like
+    description : mapping
+        JSON-able: source, layout and what is computed. Its digest is the fingerprint.
+    seed : int or None
+        Of the fit, beside the description: a rerun that would draw one takes it, see :func:`stored_seed`.
+
+    Raises
+    ------
+    CheckpointError
+        Where the directory belongs to another computation, with the differences named.
+    OutputLockedError
+        Where a live run holds it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], description: Mapping[str, Any], seed: int | None = None) -> None:
+        self.path, self.seed = Path(path), seed
+        self.description = json.loads(json.dumps(description, default=str))
+        self.fingerprint = digest({"format": FORMAT, **self.description})
+        self.directory = self.path / self.fingerprint
+        self._lock = RunLock(self.path / "run.lock", f"the checkpoint {self.path}")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+            self._open()
+        except (FileExistsError, NotADirectoryError) as error:
+            raise CheckpointError(
+                f"the checkpoint {self.path} is a file, or lies under one; a new or an old directory was expected."
+            ) from error
+        except CorruptedChunkError as error:
+            self.release()
+            raise CheckpointError(
+                f"the checkpoint {self.path} cannot be used: {error} Or delete the directory to begin anew."
+            ) from error
+        except OSError as error:
+            self.release()
+            raise CheckpointError(
+                f"the checkpoint {self.path} cannot be written ({type(error).__name__}: {error}); a directory with room for "
+                f"a few states was expected. Free space or permit writing there, or pass another path."
+            ) from error
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Give the directory back; what it holds stays."""
+        self._lock.release()
+
+    def clear(self) -> None:
+        """Delete every state of this fit and give the directory back."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.release()
+
+    def _open(self) -> None:
+        others = [p for p in self.path.iterdir() if p.is_dir() and (p / "run.json").exists() and p != self.directory]
+        if others:
+            stored = read_document(others[0] / "run.json")
+            differences = "; ".join(_differences(stored.get("description", {}), self.description)) or "another format"
+            raise CheckpointError(
+                f"the checkpoint {self.path} belongs to another computation ({differences}). Resume with the same input "
+                f"and parameters, pass another checkpoint path, or delete the directory to begin anew."
+            )
+        foreign = [
+            p.name for p in self.path.iterdir() if p.name not in {"run.lock", self.fingerprint} and p.name[0] != "."
+        ]
+        if foreign:
+            raise CheckpointError(
+                f"the checkpoint {self.path} holds files that are not a checkpoint's ({', '.join(sorted(foreign)[:3])}). "
+                f"Pass the path of a new or empty directory."
+            )
+        self.directory.mkdir(exist_ok=True)
+        _remove_hidden(self.directory)
+        record = self.directory / "run.json"
+        machine = numerical_environment()
+        if record.exists():
+            stored = read_document(record).get("machine", {})
+            changed = [f"{k} {stored.get(k)} -> {v}" for k, v in machine.items() if stored.get(k) != v]
+            if changed:
+                warnings.warn(
+                    f"the checkpoint {self.path} was begun with other libraries ({'; '.join(changed)}): the result is as "
+                    f"accurate, but its last bits may differ from an undisturbed run's.",
+                    UserWarning,
+                    stacklevel=2,
+                )
+        else:
+            content = {"format": FORMAT, "description": self.description, "machine": machine, "seed": self.seed}
+            atomic_write_bytes(record, json.dumps(content, indent=1).encode())
+
+    def files(self, number: int, templates: Mapping[str, Accumulator], layout: Layout) -> SegmentFiles:
+        """Return the files of pass ``number``; states of a pass that computed something else are deleted."""
+        directory = self.directory / f"pass-{number:02d}"
+        cut = digest(
+            [layout.reads, layout.slab_rows, [list(g) for g in layout.groups], [list(s) for s in layout.segments]]
+        )
+        described = json.dumps({"layout": cut, **{k: a.describe() for k, a in templates.items()}}, sort_keys=True)
+        mark = directory / "pass.json"
+        if directory.exists() and (not mark.exists() or read_regular(mark) != described.encode()):
+            shutil.rmtree(directory)
+        directory.mkdir(exist_ok=True)
+        if not mark.exists():
+            atomic_write_bytes(mark, described.encode())
+        files = SegmentFiles(str(directory.absolute()), {k: a.bare() for k, a in templates.items()})
+        files.forget_unfinished()
+        return files
+
+    def finished(self, files: SegmentFiles, segments: Sequence[range]) -> Finished:
+        """Return what an earlier run finished of a pass; damaged files are deleted with a warning and read anew.
+
+        Parameters
+        ----------
+        segments : sequence of range
+            The groups of each segment, which each state's stamps must name.
+        """
+        prefix, covered, stored = None, 0, set()
+        for kind, index in reversed(files.present()):  # segments first, then prefixes, the longest first
+            try:
+                if kind == "prefix" and prefix is None:
+                    prefix, covered = _of_groups(files, kind, index, segments[:index]), index
+                elif kind == "segment":
+                    _of_groups(files, kind, index, segments[index : index + 1])
+                    stored.add(index)
+            except CheckpointError as error:
+                warnings.warn(str(error), UserWarning, stacklevel=2)
+                files.path(kind, index).unlink(missing_ok=True)
+        return Finished(prefix, covered, frozenset(s for s in stored if s >= covered))
+
+
+def stored_seed(path: str | os.PathLike[str]) -> int | None:
+    """Return the seed of the fit that was begun in a checkpoint's directory; None where there is none to be read."""
+    for record in sorted(Path(path).glob("*/run.json")):
+        with suppress(OSError, ValueError, AttributeError):
+            seed = json.loads(record.read_text()).get("seed")
+            if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0:
+                return seed
+    return None
+
+
+def _remove_hidden(directory: Path) -> None:
+    """Delete temporary files: the names of all others do not begin with a dot."""
+    for unfinished in directory.glob(".*"):
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+
+
+def _of_groups(files: SegmentFiles, kind: str, index: int, segments: Sequence[range]) -> PassState:
+    state = files.read(kind, index)
+    if state.stamps.keys() != {group for groups in segments for group in groups}:
+        raise CheckpointError(
+            f"{files.path(kind, index)} holds {len(state.stamps)} groups of rows that are not those of its name: it was renamed "
+            f"or copied from elsewhere. It is deleted, and its rows are read anew."
+        )
+    return state
+
+
+def warn_unwritten(error: WriteFailed, path: Path) -> None:
+    """Warn that a run goes on without its checkpoint."""
+    warnings.warn(
+        f"the checkpoint {path} cannot be written any more ({error}). The run goes on without it; if it were interrupted, a "
+        f"rerun would begin from what is stored there so far. Free space there.",
+        UserWarning,
+        stacklevel=2,
+    )
+
+
+def _differences(stored: Any, asked: Any, name: str = "") -> list[str]:
+    if isinstance(stored, dict) and isinstance(asked, dict):
+        keys = sorted(stored.keys() | asked.keys())
+        return [line for k in keys for line in _differences(stored.get(k), asked.get(k), f"{name}.{k}".lstrip("."))]
+    return [] if stored == asked else [f"{name}: {_short(stored)} there, {_short(asked)} here"]
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) < 60 else text[:57] + "..."
+
+
+def check_stamps(stored: Mapping[int, str], current: Mapping[int, str], rows_of: Any, path: Path) -> None:
+    """Refuse to resume over input that has changed since.
+
+    Raises
+    ------
+    CheckpointError
+        Names the first rows whose files changed.
+    """
+    changed = sorted(group for group, stamp in stored.items() if current.get(group) != stamp)
+    if changed:
+        start, stop = rows_of(changed[0])
+        raise CheckpointError(
+            f"the input changed since the checkpoint {path} was written: {len(changed)} of {len(stored)} finished groups, the "
+            f"first with rows {start}:{stop}. A model of old and new rows would be wrong; delete the checkpoint to begin anew."
+        )

@@ -1,0 +1,62 @@
+"""Compute a small graph where the passes run, with their limits: what is needed of X before a pass can be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dask.array as da
+from dask.base import get_scheduler
+
+from bigpca.blas import solve_paused
+from bigpca.passes.engine.cluster.joining import join_workers
+from bigpca.passes.engine.cluster.watch import Watch, scheduler_loss_named
+from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.local import current_client
+
+POLL_SECONDS = 0.5
+
+
+def get_watched(graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout: float, **options: Any) -> Any:
+    """Compute ``keys`` of a graph on the scheduler that Dask would use, a client's under :class:`Watch`.
+
+    Parameters
+    ----------
+    paths : mapping of str to {"reads"}
+        What the graph reads: workers are looked at first, as before a pass.
+    workers_timeout : float
+        As of :class:`bigpca.passes.engine.jobs.RunOptions`.
+
+    Raises
+    ------
+    TimeoutError, ConnectionError, FileNotFoundError
+        On a cluster: no worker for ``workers_timeout`` seconds; the scheduler lost; software or files that workers lack.
+    """
+    with solve_paused():
+        client = current_client()
+        if client is None:
+            get = get_scheduler() or da.Array.__dask_scheduler__
+            return get(graph, keys, **options)
+        return _get_by(client, graph, keys, paths, workers_timeout, options)
+
+
+def _get_by(
+    client: Any, graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout: float, options: dict[str, Any]
+) -> Any:
+    from distributed import wait
+
+    run = RunOptions(workers_timeout=workers_timeout)
+    watch = Watch(client, run, lambda workers: join_workers(client, workers, paths, lambda threads: 0))
+    with scheduler_loss_named(watch):
+        watch.wait_for_workers()
+        futures = client.get(graph, keys, sync=False, **options)
+        try:
+            while True:
+                try:
+                    wait(futures, timeout=POLL_SECONDS)
+                    break
+                except TimeoutError:
+                    watch.check()
+            return client.gather(futures)
+        finally:
+            client.cancel(futures)

@@ -1,0 +1,54 @@
+"""What became of a future: its result, or the error that a user can act on."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from typing import Any
+
+from distributed import KilledWorker
+
+from bigpca.passes.engine.cancel import RunCancelled
+
+GATHER_SECONDS = 5.0
+
+
+def result_of(future: Any, check: Callable[[], None]) -> Any:
+    """Return a finished future's result, cancelled ones as :class:`RunCancelled`.
+
+    Parameters
+    ----------
+    check : callable
+        Called every few seconds while the result is on its way, or computed again because its worker died with it; raises
+        where the cluster is gone.
+    """
+    try:
+        while True:
+            try:
+                return future.result(timeout=GATHER_SECONDS)
+            except TimeoutError:
+                if future.status == "error":  # the task's own
+                    raise
+                check()
+    except (RunCancelled, KilledWorker):
+        raise
+    except OSError as error:
+        if error.errno == errno.ENOSPC and error.strerror == os.strerror(errno.ENOSPC):  # not one of this package's own
+            raise _spill_disk_full(future.client) from error
+        raise
+    except Exception as error:
+        if type(error).__name__ in ("CancelledError", "FutureCancelledError", "FuturesCancelledError"):
+            raise RunCancelled(str(error)) from error
+        raise
+
+
+def _spill_disk_full(client: Any) -> OSError:
+    workers = client.scheduler_info(n_workers=-1).get("workers", {}).values()
+    places = ", ".join(sorted({str(worker["local_directory"]) for worker in workers})[:3])
+    return OSError(
+        errno.ENOSPC,
+        f"the disk to which workers spill what does not fit in their memory is full ({places}); room for persisted chunks was "
+        f"expected there. Free space, start workers with --local-directory on a larger disk or with more memory, or do not "
+        f"persist the input: it is read chunk by chunk",
+    )

@@ -1,0 +1,110 @@
+"""The graph of one segment, and the tasks that keep segments' states in a checkpoint which workers can write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from dask.task_spec import Task, TaskRef
+
+from bigpca.passes.engine.checkpoint import SegmentFiles
+from bigpca.passes.engine.jobs import SHARED, Pass, fold_group, merge_states, tree
+from bigpca.passes.engine.states import PassState
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A segment whose state lies in the checkpoint."""
+
+    segment: int
+
+
+def store_segment(files: SegmentFiles, segment: int, state: PassState) -> Stored:
+    """Write the state that ends a segment, in the task that made it."""
+    files.write("segment", segment, state)
+    return Stored(segment)
+
+
+def extend_prefix(files: SegmentFiles, covered: int, stop: int) -> int:
+    """Fold stored segments ``covered:stop`` into the stored prefix, in a task; returns ``stop``."""
+    total = files.read("prefix", covered) if covered else None
+    for segment in range(covered, stop):
+        state = files.read("segment", segment)
+        total = state if total is None else merge_states(total, state)
+    if total is not None:
+        files.write("prefix", stop, total)
+    return stop
+
+
+def finish_stored(finish: Any, files: SegmentFiles, covered: int) -> Any:
+    """Finish from the stored prefix, in a task."""
+    return finish(files.read("prefix", covered))
+
+
+def the_same(value: Any) -> Any:
+    """Return the value: the task that holds what others take as their input."""
+    return value
+
+
+def group_task(job: Pass, group: int, key: str, shared_input: Any) -> Task:
+    """Return the task that folds one group; ``shared_input`` is the future of what all groups share, or None."""
+    task, inputs = job.cut(group)
+    if shared_input is not None:
+        inputs = {**inputs, SHARED: shared_input}
+    return Task(key, fold_group, task, job.run_id, tuple(inputs), *inputs.values())
+
+
+def segment_graph(
+    job: Pass, index: int, attempt: int, shared: Sequence[Any], files: SegmentFiles | None, done: Mapping[int, Any]
+) -> tuple[dict[Any, Any], str]:
+    """Cut the groups of a segment and return its graph and the key of its result.
+
+    Parameters
+    ----------
+    attempt : int
+        How often this segment was sent before: a new attempt has new keys, against which no death is counted yet.
+    shared : sequence of Future or None
+        What all groups share, as each of them takes it.
+    files : SegmentFiles or None
+        Where the segment's last task writes the state; None where the state is the result.
+    done : dict of int to Future
+        Groups whose states are there already.
+    """
+    again = ("try", attempt) if attempt else ()
+    graph: dict[Any, Any] = {}
+    leaves = []
+    for group, shared_input in zip(job.layout.segments[index], shared, strict=True):
+        key = "-".join(map(str, (job.prefix, group, *again)))
+        if group in done:
+            graph[key] = Task(key, the_same, done[group])
+        else:
+            graph[key] = group_task(job, group, key, shared_input)
+        leaves.append(key)
+    root = tree(graph, leaves, job.key("merge", index, *again))
+    if files is not None:
+        name = job.key("store", index, *again)
+        graph[name] = Task(name, partial(store_segment, files, index), TaskRef(root))
+        root = name
+    return graph, root
+
+
+def group_of(prefix: str, key: Any) -> int | None:
+    """Return the group that a task of this pass folds, or None for its other tasks.
+
+    >>> [group_of("bigpca-moments-1f", f"bigpca-moments-{end}") for end in ("1f-7", "1f-7-try-2", "1f-merge-7-0-0", "2f-7")]
+    [7, 7, None, None]
+    """
+    first = str(key).removeprefix(f"{prefix}-").partition("-")[0]
+    return int(first) if first.isdigit() else None
+
+
+def segment_of_key(job: Pass, key: str) -> int | None:
+    """Return the segment that a task of this pass belongs to, or None for those of the whole pass."""
+    group = group_of(job.prefix, key)
+    if group is not None:
+        return next(index for index, groups in enumerate(job.layout.segments) if group in groups)
+    kind, _, rest = key.removeprefix(f"{job.prefix}-").partition("-")
+    index = rest.partition("-")[0]
+    return int(index) if kind in ("merge", "store") and index.isdigit() else None

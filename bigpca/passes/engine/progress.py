@@ -1,0 +1,286 @@
+"""The consumers that show a run's events: terminal, notebook, log, JSON lines; and ``resolve_progress``.
+
+The engine emits; it never prints. A consumer is any callable that takes one event, so a user's own function works as
+well as the ones here. A consumer that fails is dropped with one warning: showing progress never ends a run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from html import escape
+from importlib import import_module
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from bigpca.passes.engine.events import (
+    CheckpointEvent,
+    DoneEvent,
+    Event,
+    GroupEvent,
+    PassEvent,
+    PassTally,
+    PlanEvent,
+    Progress,
+    RetryEvent,
+    format_seconds,
+    sentence,
+)
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
+__all__ = [
+    "CheckpointEvent",
+    "DoneEvent",
+    "Event",
+    "GroupEvent",
+    "JsonLinesProgress",
+    "LogProgress",
+    "NotebookProgress",
+    "PassEvent",
+    "PlanEvent",
+    "Progress",
+    "ProgressArgument",
+    "Reporter",
+    "RetryEvent",
+    "TerminalProgress",
+    "resolve_progress",
+]
+
+ProgressArgument = None | bool | Progress | list[Progress] | tuple[Progress, ...]
+
+logger = logging.getLogger("bigpca")
+
+
+class LogProgress:
+    """Write events to the logger "bigpca"; groups at most every ``interval`` seconds, retries as warnings."""
+
+    def __init__(self, interval: float = 10.0, log: logging.Logger = logger) -> None:
+        self.interval, self.log = interval, log
+        self.tally = PassTally()
+        self._last = time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        self.tally.add(event)
+        if isinstance(event, RetryEvent):
+            self.log.warning("%s", sentence(event))
+        elif isinstance(event, CheckpointEvent):
+            self.log.debug("%s", sentence(event))
+        elif not isinstance(event, GroupEvent):
+            self._last = time.monotonic()
+            self.log.info("%s", self.tally.sentence(event))
+        elif time.monotonic() - self._last >= self.interval:
+            self._last = time.monotonic()
+            self.log.info("%s: %.0f %%, %s", self.tally.title, 100 * self.tally.fraction, self.tally.line())
+
+
+class JsonLinesProgress:
+    """Write every event as one line of JSON to an open text file, flushed at once.
+
+    >>> JsonLinesProgress(sys.stdout, clock=lambda: 0.0)(GroupEvent(10, 80))
+    {"event": "group", "time": 0.0, "rows": 10, "bytes": 80, "evaluations": 0}
+    """
+
+    def __init__(self, file: IO[str], clock: Callable[[], float] = time.time) -> None:
+        self.file, self.clock = file, clock
+
+    def __call__(self, event: Event) -> None:
+        name = type(event).__name__.removesuffix("Event").lower()
+        self.file.write(json.dumps({"event": name, "time": self.clock(), **asdict(event)}) + "\n")
+        self.file.flush()
+
+
+class TerminalProgress:
+    """A bar per pass with rows/s, bytes/s and the time left, on standard error.
+
+    Silent where the output is not a terminal, unless ``force``. Each finished pass leaves one line behind. Use it as
+    a context manager, so that an exception takes the bar off the screen.
+    """
+
+    def __init__(self, file: IO[str] | None = None, *, force: bool = False) -> None:
+        self.file = sys.stderr if file is None else file
+        self.shown = force or bool(getattr(self.file, "isatty", lambda: False)())
+        self.force = force
+        self.tally = PassTally()
+        self._bar: RichProgress | None = None
+        self._task: Any = None
+
+    def __call__(self, event: Event) -> None:
+        self.tally.add(event)
+        if not self.shown:
+            return
+        if isinstance(event, PassEvent):
+            self._open(event)
+        elif self._bar is not None and isinstance(event, GroupEvent):
+            self._bar.update(self._task, completed=self.tally.fraction, detail=self.tally.line())
+        elif self._bar is not None and isinstance(event, RetryEvent):
+            self._bar.console.print(sentence(event), markup=False, highlight=False)
+        elif self._bar is not None and isinstance(event, DoneEvent) and event.name == self.tally.event.name:
+            detail = f"{self.tally.speed()}, {format_seconds(event.seconds)}"
+            self._bar.update(self._task, completed=1.0, detail=detail)
+            self.close()
+
+    def _open(self, event: PassEvent) -> None:
+        from rich.console import Console
+        from rich.markup import escape as escape_markup
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+        self.close()
+        console = Console(file=self.file, force_terminal=True if self.force else None)
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TaskProgressColumn())
+        self._bar = Progress(*columns, TextColumn("{task.fields[detail]}"), console=console, refresh_per_second=4)
+        resumed = f" (resumed: {event.groups_resumed} of {event.groups_total} groups)" if event.groups_resumed else ""
+        name = escape_markup(self.tally.title + resumed)
+        self._task = self._bar.add_task(name, total=1.0, detail="")
+        self._bar.update(self._task, completed=self.tally.fraction)
+        self._bar.start()
+
+    def close(self) -> None:
+        """Take the bar off the screen; a later pass opens a new one."""
+        if self._bar is not None:
+            bar, self._bar = self._bar, None
+            bar.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class NotebookProgress:
+    """A bar per pass in a Jupyter notebook, drawn with IPython's own display (no widgets needed).
+
+    Each update carries the whole bar, so that a browser which comes back to a running kernel shows all of it with the
+    next one; the bar of a resumed pass begins at what is done already. Use it as a context manager, so that the bar of
+    a run that was stopped says so.
+    """
+
+    def __init__(self, interval: float = 0.25) -> None:
+        self.interval = interval
+        self.tally = PassTally()
+        self._handle: Any = None
+        self._last = 0.0
+
+    def __call__(self, event: Event) -> None:
+        self.tally.add(event)
+        if isinstance(event, PassEvent):
+            self._handle = import_module("IPython.display").display(self._html(""), display_id=True)
+        elif self._handle is None or isinstance(event, PlanEvent | CheckpointEvent):
+            return
+        elif isinstance(event, DoneEvent):
+            self._handle.update(self._html(f"{self.tally.speed()}, {format_seconds(event.seconds)}", done=True))
+            self._handle = None
+        elif not isinstance(event, GroupEvent) or time.monotonic() - self._last >= self.interval:
+            self._last = time.monotonic()
+            self._handle.update(self._html("" if isinstance(event, GroupEvent) else sentence(event)))
+
+    def close(self) -> None:
+        """Say on the bar of a pass that did not end that it was stopped."""
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            handle.update(self._html("stopped"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _html(self, note: str, done: bool = False) -> Any:
+        fraction = 1.0 if done else self.tally.fraction
+        resumed, total = self.tally.event.groups_resumed, self.tally.event.groups_total
+        name = self.tally.title + (f" ({resumed} of {total} groups resumed)" if resumed else "")
+        text = escape(f"{name}  {100 * fraction:.0f} %  {note or self.tally.line()}")
+        return import_module("IPython.display").HTML(
+            f'<div><progress value="{fraction:.4f}" max="1"></progress> {text}</div>'
+        )
+
+
+class Reporter:
+    """Hand each event to every consumer; a consumer that raises is dropped with one warning.
+
+    Calling it is safe from any thread. As a context manager it closes the bars at the end.
+    """
+
+    def __init__(self, consumers: Sequence[Progress]) -> None:
+        self._consumers = list(consumers)
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            for consumer in tuple(self._consumers):
+                self._guard(consumer, lambda consumer=consumer: consumer(event))  # type: ignore[misc]
+
+    def _guard(self, consumer: Progress, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:  # a broken display must not end hours of work
+            if consumer in self._consumers:
+                self._consumers.remove(consumer)
+            name = getattr(consumer, "__qualname__", type(consumer).__qualname__)
+            logger.warning("progress consumer %s failed and was dropped: %s: %s", name, type(error).__name__, error)
+
+    def close(self) -> None:
+        """Take terminal bars off the screen; a notebook's bar that did not reach its end says so."""
+        with self._lock:
+            for consumer in tuple(self._consumers):
+                if isinstance(consumer, TerminalProgress | NotebookProgress):
+                    self._guard(consumer, consumer.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def resolve_progress(progress: ProgressArgument) -> Reporter:
+    """Turn the ``progress`` argument of an estimator into one callable that never raises.
+
+    Parameters
+    ----------
+    progress : None or False (nothing is shown), True (a bar: terminal or notebook), a callable, or a sequence of them.
+
+    Returns
+    -------
+    Reporter
+        Call it with events; use it as a context manager around the run.
+
+    Raises
+    ------
+    TypeError
+        If ``progress`` is none of these.
+    """
+    if isinstance(progress, Reporter):
+        return progress
+    if progress is None or progress is False:
+        return Reporter(())
+    if progress is True:
+        return Reporter((NotebookProgress(),) if _in_notebook() else (TerminalProgress(),))
+    if callable(progress):
+        return Reporter((progress,))
+    if isinstance(progress, list | tuple) and all(callable(one) for one in progress):
+        return Reporter(progress)
+    raise TypeError(
+        f"progress is {progress!r}, but None, True, a callable or a sequence of callables was expected. "
+        "Pass progress=True for a bar, or a function that takes one event."
+    )
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules.get("IPython")
+    instance = shell.get_ipython() if shell is not None else None
+    return instance is not None and type(instance).__name__ == "ZMQInteractiveShell"

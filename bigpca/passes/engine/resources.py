@@ -1,0 +1,86 @@
+"""What the processes of a run may use: threads, memory limit and idle memory, asked of Dask or of the machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import psutil
+from dask.utils import parse_bytes
+from distributed.system import MEMORY_LIMIT
+
+from bigpca.passes.engine.local import current_client, local_threads
+from bigpca.planning import Resources
+
+IMPORTED_BYTES = 250 << 20  # a worker once it has imported what a fold needs; a fresh one reports less
+
+
+def parse_limit(memory_limit: int | str | None) -> int | None:
+    """Return a memory limit in bytes; ``"2 GiB"`` and plain numbers are accepted.
+
+    Raises
+    ------
+    ValueError
+        Where it is not a positive size.
+    """
+    if memory_limit is None:
+        return None
+    try:
+        size = parse_bytes(memory_limit) if isinstance(memory_limit, str) else int(memory_limit)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f'memory_limit = {memory_limit!r} is not a size; a number of bytes or "2 GiB" was expected.'
+        ) from error
+    if size <= 0:
+        raise ValueError(
+            f"memory_limit = {memory_limit!r} is not positive; a number of bytes or a size like '2 GiB' was expected."
+        )
+    return int(size)
+
+
+def find_resources(memory_limit: int | str | None, *, in_process: bool = False) -> Resources:
+    """Return what one process of the run may use.
+
+    Parameters
+    ----------
+    memory_limit : int, str or None
+        Limit per process; None asks the live workers, or the machine for its free memory. A run is refused where a
+        worker's own limit is smaller than its plan, whatever is given here.
+    in_process : bool
+        Whether the run stays here even if there is a client (NumPy input).
+    """
+    given = parse_limit(memory_limit)
+    client = None if in_process else current_client()
+    if client is not None:
+        return _of_workers(client, given)
+    idle = int(psutil.Process(os.getpid()).memory_info().rss)
+    if given is not None:
+        return Resources(local_threads(), given, idle, "memory_limit")
+    free = min(psutil.virtual_memory().available, max(0, int(MEMORY_LIMIT) - idle))
+    return Resources(local_threads(), free + idle, idle, "this machine's free memory")
+
+
+def _of_workers(client: Any, given: int | None) -> Resources:
+    """The tightest worker decides; where none has come yet, the plan is for one thread in the given limit."""
+    workers = client.scheduler_info(n_workers=-1).get(
+        "workers", {}
+    )  # -1 is all; nothing is known of a scheduler that is gone
+    found = [_of_worker(address, worker, given) for address, worker in workers.items()]
+    if not found:
+        where = "memory_limit" if given else "this machine (no worker yet)"
+        return Resources(1, given or int(MEMORY_LIMIT), 0, where, local=False)
+    smallest = min(found, key=lambda r: r.room_bytes / r.threads)
+    if given:
+        return replace(smallest, where="memory_limit")
+    if len({(r.limit_bytes, r.threads) for r in found}) == 1:
+        return replace(smallest, where="the workers' memory limit")
+    return smallest
+
+
+def _of_worker(address: str, worker: Mapping[str, Any], given: int | None) -> Resources:
+    limit = given or int(worker.get("memory_limit") or 0) or int(MEMORY_LIMIT)
+    idle = max(IMPORTED_BYTES, int(worker.get("metrics", {}).get("memory", 0)))
+    where = f"the memory limit of the smallest worker, {address},"
+    return Resources(int(worker["nthreads"]), limit, idle, where, local=False)

@@ -1,0 +1,74 @@
+"""The state of one pass: what all accumulators hold after some rows, with the bookkeeping that travels with it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.passes.accumulators.base import Accumulator
+
+
+@dataclass(frozen=True)
+class PassState:
+    """Closed accumulators over a range of groups.
+
+    Attributes
+    ----------
+    parts : dict of str to Accumulator
+    rows : int
+        Rows folded.
+    omitted : int
+        Rows left out for NaN or infinite values.
+    stamps : dict of int to str
+        For each group, a digest of (key, size, mtime) of the files it read.
+    rounded : int
+        Integers that float64 does not hold.
+    """
+
+    parts: dict[str, Accumulator]
+    rows: int
+    omitted: int
+    stamps: dict[int, str]
+    rounded: int = 0
+
+    def __sizeof__(self) -> int:
+        """Bytes of its arrays: Dask weighs by this what it holds, and on which worker two states are merged."""
+        return sum(array.nbytes for part in self.parts.values() for array in part.to_arrays().values())
+
+    def merge(self, other: PassState) -> PassState:
+        """Return the state of both ranges of groups; neither is changed."""
+        parts = {name: part.merge(other.parts[name]) for name, part in self.parts.items()}
+        return PassState(
+            parts, self.rows + other.rows, self.omitted + other.omitted, self.stamps | other.stamps,
+            self.rounded + other.rounded,
+        )  # fmt: skip
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return named arrays that hold the state; no object arrays."""
+        arrays = {f"{name}.{key}": a for name, part in self.parts.items() for key, a in part.to_arrays().items()}
+        record = {"rows": self.rows, "omitted": self.omitted, "rounded": self.rounded, "stamps": self.stamps}
+        return arrays | {"record": np.frombuffer(json.dumps(record).encode(), np.uint8)}
+
+    @classmethod
+    def from_arrays(cls, templates: Mapping[str, Accumulator], arrays: Mapping[str, NDArray[Any]]) -> PassState:
+        """Return the state that :meth:`to_arrays` wrote."""
+        record = json.loads(bytes(arrays["record"]).decode())
+        parts = {
+            name: template.with_arrays(
+                {k.removeprefix(f"{name}."): a for k, a in arrays.items() if k.startswith(f"{name}.")}
+            )
+            for name, template in templates.items()
+        }
+        stamps = {int(k): v for k, v in record["stamps"].items()}
+        return cls(parts, record["rows"], record["omitted"], stamps, record["rounded"])
+
+
+def digest(value: Any) -> str:
+    """Return a short digest of JSON-able metadata."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:32]

@@ -1,0 +1,246 @@
+"""One sweep over the kernel matrix ``K[i, j] = k(x_i, x_j)`` (n, n) of the rows of X: every pair of tiles once, none kept.
+
+A task holds one panel of rows, prepared, and streams the rows from its start to the end past it; so a sweep of P panels
+reads X ``(P + 1) / 2`` times, and a little more where panels begin inside chunks. K is symmetric: a tile serves its mirror image
+too, and a sweep makes little more than ``n^2 / 2`` kernel evaluations.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.blas import one_blas_thread
+from bigpca.data.rounding import note_rounded
+from bigpca.kernels.base import Kernel
+from bigpca.kernels.rows import FIXED_BYTES
+from bigpca.passes.accumulators.dot_matrix import DotPanels
+from bigpca.passes.accumulators.kernel_product import KernelProduct
+from bigpca.passes.engine.cancel import check_cancelled
+from bigpca.passes.engine.driver import run_pass
+from bigpca.passes.engine.jobs import SHARED, Finish, GroupTask, Pass, RunOptions
+from bigpca.passes.engine.states import PassState
+from bigpca.passes.groups import SHIFT
+from bigpca.passes.reading.blocks import MIB, MOST_GROUPS, MOST_SEGMENTS, Layout, prepare_block, product_dtype
+from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
+from bigpca.passes.rows import RowInput
+
+Vector = NDArray[np.float64]
+TILE_ROWS = 1024  # rows of a tile: 4 MiB in float32, near the processor
+LEAST_TILE = 128
+TILES_ACROSS = 16  # at least, where rows allow: the tiles on the diagonal are made whole
+PANELS = 16  # at least, so that workers have work
+MOST_PANELS = 64
+PANEL_ROWS = 4096
+PANEL_BYTES = 128 * MIB
+
+
+@dataclass(frozen=True)
+class KernelLayout:
+    """How a sweep cuts the rows; it depends on shape, dtype, chunks and kernel alone.
+
+    Attributes
+    ----------
+    panels : Layout
+        One panel of rows a group.
+    reads : tuple of (start, stop)
+        Runs of whole row chunks: what is read at a time.
+    tile_rows : int
+    begun : tuple of int
+        The row from which each panel reads on to the last: the beginning of the chunk in which it begins.
+    """
+
+    panels: Layout
+    reads: tuple[tuple[int, int], ...]
+    tile_rows: int
+    begun: tuple[int, ...]
+
+    @property
+    def sweep_reads(self) -> float:
+        """Reads of X that one sweep takes."""
+        return sum(map(self.rows_read, range(len(self.begun)))) / max(1, self.panels.n_rows)
+
+    def rows_read(self, panel: int) -> int:
+        """Rows that the task of a panel decodes."""
+        return self.panels.n_rows - self.begun[panel]
+
+    @property
+    def panel_rows(self) -> int:
+        """Most rows of a panel."""
+        return self.panels.read_rows
+
+    def clipped(self, start: int, stop: int) -> tuple[tuple[int, int], ...]:
+        """Return the reads that hold rows ``start:stop``, cut to them."""
+        return tuple((max(a, start), min(b, stop)) for a, b in self.reads if a < stop and b > start)
+
+    def evaluations(self, panel: int) -> int:
+        """Kernel evaluations of one panel: its tiles with each other, each pair once, and with all rows after it."""
+        start, stop = self.panels.reads[panel]
+        tiles = [min(self.tile_rows, b - i) for a, b in self.clipped(start, stop) for i in range(a, b, self.tile_rows)]
+        rows = stop - start
+        return (rows**2 + sum(t * t for t in tiles)) // 2 + rows * (self.panels.n_rows - stop)
+
+    @property
+    def total_evaluations(self) -> int:
+        """Kernel evaluations of one sweep."""
+        return sum(self.evaluations(panel) for panel in range(len(self.panels.groups)))
+
+
+def kernel_layout(rows: RowInput, kernel: Kernel) -> KernelLayout:
+    """Cut the rows of X into panels, reads and tiles."""
+    n, base = rows.n_rows, rows.layout(0)
+    tile = max(LEAST_TILE, min(TILE_ROWS, n // TILES_ACROSS))
+    itemsize = kernel_dtype(rows).itemsize
+    panels = min(MOST_PANELS, max(min(PANELS, n // tile), n // PANEL_ROWS))
+    panels = max(panels, -(-n * kernel.prepared_bytes(rows.n_columns, itemsize) // PANEL_BYTES))
+    panels = max(1, min(panels, MOST_GROUPS, n))
+    edges = [n * p // panels for p in range(panels + 1)]
+    groups = tuple(range(p, p + 1) for p in range(panels))
+    runs = min(MOST_SEGMENTS, panels)
+    ends = [panels * s // runs for s in range(runs + 1)]
+    segments = tuple(range(a, b) for a, b in itertools.pairwise(ends))
+    cut = tuple(itertools.pairwise(edges))
+    layout = Layout(n, rows.n_columns, base.row_bytes, tile, cut, groups, segments)
+    return KernelLayout(layout, base.reads, tile, _begun(rows, edges[:-1]))
+
+
+def _begun(rows: RowInput, starts: list[int]) -> tuple[int, ...]:
+    """Return from where tasks read that begin at these rows: a chunk is decoded whole, an array in memory is cut."""
+    if rows.in_memory:
+        return tuple(starts)
+    chunks = np.concatenate([[0], np.cumsum(rows.row_chunks)])
+    return tuple(chunks[np.searchsorted(chunks, starts, side="right") - 1].tolist())
+
+
+def kernel_dtype(rows: RowInput) -> np.dtype[np.floating]:
+    """Dtype of the rows that a kernel sees: float64 where a sweep is small, else the working dtype."""
+    return product_dtype(rows.dtype, float(rows.n_rows) ** 2 * rows.n_columns)
+
+
+def sweep_bytes(rows: RowInput, kernel: Kernel, layout: KernelLayout, columns: int) -> tuple[int, int]:
+    """Return the bytes of what one task reads at a time, and of what it computes with: a panel, tiles and their products."""
+    itemsize, d = kernel_dtype(rows).itemsize, rows.n_columns
+    read = max(b - a for a, b in layout.reads) * d * rows.dtype.itemsize
+    prepared = (layout.panel_rows + 2 * layout.tile_rows) * kernel.prepared_bytes(d, itemsize)
+    slab = 2 * layout.tile_rows * d * itemsize
+    tile = layout.tile_rows**2 * kernel.entry_bytes(itemsize) + FIXED_BYTES
+    return read, prepared + slab + tile + 4 * 8 * layout.tile_rows * columns
+
+
+@dataclass(frozen=True)
+class KernelGroup:
+    """Holds one panel, prepared, and streams the rows from its start to the end past it."""
+
+    index: int
+    reader: Reader
+    stop: int
+    reads: tuple[tuple[int, int], ...]
+    tile_rows: int
+    dtype: np.dtype[Any]
+    kernel: Kernel
+    template: KernelProduct | DotPanels
+    stamp: str
+
+    def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
+        """Sweep the panel; memory: two reads, the prepared panel, one tile and one state."""
+        if isinstance(self.reader, GraphReader):
+            self.reader.inputs = inputs
+        shared = inputs[SHARED]
+        start, stop = self.reads[0][0], self.stop
+        template = self.template.with_shared(shared["kernel"]) if "kernel" in shared else self.template
+        state = template.fresh(start, stop)
+        held: list[tuple[int, Any]] = []
+        # An overflow shows in the row means of K, which are looked at when the sweep is done.
+        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+            for first, rows in read_ahead(self.reader, self.reads):
+                for row, tile in self._tiles(first, rows):
+                    check_cancelled(run_id)
+                    prepared = self._prepare(tile, row, shared[SHIFT])
+                    if row < stop:
+                        held.append((row, prepared))
+                        note_rounded(tile)
+                    for other_row, other in held:
+                        error = self.kernel.entry_error(other, prepared)
+                        state.add_tile(self.kernel.block(other, prepared), other_row, row, error)
+                    del prepared, tile
+                del rows
+            state.close()
+        return PassState({"kernel": state}, stop - start, 0, {self.index: self.stamp})
+
+    def _tiles(self, first: int, rows: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Cut what was read into tiles, none of which crosses the end of the panel."""
+        end = first + len(rows)
+        edge = min(max(self.stop, first), end)
+        for a, b in ((first, edge), (edge, end)):
+            for row in range(a, b, self.tile_rows):
+                yield row, rows[row - first : min(row + self.tile_rows, b) - first]
+
+    def _prepare(self, slab: NDArray[Any], row: int, shift: Vector) -> Any:
+        values = slab.astype(self.dtype, copy=False)
+        where = self.reader.where(row, row + len(slab))
+        none = np.zeros(values.shape[1], self.dtype)
+        owned = self.reader.owned or values is not slab
+        block = prepare_block(values, row, none, owned=owned, nan_policy="raise", where=where)
+        return self.kernel.prepare(block.values, shift, row)
+
+
+def fold_kernel(
+    rows: RowInput,
+    kernel: Kernel,
+    template: KernelProduct | DotPanels,
+    finish: Finish,
+    *,
+    shift: Vector,
+    layout: KernelLayout,
+    number: int,
+    options: RunOptions,
+) -> Any:
+    """Sweep once over all pairs of rows, and return ``finish(state)``.
+
+    Parameters
+    ----------
+    rows : RowInput
+    kernel : Kernel
+        Resolved for the number of columns.
+    template : KernelProduct (with V, for K V) or DotPanels (for K itself)
+    finish : callable
+        Picklable; the complete state -> what the caller wants.
+    shift : ndarray of shape (d,)
+        Near the mean of the rows; see :meth:`bigpca.kernels.base.Kernel.prepare`.
+    layout : KernelLayout
+        From :func:`kernel_layout`; ``layout.sweep_reads`` reads of X, ``layout.total_evaluations`` kernel evaluations.
+    """
+    dtype, n = kernel_dtype(rows), rows.n_rows
+
+    def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
+        start, stop = layout.panels.reads[group]
+        reader, futures = rows.reader(start, n)
+        task = KernelGroup(
+            group, reader, stop, layout.clipped(start, n), layout.tile_rows, dtype, kernel,
+            template.without_shared(), stamp(group),
+        )  # fmt: skip
+        return task, futures
+
+    def stamp(group: int) -> str:
+        return rows.stamp(layout.panels.reads[group][0], n) if options.checkpoint else ""
+
+    shared = {SHIFT: shift} | ({} if template.shared is None else {"kernel": template.shared})
+    job = Pass(
+        "kernel",
+        layout.panels,
+        {"kernel": template},
+        cut,
+        stamp,
+        finish,
+        shared,
+        layout.evaluations,
+        rows.paths,
+        layout.rows_read,
+        stored=rows.dtype,
+    )
+    return run_pass(job, number, options)

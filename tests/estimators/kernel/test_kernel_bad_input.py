@@ -1,0 +1,167 @@
+"""What kernel PCA refuses, and why; and what it makes of rows with missing values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.decomposition import KernelPCA as Oracle
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import get_tags
+
+import bigpca as bp
+from bigpca import KernelPCA, kernels
+from tests.estimators.kernel.test_kernel_pca import NEW, WORDS, Array, N, X, assert_same_up_to_sign
+
+
+def with_value(row: int, column: int, value: float) -> Array:
+    bad = X.copy()
+    bad[row, column] = value
+    return bad
+
+
+REFUSED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
+    "gamma 0": ({"kernel": "rbf", "gamma": 0}, X, ValueError, "gamma = 0; a finite number above 0 was expected"),
+    "gamma -1": ({"kernel": "laplacian", "gamma": -1.0}, X, ValueError, "gamma = -1.0; a finite number above 0"),
+    "gamma nan": ({"kernel": "rbf", "gamma": np.nan}, X, ValueError, "gamma = nan; a finite number above 0"),
+    "gamma scale": ({"kernel": "rbf", "gamma": "scale"}, X, ValueError, r"gamma = 'scale'; .* Use 1 / \(X.shape\[1\] \* X.var\(\)\)"),
+    "gamma True": ({"kernel": "rbf", "gamma": True}, X, ValueError, "gamma = True; a finite number above 0"),
+    "coef0 True": ({"kernel": "poly", "coef0": True}, X, ValueError, "coef0 = True; a finite number"),
+    "alpha -1": ({"kernel": "rbf", "fit_inverse_transform": True, "alpha": -1}, X, ValueError, "alpha = -1; a finite number of at"),
+    "alpha True": ({"kernel": "rbf", "alpha": True}, X, ValueError, "alpha = True; a finite number of at least 0"),
+    "alpha nan": ({"kernel": "rbf", "alpha": np.nan}, X, ValueError, "alpha = nan; a finite number of at least 0"),
+    "switch": ({"kernel": "rbf", "fit_inverse_transform": "no"}, X, TypeError, "fit_inverse_transform = 'no' is a str; True or"),
+    "budget nan": ({"kernel": "rbf", "max_kernel_evaluations": np.nan}, X, ValueError, "max_kernel_evaluations = nan; a number"),
+    "budget 0": ({"kernel": "rbf", "max_kernel_evaluations": 0}, X, ValueError, "max_kernel_evaluations = 0; a number above 0"),
+    "gamma twice": (
+        {"kernel": kernels.RBF(0.1), "gamma": 0.2}, X, ValueError,
+        r"gamma were given beside kernel = RBF\(gamma=0.1\), which has parameters of its own",
+    ),
+    "unknown kernel": ({"kernel": "gauss"}, X, ValueError, "kernel = 'gauss'; one of linear, poly"),
+    "no kernel": ({"kernel": 3}, X, TypeError, "kernel = 3; a kernel, a name or a function of two blocks"),
+    "unknown solver": ({"solver": "arpack"}, X, ValueError, "solver = 'arpack' is unknown; one of 'auto', 'dense'"),
+    "mle": ({"n_components": "mle"}, X, ValueError, 'n_components = "mle" is for linear PCA'),
+    "too many": ({"n_components": N + 1, "kernel": "rbf"}, X, ValueError, f"n_components = {N + 1} .*: the kernel matrix of {N} rows"),
+    "no features": (
+        {"kernel": "rbf", "solver": "features"}, X, ValueError, 'has no exact finite feature map of 6 columns; solver="features"',
+    ),
+    "features and back": (
+        {"kernel": "linear", "solver": "features", "fit_inverse_transform": True}, X, ValueError,
+        'regresses on reference rows, which solver="features" does not keep',
+    ),
+    "nan": ({"kernel": "rbf"}, with_value(33, 2, np.nan), bp.NonFiniteError, "the first is in row 33, column 2"),
+    "nan, krylov": (
+        {"kernel": "rbf", "solver": "krylov"}, with_value(33, 2, np.inf), bp.NonFiniteError, "the first is in row 33, column 2",
+    ),
+    "nan, features": ({"kernel": "poly"}, with_value(33, 2, np.nan), bp.NonFiniteError, "row 33"),
+    "omit": (
+        {"kernel": "rbf", "nan_policy": "omit"}, X, ValueError,
+        r'nan_policy="omit" leaves out rows .* compares all pairs of rows .* or use NystromKernelPCA',
+    ),
+    "negative": ({"kernel": kernels.ChiSquare()}, np.abs(X) * np.where(np.arange(N) == 99, -1, 1)[:, None], ValueError, "row 99, column 0 is -"),  # noqa: E501
+    "overflow": (
+        {"kernel": kernels.Polynomial(1.0, 0.0, 5)}, X * 1e60, ValueError, r"row 0: .* whose power 5 is over 1e150",
+    ),
+    "overflow of distances": ({"kernel": "rbf"}, X * 1e200, ValueError, r"has values beyond float64.*Divide the data"),
+    "overflow, krylov": ({"kernel": "linear", "solver": "krylov"}, X * 1e200, ValueError, "has values beyond float64"),
+    "no square": ({"kernel": "precomputed"}, X, ValueError, r"X has shape \(150, 6\), but Precomputed.* \(n, n\) was expected"),
+    "asymmetric": (
+        {"kernel": "precomputed"}, X @ X.T + np.triu(np.ones((N, N)), 1), ValueError, r"a symmetric kernel matrix was expected",
+    ),
+    "precomputed and back": (
+        {"kernel": "precomputed", "fit_inverse_transform": True}, X @ X.T, ValueError,
+        "regresses rows on their scores, which Precomputed.* cannot compare",
+    ),
+    "strings and back": (
+        {"kernel": kernels.Spectrum(2), "fit_inverse_transform": True}, WORDS, ValueError,
+        "regresses rows on their scores, which Spectrum.* cannot compare: it takes strings",
+    ),
+    "histograms and back": (
+        {"kernel": kernels.ChiSquare(), "fit_inverse_transform": True}, np.abs(X), ValueError,
+        "regresses rows on their scores, which ChiSquare.* does not take: .*at least 0",
+    ),
+    "shape of a function": (
+        {"kernel": lambda A, B: A}, X, ValueError, r"the kernel function returned shape \(128, 6\) for blocks of 128 and 128 rows",
+    ),
+    "asymmetric function": (
+        {"kernel": lambda A, B: A[:, :1] - B[:, :1].T}, X, ValueError, r"k\(x, y\) = k\(y, x\) was expected",
+    ),
+    "mixed strings": (
+        {"kernel": kernels.Spectrum(2)}, np.array(["a", 3, "b"], dtype=object), ValueError, "value 1 is 3, a int, among str values",
+    ),
+    "mixed list": ({"kernel": kernels.Spectrum(2)}, ["a", 3, "b"], ValueError, "value 1 is 3, a int, among str values"),
+    "str and bytes": ({"kernel": kernels.Spectrum(2)}, ["a", b"c", "b"], ValueError, "value 1 is b'c', a bytes, among str values"),
+    "strings as numbers": ({"kernel": "rbf"}, WORDS[:, None], ValueError, "arrays of bytes/strings"),
+    "one row": ({"kernel": "rbf"}, X[:1], ValueError, r"Found array with 1 sample"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_input_is_refused_with_the_reason(name: str) -> None:
+    parameters, rows, error, message = REFUSED[name]
+    with pytest.raises(error, match=message):
+        KernelPCA(**({"n_components": 2} | parameters)).fit(rows)
+
+
+def test_rows_with_missing_values_are_left_out_of_exact_features_and_have_no_scores() -> None:
+    bad = with_value(33, 2, np.nan)
+    model = KernelPCA(2, kernel="poly", nan_policy="omit").fit(bad)
+    assert (model.n_omitted_, model.n_samples_) == (1, N - 1)
+    np.testing.assert_allclose(
+        model.eigenvalues_, KernelPCA(2, kernel="poly").fit(np.delete(X, 33, axis=0)).eigenvalues_, rtol=1e-10
+    )
+    scores = model.transform(bad)
+    assert np.isnan(scores[33]).all()
+    assert np.isfinite(np.delete(scores, 33, axis=0)).all()
+    with pytest.raises(bp.NonFiniteError, match="row 33, column 2"):
+        KernelPCA(2, kernel="rbf").fit(X).transform(bad)
+
+
+def test_a_precomputed_matrix_maps_any_number_of_new_rows_and_knows_no_distance() -> None:
+    many = np.vstack([NEW] * 5)
+    model = KernelPCA(3, kernel="precomputed").fit(X @ X.T)
+    assert_same_up_to_sign(model.transform(many @ X.T), KernelPCA(3).fit(X).transform(many), 1e-9)
+    with pytest.raises(ValueError, match=r"needs k\(x, x\), which is not in the rows that Precomputed"):
+        model.novelty(many @ X.T)
+
+
+def test_denoising_needs_a_gaussian_kernel_and_scores_of_the_right_width() -> None:
+    with pytest.raises(ValueError, match=r"needs a Gaussian kernel; this model's is Linear"):
+        KernelPCA(2).fit(X).denoise(X)
+    with pytest.raises(ValueError, match=r"scores have 3 columns; 2 \(n_components_\) were expected"):
+        KernelPCA(2, kernel="rbf", fit_inverse_transform=True).fit(X).inverse_transform(np.zeros((4, 3)))
+
+
+@pytest.mark.parametrize("solver", ["dense", "features", "krylov"])
+def test_a_row_of_zeros_has_the_image_0_under_cosine_as_in_scikit_learn(solver: str) -> None:
+    rows = X * (np.arange(N) != 80)[:, None]
+    model = KernelPCA(3, kernel="cosine", solver=solver, tol=1e-8, max_passes=30).fit(rows)
+    oracle = Oracle(3, kernel="cosine", eigen_solver="dense").fit(rows)
+    np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, rtol=1e-7)
+    assert_same_up_to_sign(model.transform(rows[78:83]), oracle.transform(rows[78:83]), 1e-5)
+
+
+@pytest.mark.parametrize("given", ["precomputed", kernels.Precomputed(), kernels.Precomputed() + 1.0])
+def test_cross_validation_cuts_a_kernel_matrix_in_both_directions(given: Any) -> None:
+    labels = (X[:, 0] > 0.5).astype(int)
+    model = make_pipeline(KernelPCA(3, kernel=given), LogisticRegression())
+    plain = make_pipeline(KernelPCA(3), LogisticRegression())
+    found = cross_val_score(model, X @ X.T, labels, cv=3, error_score="raise")
+    np.testing.assert_allclose(found, cross_val_score(plain, X, labels, cv=3))
+    grid = GridSearchCV(model, {"kernelpca__n_components": [1, 3]}, cv=3, error_score="raise").fit(X @ X.T, labels)
+    assert grid.best_score_ >= found.mean()
+    assert not get_tags(plain).input_tags.pairwise
+
+
+@pytest.mark.parametrize("kind", [bp.ApproximateKernelPCA, bp.NystromKernelPCA, bp.KernelSupervisedPCA])
+def test_every_kernel_estimator_says_that_a_precomputed_matrix_is_pairwise(kind: Any) -> None:
+    assert get_tags(kind(2, kernel="precomputed")).input_tags.pairwise
+    assert not get_tags(kind(2, kernel="rbf")).input_tags.pairwise
+
+
+def test_the_kernel_pcas_have_one_default_kernel() -> None:
+    for kind in (KernelPCA, bp.ApproximateKernelPCA, bp.NystromKernelPCA):
+        assert kind().kernel == Oracle().kernel == "linear"

@@ -1,0 +1,155 @@
+"""A plan of kernel PCA counts kernel evaluations, reads and memory before anything is read, and refuses with a way out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from bigpca import KernelPCA, MemoryBudgetError, kernels
+from bigpca.errors import EvaluationBudgetError
+from tests.builders import data_with_spectrum, power_law
+from tests.estimators.stores import stored, unreadable
+from tests.operators.counting import Reads
+
+N, D = 20_000, 50
+
+
+def test_more_evaluations_than_the_budget_are_refused_unread_with_the_way_out() -> None:
+    model = KernelPCA(5, kernel="rbf", max_kernel_evaluations=1e8)
+    plan = model.plan(unreadable(N, D, 1000, np.float32))
+    assert plan.solver == "krylov"
+    assert plan.evaluations == pytest.approx(3 * N**2 / 2, rel=0.1)
+    assert not plan.fits
+    message = (
+        r"krylov needs about 6\.4e\+08 kernel evaluations, over max_kernel_evaluations = 1e\+08\. Use NystromKernelPCA"
+    )
+    with pytest.raises(EvaluationBudgetError, match=message):
+        model.fit(unreadable(N, D, 1000, np.float32))
+    assert model.set_params(max_kernel_evaluations=1e9).plan(unreadable(N, D, 1000, np.float32)).fits
+
+
+def test_the_default_budget_refuses_a_million_rows_and_allows_two_hundred_thousand() -> None:
+    with pytest.raises(EvaluationBudgetError, match="Use NystromKernelPCA"):
+        KernelPCA(5, kernel="rbf", memory_limit="64 GiB").fit(unreadable(1_000_000, D, 10_000, np.float32))
+    assert KernelPCA(5, kernel="rbf", memory_limit="64 GiB").plan(unreadable(200_000, D, 10_000, np.float32)).fits
+
+
+@pytest.mark.parametrize("solver", ["dense", "krylov"])
+def test_what_does_not_fit_in_memory_is_refused_unread(solver: str) -> None:
+    X = unreadable(40_000, D, 1000, np.float32)
+    with pytest.raises(MemoryBudgetError, match=rf"{solver} needs .* are left of memory_limit = 300\.0 MiB"):
+        KernelPCA(20, kernel="rbf", solver=solver, memory_limit="300 MiB").fit(X)
+    assert KernelPCA(20, kernel="rbf", solver="krylov", memory_limit="3 GiB").plan(X).fits
+
+
+def test_the_solver_is_chosen_by_rows_components_and_kernel() -> None:
+    for n, options, solver in (
+        (2000, {}, "dense"),
+        (2001, {}, "krylov"),
+        (3000, {"n_components": None}, "dense"),
+        (3000, {"n_components": 0.5}, "krylov"),
+        (3000, {"kernel": "sigmoid"}, "dense"),
+        (5000, {"kernel": "sigmoid"}, "krylov"),
+        (5000, {"kernel": "sigmoid", "n_components": 0.5}, "dense"),
+        (5000, {"kernel": "linear"}, "features"),
+        (5000, {"kernel": kernels.Hellinger() + kernels.Linear()}, "features"),
+        (500, {"kernel": "linear", "fit_inverse_transform": True}, "dense"),
+        (500, {"kernel": "linear", "n_components": 60}, "dense"),
+    ):
+        given: dict[str, Any] = {"n_components": 5, "kernel": "rbf", "memory_limit": "64 GiB"} | options
+        assert KernelPCA(**given).plan(unreadable(n, D, 1000)).solver == solver, (n, options)
+
+
+def test_a_regression_on_too_many_rows_is_refused_unread() -> None:
+    with pytest.raises(
+        MemoryBudgetError, match=r"regresses 20000 rows .* 20000 x 20000 matrix = 3\.0 GiB; at most 10000"
+    ):
+        KernelPCA(5, kernel="rbf", fit_inverse_transform=True).fit(unreadable(N, D, 1000))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [({"tol": 0.0}, "tol = 0.0 is outside"), ({"max_passes": 1}, "max_passes = 1, but"), ({"random_state": -1}, "is negative")],
+)  # fmt: skip
+def test_parameters_out_of_range_are_refused_unread(parameters: dict[str, Any], message: str) -> None:
+    for call in ("fit", "plan"):
+        with pytest.raises(ValueError, match=message):
+            getattr(KernelPCA(2, kernel="rbf", **parameters), call)(unreadable(50, D))
+
+
+@pytest.mark.parametrize("chunks", [(3000, 6), (700, 6), (90, 6), (1000, 4)])
+@pytest.mark.parametrize("solver", ["dense", "krylov", "features"])
+def test_the_reads_that_were_counted_are_those_that_ran(
+    solver: str, chunks: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n, d = 2000, 6
+    X = stored(tmp_path, data_with_spectrum(n, power_law(d), mean=1.0)[0], (min(n, chunks[0]), chunks[1]))
+    kernel = kernels.Polynomial(0.2, 1.0, 2)
+    reads = Reads().watch(monkeypatch)
+    model = KernelPCA(3, kernel=kernel, solver=solver).fit(X)
+    counts = reads.per_chunk((n, d), (min(n, chunks[0]), chunks[1]))
+    rows = np.array([min(chunks[0], n - i) for i in range(0, n, chunks[0])])
+    ran = float(np.average(counts.mean(axis=1), weights=rows))
+    if solver == "krylov":
+        assert model.n_passes_ == pytest.approx(ran, abs=0.01)
+        assert model.plan_.evaluations == pytest.approx(3 * 0.5 * n**2, rel=0.1)
+        assert model.kernel_evaluations_ <= model.plan_.evaluations
+    else:
+        assert model.plan_.passes == pytest.approx(ran, abs=0.06)  # printed to one decimal
+        assert model.kernel_evaluations_ == model.plan_.evaluations
+
+
+def test_a_printed_plan_says_how_many_evaluations_a_sweep_makes() -> None:
+    text = str(KernelPCA(5, kernel="rbf").plan(unreadable(N, D, 1000, np.float32)))
+    assert "kernel       6.37e+08 evaluations" in text
+    assert "a sweep makes 2.09e+08 kernel evaluations and reads X 8.8 times; 3 are typical" in text
+
+
+CHILD = """
+import json, sys, warnings
+import dask, psutil
+import bigpca as bp
+from tests.estimators.kernel.test_kernel_plan import MEASURED
+warnings.simplefilter("ignore")
+dask.config.set(scheduler="threads", num_workers=2)
+X = bp.open(sys.argv[1])
+make = MEASURED[sys.argv[2]]
+make().fit(X[:600].compute())  # libraries, BLAS buffers and thread stacks are there before the measurement
+before = psutil.Process().memory_info().rss
+open("/proc/self/clear_refs", "w").write("5")
+model = make().fit(X)
+peak = int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) * 1024
+print(json.dumps({"growth": peak - before, "planned": model.plan_.process_bytes}))
+"""
+MEASURED: dict[str, Any] = {
+    "dense": lambda: KernelPCA(10, kernel="rbf", solver="dense", memory_limit="8 GiB"),
+    "krylov": lambda: KernelPCA(20, kernel="rbf", solver="krylov", memory_limit="8 GiB"),
+}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
+@pytest.mark.parametrize(("name", "n", "d"), [("dense", 2000, 40), ("krylov", 4000, 500)])
+def test_the_memory_of_a_fit_stays_within_the_plan(name: str, n: int, d: int, tmp_path: Path) -> None:
+    z = zarr.create_array(tmp_path / "x.zarr", shape=(n, d), chunks=(500, d), dtype="f4", compressors=None)
+    z[:] = np.random.default_rng(0).random((n, d), dtype="f4") / np.arange(1, d + 1, dtype="f4")
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "x.zarr"), name]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=120)
+    found = json.loads(done.stdout)
+    assert found["growth"] <= found["planned"]
+    assert found["planned"] <= 8 * found["growth"]
+
+
+def test_training_rows_that_the_model_keeps_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, model = np.random.default_rng(0).random((3000, 1000)), KernelPCA(5, kernel="rbf", solver="krylov")
+    counted = model.plan(X).process_bytes
+    monkeypatch.setattr("bigpca.estimators.kernel.krylov_fit.held_share", lambda *_: 0)
+    assert counted - model.plan(X).process_bytes == pytest.approx(X.nbytes, rel=1e-6)

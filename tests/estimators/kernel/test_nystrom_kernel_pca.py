@@ -1,0 +1,549 @@
+"""Kernel PCA by landmarks against the whole matrix: what the features give, how models grow, and odd data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import bigpca as bp
+from bigpca import NystromKernelPCA
+from bigpca.kernels import (
+    RBF,
+    ChiSquare,
+    Cosine,
+    HistogramIntersection,
+    Kernel,
+    Laplacian,
+    Linear,
+    Polynomial,
+    Precomputed,
+    Spectrum,
+    Subsequence,
+    Tanh,
+    normalized,
+)
+from bigpca.landmarks import SAMPLINGS
+from bigpca.passes.reading import blocks
+from tests.builders import offset_data
+from tests.estimators.stores import stored, unreadable
+from tests.landmarks.cases import CountedRBF, Tally, digits
+from tests.operators.counting import Reads
+
+Array = NDArray[Any]
+N, D, M, K = 240, 6, 30, 4
+KERNELS: dict[str, Kernel] = {
+    "rbf": RBF(0.05),
+    "laplacian": Laplacian(0.05),
+    "polynomial": Polynomial(degree=3, gamma=0.1, coef0=1.0),
+    "linear": Linear(),
+    "cosine": Cosine(),
+    "sum": normalized(Polynomial(degree=2, gamma=1.0, coef0=0.0)) + RBF(0.02),
+    "chi-square": ChiSquare(),
+    "intersection": HistogramIntersection(),
+}
+X = np.abs(offset_data(N, D, mean=2.0, dtype="f8"))
+NEW = np.abs(offset_data(50, D, mean=2.0, seed=1, dtype="f8"))
+EPS32 = float(np.finfo(np.float32).eps)
+
+
+def nystrom(k: Any = K, kernel: Any = KERNELS["rbf"], n_landmarks: int | None = M, **options: Any) -> NystromKernelPCA:
+    return NystromKernelPCA(k, kernel=kernel, n_landmarks=n_landmarks, solve_threads=1, **options)
+
+
+def matrix(kernel: Kernel, A: Array, B: Array | None = None) -> Array:
+    return np.asarray(kernel(A, B), np.float64)
+
+
+def centred(G: Array) -> Array:
+    H = np.eye(len(G)) - 1 / len(G)
+    product: Array = H @ G @ H
+    return product
+
+
+def assert_columns(found: Array, expected: Array, atol: float) -> None:
+    """Equal but for the signs of columns."""
+    signs = np.sign(np.sum(found * expected, axis=0))
+    np.testing.assert_allclose(found, expected * signs, rtol=0, atol=atol)
+
+
+def assert_same(one: NystromKernelPCA, other: NystromKernelPCA, rtol: float = 1e-9) -> None:
+    assert (one.n_samples_, one.n_components_, one.rank_) == (other.n_samples_, other.n_components_, other.rank_)
+    for name in ("eigenvalues_", "eigenvalue_bounds_", "total_variance_", "trace_error_", "captured_variance_bounds_"):
+        scale = np.max(np.abs(getattr(other, name)))
+        atol = 1e-15 if name == "trace_error_" else rtol * scale  # a share, of which rounding is all where it is 0
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=rtol, atol=atol, err_msg=name)
+    assert_columns(one.transform(NEW), other.transform(NEW), 1e-6 * np.abs(other.transform(NEW)).max())
+
+
+# What the features give ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_all_rows_as_landmarks_are_exact_kernel_pca(name: str) -> None:
+    kernel = KERNELS[name]
+    values, V = np.linalg.eigh(centred(matrix(kernel, X)))
+    values, V = values[::-1][:K], V[:, ::-1][:, :K]
+    model = nystrom(kernel=kernel, sampling=np.arange(N), n_landmarks=None).fit(X)
+    np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-8)
+    assert_columns(model.transform(X), V * np.sqrt(values), 1e-8 * np.sqrt(values[0]))
+    assert abs(model.trace_error_) <= 1e-8
+    lower, upper = model.eigenvalue_bounds_.T
+    assert (lower <= values).all()
+    assert (values <= upper).all()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_model_is_the_pca_of_the_features_about_the_mean_of_all_rows(name: str) -> None:
+    kernel = KERNELS[name]
+    model = nystrom(kernel=kernel).fit(X)
+    T, L = model.landmark_transform_, model.landmarks_
+    np.testing.assert_allclose(T.T @ matrix(kernel, L) @ T, np.eye(model.rank_), atol=1e-6)  # condition 1e10 x eps
+    np.testing.assert_array_equal(L, X[model.landmark_indices_])
+    B = matrix(kernel, X, L) @ T
+    values, V = np.linalg.eigh((B - B.mean(axis=0)).T @ (B - B.mean(axis=0)))
+    values, V = values[::-1][:K], V[:, ::-1][:, :K]
+    np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-8)
+    expected = (matrix(kernel, NEW, L) @ T - B.mean(axis=0)) @ V
+    assert_columns(model.transform(NEW), expected, 1e-7 * np.abs(expected).max())
+    np.testing.assert_allclose(model.explained_variance_, values / (N - 1), rtol=1e-8)
+    np.testing.assert_allclose((model.transform(X) ** 2).sum(axis=0), model.eigenvalues_, rtol=1e-7)
+    np.testing.assert_allclose(model.transform(X).mean(axis=0), 0, atol=1e-7 * np.sqrt(values[0]))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_trace_error_and_the_total_are_those_of_the_whole_matrix(name: str) -> None:
+    kernel = KERNELS[name]
+    model = nystrom(kernel=kernel, n_landmarks=12).fit(X)
+    G, C = matrix(kernel, X), matrix(kernel, X, model.landmarks_)
+    approximation = C @ np.linalg.pinv(matrix(kernel, model.landmarks_), rcond=1e-11, hermitian=True) @ C.T
+    left = np.trace(G - approximation) / np.trace(G)
+    np.testing.assert_allclose(model.trace_error_, left, rtol=1e-6, atol=1e-9)
+    total = np.trace(centred(approximation)) + np.trace(G - approximation)
+    np.testing.assert_allclose(model.total_variance_ * (N - 1), total, rtol=1e-8)
+    assert model.total_variance_ * (N - 1) >= np.trace(centred(G)) * (1 - 1e-12)
+    np.testing.assert_allclose(model.explained_variance_ratio_, model.eigenvalues_ / total, rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_novelty_is_the_distance_to_the_subspace_and_never_negative(name: str) -> None:
+    kernel = KERNELS[name]
+    model = nystrom(kernel=kernel).fit(X)
+    T, L = model.landmark_transform_, model.landmarks_
+    mean = (matrix(kernel, X, L) @ T).mean(axis=0)
+    B, diagonal = matrix(kernel, NEW, L) @ T, kernel.diagonal(NEW)
+    expected = diagonal - (B**2).sum(axis=1) + ((B - mean) ** 2).sum(axis=1) - (model.transform(NEW) ** 2).sum(axis=1)
+    np.testing.assert_allclose(model.novelty(NEW), expected, rtol=0, atol=1e-9 * diagonal.max())
+    assert (model.novelty(np.concatenate([X, NEW, 50 * NEW])) >= 0).all()
+
+
+def test_pre_images_are_ridge_regressions_of_landmarks_on_their_scores() -> None:
+    kernel = RBF(0.05)
+    model = nystrom(kernel=kernel, fit_inverse_transform=True, alpha=0.1).fit(X)
+    scores = model.transform(model.landmarks_)
+    weights = np.linalg.solve(matrix(kernel, scores) + 0.1 * np.eye(M), model.landmarks_)
+    expected = matrix(kernel, model.transform(NEW), scores) @ weights
+    np.testing.assert_allclose(model.inverse_transform(model.transform(NEW)), expected, rtol=1e-7)
+    with pytest.raises(ValueError, match="fit with fit_inverse_transform=True"):
+        nystrom().fit(X).inverse_transform(scores)
+
+
+def whole_extension(kernel: Kernel, L: Array, rows: Array, n: int) -> tuple[Array, Array]:
+    """Tutorial, eqs. 62-63: ``(n / m) lambda_q``, and ``k_c(x, L) u / sqrt(lambda_q)`` centred by the landmarks' means."""
+    G, C = matrix(kernel, L), matrix(kernel, rows, L)
+    values, U = np.linalg.eigh(centred(G))
+    values, U = values[::-1][:K], U[:, ::-1][:, :K]
+    about = C - C.mean(axis=1)[:, None] - G.mean(axis=0) + G.mean()
+    return values * n / len(L), about @ U / np.sqrt(values)
+
+
+@pytest.mark.parametrize("name", ["rbf", "polynomial"])
+@pytest.mark.parametrize("sampling", ["uniform", "rpcholesky"])
+def test_the_tutorial_extension_is_its_formula(name: str, sampling: str) -> None:
+    kernel = KERNELS[name]
+    model = nystrom(kernel=kernel, sampling=sampling, extension="tutorial").fit(X)
+    values, scores = whole_extension(kernel, model.landmarks_, NEW, N)
+    np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-8)
+    assert_columns(model.transform(NEW), scores, 1e-7 * np.abs(scores).max())
+    for name in ("eigenvalue_bounds_", "captured_variance_bounds_", "trace_error_"):
+        assert not hasattr(model, name)  # nothing is certified
+
+
+def test_the_tutorial_extension_takes_an_indefinite_kernel_and_features_refuse_it() -> None:
+    kernel = Tanh(gamma=0.01, coef0=0.0)
+    model = nystrom(kernel=kernel, sampling="uniform", extension="tutorial").fit(X)
+    values, scores = whole_extension(kernel, model.landmarks_, NEW, N)
+    np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-8)
+    assert_columns(model.transform(NEW), scores, 1e-7 * np.abs(scores).max())
+    with pytest.raises(ValueError, match=r'is not positive semi-definite, so it has no features.*extension="tutorial"'):
+        nystrom(kernel=kernel).fit(unreadable(N, D))
+    with pytest.raises(ValueError, match=r'sampling="rpcholesky" needs a positive semi-definite kernel'):
+        nystrom(kernel=kernel, extension="tutorial").fit(X)
+
+
+# Landmarks: quality, cost, choice -----------------------------------------------------------------------------------
+
+
+def axes_of_digits(kernel: Kernel) -> Array:
+    """The ten leading kernel principal axes of the first 400 digits."""
+    axes: Array = np.linalg.eigh(centred(matrix(kernel, digits(400))))[1][:, ::-1][:, :10]
+    return axes
+
+
+def mean_similarity(axes: Array, **options: Any) -> float:
+    found = []
+    for seed in range(10):
+        scores = nystrom(10, n_landmarks=50, random_state=seed, **options).fit(digits(400)).transform(digits(400))
+        found.append(np.abs(np.sum(axes * scores / np.linalg.norm(scores, axis=0), axis=0)).mean())
+    return float(np.mean(found))
+
+
+def test_landmarks_drawn_by_size_find_the_axes_of_a_polynomial_and_uniform_ones_do_not() -> None:
+    kernel = Polynomial(degree=5, gamma=1.0, coef0=0.0)
+    axes = axes_of_digits(kernel)
+    for sampling in ("rpcholesky", "diagonal", "column-norm"):
+        assert mean_similarity(axes, kernel=kernel, sampling=sampling) >= 0.999
+    assert mean_similarity(axes, kernel=kernel, sampling="uniform") <= 0.2
+
+
+def test_features_are_far_better_than_the_tutorial_extension() -> None:
+    kernel = RBF(1e-4)
+    axes = axes_of_digits(kernel)
+    assert mean_similarity(axes, kernel=kernel, sampling="rpcholesky") >= 0.98
+    assert mean_similarity(axes, kernel=kernel, sampling="uniform") >= 0.85
+    assert mean_similarity(axes, kernel=kernel, sampling="uniform", extension="tutorial") <= 0.5
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_reads_and_evaluations_are_counted(sampling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tally, lazy = Tally(), stored(tmp_path, X, (20, D))
+    reads = Reads().watch(monkeypatch)
+    model = nystrom(kernel=CountedRBF(0.05, tally), sampling=sampling).fit(lazy)
+    counts = reads.per_chunk((N, D), (20, D))
+    # The first read, here all of X, is looked at for the shift of distances: one of the passes.
+    assert counts.mean() == pytest.approx(model.n_passes_, abs=0.01)
+    assert model.n_passes_ <= (model.plan_.most_passes or model.plan_.passes) + 0.01
+    if sampling != "kmeans":  # whose iterations end where they converge
+        assert model.n_passes_ >= model.plan_.passes - 0.01
+    # K_mm and its diagonal come on top: small, and not counted.
+    assert model.kernel_evaluations_ <= tally.entries <= model.kernel_evaluations_ + 4 * M * (M + 1) + N
+    if sampling == "rpcholesky":
+        assert model.kernel_evaluations_ <= N * M * (3 + 1) + 8 * M * M
+    if sampling == "uniform":
+        assert model.kernel_evaluations_ == N * M
+
+
+def test_counting_rows_first_is_a_read_too() -> None:
+    lazy = da.from_array(X, chunks=(50, D))
+    known, unknown = (nystrom().fit(rows) for rows in (lazy, lazy[lazy[:, 0] > -np.inf]))
+    assert unknown.n_passes_ == known.n_passes_ + 1
+    assert_same(unknown, known)
+
+
+def test_landmarks_can_be_given_by_number_or_as_rows() -> None:
+    numbers = np.random.default_rng(0).permutation(N)[:M]
+    by_number, by_row = (nystrom(n_landmarks=None, sampling=s).fit(X) for s in (numbers, X[numbers]))
+    assert_same(by_number, by_row)
+    np.testing.assert_array_equal(by_number.landmark_indices_, numbers)
+    assert not hasattr(by_row, "landmark_indices_")
+    elsewhere = nystrom(n_landmarks=None, sampling=NEW).fit(X)  # rows that X does not have, more than X has
+    assert elsewhere.landmarks_.shape == NEW.shape
+    many = nystrom(n_landmarks=None, sampling=X).fit(X[:40])
+    np.testing.assert_allclose(
+        many.eigenvalues_, np.linalg.eigvalsh(centred(matrix(RBF(0.05), X[:40])))[::-1][:K], rtol=1e-7
+    )
+
+
+REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"n_landmarks": N + 1}, ValueError, "n_landmarks = 241, but X has 240 rows; at most as many landmarks as rows"),
+    ({"n_landmarks": 0}, ValueError, "n_landmarks = 0"),
+    ({"n_components": M + 1}, ValueError, "n_components = 31 is out of range"),
+    ({"sampling": "random"}, ValueError, "sampling = 'random' is unknown; one of 'rpcholesky'"),
+    ({"extension": "full"}, ValueError, "extension = 'full' is unknown; one of"),
+    ({"rounds": 0}, ValueError, "rounds = 0"),
+    ({"random_state": -1}, ValueError, "random_state = -1"),
+    ({"kernel": "rbf", "gamma": -1.0}, ValueError, "gamma = -1.0"),
+    ({"max_kernel_evaluations": 1e3}, bp.EvaluationBudgetError, "kernel evaluations"),
+]
+
+
+@pytest.mark.parametrize(("changes", "error", "message"), REFUSED, ids=lambda value: str(value)[:40])
+def test_what_cannot_be_is_refused_unread(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+    parameters: dict[str, Any] = {"n_components": K, "n_landmarks": M} | changes
+    with pytest.raises(error, match=message):
+        NystromKernelPCA(**parameters).fit(unreadable(N, D))
+
+
+def test_landmarks_beyond_the_memory_are_refused_unread_with_numbers() -> None:
+    model = nystrom(kernel="rbf", n_landmarks=40_000, memory_limit="2 GiB")
+    assert not model.plan(unreadable(100_000, 10, chunk=1000)).fits
+    with pytest.raises(bp.MemoryBudgetError, match=r"landmarks \(rpcholesky\) needs .* left of memory_limit = 2.0 GiB"):
+        model.fit(unreadable(100_000, 10, chunk=1000))
+
+
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"sampling": NEW[:, :3]}, ValueError, "the given landmarks have 3 columns and X has 6"),
+    ({"sampling": np.array([1, 2, N, 4])}, ValueError, "landmark 2 is row 240 of 240"),
+    ({"sampling": np.array([1, 2, 1, 4])}, ValueError, "row 1 is given twice"),
+    ({"sampling": np.arange(10), "n_landmarks": 11}, ValueError, "10 landmarks were given and n_landmarks = 11"),
+    ({"n_components": 0.999999, "n_landmarks": 5}, ValueError, "more of the spectrum than 5 landmarks show"),
+]
+
+
+@pytest.mark.parametrize(("changes", "error", "message"), WRONG, ids=lambda value: str(value)[:40])
+def test_landmarks_that_do_not_fit_the_rows_are_refused(
+    changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    parameters: dict[str, Any] = {"n_components": K, "n_landmarks": None} | changes
+    with pytest.raises(error, match=message):
+        NystromKernelPCA(kernel="rbf", gamma=0.05, **parameters).fit(X)
+
+
+def test_a_share_is_taken_of_what_the_landmarks_hold() -> None:
+    model = nystrom(0.8, n_landmarks=100).fit(X)
+    assert model.explained_variance_ratio_.sum() > 0.8
+    assert model.explained_variance_ratio_[:-1].sum() <= 0.8
+    assert nystrom(None, n_landmarks=12).fit(X).n_components_ == 12
+
+
+# Models that grow ---------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=10, deadline=None)
+@given(cuts=st.lists(st.integers(1, N - 1), max_size=5), name=st.sampled_from(sorted(KERNELS)))
+def test_any_split_into_batches_equals_one_fit_with_the_same_landmarks(cuts: list[int], name: str) -> None:
+    parameters: dict[str, Any] = {"kernel": KERNELS[name], "sampling": X[::8], "n_landmarks": None}
+    model = nystrom(**parameters)
+    edges = [0, *sorted({max(2, cut) for cut in cuts}), N]
+    for start, stop in pairwise(edges):
+        model.partial_fit(X[start:stop])
+    whole = nystrom(**parameters).fit(X)
+    assert_same(model, whole, 1e-8)
+    assert model.kernel_evaluations_ == whole.kernel_evaluations_
+
+
+def test_a_saved_model_goes_on_by_partial_fit(tmp_path: Path) -> None:
+    model = nystrom(sampling="diagonal").fit(X[:100])
+    model.save(tmp_path / "model")
+    loaded = bp.load(tmp_path / "model")
+    assert_same(loaded.partial_fit(X[100:]), model.partial_fit(X[100:]))
+    numbers = model.landmark_indices_
+    assert_same(loaded, nystrom(sampling=X[numbers], n_landmarks=None).fit(X))
+    np.testing.assert_array_equal(loaded.landmark_indices_, numbers)
+
+
+def test_new_rows_cost_one_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, lazy = nystrom().fit(X[:100]), stored(tmp_path, X[100:], (20, D))
+    before, reads = model.kernel_evaluations_, Reads().watch(monkeypatch)
+    model.partial_fit(lazy)
+    assert (reads.per_chunk((N - 100, D), (20, D)) == 1).all()
+    assert model.kernel_evaluations_ == before + (N - 100) * M
+
+
+def test_features_made_in_float64_stay_in_float64_as_rows_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A wide kernel's T magnifies rounding by up to 1e5: of float32 that would leave nothing.
+    rows, kernel = X.astype(np.float32), RBF(1e-3)
+    model = nystrom(kernel=kernel, n_landmarks=60).fit(rows[:200])
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+    model.partial_fit(rows[200:]).partial_fit(rows[:100])
+    everything = np.concatenate([rows, rows[:100]]).astype(np.float64)
+    values = np.linalg.eigvalsh(centred(matrix(kernel, everything)))[::-1][:K]
+    np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-6)
+    lower, upper = model.eigenvalue_bounds_.T
+    assert (lower <= values).all()
+    assert (values <= upper).all()
+    assert ((upper - lower) <= 1e-6 * values[0]).all()
+
+
+def test_the_tutorial_extension_keeps_nothing_to_go_on_from_and_says_so() -> None:
+    model = nystrom(extension="tutorial").fit(X)
+    with pytest.raises(ValueError, match=r'partial_fit needs the moments.*Use extension="features"'):
+        model.partial_fit(X)
+
+
+def test_a_refit_forgets_what_only_the_earlier_one_knew() -> None:
+    model = nystrom().fit(X)
+    assert hasattr(model, "trace_error_")
+    assert hasattr(model, "n_passes_")
+    model.set_params(extension="tutorial", sampling=X[:20], n_landmarks=20).fit(X)
+    for name in ("trace_error_", "landmark_indices_", "eigenvalue_bounds_"):
+        assert not hasattr(model, name), name
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.05), Laplacian(0.05), "rbf"], ids=str)
+def test_several_widths_are_the_separate_fits_with_the_same_landmarks(
+    kernel: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"gamma": 0.05} if kernel == "rbf" else {}
+    lazy, gammas = stored(tmp_path, X, (20, D)), (0.01, 0.05, 0.2)
+    reads = Reads().watch(monkeypatch)
+    models = nystrom(kernel=kernel, **own).fit_widths(lazy, gammas)
+    assert reads.per_chunk((N, D), (20, D))[-1] == 1 + 3 + 1 == models[0].n_passes_
+    evaluations = [model.kernel_evaluations_ for model in models]
+    assert min(evaluations) == max(evaluations)
+    for gamma, model in zip(gammas, models, strict=True):
+        alone = {"gamma": gamma} if kernel == "rbf" else {}
+        other = kernel if kernel == "rbf" else kernel.with_gamma(gamma)
+        single = nystrom(kernel=other, sampling=models[0].landmark_indices_, **alone).fit(X)
+        assert_same(model, single)
+        assert model.kernel_evaluations_ > single.kernel_evaluations_
+        assert_same(model.partial_fit(NEW), single.partial_fit(NEW))
+    assert models[1].gamma == 0.05 if kernel == "rbf" else models[1].kernel == kernel
+
+
+@pytest.mark.parametrize(
+    ("changes", "gammas"), [({"kernel": Linear()}, [0.1]), ({}, []), ({"extension": "tutorial"}, [0.1])], ids=str
+)
+def test_widths_need_a_kernel_of_distances_gammas_and_features(changes: dict[str, Any], gammas: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"several widths from one read need a kernel of distances"):
+        nystrom(**changes).fit_widths(unreadable(N, D), gammas)
+
+
+# Layouts, precision, other rows -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sampling", ["rpcholesky", "uniform", "column-norm"])
+def test_threads_do_not_change_a_bit_and_chunks_change_rounding_only(sampling: str, tmp_path: Path) -> None:
+    models: list[NystromKernelPCA] = []
+    for scheduler in ("sync", "threads"):
+        with dask.config.set(scheduler=scheduler):
+            models += [nystrom(sampling=sampling).fit(stored(tmp_path, X, (chunk, D))) for chunk in (40, 40, 77)]
+    for model in models:
+        np.testing.assert_array_equal(model.landmark_indices_, models[0].landmark_indices_)
+        assert_same(model, models[0])
+    for one, other in ((0, 1), (0, 3), (2, 5)):
+        for name in ("eigenvalues_", "eigenvalue_bounds_", "landmark_transform_", "trace_error_"):
+            np.testing.assert_array_equal(getattr(models[one], name), getattr(models[other], name))
+        np.testing.assert_array_equal(models[one].transform(NEW), models[other].transform(NEW))
+
+
+def test_lazy_rows_give_lazy_scores_and_out_writes_them(tmp_path: Path) -> None:
+    model, lazy = nystrom().fit(X), da.from_array(X, chunks=(50, D))
+    scores, distances = model.transform(lazy), model.novelty(lazy)
+    assert isinstance(scores, da.Array)
+    assert isinstance(distances, da.Array)
+    np.testing.assert_allclose(scores.compute(), model.transform(X), atol=1e-12)
+    np.testing.assert_allclose(distances.compute(), model.novelty(X), atol=1e-12)
+    written = model.transform(lazy, out=tmp_path / "scores.zarr")
+    np.testing.assert_array_equal(written.compute(), scores.compute())
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_float32_rows_give_the_answer_to_float32(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, rows = KERNELS[name], X.astype(np.float32)
+    numbers = np.arange(0, N, 8)
+    exact = nystrom(kernel=kernel, sampling=numbers).fit(rows)  # a small pass: in float64
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+    model = nystrom(kernel=kernel, sampling=numbers).fit(rows)
+    trace = kernel.diagonal(rows).sum()
+    # What T drops, 1e-5 of the landmarks' largest eigenvalue, and rounding times the 316 that it magnifies by.
+    np.testing.assert_allclose(model.eigenvalues_, exact.eigenvalues_, rtol=0, atol=400 * EPS32 * trace)
+    assert model.transform(rows).dtype == np.float32
+    values = np.linalg.eigvalsh(centred(matrix(kernel, rows.astype(np.float64))))[::-1][:K]
+    lower, upper = model.eigenvalue_bounds_.T
+    assert (lower <= values).all()
+    assert (values <= upper).all()
+
+
+def test_strings_and_a_precomputed_matrix_are_rows_too(tmp_path: Path) -> None:
+    words = np.array(
+        ["banana", "bandana", "cabana", "havana", "ananas", "nirvana", "savanna", "gala", "bananas", "and"] * 3
+    )
+    for kernel in (normalized(Spectrum(2)), normalized(Subsequence(2, 0.5))):
+        model = nystrom(3, kernel=kernel, n_landmarks=10, sampling=np.arange(10)).fit(words)
+        G = matrix(kernel, bp.kernels.string_codes(words)) if hasattr(bp.kernels, "string_codes") else None
+        if G is not None:
+            np.testing.assert_allclose(model.eigenvalues_, np.linalg.eigvalsh(centred(G))[::-1][:3], rtol=1e-8)
+        longer = model.transform(np.array(["a very long word indeed", "banana"]))
+        np.testing.assert_allclose(longer[1], model.transform(words)[0], atol=1e-10)
+        assert model.partial_fit(np.array(["mississippi", "banana"])).n_samples_ == 32
+    G = matrix(RBF(0.05), X)
+    numbers = np.random.default_rng(1).permutation(N)[:M]
+    for sampling in ("rpcholesky", "uniform", "diagonal", "column-norm", "leverage", numbers):
+        model = nystrom(kernel=Precomputed(), sampling=sampling).fit(G)
+        chosen = model.landmark_indices_
+        same = nystrom(kernel=RBF(0.05), sampling=chosen, n_landmarks=None).fit(X)
+        np.testing.assert_allclose(model.eigenvalues_, same.eigenvalues_, rtol=1e-8)
+        assert_columns(model.transform(matrix(RBF(0.05), NEW, X)), same.transform(NEW), 1e-7)
+        with pytest.raises(ValueError, match=r"needs k\(x, x\), which is not in the rows"):
+            model.novelty(G)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(bp.load(tmp_path / "model").transform(G), model.transform(G))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_duplicates_and_equal_rows_do_no_harm(sampling: str) -> None:
+    few = np.repeat(X[:10], 20, axis=0)
+    model = nystrom(None, n_landmarks=20, sampling=sampling).fit(few)
+    assert model.rank_ <= (20 if sampling == "kmeans" else 10)  # a centre may lie between rows
+    values = np.linalg.eigvalsh(centred(matrix(RBF(0.05), few)))[::-1][: model.n_components_]
+    lower, upper = model.eigenvalue_bounds_.T
+    assert (lower <= values).all()
+    assert (values <= upper).all()
+    if sampling in ("rpcholesky", "leverage"):  # others may miss one of the ten rows
+        assert model.rank_ == 10
+        np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-7)
+    equal = nystrom(None, n_landmarks=20, sampling=sampling).fit(np.tile(X[0], (30, 1)))
+    assert equal.n_components_ == 1
+    if sampling != "kmeans":  # whose centres are equal to rounding only
+        assert equal.rank_ == 1
+    np.testing.assert_allclose(equal.eigenvalues_, 0, atol=1e-12)
+    assert np.isfinite(equal.transform(NEW)).all()
+
+
+def test_rows_of_zeros_have_no_images_under_a_linear_kernel() -> None:
+    some = X.copy()
+    some[::3] = 0
+    model = nystrom(3, kernel=Linear(), n_landmarks=40).fit(some)
+    np.testing.assert_allclose(model.eigenvalues_, np.linalg.eigvalsh(centred(some @ some.T))[::-1][:3], rtol=1e-8)
+    for sampling in (s for s in SAMPLINGS if s != "kmeans"):
+        with pytest.raises(ValueError, match=r"are 0|span nothing"):
+            nystrom(3, kernel=Linear(), sampling=sampling).fit(np.zeros((N, D)))
+
+
+@pytest.mark.parametrize("sampling", [s for s in SAMPLINGS if s not in ("kmeans", "column-norm")])
+def test_rows_with_missing_values_are_left_out_or_named(sampling: str) -> None:
+    bad = X.copy()
+    bad[::9, 4] = np.nan
+    good = np.delete(X, range(0, N, 9), axis=0)
+    model = nystrom(sampling=sampling, nan_policy="omit").fit(bad)
+    assert (model.n_omitted_, model.n_samples_) == (N - len(good), len(good))
+    assert_same(model, nystrom(sampling=model.landmarks_, n_landmarks=None).fit(good))
+    assert np.isnan(model.transform(bad)[::9]).all()
+    assert np.isfinite(np.delete(model.transform(bad), range(0, N, 9), axis=0)).all()
+    with pytest.raises(bp.NonFiniteError):
+        nystrom(sampling=sampling).fit(bad)
+
+
+@pytest.mark.parametrize("sampling", ["kmeans", "column-norm"])
+def test_samplings_that_need_complete_rows_refuse_missing_values(sampling: str) -> None:
+    bad = np.where(np.arange(N)[:, None] == 7, np.nan, X)
+    with pytest.raises(ValueError, match=r"missing|NaN"):
+        nystrom(sampling=sampling, nan_policy="omit").fit(bad)
+
+
+@pytest.mark.parametrize("make", [lambda: -X, lambda: np.where(X > 2, -1.0, X)], ids=["negative", "some negative"])
+def test_histogram_kernels_refuse_negative_data(make: Callable[[], Array]) -> None:
+    with pytest.raises(ValueError, match="ChiSquare needs numbers of at least 0"):
+        nystrom(kernel=ChiSquare()).fit(make())
+
+
+def test_polynomials_of_degree_5_on_raw_pixels_do_not_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.random.default_rng(0).integers(0, 256, (N, 200)).astype(np.float32)
+    kernel = Polynomial(degree=5, gamma=1.0, coef0=1.0)
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+    model = nystrom(kernel=kernel, n_landmarks=N, sampling=np.arange(N)).fit(rows)
+    values = np.linalg.eigvalsh(centred(matrix(kernel, rows.astype(np.float64))))[::-1][:K]
+    lower, upper = model.eigenvalue_bounds_.T
+    assert (lower <= values).all()
+    assert (values <= upper).all()
+    np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-2)  # centring leaves 1e-3 of K

@@ -1,0 +1,101 @@
+"""Approximate models grow with the collection: any batches and merges give the model of all rows, or are refused."""
+
+from __future__ import annotations
+
+import warnings
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigpca import ApproximatePCA, ApproximationWarning, merge
+from bigpca.sketches import SRHT, FeatureHash, Gaussian, Sketch, SparseSign
+from tests.builders import data_with_spectrum, power_law
+from tests.estimators.linear.test_approximate_pca import VARIANTS, D, N, Q, X, approximate
+from tests.estimators.stores import unreadable
+
+pytestmark = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+
+
+def assert_same(one: ApproximatePCA, other: ApproximatePCA) -> None:
+    assert (one.n_samples_, one.n_components_) == (other.n_samples_, other.n_components_)
+    for name in ("explained_variance_", "eigenvalue_bounds_", "mean_", "total_variance_"):
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-7, atol=1e-10)
+    np.testing.assert_allclose(one.components_, other.components_, atol=1e-6)
+
+
+GROWING: list[dict[str, Any]] = [*VARIANTS, {"core": "tutorial"}, {"sketch": SRHT(Q)}, {"sketch": FeatureHash(Q)}]
+
+
+@settings(max_examples=12, deadline=None)
+@given(cuts=st.lists(st.integers(1, N - 1), max_size=6), variant=st.sampled_from(GROWING))
+def test_any_split_into_batches_equals_one_fit(cuts: list[int], variant: dict[str, Any]) -> None:
+    model = approximate(**variant)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ApproximationWarning)
+        for start, stop in pairwise([0, *sorted(set(cuts)), N]):
+            model.partial_fit(X[start:stop])
+        assert_same(model, approximate(**variant).fit(X))
+
+
+@pytest.mark.parametrize("variant", GROWING, ids=str)
+def test_merged_models_are_the_model_of_all_rows(variant: dict[str, Any]) -> None:
+    a, b = (approximate(**variant).fit(part) for part in (X[:100], X[100:]))
+    before = a.explained_variance_.copy(), b.components_.copy()
+    assert_same(merge(a, b), approximate(**variant).fit(X))
+    assert_same(merge(b, a), approximate(**variant).fit(X))
+    assert np.array_equal(a.explained_variance_, before[0])
+    assert np.array_equal(b.components_, before[1])
+
+
+def test_centring_may_be_given_up_between_batches() -> None:
+    model = approximate().partial_fit(X[:100]).set_params(center=False).partial_fit(X[100:])
+    assert_same(model, approximate(center=False).fit(X))
+
+
+@pytest.mark.parametrize("other", [Gaussian(Q, seed=1), SparseSign(Q), Gaussian(Q + 1)], ids=str)
+def test_products_with_another_matrix_are_not_added(other: Sketch) -> None:
+    with pytest.raises(
+        ValueError, match=r"sketch=.* and .*: equal ones were expected. Fit both with the same parameters"
+    ):
+        merge(approximate().fit(X), approximate(sketch=other).fit(X))
+    model = approximate().fit(X[:100])
+    before = model.components_.copy()
+    with pytest.raises(ValueError, match=r"were to be added: they are of different matrices W.*use one sketch for all"):
+        model.set_params(sketch=other).partial_fit(X[100:])
+    assert np.array_equal(model.components_, before)
+
+
+def test_default_sketches_of_different_widths_are_not_added() -> None:
+    wide = data_with_spectrum(260, power_law(250))[0]
+    few, many = (ApproximatePCA(k, solve_threads=1).fit(wide) for k in (5, 20))
+    with pytest.raises(ValueError, match="they are of different matrices W"):
+        merge(few, many)
+
+
+def test_two_reads_leave_nothing_to_go_on_from_and_say_so() -> None:
+    for parameters, named in (
+        ({"core": "ritz"}, "core='ritz' reads"),
+        ({"core": "tutorial", "scale": True}, "scale=True reads"),
+    ):
+        model = approximate(**parameters).fit(X)
+        with pytest.raises(ValueError, match=f"partial_fit needs a model of one read, but .*{named}"):
+            model.partial_fit(X)
+        with pytest.raises(ValueError, match="merge needs a model of one read"):
+            merge(model, model)
+        with pytest.raises(ValueError, match="partial_fit needs a model of one read"):
+            approximate(**parameters).partial_fit(unreadable(N, D))
+
+
+def test_a_state_is_kept_up_to_its_bytes() -> None:
+    exactly = 8 * (D * (Q + 10 + 3) + Q + 10)
+    assert approximate(keep_state_bytes=exactly).fit(X).partial_fit(X).n_samples_ == 2 * N
+    model = approximate(keep_state_bytes=exactly - 1).fit(X)
+    for call in (lambda: model.partial_fit(X), lambda: merge(model, model)):
+        with pytest.raises(ValueError, match=r"needs the products of all rows, which are not kept .* keep_state_bytes"):
+            call()
+    with pytest.raises(ValueError, match="partial_fit needs the products of all rows"):
+        approximate(keep_state_bytes=exactly - 1).partial_fit(unreadable(N, D))

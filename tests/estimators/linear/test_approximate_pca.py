@@ -1,0 +1,317 @@
+"""Approximate PCA from one read: what each sketch and core gives, what is known of it, and how models grow."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.linalg import hadamard
+
+import bigpca as bp
+from bigpca import PCA, ApproximatePCA, ApproximationWarning
+from bigpca.passes.reading import blocks
+from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, Sketch, SparseSign
+from tests.builders import data_with_spectrum, power_law
+from tests.estimators.stores import exact, stored, unreadable
+from tests.operators.counting import Reads
+
+N, D, Q, K = 300, 64, 16, 4
+SKETCHES: dict[str, Sketch] = {
+    "gaussian": Gaussian(Q),
+    "sparse signs": SparseSign(Q, nnz=4),
+    "feature hash": FeatureHash(Q),
+    "unsigned hash": FeatureHash(Q, n_hashes=3, signed=False),
+    "srht": SRHT(Q),
+    "downsample": Downsample((8, 8), (4, 4)),
+}
+CORES = ["nystrom", "tutorial", "ritz"]
+VARIANTS: list[dict[str, Any]] = [{}, {"center": False}, {"scale": True}, {"scale": True, "center": False}]
+Array = NDArray[Any]
+X = data_with_spectrum(N, power_law(D, 1.5), mean=2.0)[0]
+
+
+def approximate(k: Any = K, sketch: Sketch | None = SKETCHES["gaussian"], **options: Any) -> ApproximatePCA:
+    return ApproximatePCA(k, sketch, solve_threads=1, **options)
+
+
+@pytest.fixture(autouse=True)
+def _doubts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Warnings that bounds are wide are a claim of their own; here sketches are narrow on purpose."""
+    with warnings.catch_warnings():
+        if "warns" not in request.function.__name__:
+            warnings.simplefilter("ignore", ApproximationWarning)
+        yield
+
+
+def covariance(rows: Array, *, center: bool = True, scale: bool = False) -> tuple[Array, Array]:
+    """The matrix that is approximated (d, d), and the columns' deviations."""
+    wide = rows.astype(np.float64)
+    about = wide - wide.mean(axis=0)
+    deviations = about.std(axis=0) if scale else np.ones(rows.shape[1])
+    values = (about if center else wide) / deviations
+    return values.T @ values / (len(rows) - 1), deviations
+
+
+def nystrom_values(A: Array, W: Array) -> Array:
+    """Eigenvalues of ``A W (W'A W)^-1 W'A``, by plain NumPy."""
+    Y = A @ W
+    found: Array = np.linalg.eigvalsh(Y @ np.linalg.pinv(W.T @ Y, rcond=1e-12, hermitian=True) @ Y.T)[::-1]
+    return found
+
+
+# What one fit gives -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("name", SKETCHES)
+def test_every_sketch_and_core_is_finite_and_within_its_bounds(
+    name: str, core: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+    rows = X.astype(dtype)
+    for variant in VARIANTS:
+        A, deviations = covariance(rows, **variant)
+        values, total = np.linalg.eigvalsh(A)[::-1][:K], float(np.trace(A))
+        slack = (1e-5 if dtype == "f4" else 1e-12) * total
+        model = approximate(K, SKETCHES[name], core=core, **variant).fit(da.from_array(rows, chunks=(70, D)))
+        for attribute in ("components_", "explained_variance_", "eigenvalue_bounds_", "residuals_", "mean_"):
+            assert np.isfinite(getattr(model, attribute)).all()
+        lower, upper = model.eigenvalue_bounds_.T
+        assert (lower <= values + slack).all()
+        assert (values <= upper + slack).all()
+        if core != "tutorial":
+            assert (model.explained_variance_ <= values + slack).all()
+        V = np.linalg.qr(model.components_.T)[0]
+        least, most = model.captured_variance_bounds_ * total
+        assert least - slack <= np.trace(V.T @ A @ V) <= most + slack
+        off = model.components_ @ A - model.explained_variance_[:, None] * model.components_
+        assert (np.linalg.norm(off, axis=1) <= model.residuals_ + slack).all()
+        np.testing.assert_allclose(np.linalg.norm(model.components_, axis=1), 1, rtol=1e-10)
+        np.testing.assert_allclose(model.total_variance_, total, rtol=1e-5 if dtype == "f4" else 1e-12)
+        if variant.get("scale"):
+            np.testing.assert_allclose(model.scale_, deviations, rtol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@pytest.mark.parametrize("name", ["gaussian", "feature hash", "downsample"])
+def test_the_nystrom_core_is_its_formula_also_where_one_read_finds_the_scale(
+    name: str, variant: dict[str, Any]
+) -> None:
+    rows = X * np.geomspace(0.1, 10.0, D)
+    A, deviations = covariance(rows, **variant)
+    W = deviations[:, None] * SKETCHES[name].matrix(D)  # the test matrix D W of z-scored rows
+    model = approximate(K, SKETCHES[name], **variant).fit(rows)
+    np.testing.assert_allclose(model.explained_variance_, nystrom_values(A, W)[:K], rtol=1e-6)
+    assert model.n_passes_ == 1
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_the_tutorial_core_is_algorithm_4(variant: dict[str, Any]) -> None:
+    model = approximate(core="tutorial", **variant).fit(X)
+    A, deviations = covariance(X, **variant)
+    rows = (X - (X.mean(axis=0) if variant.get("center", True) else 0)) / deviations
+    Z = rows @ SKETCHES["gaussian"].matrix(D)
+    eigenvalues, U = np.linalg.eigh(Z.T @ Z / (N - 1))
+    eigenvalues, U = eigenvalues[::-1][:K], U[:, ::-1][:, :K]
+    axes = (rows.T @ Z @ U / eigenvalues).T
+    axes /= np.linalg.norm(axes, axis=1, keepdims=True)
+    np.testing.assert_allclose(model.explained_variance_, eigenvalues, rtol=1e-10)
+    np.testing.assert_allclose(np.abs(np.sum(model.components_ * axes, axis=1)), 1, rtol=1e-10)
+    assert A.shape == (D, D)
+    assert np.abs(model.components_ @ model.components_.T - np.eye(K)).max() > 1e-6  # not orthogonal, as printed
+
+
+@pytest.mark.parametrize("name", SKETCHES)
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_one_more_read_improves_every_eigenvalue(name: str, variant: dict[str, Any]) -> None:
+    one, two = (approximate(K, SKETCHES[name], core=core, **variant).fit(X) for core in ("nystrom", "ritz"))
+    values = np.linalg.eigvalsh(covariance(X, **variant)[0])[::-1][:K]
+    # Powers of A on the same block: by Weyl the second can only come nearer.
+    assert (two.explained_variance_ >= one.explained_variance_ - 1e-9 * values[0]).all()
+    assert (values - two.explained_variance_).sum() < 0.6 * (values - one.explained_variance_).sum()
+
+
+def test_probes_tighten_the_bounds_at_a_stated_probability() -> None:
+    plain, scaled = approximate(sketch=Gaussian(48)).fit(X), approximate(sketch=Gaussian(48), scale=True).fit(X)
+    assert plain.bounds_confidence_ == 0.999
+    assert scaled.bounds_confidence_ == 1.0  # probes would need the scale before the read
+    assert approximate(scale=True, core="ritz").fit(X).bounds_confidence_ == 0.999
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("scale", [False, True])
+def test_reads_are_counted_per_chunk(core: str, scale: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lazy = stored(tmp_path, X, (20, D))
+    reads = Reads().watch(monkeypatch)
+    model = approximate(core=core, scale=scale).fit(lazy)
+    expected = 2 if core == "ritz" or (core == "tutorial" and scale) else 1
+    assert (reads.per_chunk((N, D), (20, D)) == expected).all()
+    assert model.n_passes_ == model.plan_.passes == expected
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_counting_rows_first_is_a_read_too(core: str) -> None:
+    lazy = da.from_array(X, chunks=(50, D))
+    known, unknown = (approximate(core=core).fit(rows) for rows in (lazy, lazy[lazy[:, 0] > -np.inf]))
+    assert unknown.n_passes_ == known.n_passes_ + 1 == unknown.plan_.passes
+    np.testing.assert_allclose(unknown.explained_variance_, known.explained_variance_, rtol=1e-10)
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_chunks_change_eigenvalues_by_rounding_only(core: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+    monkeypatch.setattr(blocks, "GROUP_LEAST", 256)
+    rows = X.astype(dtype)
+    found = [approximate(core=core).fit(da.from_array(rows, chunks=(size, D)) + 0) for size in (N, 77, 8)]
+    for other in found[1:]:
+        first = found[0].explained_variance_
+        np.testing.assert_allclose(other.explained_variance_, first, rtol=0, atol=1e-6 * first[0])
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_an_offset_costs_no_digits(variant: dict[str, Any], offset: float) -> None:
+    rows = data_with_spectrum(N, np.ones(D), mean=offset)[0] * np.geomspace(0.1, 10.0, D)
+    rows[:, 3] = 0.1
+    A, _ = covariance(np.delete(rows, 3, axis=1), **variant)
+    model = approximate(K, Downsample((8, 8), (8, 8)), **variant).fit(rows)  # W = I: nothing is lost
+    values = np.linalg.eigvalsh(A)[::-1][:K]
+    np.testing.assert_allclose(model.explained_variance_, values, rtol=1e-6, atol=1e-13 * values[0])
+    if model.scale_ is not None:
+        assert model.scale_[3] == 1
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_omitted_rows_leave_the_fit_of_the_others(core: str) -> None:
+    bad = X.copy()
+    bad[::9, 4] = np.nan
+    good = np.delete(X, range(0, N, 9), axis=0)
+    model = approximate(core=core, nan_policy="omit").fit(bad)
+    assert (model.n_omitted_, model.n_samples_) == (N - len(good), len(good))
+    np.testing.assert_allclose(
+        model.explained_variance_, approximate(core=core).fit(good).explained_variance_, rtol=1e-9
+    )
+    with pytest.raises(bp.NonFiniteError, match="NaN or infinite values in"):
+        approximate(core=core).fit(bad)
+    with pytest.raises(ValueError, match=r"Found array with 1 sample after 299 rows with NaN"):
+        approximate(core=core, nan_policy="omit").fit(np.where(np.arange(N)[:, None] == 5, X, np.nan))
+
+
+def test_a_share_is_taken_of_the_true_total_and_refused_beyond_the_sketch() -> None:
+    model = approximate(0.5).fit(X)
+    assert model.explained_variance_ratio_.sum() > 0.5
+    assert model.explained_variance_ratio_[:-1].sum() <= 0.5
+    with pytest.raises(
+        ValueError, match=r"n_components = 0.999 needs more of the spectrum than a sketch of 16 columns"
+    ):
+        approximate(0.999).fit(X)
+    assert approximate(None).fit(X).n_components_ == Q
+    assert approximate(None).fit(X[:5]).n_components_ == 5
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("core", CORES)
+def test_fewer_rows_than_columns_of_the_sketch_are_exact(core: str, n: int) -> None:
+    model = approximate(1, core=core).fit(X[:n])
+    if core != "tutorial":
+        np.testing.assert_allclose(model.explained_variance_, exact(X[:n], 1)[0], rtol=1e-6)
+    assert np.isfinite(model.residuals_).all()
+
+
+# Refusals -----------------------------------------------------------------------------------------------------------
+
+REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"sketch": Gaussian(65)}, ValueError, "q = 65 is over the 64 columns of the data"),
+    ({"n_components": 17}, ValueError, "n_components = 17 is over the 16 columns of the sketch, which gives no more"),
+    ({"sketch": Downsample((8, 9), (4, 4))}, ValueError, r"\(8, 9\).*72.*64"),
+    ({"n_components": "mle"}, ValueError, 'n_components = "mle" needs the whole spectrum'),
+    ({"core": "fast"}, ValueError, "core = 'fast' is unknown; one of 'nystrom', 'tutorial', 'ritz' was expected"),
+    ({"sketch": 16}, TypeError, "sketch = 16 is a int; a sketch such as"),
+    ({"n_components": 65}, ValueError, "n_components = 65 is out of range"),
+]
+
+
+@pytest.mark.parametrize(("changes", "error", "message"), REFUSED, ids=lambda value: str(value)[:40])
+def test_what_cannot_be_is_refused_unread(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+    parameters: dict[str, Any] = {"n_components": K, "sketch": Gaussian(Q)} | changes
+    for call in ("fit", "plan", "partial_fit"):
+        with pytest.raises(error, match=message):
+            getattr(ApproximatePCA(**parameters), call)(unreadable(N, D))
+
+
+def test_a_state_beyond_the_memory_is_refused_unread_with_numbers() -> None:
+    with pytest.raises(bp.MemoryBudgetError, match=r"sketch \(nystrom\) needs .* left of memory_limit = 1.0 GiB"):
+        approximate(10, Gaussian(1000), memory_limit="1 GiB").fit(unreadable(10_000, 200_000, chunk=100))
+
+
+def test_the_tutorial_core_has_no_density_but_least_squares_reconstructions() -> None:
+    model = approximate(core="tutorial").fit(X)
+    for call in (model.score, model.score_samples):
+        with pytest.raises(
+            ValueError, match=r"components are not orthonormal \(off by .*Fit a model whose components are"
+        ):
+            call(X)
+    axes = model.components_.T
+    expected = axes @ np.linalg.lstsq(axes, (X - model.mean_).T, rcond=None)[0]
+    found = model.inverse_transform(model.transform(X))
+    np.testing.assert_allclose(found, expected.T + model.mean_, rtol=0, atol=1e-10)
+
+
+def test_lazy_rows_give_lazy_scores() -> None:
+    lazy = da.from_array(X, chunks=(50, D))
+    model = approximate(whiten=True).fit(lazy)
+    scores = model.transform(lazy)
+    assert isinstance(scores, da.Array)
+    assert isinstance(model.inverse_transform(scores), da.Array)
+    np.testing.assert_allclose(scores.compute(), model.transform(X), rtol=1e-12)
+    assert isinstance(model.transform(X), np.ndarray)
+
+
+# What one read is worth ---------------------------------------------------------------------------------------------
+
+
+def one_read(p: float, core: str) -> tuple[ApproximatePCA, float, float]:
+    """Fit rows of eigenvalues i^-p in 2,000 columns; mean similarity and mean error of the first 20 of q = 500."""
+    d, n = 2000, 2048
+    spectrum = power_law(d, p)
+    U = hadamard(n, dtype=np.float32)[:, 1 : d + 1]  # orthogonal columns of sum 0: the axes are the unit vectors
+    rows = U * np.sqrt(spectrum * (n - 1) / n).astype("f4")
+    model = ApproximatePCA(20, Gaussian(500), core=core, solve_threads=1).fit(rows)
+    similarity = np.abs(model.components_[np.arange(20), np.arange(20)])
+    errors = np.abs(model.explained_variance_ - spectrum[:20]) / spectrum[:20]
+    return model, float(similarity.mean()), float(errors.max())
+
+
+def test_one_read_is_worth_what_the_tutorial_core_does_not_reach_on_a_spectrum_of_i_to_the_minus_1() -> None:
+    model, similarity, error = one_read(1.0, "nystrom")
+    _, _, tutorial = one_read(1.0, "tutorial")
+    assert similarity >= 0.99
+    assert error <= 0.6 * tutorial
+    assert model.n_passes_ == 1
+
+
+def test_a_heavy_tail_warns_and_a_light_one_does_not() -> None:
+    with pytest.warns(ApproximationWarning, match=r'bounds certify \d+ of 20 components: .*Use core="ritz" .*krylov'):
+        _, similarity, _ = one_read(0.5, "nystrom")
+    assert similarity < 0.95  # with reason
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert one_read(2.0, "nystrom")[1] >= 0.999
+
+
+def test_the_bounds_of_one_read_certify_the_leading_eigenvalues_of_all_solvers() -> None:
+    rows = data_with_spectrum(400, power_law(D, 2.0), dtype="f4")[0]
+    lower, upper = approximate(sketch=Gaussian(40)).fit(rows).eigenvalue_bounds_.T
+    for solver in ("covariance", "dot", "krylov"):
+        values = PCA(K, solver=solver, tol=1e-6, max_passes=20).fit(rows).explained_variance_
+        assert (lower * (1 - 1e-5) <= values).all()
+        assert (values <= upper * (1 + 1e-5)).all()
+    assert ((upper - lower) / lower).max() < 0.2

@@ -1,0 +1,440 @@
+"""PCA by block Krylov: eigenvalues to the tolerance in a few counted reads, bounds that hold, and honest refusals."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import bigpca as bp
+from bigpca import PCA, ApproximationWarning, MemoryBudgetError
+from bigpca.estimators.linear import krylov_fit
+from bigpca.passes.accumulators.row_sample import sample_runs, sample_size
+from bigpca.passes.engine.events import Event, PassEvent
+from bigpca.passes.reading import blocks
+from tests.builders import data_with_spectrum, gap, power_law, solver_spectra
+from tests.estimators.stores import exact, largest_angle, stored, unreadable
+from tests.operators.counting import Reads
+
+D, K = 60, 6
+TOL = 1e-3
+Array = NDArray[Any]
+
+
+def krylov(k: Any = K, **options: Any) -> PCA:
+    return PCA(k, solver="krylov", solve_threads=1, **options)
+
+
+def assert_certified(pca: PCA, X: Array, *, scale: bool = False, center: bool = True, precision: float = 1e-12) -> None:
+    """Eigenvalues within the tolerance; every bound holds; the components are orthonormal and capture what is said."""
+    values, _, total = exact(X, pca.n_components_, center=center, scale=scale)
+    slack = precision * total
+    errors = np.abs(pca.explained_variance_ - values)
+    assert (errors <= pca.tol * values + slack).all()
+    lower, upper = pca.eigenvalue_bounds_.T
+    assert (lower <= values + slack).all()
+    assert (values <= upper + slack).all()
+    np.testing.assert_allclose(pca.total_variance_, total, rtol=precision, atol=1e-300)
+    V = pca.components_
+    np.testing.assert_allclose(V @ V.T, np.eye(len(V)), rtol=0, atol=1e-12)
+    rows = X.astype(np.float64)
+    rows = (rows - rows.mean(axis=0) if center else rows) / (rows.std(axis=0) if scale else 1.0)
+    captured = np.sum((rows @ V.T) ** 2) / (len(X) - 1) / (total or 1.0) if total else 1.0
+    least, most = pca.captured_variance_bounds_
+    assert least - precision <= captured <= most + precision
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("name", solver_spectra(D))
+def test_eigenvalues_are_within_the_tolerance_on_every_spectrum(
+    name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+    for n in (120, 400):  # without a sample, and with one
+        X = data_with_spectrum(n, solver_spectra(D)[name], mean=3.0, dtype=dtype)[0]
+        pca = krylov().fit(X)
+        assert_certified(pca, X, precision=1e-5 if dtype == "f4" else 1e-12)
+        assert pca.converged_ is True
+        assert pca.solver_ == "krylov"
+        assert pca.n_passes_ <= pca.max_passes + 1
+
+
+@pytest.mark.parametrize(("dtype", "offset"), [("f4", 0.0), ("f4", 1e3), ("f8", 1e3)])
+@pytest.mark.parametrize("center", [False, True], ids=["about zero", "center"])
+def test_components_are_the_axes_where_there_is_a_gap(center: bool, dtype: str, offset: float) -> None:
+    X = data_with_spectrum(600, gap(D, K), mean=offset, dtype=dtype)[0]
+    values, V, _ = exact(X, K, center=center)
+    pca = krylov(tol=1e-6, center=center, max_passes=20).fit(X)
+    np.testing.assert_allclose(pca.explained_variance_, values, rtol=2e-6)
+    assert largest_angle(pca.components_, V) < 1e-3
+    assert (pca.components_[np.arange(K), np.abs(pca.components_).argmax(axis=1)] > 0).all()
+    np.testing.assert_allclose(pca.mean_, X.mean(axis=0, dtype="f8") if center else 0, rtol=1e-6, atol=1e-9)
+
+
+VARIANTS: list[dict[str, Any]] = [{}, {"center": False}, {"scale": True}, {"scale": True, "center": False}]
+
+
+@pytest.mark.parametrize(("variant", "dtype"), list(zip(VARIANTS, ["f4", "f8"] * 2, strict=True)), ids=str)
+@pytest.mark.parametrize("chunking", ["memory", "rows", "columns", "general", "unknown"])
+def test_every_input_and_variant_has_the_eigenvalues_of_numpy(
+    dtype: str, chunking: str, variant: dict[str, Any], tmp_path: Path
+) -> None:
+    X = data_with_spectrum(300, power_law(D), mean=2.0, dtype=dtype)[0]
+    X[:, 5] *= 100
+    lazy = da.from_array(X, chunks=(70, 30))
+    given = {
+        "memory": lambda: X,
+        "rows": lambda: stored(tmp_path, X, (70, D)),
+        "columns": lambda: stored(tmp_path, X, (300, 9)),
+        "general": lambda: lazy * 2 / 2,
+        "unknown": lambda: lazy[lazy[:, 0] > -np.inf],
+    }[chunking]()
+    pca = krylov(**variant).fit(given)
+    assert_certified(pca, X, **variant, precision=1e-6 if dtype == "f4" else 1e-12)
+    assert pca.n_passes_ == pytest.approx(round(pca.n_passes_) + (0.1 if chunking != "columns" else 0))
+    assert pca.components_.dtype == np.float64
+
+
+def test_whitened_scores_have_unit_variance() -> None:
+    X = data_with_spectrum(500, power_law(D, 2.0), mean=2.0)[0]
+    scores = krylov(3, whiten=True, tol=1e-8, max_passes=30).fit(X).transform(X)
+    np.testing.assert_allclose(np.cov(scores.T), np.eye(3), atol=1e-6)
+
+
+def test_a_class_that_the_sample_lacks_is_found() -> None:
+    n, d, k = 3000, 60, 3
+    block = 20  # columns of the first block, of which 18 come from the sample
+    runs = sample_runs(n, sample_size(n, 8 * d, block - 2), 0)
+    gaps = [(a, b) for (_, a), (b, _) in pairwise(runs)]
+    start, stop = max(gaps, key=lambda edges: edges[1] - edges[0])
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d)) * np.linspace(1.0, 0.5, d)
+    X[:, d - 1] = 0.0
+    X[start:stop, d - 1] = 30.0 * rng.standard_normal(stop - start)  # rows sorted by class: this one is in no run
+    pca = krylov(k).fit(X)
+    assert_certified(pca, X)
+    assert abs(pca.components_[0, d - 1]) > 0.999
+
+
+RULES = [0.5, 0.9, bp.RelativeThreshold(0.05), bp.MarchenkoPastur(), bp.Elbow(), bp.GavishDonoho(1e-3)]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_rules_choose_as_many_components_as_with_the_whole_spectrum(rule: Any) -> None:
+    X = data_with_spectrum(300, np.where(np.arange(90) < 10, power_law(90), 1e-3), mean=1.0)[0]
+    assert krylov(rule, tol=1e-4).fit(X).n_components_ == PCA(rule, solver="covariance").fit(X).n_components_
+
+
+@pytest.mark.parametrize("n_components", [None, "mle", bp.GavishDonoho()], ids=str)
+def test_what_needs_the_whole_spectrum_is_refused_unread_or_solved_exactly_where_a_basis_would_hold_it(
+    n_components: Any,
+) -> None:
+    with pytest.raises(ValueError, match=r"needs all 1100 eigenvalues, but this solver computes only the leading ones"):
+        krylov(n_components).fit(unreadable(3000, 1100))
+    X = data_with_spectrum(300, power_law(90), mean=1.0)[0]
+    found, expected = krylov(n_components).fit(X), PCA(n_components, solver="covariance").fit(X)
+    assert found.solver_ != "krylov"
+    assert found.n_components_ == expected.n_components_
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(150, 300), (300, 150)])
+def test_a_share_that_needs_most_of_few_rows_or_columns_is_found(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(krylov_fit, "RULE_COLUMNS", 190)
+    X = np.random.default_rng(0).standard_normal(shape)
+    found, expected = krylov(0.98).fit(X), PCA(0.98, solver="covariance").fit(X)
+    assert expected.n_components_ > 95
+    assert found.n_components_ == expected.n_components_
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=TOL)
+
+
+def with_column(X: Array, scale: float) -> Array:
+    """X with one column of that scale: an id, a count, a timestamp."""
+    X[:, 7] = np.random.default_rng(1).standard_normal(len(X)) * scale
+    return X
+
+
+def plateaus(n: int, width: int) -> Array:
+    """Rows whose covariance has two plateaus of that width, each wider than a block."""
+    Q = np.linalg.qr(np.random.default_rng(0).standard_normal((n, 2 * width)))[0] * n**0.5
+    return Q * np.sqrt(np.r_[np.linspace(2.2, 2, width), np.linspace(1.1, 1, width)])
+
+
+def falling(n: int, d: int, p: float) -> Array:
+    return np.random.default_rng(0).standard_normal((n, d)) * np.arange(1, d + 1.0) ** -p
+
+
+HONEST = {
+    "one unscaled column": (10, lambda: with_column(falling(3000, 400, 0.25), 1e3), True),
+    "one unscaled column in float32": (10, lambda: with_column(falling(2048, 512, 0.25), 1e3).astype("f4"), True),
+    "a column that float64 cannot see past": (10, lambda: with_column(falling(1000, 200, 0.25), 1e7), False),
+    "white noise in float32": (5, lambda: falling(20_000, 100, 0.0).astype("f4"), None),
+    "plateaus wider than the block": (10, lambda: plateaus(1000, 130), False),
+    "one row far out": (5, lambda: np.vstack([falling(999, 200, 0.25), 1e4 * np.ones((1, 200))]), True),
+}
+
+
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+@pytest.mark.parametrize("name", HONEST)
+def test_what_passes_for_converged_is_within_tol_of_every_eigenvalue(
+    name: str, columns: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+    k, make, converges = HONEST[name]
+    X = make()[:2000] if columns else make()
+    given = stored(tmp_path, X, (len(X), 50)) if columns else X
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pca = krylov(k, max_passes=6 + 3 * columns).fit(given)
+    values, V, _ = exact(X, k)
+    said = [str(warning.message) for warning in caught if issubclass(warning.category, ApproximationWarning)]
+    assert converges in (None, pca.converged_)
+    if pca.converged_:
+        assert (np.abs(pca.explained_variance_ - values) <= TOL * values).all()
+    else:
+        assert any("tol = 0.001 was asked for" in message for message in said)
+    if "unscaled" in name:
+        assert largest_angle(pca.components_[:1], V[:1]) < 1e-3
+    if "cannot see" in name:
+        assert any("the last 9 of 10 eigenvalues are below" in message for message in said)
+
+
+def test_a_spectrum_that_float32_products_would_hide_is_multiplied_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+    X = falling(2048, 512, 0.25).astype("f4")
+    seen = []
+    for scale in (1.0, 1e3):
+        operators: list[Any] = []
+        monkeypatch.setattr(krylov_fit, "certify_iteration", _kept(operators, krylov_fit.certify_iteration))
+        pca = krylov(5).fit(with_column(X, scale))
+        seen.append((operators[0].dtype, pca.n_passes_ % 1))
+    assert [dtype for dtype, _ in seen] == [np.float32, np.float64]
+    assert seen[1][1] < 0.2
+
+
+def _kept(operators: list[Any], certify: Any) -> Any:
+    def keeping(operator: Any, *rest: Any) -> Any:
+        operators.append(operator)
+        return certify(operator, *rest)
+
+    return keeping
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+@pytest.mark.parametrize("chunks", [None, (5, 7)], ids=["rows", "columns"])
+def test_a_handful_of_rows_will_do(n: int, chunks: tuple[int, int] | None, tmp_path: Path) -> None:
+    X = np.random.default_rng(n).standard_normal((n, 50))
+    given = X if chunks is None else stored(tmp_path, X, chunks)
+    for k in (1, n):
+        pca = krylov(k).fit(given)
+        np.testing.assert_allclose(pca.explained_variance_, exact(X, k)[0], rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(pca.components_ @ pca.components_.T, np.eye(k), atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(200, 6), (200, 30), (25, 30)])
+def test_all_components_are_exact_where_the_block_holds_the_space(shape: tuple[int, int]) -> None:
+    X = np.random.default_rng(0).standard_normal(shape)
+    k = min(shape)
+    pca = krylov(k).fit(X)
+    np.testing.assert_allclose(pca.explained_variance_, exact(X, k)[0], rtol=1e-10, atol=1e-12)
+    assert pca.noise_variance_ == 0
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_constant_columns_have_no_part_in_the_components(scale: bool) -> None:
+    X = data_with_spectrum(300, power_law(D), mean=1.0)[0]
+    X[:, 3], X[:, 7] = 0.1, 0.0
+    pca = krylov(scale=scale).fit(X)
+    rest = krylov(scale=scale).fit(np.delete(X, [3, 7], axis=1))
+    assert np.abs(pca.components_[:, [3, 7]]).max() < 1e-12
+    np.testing.assert_allclose(pca.explained_variance_, rest.explained_variance_, rtol=2 * TOL)
+    np.testing.assert_allclose(pca.total_variance_, rest.total_variance_, rtol=1e-12)
+
+
+def test_omitted_rows_leave_the_fit_of_the_others() -> None:
+    X = data_with_spectrum(600, power_law(D), mean=3.0)[0]
+    bad = X.copy()
+    bad[::9, 4] = np.nan
+    good = np.delete(X, range(0, 600, 9), axis=0)
+    pca = krylov(nan_policy="omit").fit(bad)
+    assert (pca.n_omitted_, pca.n_samples_) == (67, 533)
+    assert_certified(pca, good)
+
+
+@pytest.mark.parametrize("seed", [0, 9])  # where the whole spectrum's values sum to more than the trace, by rounding
+def test_rules_count_the_rows_that_are_left(seed: int) -> None:
+    X = np.random.default_rng(seed).permutation(data_with_spectrum(600, power_law(70), mean=2.0)[0])
+    X[150:] = np.nan
+    found, expected = (
+        PCA(bp.MarchenkoPastur(), solver=solver, nan_policy="omit").fit(X) for solver in ("krylov", "covariance")
+    )
+    assert found.n_components_ == expected.n_components_
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_fewer_than_two_rows_left_are_refused(left: int) -> None:
+    X = np.full((50, D), np.nan)
+    X[:left] = 1.0
+    with pytest.raises(ValueError, match=rf"Found array with {left} sample.* after {50 - left} rows with NaN"):
+        krylov(1, nan_policy="omit").fit(X)
+
+
+@pytest.mark.parametrize("chunks", [None, (300, 9)], ids=["rows", "columns"])
+def test_a_number_of_reads_that_does_not_do_is_said_with_the_error(
+    chunks: tuple[int, int] | None, tmp_path: Path
+) -> None:
+    X = data_with_spectrum(300, power_law(D, 0.5))[0]
+    pca = krylov(tol=1e-10, max_passes=3)
+    with pytest.warns(
+        ApproximationWarning, match=r"stopped after \d.* reads with eigenvalue errors of about .*, tol = 1e-10 "
+    ):
+        pca.fit(X if chunks is None else stored(tmp_path, X, chunks))
+    assert pca.converged_ is False
+    assert pca.n_passes_ <= 3 + (0.2 if chunks is None else 0)  # the sample's share
+    lower, upper = pca.eigenvalue_bounds_.T
+    values = exact(X, K)[0]
+    assert (lower <= values * (1 + 1e-12)).all()
+    assert (values <= upper * (1 + 1e-12)).all()
+    assert pca.residuals_.max() > 1e-10
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"tol": 0.0}, ValueError, r"tol = 0.0 is outside \(0, 1\), where it is a relative error"),
+        ({"tol": 1}, ValueError, r"tol = 1 is outside \(0, 1\)"),
+        ({"tol": np.nan}, ValueError, r"tol = nan is outside \(0, 1\)"),
+        ({"tol": "small"}, TypeError, r"tol = 'small' is a str; a number in \(0, 1\) was expected"),
+        ({"tol": True}, TypeError, r"tol = True is a bool"),
+        ({"max_passes": 1}, ValueError, "max_passes = 1, but an iteration reads X at least twice"),
+        ({"max_passes": 0}, ValueError, "max_passes = 0 is below 1"),
+        ({"max_passes": 2.5}, TypeError, "max_passes = 2.5 is a float"),
+        ({"random_state": -1}, ValueError, "random_state = -1 is negative"),
+        ({"random_state": "0"}, TypeError, "random_state = '0' is a str"),
+    ],
+    ids=str,
+)
+def test_parameters_out_of_range_are_refused_unread(
+    parameters: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    for call in ("fit", "plan", "partial_fit"):
+        with pytest.raises(error, match=message):
+            getattr(krylov(**parameters), call)(unreadable(50, D))
+
+
+def test_a_model_without_moments_cannot_go_on_and_says_so() -> None:
+    X = data_with_spectrum(300, power_law(D))[0]
+    pca = krylov().fit(X)
+    with pytest.raises(ValueError, match=r'partial_fit needs .* fitted by solver="krylov", which keeps none'):
+        pca.partial_fit(X)
+    with pytest.raises(ValueError, match=r'merge needs .* fitted by solver="krylov", which keeps none'):
+        bp.merge(pca, krylov().fit(X))
+
+
+@pytest.mark.filterwarnings("ignore:the bounds certify")  # what restarts drop leaves them wide
+@pytest.mark.parametrize("blocks_held", [2, 3])
+def test_a_basis_that_is_restarted_still_reaches_the_tolerance(
+    blocks_held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = data_with_spectrum(300, power_law(150, 0.5))[0]
+    monkeypatch.setattr(krylov_fit, "BLOCKS", blocks_held)
+    pca = krylov(4, tol=1e-4, max_passes=20).fit(X)
+    assert_certified(pca, X)
+    assert pca.converged_ is True
+    assert pca.n_passes_ > blocks_held + 1
+
+
+def test_a_basis_beyond_the_memory_is_cut_and_then_refused_unread() -> None:
+    X = unreadable(200_000, 100_000, chunk=100, dtype="f4")
+    held, limits = [], range(1000, 8000, 100)
+    for limit in limits:
+        plan = krylov(50, memory_limit=f"{limit} MiB").plan(X)
+        if plan.fits:
+            held.append(int(plan.notes[1].removeprefix("basis of up to ").split()[0]))
+            assert plan.process_bytes <= plan.resources.room_bytes
+    assert sorted(set(held)) == [200, 300, 400]
+    assert held == sorted(held)
+    with pytest.raises(MemoryBudgetError, match=r"krylov needs .* but .* are left of memory_limit = 1000.0 MiB"):
+        krylov(50, memory_limit="1000 MiB").fit(X)
+
+
+def spoil(block: Array, flag: str) -> Array:
+    """The block, with a NaN once the file ``flag`` exists: data that changed between two reads."""
+    return np.where(np.arange(len(block))[:, None] == 3, np.nan, block) if os.path.exists(flag) else block
+
+
+def test_rows_that_become_nan_in_a_later_pass_stop_it_and_the_checkpoint_survives(tmp_path: Path) -> None:
+    X = data_with_spectrum(600, power_law(D, 0.5), mean=1.0)[0]
+    flag = tmp_path / "flag"
+    lazy = da.from_array(X, chunks=(100, D)).map_blocks(spoil, str(flag), dtype=X.dtype, meta=X[:0])
+    expected = krylov().fit(lazy)
+    products: list[Event] = []
+
+    def spoil_second(event: Event) -> None:
+        if isinstance(event, PassEvent) and event.name == "product":
+            products.append(event)
+            if len(products) == 2:
+                flag.touch()
+
+    with pytest.raises(bp.NonFiniteError, match="NaN or infinite values in"):
+        krylov().fit(lazy, checkpoint=tmp_path / "c", progress=spoil_second)
+    flag.unlink()
+    seen: list[Event] = []
+    found = krylov().fit(lazy, checkpoint=tmp_path / "c", progress=seen.append)
+    passes = [event for event in seen if isinstance(event, PassEvent)]
+    assert [event.groups_resumed for event in passes[:3]] == [16, passes[1].groups_total, 0]
+    assert found.components_.tobytes() == expected.components_.tobytes()
+    assert found.explained_variance_.tobytes() == expected.explained_variance_.tobytes()
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("n", [100, 2000])
+def test_q_multiplications_cost_q_reads_and_the_share_of_the_sample(
+    n: int, scale: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = stored(tmp_path, data_with_spectrum(n, power_law(D, 0.5), mean=2.0, dtype="f4")[0], (10, D))
+    events: list[Event] = []
+    reads = Reads().watch(monkeypatch)
+    pca = krylov(scale=scale).fit(X, progress=events.append)
+    rows = sum(stop - start for start, stop, _, _ in reads.calls)
+    counts = reads.per_chunk((n, D), (10, D))
+    q = sum(isinstance(event, PassEvent) and event.name == "product" for event in events)
+    assert counts.min() == q
+    assert counts.max() <= q + 1
+    assert counts.sum() <= (q + 0.1) * counts.size + 32  # two chunks at the ends of each of 16 runs, or the first one
+    assert pca.n_passes_ == pytest.approx(rows / n)
+    assert 2 <= q <= 5
+
+
+def test_a_column_store_is_read_once_a_multiplication_and_once_for_the_components(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = stored(tmp_path, data_with_spectrum(60, power_law(59), mean=2.0)[0], (60, 10))
+    reads = Reads().watch(monkeypatch)
+    pca = krylov(scale=True).fit(X)
+    assert (reads.per_chunk((60, 59), (60, 10)) == pca.n_passes_).all()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_chunks_and_workers_change_eigenvalues_by_rounding_only(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+    monkeypatch.setattr(blocks, "GROUP_LEAST", 256)
+    X = data_with_spectrum(600, power_law(D), mean=5.0, dtype=dtype)[0]
+    found = [krylov().fit(da.from_array(X, chunks=(rows, D)) + 0) for rows in (600, 250, 37, 5)]
+    values = found[0].explained_variance_
+    for other in found[1:]:
+        np.testing.assert_allclose(other.explained_variance_, values, rtol=0, atol=1e-6 * values[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        other_seed = krylov(random_state=9).fit(X)
+    np.testing.assert_allclose(other_seed.explained_variance_, values, rtol=2 * TOL)
+    assert not np.array_equal(other_seed.explained_variance_, values)

@@ -1,0 +1,149 @@
+"""What a solver certifies becomes attributes, survives the disk, and never outlives the fit that it was about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigpca as bp
+from bigpca import PCA, ModelFormatError
+from bigpca.estimators.linear.certified import CERTIFICATE_FIELDS
+from bigpca.estimators.linear.model import LinearModel
+from bigpca.estimators.linear.spectrum import Certificate, orthonormality_error
+from bigpca.estimators.shared.files import StoredModel, save_model
+from bigpca.passes.accumulators.base import Moments
+from tests.builders import data_with_spectrum, power_law
+
+X = data_with_spectrum(50, power_law(6), mean=5.0)[0]
+BOUNDS = np.array([[1.0, 1.1], [0.5, 0.6], [0.3, 0.4]])
+FULL = Certificate(BOUNDS, np.array([0.01, 0.02, 0.03]), np.array([0.8, 0.9]), 0.999, 2.5, False)
+BARE = Certificate(BOUNDS, None, np.array([0.8, 0.9]), 1.0)
+
+
+def certified(certificate: Certificate) -> PCA:
+    """A PCA whose solver certified its answer."""
+    pca = PCA(3).fit(X)
+    pca._take(replace(pca._found(), certificate=certificate), "krylov")
+    return pca
+
+
+@pytest.fixture
+def oblique(monkeypatch: pytest.MonkeyPatch) -> PCA:
+    """A linear model with unit components that are not orthogonal."""
+    monkeypatch.setattr(PCA, "_orthonormal", False)
+    model = PCA(3).fit(X)
+    components = model.components_ + 0.3 * model.components_[0]
+    model.components_ = components / np.linalg.norm(components, axis=1, keepdims=True)
+    return model
+
+
+def certificate_of(model: Any) -> dict[str, Any]:
+    return {name: getattr(model, name) for name in CERTIFICATE_FIELDS if hasattr(model, name)}
+
+
+def test_a_certificate_becomes_attributes() -> None:
+    found = certificate_of(certified(FULL))
+    assert set(found) == {
+        "eigenvalue_bounds_", "residuals_", "captured_variance_bounds_", "bounds_confidence_", "n_passes_", "converged_",
+    }  # fmt: skip
+    assert found["eigenvalue_bounds_"] is FULL.eigenvalue_bounds
+    assert found["residuals_"] is FULL.residuals
+    assert (found["bounds_confidence_"], found["n_passes_"], found["converged_"]) == (0.999, 2.5, False)
+
+
+def test_what_is_not_known_has_no_attribute() -> None:
+    assert set(certificate_of(certified(BARE))) == {
+        "eigenvalue_bounds_",
+        "captured_variance_bounds_",
+        "bounds_confidence_",
+    }
+    assert certificate_of(PCA(3).fit(X)) == {}
+
+
+@pytest.mark.parametrize("refit", ["fit", "partial_fit"])
+def test_an_exact_fit_forgets_the_certificate_of_the_fit_before(refit: str) -> None:
+    assert certificate_of(getattr(certified(FULL), refit)(X)) == {}
+
+
+@pytest.mark.parametrize("certificate", [FULL, BARE], ids=["full", "bare"])
+def test_a_certificate_comes_back_from_disk(certificate: Certificate, tmp_path: Path) -> None:
+    model = certified(certificate)
+    model.save(tmp_path / "model.zarr")
+    expected, found = certificate_of(model), certificate_of(bp.load(tmp_path / "model.zarr"))
+    assert list(found) == list(expected)
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    assert all(type(found[name]) is type(expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"eigenvalue_bounds": np.zeros((2, 2))}, r"eigenvalue_bounds of shape \(2, 2\); \(3, 2\) was expected"),
+        ({"residuals": np.zeros(4)}, r"residuals of shape \(4,\); \(3,\) was expected"),
+        ({"captured_variance_bounds": np.zeros(3)}, r"captured_variance_bounds of shape \(3,\); \(2,\) was expected"),
+        ({"eigenvalue_bounds": np.full((3, 2), np.inf)}, "eigenvalue_bounds with values that are not finite"),
+        ({"eigenvalue_bounds": None}, "lacks eigenvalue_bounds"),
+        ({"moments_mean": np.zeros(5)}, r"moments_mean of shape \(5,\); \(6,\) was expected"),
+        ({"moments_scatter": None}, "scatter"),
+    ],
+)
+def test_a_wrong_certificate_or_state_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    model = StoredModel.of(certified(FULL))
+    for name, array in changes.items():
+        if array is None:
+            del model.arrays[name]
+        else:
+            model.arrays[name] = array
+    save_model(tmp_path / "model.zarr", model, overwrite=False)
+    with pytest.raises(ModelFormatError, match=rf"does not hold what a PCA of format .*{message}"):
+        bp.load(tmp_path / "model.zarr")
+
+
+def test_a_certificate_of_other_values_is_refused(tmp_path: Path) -> None:
+    model = StoredModel.of(certified(FULL))
+    model.attributes["certificate"] = {"sure": True}
+    save_model(tmp_path / "model.zarr", model, overwrite=False)
+    with pytest.raises(ModelFormatError, match="unexpected keyword argument 'sure'"):
+        bp.load(tmp_path / "model.zarr")
+
+
+def test_a_model_of_before_certificates_is_read(tmp_path: Path) -> None:
+    model = StoredModel.of(PCA(3).fit(X))
+    del model.attributes["certificate"]
+    save_model(tmp_path / "model.zarr", model, overwrite=False)
+    assert certificate_of(bp.load(tmp_path / "model.zarr")) == {}
+
+
+def test_reconstruction_from_oblique_axes_is_the_least_squares_one(oblique: PCA) -> None:
+    axes = oblique.components_.T  # (d, k)
+    assert orthonormality_error(oblique.components_) > 0.1
+    projected = axes @ np.linalg.lstsq(axes, (X - oblique.mean_).T, rcond=None)[0]
+    found = oblique.inverse_transform(oblique.transform(X))
+    np.testing.assert_allclose(found, projected.T + oblique.mean_, rtol=0, atol=1e-13 * np.abs(X).max())
+
+
+def test_oblique_axes_have_no_covariance_model(oblique: PCA) -> None:
+    for call in (lambda: oblique.score(X), oblique.get_covariance, oblique.get_precision):
+        with pytest.raises(ValueError, match=r"components are not orthonormal \(off by 0\.\d+\).*Fit a model whose"):
+            call()
+
+
+def test_oblique_axes_come_back_from_disk(oblique: PCA, tmp_path: Path) -> None:
+    oblique.save(tmp_path / "model.zarr")
+    assert np.array_equal(bp.load(tmp_path / "model.zarr").components_, oblique.components_)
+
+
+def test_models_of_two_classes_are_not_merged() -> None:
+    with pytest.raises(TypeError, match="a PCA and a SketchTransformer were given; two models of one linear class"):
+        bp.merge(PCA(2).fit(X), bp.SketchTransformer(bp.sketches.Gaussian(2)).fit(X))
+    with pytest.raises(TypeError, match="a dict and a dict were given"):
+        bp.merge({}, {})
+
+
+def test_a_linear_model_is_abstract() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        LinearModel[Moments]()  # type: ignore[abstract]

@@ -1,0 +1,260 @@
+"""A plan says what a fit will cost before anything is read, and refuses what does not fit, with the numbers and ways out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from distributed import Client, LocalCluster
+
+import bigpca as bp
+from bigpca import PCA, ApproximatePCA, MemoryBudgetError, select_solver
+from bigpca.estimators.linear.choosing import choose
+from bigpca.passes.engine.progress import PassEvent, PlanEvent
+from bigpca.planning import Plan, Resources
+from tests.estimators.stores import stored, unreadable
+
+ISSUE_FIELDS = {
+    "solver", "reason", "passes", "bytes_read", "flops", "tasks", "state_bytes", "block_rows", "peak_bytes", "output_bytes",
+}  # fmt: skip
+ROOMY = Resources(threads=2, limit_bytes=2**33, baseline_bytes=2**27, where="memory_limit")
+
+
+def made_up(solver: str, flops: float, peak_bytes: int) -> Plan:
+    return Plan(solver, "a test", 1, 10**6, flops, 3, 1000, 100, peak_bytes, 1000, ROOMY)
+
+
+def test_a_plan_is_a_record_of_the_costs() -> None:
+    n, d, k = 1000, 40, 7
+    plan = PCA(k, solver="covariance").plan(unreadable(n, d, chunk=100))
+    assert {field.name for field in fields(plan)} >= ISSUE_FIELDS
+    assert (plan.solver, plan.passes, plan.bytes_read) == ("covariance", 1, n * d * 8)
+    assert plan.state_bytes == 8 * d * (d + 1)
+    assert n * d * d < plan.flops < 2 * n * d * d
+    assert 100 <= plan.block_rows <= n
+    assert plan.tasks >= 2
+    assert plan.peak_bytes >= 4 * plan.state_bytes + plan.block_rows * d * 8
+    assert plan.output_bytes >= 8 * (k * d + d)
+
+
+@pytest.mark.parametrize("k", [5, 0.9])
+def test_the_dot_plan_counts_its_reads_and_its_square_matrix(k: Any) -> None:
+    n, d = 60, 2000
+    plan = PCA(k, solver="dot").plan(unreadable(n, d, chunk=10))
+    assert plan.solver == "dot"
+    assert 2 <= plan.passes <= 1 + (6 + 1) / 2
+    assert plan.bytes_read == int(plan.passes * n * d * 8)
+    assert plan.state_bytes >= 8 * n * n
+    assert plan.flops >= n * n * d
+
+
+def test_the_plan_of_column_blocks_is_two_reads(tmp_path: Path) -> None:
+    X = stored(tmp_path, np.zeros((20, 300)), (10, 50))
+    assert PCA(3, solver="dot").plan(X).passes == 2
+    assert PCA(3, solver="dot", scale=True).plan(X).passes == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"scale": True}])
+def test_the_planned_passes_are_those_that_run(options: dict[str, Any], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = stored(tmp_path, rng.standard_normal((64, 500)), (4, 500))
+    for solver in ("covariance", "dot"):
+        seen: list[Any] = []
+        pca = PCA(3, solver=solver, **options).fit(X, progress=seen.append)
+        planned = next(event for event in seen if isinstance(event, PlanEvent))
+        assert planned.bytes_read == pca.plan_.bytes_read
+        runs = sum(isinstance(event, PassEvent) for event in seen)
+        assert runs == {"covariance": 1, "dot": 2 + len(options)}[solver]
+
+
+def test_a_printed_plan_is_a_small_table() -> None:
+    text = str(PCA(3).plan(unreadable(200, 50)))
+    lines = text.splitlines()
+    names = ["solver", "passes", "work", "state", "peak memory", "limit", "output"]
+    assert [line[:13].strip() for line in lines] == names
+    assert all(len(line) < 140 for line in lines)
+    assert "1 read of X, 78.1 KiB" in text
+    assert "blocks of up to 200 rows" in text
+    assert text.count(": fits") == 1
+
+
+def test_a_printed_plan_says_what_does_not_fit() -> None:
+    text = str(PCA(3, solver="covariance", memory_limit="1 MiB").plan(unreadable(200, 50)))
+    assert "1.0 MiB, memory_limit: DOES NOT FIT" in text
+
+
+def test_an_iteration_is_chosen_only_where_an_exact_answer_is_dear() -> None:
+    small, large = (PCA(20).select_solver(unreadable(n, d, 500, "f4")) for n, d in ((60_000, 1_200), (60_000, 12_000)))
+    assert small.solver == "covariance"
+    assert large.solver == "krylov"
+    assert "covariance costs" in large.reason
+
+
+@pytest.mark.parametrize("solver", ["covariance", "dot", "auto"])
+def test_what_does_not_fit_is_refused_before_any_read_with_numbers_and_ways_out(solver: str) -> None:
+    n = d = 30_000 if solver == "auto" else 20_000
+    X = unreadable(n, d, chunk=1000)
+    with pytest.raises(MemoryBudgetError) as caught:
+        PCA(3, solver=solver, memory_limit="2 GiB").fit(X)
+    message = str(caught.value)
+    named = ("covariance", "dot") if solver == "auto" else (solver,)
+    for name in named:
+        assert f"{name} needs " in message
+    assert "3 states of" in message
+    assert "are left of memory_limit = 2.0 GiB (75% of it, less" in message
+    for way_out in ("more memory", "fewer threads", "smaller chunks", "reduce the columns"):
+        assert way_out in message
+
+
+def test_the_same_data_fits_with_more_memory() -> None:
+    X = unreadable(20_000, 4_000, chunk=1000)
+    tight, roomy = (PCA(3, solver="covariance", memory_limit=limit).plan(X) for limit in ("1 GiB", "64 GiB"))
+    assert (tight.fits, roomy.fits) == (False, True)
+    assert tight.peak_bytes == roomy.peak_bytes
+    roomy.check()
+
+
+def test_the_limit_never_changes_the_covariance_plan() -> None:
+    X = unreadable(50_000, 100, chunk=500)
+    one, other = (PCA(3, solver="covariance", memory_limit=limit).plan(X) for limit in (2**31, "60 GiB"))
+    assert replace(one, resources=other.resources) == other
+
+
+def test_auto_takes_the_smaller_matrix_and_says_why() -> None:
+    tall, wide = select_solver(unreadable(5000, 20, chunk=500)), select_solver(unreadable(30, 3000))
+    assert (tall.solver, wide.solver) == ("covariance", "dot")
+    assert "dot costs" in tall.reason
+    assert "times as much" in tall.reason
+    assert "covariance costs" in wide.reason
+    assert str(tall) == f"covariance: {tall.reason}"
+
+
+def test_auto_takes_the_one_that_fits() -> None:
+    tall = select_solver(unreadable(100_000, 20, chunk=10_000), memory_limit="2 GiB")
+    wide = select_solver(unreadable(20, 100_000), memory_limit="2 GiB")
+    assert (tall.solver, wide.solver) == ("covariance", "dot")
+    assert "dot does not fit" in tall.reason
+    assert "covariance does not fit" in wide.reason
+
+
+def test_the_cheaper_solver_loses_when_it_does_not_fit() -> None:
+    cheap, dear = made_up("covariance", 1e9, 2**40), made_up("dot", 1e12, 2**20)
+    chosen = choose([cheap, dear])
+    assert chosen.solver == "dot"
+    assert "covariance does not fit (2.0 TiB per process)" in chosen.reason
+    assert choose([replace(cheap, peak_bytes=2**20), dear]).solver == "covariance"
+
+
+def test_fit_uses_the_solver_that_was_selected() -> None:
+    rng = np.random.default_rng(0)
+    for shape in ((300, 10), (10, 300)):
+        X = da.from_array(rng.standard_normal(shape), chunks=(5, shape[1]))
+        assert PCA(3).fit(X).solver_ == PCA(3).select_solver(X).solver == PCA(3).plan(X).solver
+
+
+def test_omitting_rows_selects_the_covariance() -> None:
+    assert select_solver(unreadable(30, 300), nan_policy="omit").solver == "covariance"
+
+
+def test_on_a_cluster_the_tightest_worker_decides() -> None:
+    X = unreadable(2000, 30, chunk=100)
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=3, processes=False, memory_limit="1234MiB", dashboard_address=None
+        ) as cluster,
+        Client(cluster),
+    ):
+        plan = PCA(3).plan(X)
+        own = PCA(3, memory_limit="4 GiB").plan(X)
+        in_memory = PCA(3).plan(np.zeros((20, 3)))
+        with pytest.raises(MemoryBudgetError, match=r"3 threads x .* workers' memory limit = 1\.2 GiB"):
+            PCA(3, solver="covariance").fit(unreadable(20_000, 5000, chunk=1000))
+    assert (plan.limit_bytes, plan.resources.threads) == (1234 * 2**20, 3)
+    assert plan.resources.where == "the workers' memory limit"
+    assert "1.2 GiB, the workers' memory limit: fits" in str(plan)
+    assert (own.limit_bytes, own.resources.where) == (2**32, "memory_limit")
+    assert in_memory.resources.where == "this machine's free memory"
+
+
+def test_scores_larger_than_the_free_disk_are_refused_before_any_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pca = PCA(3).fit(np.random.default_rng(0).standard_normal((20, 4)))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(total=10**9, used=10**9, free=2**20))
+    with pytest.raises(
+        bp.MemoryBudgetError, match=r"scores.zarr needs 4,848,000 bytes of disk .* but 1,048,576 are free"
+    ):
+        pca.transform(unreadable(200_000, 4, chunk=10_000), out=tmp_path / "scores.zarr")
+    assert not list(tmp_path.glob("scores.zarr"))
+
+
+@pytest.mark.parametrize("core", ["nystrom", "tutorial", "ritz"])
+@pytest.mark.parametrize("scale", [False, True])
+def test_the_plan_of_a_sketch_counts_its_reads(core: str, scale: bool) -> None:
+    n, d, q = 2000, 300, 40
+    plan = ApproximatePCA(5, bp.sketches.Gaussian(q), core=core, scale=scale).plan(unreadable(n, d, chunk=100))
+    assert plan.solver == f"sketch ({core})"
+    assert plan.passes == (2 if core == "ritz" or (core == "tutorial" and scale) else 1)
+    assert plan.bytes_read == plan.passes * n * d * 8
+    assert plan.state_bytes >= 8 * d * q
+    assert 4 * n * d * q <= plan.flops
+    assert plan.peak_bytes >= 4 * plan.state_bytes
+
+
+def test_the_plan_of_an_iteration_says_what_it_holds_and_how_often_it_may_read() -> None:
+    n, d, k = 50_000, 20_000, 20
+    plan = PCA(k, solver="krylov", max_passes=6, tol=1e-4, memory_limit="16 GiB").plan(unreadable(n, d, chunk=500))
+    assert plan.solver == "krylov"
+    assert 3 <= plan.passes <= 3.1
+    assert "until the eigenvalues are known to 0.0001" in plan.reason
+    assert "at most 6 (max_passes)" in plan.notes[0]
+    assert "basis of up to 160 columns" in plan.notes[1]
+    assert plan.process_bytes >= 16 * d * 160
+
+
+CHILD = """
+import json, sys, warnings
+import dask, psutil
+import bigpca as bp
+from tests.estimators.linear.test_plan import MEASURED
+warnings.simplefilter("ignore")
+dask.config.set(scheduler="threads", num_workers=2)
+X = bp.open(sys.argv[1])
+make = MEASURED[sys.argv[2]]
+make().fit(X[:, :2000][:300].compute())  # libraries, BLAS buffers and thread stacks are there before the measurement
+before = psutil.Process().memory_info().rss
+open("/proc/self/clear_refs", "w").write("5")
+model = make().fit(X)
+peak = int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) * 1024
+print(json.dumps({"growth": peak - before, "planned": model.plan_.process_bytes}))
+"""
+MEASURED: dict[str, Any] = {
+    "krylov": lambda: PCA(20, solver="krylov", scale=True, memory_limit="8 GiB"),
+    "nystrom": lambda: ApproximatePCA(20, bp.sketches.Gaussian(200), memory_limit="8 GiB"),
+    "ritz": lambda: ApproximatePCA(20, bp.sketches.FeatureHash(200), core="ritz", scale=True, memory_limit="8 GiB"),
+}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_memory_of_an_approximate_fit_stays_within_the_plan(name: str, tmp_path: Path) -> None:
+    n, d = 2400, 8_000
+    z = zarr.create_array(tmp_path / "x.zarr", shape=(n, d), chunks=(100, d), dtype="f4", compressors=None)
+    for i in range(0, n, 400):
+        z[i : i + 400] = np.random.default_rng(i).random((400, d), dtype="f4") / np.arange(1, d + 1, dtype="f4")
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "x.zarr"), name]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=120)
+    found = json.loads(done.stdout)
+    assert found["growth"] <= found["planned"]
+    assert found["planned"] <= 6 * found["growth"]

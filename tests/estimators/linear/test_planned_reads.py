@@ -1,0 +1,90 @@
+"""The reads that a plan states are those that run: for every estimator, solver and sampling, or within the stated range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import bigpca as bp
+from bigpca.landmarks import SAMPLINGS
+from bigpca.passes.engine.events import GroupEvent, PassEvent
+from bigpca.sketches import Gaussian
+from tests.estimators.stores import stored
+from tests.operators.counting import Reads
+
+N, D, CHUNK = 400, 12, 20
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((N, D)) * 0.7 ** np.arange(D) + 2.0
+Y = np.arange(N) % 3
+RBF = {"kernel": "rbf", "gamma": 0.05}
+CASES: dict[str, Callable[[], Any]] = {
+    **{f"PCA {s}": lambda s=s: bp.PCA(2, solver=s) for s in ("covariance", "dot", "krylov")},
+    **{f"ApproximatePCA {c}": lambda c=c: bp.ApproximatePCA(2, Gaussian(8), core=c) for c in ("nystrom", "tutorial", "ritz")},
+    "ApproximatePCA tutorial scaled": lambda: bp.ApproximatePCA(2, Gaussian(8), core="tutorial", scale=True),
+    **{f"KernelPCA {s}": lambda s=s: bp.KernelPCA(2, solver=s, **RBF) for s in ("dense", "krylov")},
+    "KernelPCA features": lambda: bp.KernelPCA(2, kernel="linear", solver="features"),
+    **{f"ApproximateKernelPCA {c}": lambda c=c: bp.ApproximateKernelPCA(2, core=c, **RBF)
+       for c in ("nystrom", "tutorial", "ritz")},
+    **{f"NystromKernelPCA {s} {e}": lambda s=s, e=e: bp.NystromKernelPCA(2, n_landmarks=30, sampling=s, extension=e, **RBF)
+       for s in SAMPLINGS for e in ("features", "tutorial")},
+    "NystromKernelPCA numbers": lambda: bp.NystromKernelPCA(2, sampling=np.arange(0, N, 13), **RBF),
+    "NystromKernelPCA rows": lambda: bp.NystromKernelPCA(2, sampling=X[::13], **RBF),
+    "SupervisedPCA": lambda: bp.SupervisedPCA(2),
+    **{f"Roweis {s}": lambda s=s: bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5, solver=s) for s in ("covariance", "krylov")},
+    "Fisher": lambda: bp.FisherDiscriminantAnalysis(2),
+    **{f"KernelSupervisedPCA {s}": lambda s=s: bp.KernelSupervisedPCA(2, n_landmarks=30, sampling=s, **RBF)
+       for s in ("rpcholesky", "kmeans")},
+    "KernelSupervisedPCA dual": lambda: bp.KernelSupervisedPCA(2, form="dual", **RBF),
+    "KernelRoweis": lambda: bp.KernelRoweisDiscriminantAnalysis(2, n_landmarks=30, **RBF),
+    "ScoredPCA": lambda: bp.ScoredPCA(2),
+}  # fmt: skip
+pytestmark = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_planned_reads_are_counted_reads(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lazy = stored(tmp_path, X.astype("f4"), (CHUNK, D))
+    model = CASES[name]()
+    plan = model.plan(lazy, Y)
+    reads, events = Reads().watch(monkeypatch), []
+    model.fit(lazy, Y, progress=events.append)
+    counted = float(reads.per_chunk((N, D), (CHUNK, D)).mean())
+    if plan.most_passes is None:
+        assert counted == pytest.approx(plan.passes, abs=0.01)
+    else:
+        assert counted <= plan.most_passes
+        assert plan.passes < plan.most_passes
+    if "n_passes_" in vars(model) and "krylov" not in name:  # a sample of some rows of every chunk is less than a read
+        assert model.n_passes_ == pytest.approx(counted, abs=0.01)
+    begun = [event for event in events if isinstance(event, PassEvent)]
+    shown = sum(event.bytes for event in events if isinstance(event, GroupEvent))
+    assert shown == sum(event.bytes_total for event in begun)
+    assert shown <= 1.001 * counted * 4 * N * D  # the rest: the first rows, for a shift, and k-means
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f4", "i8", "f8"])
+def test_progress_counts_the_bytes_that_are_read_whatever_they_are_multiplied_in(dtype: str, tmp_path: Path) -> None:
+    data = (10 * X).astype(dtype)
+    lazy, events = stored(tmp_path, data, (CHUNK, D)), []
+    bp.PCA(2, solver="covariance").fit(lazy, progress=events.append).transform(
+        lazy, out=tmp_path / "scores", progress=events.append
+    )
+    bp.KernelPCA(2, solver="dense", **RBF).fit(lazy, progress=events.append)
+    totals = [event.bytes_total for event in events if isinstance(event, PassEvent)]
+    assert totals[:2] == [data.nbytes] * 2
+    assert totals[2] == pytest.approx(2.05 * data.nbytes)  # panels read on to the end
+    assert sum(event.bytes for event in events if isinstance(event, GroupEvent)) == sum(totals)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
+def test_training_rows_of_a_computation_are_held_in_the_working_dtype(dtype: str) -> None:
+    rows = da.from_array((10 * X).astype(dtype), chunks=(CHUNK, D)) + np.ones((), dtype)
+    for solver in ("dense", "krylov"):
+        held = bp.KernelPCA(2, solver=solver, **RBF).fit(rows)._found.expansion.references.rows
+        assert held.dtype == (np.float64 if dtype == "f8" else np.float32)
+        np.testing.assert_array_equal(held, rows.compute())

@@ -1,0 +1,119 @@
+"""Row maps say what memory they take, and the plan of writing counts it: measured, both sides of the bound."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import bigpca as bp
+from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, Sketching
+from bigpca.passes.project import Copy, RowMap, plan_writing
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Resources
+from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign
+from bigpca.sketches.cache import CACHE
+from tests.estimators.stores import unreadable
+
+D, K, ROWS = 2000, 200, 800
+HEADERS = 4096  # of the arrays themselves
+ONES, AXES = np.ones(D), np.random.default_rng(0).standard_normal((K, D))
+PLAIN = Projection(ONES, None, AXES)
+MAPS: dict[str, RowMap] = {
+    "projection": PLAIN,
+    "scaled and whitened": Projection(ONES, 2 * ONES, AXES, np.ones(K)),
+    "likelihood": LogLikelihood(PLAIN, np.ones(K), 0.5),
+    "reconstruction": Reconstruction(np.ones(K), np.ones(K), AXES.T.copy(), np.ones(D)),
+    "gaussian": Sketching(Gaussian(K)),
+    "omitting": Sketching(FeatureHash(K), "omit"),
+    "sparse sign": Sketching(SparseSign(K)),
+    "feature hash": Sketching(FeatureHash(K)),
+    "srht": Sketching(SRHT(K)),
+    "downsample": Sketching(Downsample((50, 40), (25, 8))),
+    "cast": Copy("<f2"),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("f", MAPS.values(), ids=MAPS)
+def test_applying_a_map_takes_what_it_says_and_not_a_third_of_it(f: RowMap, dtype: str) -> None:
+    rows = np.random.default_rng(1).standard_normal((ROWS, D)).astype(dtype)
+    if getattr(f, "nan_policy", "raise") == "omit":
+        rows[3, 5] = np.nan
+    CACHE.clear()
+    tracemalloc.start()
+    f.apply(rows, "rows")
+    measured = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    said, kept = f.bytes_for(D, ROWS, rows.itemsize)
+    assert measured <= said + kept + HEADERS
+    assert measured >= (said + kept) / 3
+
+
+def planned(f: RowMap, d: int, threads: int) -> int:
+    resources = Resources(threads, 2**40, 0, "a test")
+    return plan_writing(RowInput(unreadable(1000, d, 100, np.float32)), f, 10, 100, "rows", resources).process_bytes
+
+
+def test_the_matrix_of_a_sketch_counts_once_for_all_threads() -> None:
+    d, narrow, wide = 20_000, Gaussian(1), Gaussian(500)
+    matrix = wide.cached_bytes(d, 4)
+    assert matrix >= 4 * 500 * d
+    for threads in (1, 2, 16):
+        own = [Sketching(sketch).bytes_for(d, 100, 4)[0] for sketch in (narrow, wide)]
+        more = planned(Sketching(wide), d, threads) - planned(Sketching(narrow), d, threads)
+        assert more == pytest.approx(matrix - narrow.cached_bytes(d, 4) + threads * (own[1] - own[0]), abs=2 * threads)
+
+
+def test_a_sketch_that_does_not_fit_is_refused_before_any_read(tmp_path: Path) -> None:
+    X = unreadable(1000, 60_000, 10, np.float32)
+    small, large = (bp.SketchTransformer(Gaussian(q), memory_limit="400 TiB").fit(X) for q in (2, 1000))
+    assert planned(small._row_map(), 60_000, 1) < 100 << 20 < 240 << 20 < planned(large._row_map(), 60_000, 1)
+    large.set_params(memory_limit="20 MiB")
+    with pytest.raises(bp.MemoryBudgetError, match=r"sketches needs .* per process"):
+        large.transform(X, out=tmp_path / "out.zarr")
+    assert not list(tmp_path.iterdir())
+
+
+CHILD = """
+import gc, json, sys
+import dask, numpy as np, psutil
+import bigpca as bp
+from bigpca.passes.project import output_chunk_rows, plan_writing
+from bigpca.passes.engine.resources import find_resources
+from bigpca.passes.rows import RowInput
+store, out, q = sys.argv[1], sys.argv[2], int(sys.argv[3])
+dask.config.set(scheduler="threads", num_workers=2)
+warm = np.ones((400, 64), "f4")  # libraries and thread stacks are there before the measurement
+bp.SketchTransformer(bp.sketches.Gaussian(8)).fit(warm).transform(bp.open(warm), out=out + "-warm")
+X = bp.open(store)
+transformer = bp.SketchTransformer(bp.sketches.Gaussian(q)).fit(X)
+rows = RowInput(X)
+resources = find_resources(None, in_process=False)
+plan = plan_writing(rows, transformer._row_map(), q, output_chunk_rows(rows, 4 * q), "sketches", resources)
+gc.collect()
+before = psutil.Process().memory_info().rss
+open("/proc/self/clear_refs", "w").write("5")
+transformer.transform(X, out=out)
+peak = int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) * 1024
+print(json.dumps({"growth": peak - before, "planned": plan.process_bytes}))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
+def test_the_memory_of_writing_sketches_stays_within_the_plan(tmp_path: Path) -> None:
+    n, d, q = 800, 20_000, 600  # the matrix, 46 MiB, is most of it
+    z = zarr.create_array(tmp_path / "x.zarr", shape=(n, d), chunks=(50, d), dtype="f4", compressors=None)
+    z[:] = np.random.default_rng(0).random((n, d), dtype="f4")
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "x.zarr"), str(tmp_path / "out.zarr"), str(q)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=120)
+    found = json.loads(done.stdout)
+    assert 4 * q * d <= found["growth"] <= found["planned"]

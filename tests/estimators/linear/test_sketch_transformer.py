@@ -1,0 +1,240 @@
+"""SketchTransformer gives the sketch's own product, wherever the rows are, and is a scikit-learn transformer."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import bigpca as bp
+from bigpca import PCA, ModelFormatError, NonFiniteError, SketchTransformer
+from bigpca.estimators.shared.files import StoredModel, save_model
+from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, Sketch, SparseSign
+from tests.estimators.stores import stored, unreadable
+
+X = np.random.default_rng(0).standard_normal((60, 24))
+SKETCHES: dict[str, Sketch] = {
+    "gaussian": Gaussian(7, seed=3),
+    "sparse sign": SparseSign(7, nnz=3),
+    "feature hash": FeatureHash(7, n_hashes=2),
+    "hash kernel": FeatureHash(7, signed=False),
+    "srht": SRHT(7, seed=1),
+    "downsample": Downsample((4, 6), (2, 3)),
+}
+sketches = pytest.mark.parametrize("sketch", SKETCHES.values(), ids=SKETCHES)
+
+
+@parametrize_with_checks(
+    [SketchTransformer(), SketchTransformer(Gaussian(1)), SketchTransformer(FeatureHash(1), nan_policy="omit")]
+)
+def test_scikit_learn_check(estimator: SketchTransformer, check: Any) -> None:
+    check(estimator)
+
+
+@sketches
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i4"])
+def test_every_container_gives_the_product_of_the_sketch(sketch: Sketch, dtype: str, tmp_path: Path) -> None:
+    rows = (10 * X).astype(dtype)
+    working = np.float32 if dtype in ("f2", "f4") else np.float64
+    # Blocks of rows change the order of sums of 24 products: a few eps of the largest.
+    expected = rows.astype(working) @ sketch.matrix(24).astype(working)
+    tolerance = 24 * np.finfo(working).eps * float(np.abs(expected).max())
+    transformer = SketchTransformer(sketch)
+    in_memory = transformer.fit_transform(rows)
+    lazy = transformer.fit_transform(da.from_array(rows, chunks=(13, 10)))
+    written = transformer.transform(stored(tmp_path, rows, (13, 10)), out=tmp_path / "sketches.zarr")
+    assert isinstance(lazy, da.Array)
+    assert isinstance(written, da.Array)
+    assert lazy.chunks[0] == (13, 13, 13, 13, 8)
+    for found in (in_memory, lazy.compute(), written.compute()):
+        assert found.dtype == working
+        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
+
+
+def test_fit_and_lazy_transform_read_nothing() -> None:
+    lazy = SketchTransformer(Gaussian(3)).fit_transform(unreadable(50, 24))
+    assert lazy.shape == (50, 3)
+    with pytest.raises(AssertionError, match="a row was read"):
+        lazy.compute()
+
+
+def test_out_is_written_once_and_not_over_another(tmp_path: Path) -> None:
+    transformer, out = SketchTransformer(Gaussian(3)).fit(X), tmp_path / "sketches.zarr"
+    transformer.transform(stored(tmp_path, X, (20, 24)), out=out)
+    with pytest.raises(bp.OutputExistsError, match="overwrite"):
+        transformer.transform(X, out=out)
+    transformer.transform(2 * X, out=out, overwrite=True)
+    np.testing.assert_allclose(zarr.open_array(out, mode="r")[...], transformer.transform(2 * X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@sketches
+def test_one_value_that_is_not_finite_is_found_in_any_column(sketch: Sketch, value: float) -> None:
+    for column in range(24):
+        rows = X.copy()
+        rows[5, column] = value
+        lazy = SketchTransformer(sketch).fit_transform(da.from_array(rows, chunks=(60, 24)))
+        with pytest.raises(NonFiniteError, match=rf"1 NaN or infinite values in 1 rows .*row 5, column {column}\."):
+            lazy.compute()
+
+
+@pytest.mark.parametrize("lazy", [False, True], ids=["memory", "lazy"])
+def test_omitted_rows_get_sketches_of_nan(lazy: bool) -> None:
+    rows = X.copy()
+    rows[[3, 40], [0, 9]] = np.nan, np.inf
+    given = da.from_array(rows, chunks=(25, 24)) if lazy else rows
+    found = np.asarray(SketchTransformer(FeatureHash(7), nan_policy="omit").fit_transform(given))
+    assert np.flatnonzero(np.isnan(found).all(axis=1)).tolist() == [3, 40]
+    kept = np.delete(np.arange(60), [3, 40])
+    np.testing.assert_allclose(found[kept], FeatureHash(7).apply(X[kept]), rtol=1e-12, atol=1e-14)
+
+
+def test_rows_in_memory_are_refused_by_fit_already_beyond_the_first_block() -> None:
+    rows = np.ones((9000, 3), np.float32)
+    rows[8999, 1] = np.nan
+    with pytest.raises(
+        NonFiniteError, match=r"1 NaN or infinite values .*nan_policy=\"omit\" gives such rows NaN sketches"
+    ):
+        SketchTransformer(Gaussian(2)).fit(rows)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "remedy"), [("f4", "Pass float64 input"), ("f8", "Divide the data by a constant first")]
+)
+def test_an_overflow_is_not_mistaken_for_missing_values(dtype: str, remedy: str) -> None:
+    huge = np.full((2, 24), 0.9 * np.finfo(dtype).max, dtype)
+    with pytest.raises(ValueError, match=rf"sketches of .* overflow float\d\d: the values are too large. {remedy}"):
+        SketchTransformer(FeatureHash(1, signed=False)).fit_transform(huge)
+
+
+def test_names_number_the_sketches_and_names_of_features_are_checked() -> None:
+    frame = pd.DataFrame(X[:, :3], columns=list("abc"))
+    transformer = SketchTransformer(Gaussian(2)).set_output(transform="pandas").fit(frame)
+    assert list(transformer.get_feature_names_out()) == ["sketchtransformer0", "sketchtransformer1"]
+    assert list(transformer.transform(frame).columns) == ["sketchtransformer0", "sketchtransformer1"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        transformer.transform(frame[list("bac")])
+    assert not hasattr(transformer.fit(X), "feature_names_in_")
+
+
+def test_set_output_pandas_refuses_to_load_lazy_sketches(tmp_path: Path) -> None:
+    transformer = SketchTransformer(Gaussian(2)).set_output(transform="pandas").fit(X)
+    lazy = da.from_array(X, chunks=(20, 24))
+    for call in (transformer.transform, transformer.fit_transform):
+        with pytest.raises(TypeError, match=r"would load all lazy sketches"):
+            call(lazy)
+    with pytest.raises(TypeError, match=r"would load all lazy sketches"):
+        transformer.transform(X, out=tmp_path / "sketches.zarr")
+    assert not (tmp_path / "sketches.zarr").exists()
+
+
+def test_a_sketch_before_pca_stays_lazy_and_is_the_pca_of_the_sketch() -> None:
+    lazy = da.from_array(X, chunks=(20, 24))
+    pipeline = make_pipeline(SketchTransformer(Gaussian(8)), PCA(2)).fit(lazy)
+    expected = PCA(2).fit(Gaussian(8).apply(X))
+    np.testing.assert_allclose(pipeline[-1].explained_variance_, expected.explained_variance_, rtol=1e-10)
+    assert isinstance(pipeline.transform(lazy), da.Array)
+
+
+def test_clone_and_pickle_keep_the_sketch() -> None:
+    transformer = SketchTransformer(SparseSign(5, nnz=2, seed=9), nan_policy="omit").fit(X)
+    assert clone(transformer).get_params() == transformer.get_params()
+    assert np.array_equal(pickle.loads(pickle.dumps(transformer)).transform(X), transformer.transform(X))
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        clone(transformer).transform(X)
+
+
+@sketches
+def test_a_saved_transformer_comes_back(sketch: Sketch, tmp_path: Path) -> None:
+    frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(24)])
+    transformer = SketchTransformer(sketch, nan_policy="omit", memory_limit="1 GiB").fit(frame)
+    transformer.save(tmp_path / "sketch.zarr")
+    loaded = bp.load(tmp_path / "sketch.zarr")
+    assert isinstance(loaded, SketchTransformer)
+    assert loaded.get_params() == transformer.get_params()
+    assert list(loaded.feature_names_in_) == list(frame.columns)
+    assert np.array_equal(loaded.transform(frame), transformer.transform(frame))
+
+
+@pytest.mark.parametrize("d", [24, 300])
+def test_the_default_is_a_gaussian_sketch_of_a_hundred_columns_at_most(d: int, tmp_path: Path) -> None:
+    rows = np.random.default_rng(1).standard_normal((30, d))
+    transformer = SketchTransformer().fit(rows)
+    assert transformer.sketch_ == Gaussian(min(d, 100))
+    np.testing.assert_array_equal(transformer.transform(rows), Gaussian(min(d, 100)).apply(rows))
+    assert transformer.fit(rows[:, :9]).transform(rows[:, :9]).shape == (30, 9)
+    transformer.save(tmp_path / "sketch.zarr")
+    assert bp.load(tmp_path / "sketch.zarr").sketch_ == Gaussian(9)
+
+
+def test_an_unfitted_transformer_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        SketchTransformer(Gaussian(2)).save(tmp_path / "sketch.zarr")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_features": 1}, "q = 2 is over the 1 columns"),
+        ({"n_features": "many"}, "d = 'many' is a str"),
+        ({"n_features": None}, "d = None is a NoneType"),
+        ({"parameters": {"sketch": {"sketch": "Telepathy"}}}, "sketch 'Telepathy' is not known"),
+        ({"parameters": {"sketch": {"sketch": "Gaussian", "q": -2, "seed": 0}}}, "q = -2 is below 1"),
+        ({"parameters": {"sketch": 64}}, "sketch = 64 is no sketch"),
+        ({"parameters": {"sketches": 3}}, "unexpected keyword argument 'sketches'"),
+    ],
+)
+def test_a_whole_but_wrong_transformer_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    stored_model = StoredModel.of(SketchTransformer(Gaussian(2)).fit(X))
+    stored_model.attributes.update(change)
+    save_model(tmp_path / "sketch.zarr", stored_model, overwrite=False)
+    with pytest.raises(ModelFormatError, match=rf"does not hold what a SketchTransformer of format .*{message}"):
+        bp.load(tmp_path / "sketch.zarr")
+
+
+@pytest.mark.parametrize("sketch", [64, "gaussian", Gaussian])
+def test_what_is_no_sketch_is_refused(sketch: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"is no sketch; one of bigpca\.sketches was expected, such as .*Gaussian\(64\)"
+    ):
+        SketchTransformer(sketch).fit(X)
+
+
+def test_a_sketch_wider_than_the_rows_or_of_another_shape_is_refused_by_fit() -> None:
+    assert SketchTransformer(Gaussian(24)).fit_transform(X).shape == (60, 24)
+    for lazy in (X, unreadable(50, 24)):
+        with pytest.raises(ValueError, match=r"q = 25 is over the 24 columns"):
+            SketchTransformer(Gaussian(25)).fit(lazy)
+        with pytest.raises(ValueError, match="24"):
+            SketchTransformer(Downsample((5, 5), (2, 2))).fit(lazy)
+
+
+def test_an_unknown_policy_is_refused_before_any_read() -> None:
+    with pytest.raises(ValueError, match=r'nan_policy = \'drop\' is unknown; "raise" or "omit" was expected'):
+        SketchTransformer(Gaussian(2), nan_policy="drop").fit(unreadable(50, 24))
+    with pytest.raises(ValueError, match=r'missing_chunks = \'skip\' is unknown; "raise" or "fill" was expected'):
+        SketchTransformer(Gaussian(2), missing_chunks="skip").fit(unreadable(50, 24))
+
+
+def test_a_failed_fit_changes_nothing() -> None:
+    transformer = SketchTransformer(Gaussian(7)).fit(X)
+    with pytest.raises(ValueError, match="q = 7 is over the 3 columns"):
+        transformer.fit(X[:, :3])
+    assert transformer.n_features_in_ == 24
+
+
+def test_sketches_are_reached_through_the_package() -> None:
+    assert bp.sketches.Gaussian is Gaussian
+    assert {"sketches", "SketchTransformer"} <= set(dir(bp)) & set(bp.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'sketch_makers'"):
+        _ = bp.sketch_makers

@@ -1,0 +1,198 @@
+"""A model on disk comes back as it was, or is refused; it never comes back as something else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import NotFittedError
+
+import bigpca as bp
+from bigpca import PCA, ApproximatePCA, ModelFormatError, RelativeThreshold, sketches
+from bigpca.estimators.shared.files import FORMAT, StoredModel, save_model
+from tests.builders import data_with_spectrum, power_law
+
+X = data_with_spectrum(50, power_law(6), mean=5.0)[0]
+MODELS: dict[str, dict[str, Any]] = {
+    "plain": {"n_components": 3},
+    "whitened": {"n_components": 3, "whiten": True},
+    "scaled": {"n_components": np.int64(3), "scale": True, "center": False},
+    "by dot": {"n_components": 3, "solver": "dot"},
+    "share": {"n_components": 0.8, "memory_limit": "2 GiB", "solve_threads": 1},
+    "threshold": {"n_components": RelativeThreshold(0.2), "nan_policy": "omit", "missing_chunks": "fill"},
+    "mle": {"n_components": "mle", "workers_timeout": 5.0},
+    "without state": {"n_components": None, "keep_state_bytes": 0},
+    "by krylov": {"n_components": 3, "solver": "krylov", "tol": 1e-4, "max_passes": 7, "random_state": 3},
+}
+APPROXIMATE: dict[str, dict[str, Any]] = {
+    "default sketch": {"n_components": 2},
+    "nystrom": {"n_components": 2, "sketch": sketches.SparseSign(4, nnz=2, seed=5), "whiten": True},
+    "scaled": {"n_components": 2, "sketch": sketches.FeatureHash(4, signed=False), "scale": True, "center": False},
+    "tutorial": {"n_components": 2, "sketch": sketches.Downsample((2, 3), (2, 2)), "core": "tutorial"},
+    "ritz": {"n_components": 0.5, "sketch": sketches.SRHT(4), "core": "ritz"},
+    "without state": {"n_components": None, "sketch": sketches.Gaussian(3), "keep_state_bytes": 0},
+}
+CERTIFIED = ("eigenvalue_bounds_", "captured_variance_bounds_", "bounds_confidence_", "residuals_", "n_passes_")
+
+
+@pytest.mark.parametrize("name", APPROXIMATE)
+@pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+def test_an_approximate_model_comes_back_with_its_bounds_and_goes_on(name: str, tmp_path: Path) -> None:
+    parameters = APPROXIMATE[name]
+    model = ApproximatePCA(**parameters).fit(X[:30])
+    model.save(tmp_path / "model.zarr")
+    loaded = bp.load(tmp_path / "model.zarr")
+    assert type(loaded) is ApproximatePCA
+    assert loaded.get_params() == model.get_params()
+    assert np.array_equal(loaded.transform(X), model.transform(X))
+    for attribute in ("components_", "explained_variance_", "mean_", "total_variance_", "solver_", *CERTIFIED):
+        assert np.array_equal(getattr(loaded, attribute), getattr(model, attribute)), attribute
+    if name in ("ritz", "without state"):
+        with pytest.raises(ValueError, match="partial_fit needs"):
+            loaded.partial_fit(X[30:])
+    else:
+        grown, expected = loaded.partial_fit(X[30:]), ApproximatePCA(**parameters).fit(X)
+        np.testing.assert_allclose(grown.explained_variance_, expected.explained_variance_, rtol=1e-8)
+        np.testing.assert_allclose(grown.eigenvalue_bounds_, expected.eigenvalue_bounds_, rtol=1e-6, atol=1e-9)
+
+
+def test_a_krylov_model_comes_back_with_its_certificate(tmp_path: Path) -> None:
+    model = PCA(3, solver="krylov").fit(X)
+    model.save(tmp_path / "model.zarr")
+    loaded = bp.load(tmp_path / "model.zarr")
+    for attribute in (*CERTIFIED, "converged_"):
+        assert np.array_equal(getattr(loaded, attribute), getattr(model, attribute)), attribute
+    with pytest.raises(ValueError, match=r'fitted by solver="krylov", which keeps none'):
+        loaded.partial_fit(X)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_everything_comes_back(name: str, tmp_path: Path) -> None:
+    pca = PCA(**MODELS[name]).fit(X)
+    pca.save(tmp_path / "model.zarr")
+    loaded = bp.load(tmp_path / "model.zarr")
+    assert loaded.get_params() == pca.get_params()
+    assert np.array_equal(loaded.transform(X), pca.transform(X))
+    for attribute in (
+        "components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_", "noise_variance_",
+        "total_variance_", "n_components_", "n_features_in_", "n_samples_", "n_omitted_", "solver_",
+    ):  # fmt: skip
+        assert np.array_equal(getattr(loaded, attribute), getattr(pca, attribute)), attribute
+    assert (loaded.scale_ is None) == (pca.scale_ is None)
+
+
+def test_partial_fit_goes_on_after_load(tmp_path: Path) -> None:
+    PCA(3, scale=True).fit(X[:20]).save(tmp_path / "model.zarr")
+    pca = bp.load(tmp_path / "model.zarr").partial_fit(X[20:])
+    expected = PCA(3, scale=True).fit(X)
+    np.testing.assert_allclose(pca.explained_variance_, expected.explained_variance_, rtol=1e-10)
+    np.testing.assert_allclose(pca.components_, expected.components_, atol=1e-9)
+
+
+def test_a_loaded_model_without_state_cannot_go_on(tmp_path: Path) -> None:
+    PCA(3, solver="dot").fit(X).save(tmp_path / "dot.zarr")
+    with pytest.raises(ValueError, match=r'fitted by solver="dot", which keeps none'):
+        bp.load(tmp_path / "dot.zarr").partial_fit(X)
+    PCA(3, keep_state_bytes=0).fit(X).save(tmp_path / "bare.zarr")
+    with pytest.raises(ValueError, match=r"not kept because keep_state_bytes = 0 B"):
+        bp.load(tmp_path / "bare.zarr").partial_fit(X)
+
+
+def test_feature_names_come_back(tmp_path: Path) -> None:
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    PCA(2).fit(frame).save(tmp_path / "model.zarr")
+    loaded = bp.load(tmp_path / "model.zarr")
+    assert list(loaded.feature_names_in_) == list("abcdef")
+    with pytest.raises(ValueError, match="feature names should match"):
+        loaded.transform(frame[list("bacdef")])
+
+
+def test_an_existing_model_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    path = tmp_path / "model.zarr"
+    PCA(2).fit(X).save(path)
+    with pytest.raises(bp.OutputExistsError, match="overwrite"):
+        PCA(3).fit(X).save(path)
+    assert bp.load(path).n_components_ == 2
+    PCA(3).fit(X).save(path, overwrite=True)
+    assert bp.load(path).n_components_ == 3
+
+
+def test_an_unfitted_model_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        PCA(2).save(tmp_path / "model.zarr")
+    assert not (tmp_path / "model.zarr").exists()
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "remove"])
+def test_every_damaged_file_is_noticed(damage: str, tmp_path: Path) -> None:
+    whole = tmp_path / "model.zarr"
+    PCA(3, scale=True).fit(X).save(whole)
+    files = [path.relative_to(whole) for path in whole.rglob("*") if path.is_file()]
+    refused = 0
+    for file in files:
+        copy = tmp_path / "copy.zarr"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(whole, copy)
+        content = (copy / file).read_bytes()
+        middle = len(content) // 2
+        if damage == "remove":
+            (copy / file).unlink()
+        else:
+            flipped = content[:middle] + bytes([content[middle] ^ 0x11]) + content[middle + 1 :]
+            (copy / file).write_bytes({"flip": flipped, "truncate": content[:middle], "empty": b""}[damage])
+        try:
+            loaded = bp.load(copy)
+        except ModelFormatError:
+            refused += 1
+        else:  # white space or redundant metadata
+            assert file.name == "zarr.json"
+            assert np.array_equal(loaded.components_, bp.load(whole).components_)
+    assert refused >= len(files) - 2
+
+
+def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
+    PCA(2).fit(X).save(tmp_path / "model.zarr")
+    header = tmp_path / "model.zarr" / "zarr.json"
+    content = json.loads(header.read_text())
+    content["attributes"]["bigpca"]["format"] = [FORMAT[0] + 1, 0]
+    header.write_text(json.dumps(content))
+    with pytest.raises(
+        ModelFormatError, match=rf"format {FORMAT[0] + 1}.0, newer than {FORMAT[0]}.{FORMAT[1]}.*Upgrade"
+    ):
+        bp.load(tmp_path / "model.zarr")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mean": np.zeros(5)}, r"mean of shape \(5,\); \(6,\) was expected"),
+        ({"components": np.zeros(6)}, r"components of shape \(6,\); \(k, d\) was expected"),
+        ({"components": 2 * np.eye(3, 6)}, "components that are not orthonormal"),
+        ({"mean": np.full(6, np.nan)}, "mean with values that are not finite"),
+        ({"mean": None}, "lacks mean"),
+        ({"moments_count": None}, "does not hold what a PCA of format"),
+    ],
+)
+def test_a_whole_but_wrong_model_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    model = StoredModel.of(PCA(3).fit(X))
+    for name, array in changes.items():
+        if array is None:
+            del model.arrays[name]
+        else:
+            model.arrays[name] = array
+    save_model(tmp_path / "model.zarr", model, overwrite=False)
+    with pytest.raises(ModelFormatError, match=message):
+        bp.load(tmp_path / "model.zarr")
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelFormatError, match="there is nothing at this path"):
+        bp.load(tmp_path / "absent.zarr")
+    bp.ingest(X, tmp_path / "rows.zarr")
+    with pytest.raises(ModelFormatError, match="cannot be read as a bigpca store"):
+        bp.load(tmp_path / "rows.zarr")

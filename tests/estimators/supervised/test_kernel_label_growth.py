@@ -1,0 +1,193 @@
+"""Labelled rows added to kernel models give the model of a fit on all rows with the same landmarks; saved models go on."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import DTypeLike, NDArray
+from sklearn.base import clone
+
+import bigpca as bp
+from bigpca import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA
+from bigpca.estimators.shared.files import StoredModel, save_model
+from tests.estimators.labelled import labelled_rows
+from tests.estimators.stores import stored, unreadable
+from tests.operators.counting import Reads
+
+Array = NDArray[Any]
+N, D, C, M = 150, 5, 4, 30
+X, Y = labelled_rows(N, D, C, apart=1.0)
+NAMES = np.array(["dog", "ape", "cod", "bee"])
+REAL = np.column_stack([X[:, 0] ** 2, np.sin(X[:, 1])])
+SAMPLINGS: dict[str, Any] = {"given rows": X[:M] + 0.01, "row numbers": np.arange(M)}
+MODELS: dict[str, Any] = {
+    "supervised PCA": KernelSupervisedPCA(2, gamma=0.1),
+    "kernel PCA": KernelRoweisDiscriminantAnalysis(3, r1=0, r2=0, gamma=0.1),
+    "Roweis": KernelRoweisDiscriminantAnalysis(3, r1=0.3, r2=0.7, normalize=True, gamma=0.1),
+    "Fisher": KernelRoweisDiscriminantAnalysis(2, r1=0, r2=1, regularization=0.1, gamma=0.1),
+}
+ATTRIBUTES = (
+    "eigenvalues_", "n_samples_", "n_omitted_", "n_unlabelled_", "rank_", "total_variance_", "landmarks_",
+    "kernel_evaluations_",
+)  # fmt: skip
+
+
+def assert_same(one: Any, other: Any, rtol: float = 1e-9, skip: tuple[str, ...] = ()) -> None:
+    for name in ATTRIBUTES:
+        if name not in skip:
+            a, b = np.asarray(getattr(one, name)), np.asarray(getattr(other, name))
+            np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * np.abs(b).max(), err_msg=name)
+    assert hasattr(one, "classes_") == hasattr(other, "classes_")
+    if hasattr(one, "classes_"):
+        np.testing.assert_array_equal(one.classes_, other.classes_)
+    scores, truth = one.transform(X), other.transform(X)
+    np.testing.assert_allclose(scores, truth, rtol=0, atol=1e-7 * np.abs(truth).max())
+
+
+@pytest.mark.parametrize("cuts", [(M,), (M, 31, 90), (100,)], ids=str)
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("name", MODELS)
+def test_any_split_of_rows_equals_one_fit_with_the_same_landmarks(
+    name: str, sampling: str, cuts: tuple[int, ...]
+) -> None:
+    template = clone(MODELS[name]).set_params(sampling=SAMPLINGS[sampling])
+    model, truth = clone(template), clone(template).fit(X, NAMES[Y])
+    for start, stop in pairwise([0, *cuts, N]):
+        model.partial_fit(X[start:stop], NAMES[Y[start:stop]])
+    assert_same(model, truth)
+
+
+@pytest.mark.parametrize("label_kernel", ["linear", "rbf"])
+def test_real_labels_grow_with_the_label_features_of_the_first_fit(label_kernel: str) -> None:
+    labels = np.round(REAL[:, 0])
+    template = KernelSupervisedPCA(1, gamma=0.1, sampling=X[:M], label_kernel=label_kernel, label_gamma=0.3)
+    rows = np.flatnonzero(np.isin(labels, labels[:60]))  # a Gaussian label kernel is exact on labels that it saw
+    model = clone(template).fit(X[:60], labels[:60]).partial_fit(X[rows[60:]], labels[rows[60:]])
+    assert_same(model, clone(template).fit(X[rows], labels[rows]), 1e-8)
+    with pytest.raises(ValueError, match="labels have 2 columns, but 1 in the first fit"):
+        model.partial_fit(X, REAL)
+
+
+@pytest.mark.parametrize("late", range(C))
+@pytest.mark.parametrize("name", ["supervised PCA", "Roweis"])
+def test_a_class_that_comes_later_equals_a_fit_on_all_rows(name: str, late: int) -> None:
+    """In sorted place, whichever it is: the codes of the others move."""
+    first = late != Y
+    template = clone(MODELS[name]).set_params(sampling=X[:M])
+    model = clone(template).fit(X[first], NAMES[Y[first]])
+    model.partial_fit(X[~first], NAMES[Y[~first]])
+    order = np.argsort(~first, kind="stable")
+    assert_same(model, clone(template).fit(X[order], NAMES[Y[order]]))
+    assert model.classes_.tolist() == sorted(NAMES)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+def test_landmarks_of_the_first_fit_stay_and_the_new_rows_are_read_once(
+    dtype: DTypeLike, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whatever the dtype of the batches: T of a small fit may magnify rounding, so its features are in float64."""
+    model = KernelSupervisedPCA(2, gamma=0.1, n_landmarks=M).fit(X[:100].astype(dtype), Y[:100])
+    landmarks, evaluations = model.landmarks_, model.kernel_evaluations_
+    new = stored(tmp_path, X[100:].astype(dtype), (10, D))
+    reads = Reads().watch(monkeypatch)
+    model.partial_fit(new, Y[100:])
+    assert (reads.per_chunk((50, D), (10, D)) == 1).all()
+    np.testing.assert_array_equal(model.landmarks_, landmarks)
+    assert model.kernel_evaluations_ == evaluations + 50 * M
+    truth = KernelSupervisedPCA(2, gamma=0.1, sampling=landmarks.astype(dtype)).fit(X.astype(dtype), Y)
+    np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-4 if dtype == np.float32 else 1e-9)
+
+
+def test_batches_may_be_lazy_and_miss_values_or_labels() -> None:
+    bad, labels = X.copy(), NAMES[Y].astype(object)
+    bad[[3, 70, 71]] = np.nan
+    labels[[5, 90, 70]] = None
+    template = KernelSupervisedPCA(2, gamma=0.1, sampling=X[100 : 100 + M], nan_policy="omit", missing_labels="drop")
+    model = clone(template).fit(da.from_array(bad[:60], chunks=(7, D)), labels[:60])
+    model.partial_fit(da.from_array(bad[60:], chunks=(11, 3)), labels[60:])
+    assert (model.n_omitted_, model.n_unlabelled_, model.n_samples_) == (3, 3, N - 5)
+    kept = np.delete(np.arange(N), [3, 70, 71, 5, 90])
+    truth = clone(template).fit(X[kept], NAMES[Y[kept]])
+    assert_same(model, truth, skip=("n_omitted_", "n_unlabelled_", "kernel_evaluations_"))
+
+
+@pytest.mark.parametrize("labels", ["strings", "integers", "real"])
+@pytest.mark.parametrize("name", ["supervised PCA", "kernel PCA", "Roweis"])
+def test_a_loaded_model_is_the_one_saved_and_goes_on(name: str, labels: str, tmp_path: Path) -> None:
+    if (name, labels) == ("Roweis", "real"):
+        pytest.skip("r2 > 0 takes classes only")
+    y = {"strings": NAMES[Y], "integers": 10 * Y - 3, "real": REAL}[labels]
+    template = clone(MODELS[name]).set_params(sampling=X[:M])
+    clone(template).fit(X[:80], y[:80]).save(tmp_path / "model.zarr")
+    loaded = bp.load(tmp_path / "model.zarr").partial_fit(X[80:], y[80:])
+    assert_same(loaded, clone(template).fit(X, y), 1e-8)
+
+
+@pytest.mark.parametrize("labels", ["strings", "real"])
+def test_statistics_of_other_shapes_than_the_labels_are_refused(labels: str, tmp_path: Path) -> None:
+    template = clone(MODELS["supervised PCA"]).set_params(sampling=X[:M], label_kernel="rbf")
+    model = StoredModel.of(template.fit(X, NAMES[Y] if labels == "strings" else REAL))
+    names = [n for n, a in model.arrays.items() if n.startswith("state_") and n != "state_counted" and a.ndim]
+    assert len(names) == (3 if labels == "strings" else 8)
+    for own in names:
+        arrays = dict(model.arrays) | {own: model.arrays[own][:-1]}
+        save_model(tmp_path / own, StoredModel(model.kind, arrays, model.attributes), overwrite=False)
+        with pytest.raises(bp.ModelFormatError, match="does not hold what a KernelSupervisedPCA"):
+            bp.load(tmp_path / own)
+
+
+def test_the_dual_form_keeps_no_statistics_and_says_so() -> None:
+    model = KernelSupervisedPCA(2, gamma=0.1, form="dual")
+    assert not hasattr(model, "partial_fit")
+    with pytest.raises(AttributeError, match="partial_fit") as raised:
+        model.partial_fit(X, Y)
+    assert 'which form="dual" does not keep. Use form="direct"' in str(raised.value.__cause__)
+    with pytest.raises(ValueError, match=r'which a fit with form="dual" does not keep\. Fit again'):
+        model.fit(X, Y).set_params(form="direct").partial_fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    "model", [bp.NystromKernelPCA(2, kernel="rbf", gamma=0.1), MODELS["supervised PCA"], MODELS["Roweis"]], ids=str
+)
+def test_a_batch_that_does_not_fit_is_refused_before_the_read(model: Any) -> None:
+    fitted = clone(model).set_params(sampling=X[:M]).fit(X, Y)
+    lazy, labels = unreadable(10**6, D, chunk=10**5), np.arange(10**6) % C
+    with pytest.raises(bp.MemoryBudgetError):
+        fitted.set_params(memory_limit="1 MiB").partial_fit(lazy, labels)
+    with pytest.raises(bp.EvaluationBudgetError, match="max_kernel_evaluations"):
+        fitted.set_params(memory_limit=None, max_kernel_evaluations=1e6).partial_fit(lazy, labels)
+
+
+@pytest.mark.parametrize("name", ["shift", "fact_landmark_transform"])
+def test_a_stored_model_with_arrays_of_other_shapes_is_refused(name: str, tmp_path: Path) -> None:
+    model = StoredModel.of(clone(MODELS["supervised PCA"]).set_params(sampling=X[:M]).fit(X, Y))
+    arrays = dict(model.arrays) | {name: model.arrays[name][:-1]}
+    save_model(tmp_path / "model.zarr", StoredModel(model.kind, arrays, model.attributes), overwrite=False)
+    with pytest.raises(bp.ModelFormatError, match="does not hold what a KernelSupervisedPCA"):
+        bp.load(tmp_path / "model.zarr")
+
+
+def test_rows_may_come_one_by_one() -> None:
+    template = clone(MODELS["Roweis"]).set_params(sampling=X[:M])
+    model = clone(template).fit(X[:140], Y[:140])
+    for i in range(140, N):
+        model.partial_fit(X[i : i + 1], Y[i : i + 1])
+    assert_same(model, clone(template).fit(X, Y))
+
+
+def test_a_failed_batch_changes_nothing() -> None:
+    model = clone(MODELS["Roweis"]).set_params(sampling=X[:M]).fit(X, NAMES[Y])
+    before = model.eigenvalues_.copy()
+    for rows, labels, error in (
+        (np.full_like(X, np.inf), NAMES[Y], bp.NonFiniteError), (X, Y, TypeError), (X, NAMES[Y][:5], ValueError),
+        (X[:, :3], NAMES[Y], ValueError), (X, None, ValueError),
+    ):  # fmt: skip
+        with pytest.raises(error):
+            model.partial_fit(rows, labels)
+    np.testing.assert_array_equal(model.eigenvalues_, before)
+    assert model.n_samples_ == N

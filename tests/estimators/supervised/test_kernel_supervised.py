@@ -1,0 +1,415 @@
+"""Kernel supervised PCA and kernel Roweis analysis equal the representer forms of the whole kernel matrix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.linalg
+from distributed import Client
+from numpy.typing import NDArray
+from sklearn.pipeline import make_pipeline
+
+import bigpca as bp
+from bigpca import (
+    ApproximationWarning,
+    EvaluationBudgetError,
+    FisherDiscriminantAnalysis,
+    KernelPCA,
+    KernelRoweisDiscriminantAnalysis,
+    KernelSupervisedPCA,
+    MemoryBudgetError,
+    RoweisDiscriminantAnalysis,
+    SupervisedPCA,
+    kernels,
+)
+from bigpca.passes import sweeps
+from bigpca.passes.engine.events import CheckpointEvent, Event, PassEvent
+from bigpca.passes.reading import blocks
+from tests.estimators.labelled import labelled_rows, one_hot, outside, unit_of
+from tests.estimators.stores import stored, unreadable
+from tests.operators.counting import Reads
+from tests.passes.conftest import start_cluster
+
+Array = NDArray[Any]
+N, D, C, GAMMA = 160, 5, 4, 0.1
+X, Y = labelled_rows(N + 30, D, C, apart=1.0)
+(X, NEW), Y = np.split(X, [N]), Y[:N]
+REAL = np.column_stack([X[:, 0] ** 2, np.sin(X[:, 1])])
+H = np.eye(N) - 1 / N
+KERNELS: dict[str, kernels.Kernel] = {
+    "RBF": kernels.RBF(GAMMA),
+    "polynomial": kernels.Polynomial(0.1, 1.0, 2),
+    "linear": kernels.Linear(),
+}
+
+
+def gram(kernel: kernels.Kernel, rows: Array) -> Array:
+    return np.asarray(kernel(rows, X), np.float64)
+
+
+def representer(kernel: kernels.Kernel, delta: Array, r1: float, r2: float, k: int) -> tuple[Array, Array]:
+    """Eigenvalues, and centred scores of new rows, of ``K H P H K theta = lambda (r2 N + (1 - r2) K) theta``.
+
+    ``theta = V a`` in the range of K (RDA paper, section 4): a generalised problem whose second matrix has full rank there.
+    """
+    K = gram(kernel, X)
+    values, V = np.linalg.eigh(K)
+    V = V[:, values > 1e-10 * values[-1]]
+    P = r1 * delta @ delta.T + (1 - r1) * np.eye(N)
+    own = [K[:, j == Y] for j in range(C)]
+    within = np.sum([A @ (np.eye(A.shape[1]) - 1 / A.shape[1]) @ A.T for A in own], axis=0)
+    M, L = K @ H @ P @ H @ K, r2 * within + (1 - r2) * K
+    found, a = scipy.linalg.eigh(V.T @ M @ V, V.T @ L @ V)
+    theta = V @ a[:, ::-1][:, :k]
+    return found[::-1][:k], np.sqrt(unit_of(Y, r2)) * (gram(kernel, NEW) - K.mean(axis=0)) @ theta
+
+
+def assert_same_scores(found: Array, truth: Array, tolerance: float) -> None:
+    signs = np.sign(np.einsum("ij,ij->j", found, truth))
+    np.testing.assert_allclose(found * signs, truth, rtol=0, atol=tolerance * np.abs(truth).max())
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(("r1", "r2"), [(0, 0), (1, 0), (0.5, 0.6), (1, 0.5), (0, 0.9), (1, 0.999), (0, 0.999)])
+def test_all_rows_as_landmarks_give_the_representer_form(name: str, r1: float, r2: float) -> None:
+    """To 1e-8, for kernel matrices of condition below 1e8 (in their range)."""
+    values = np.linalg.eigvalsh(gram(KERNELS[name], X))
+    assert values[-1] / values[values > 1e-10 * values[-1]][0] < 1e8
+    truth, scores = representer(KERNELS[name], one_hot(Y), r1, r2, 3)
+    model = KernelRoweisDiscriminantAnalysis(3, r1=r1, r2=r2, kernel=KERNELS[name]).fit(X, Y)
+    np.testing.assert_allclose(model.eigenvalues_, truth, rtol=1e-8)
+    assert_same_scores(model.transform(NEW), scores, 1e-8)
+    assert outside(model.transform(NEW), scores) < 1e-8
+    assert model.supervision_level_ == (r1 + r2) / 2
+    assert model.roweis_criterion_ == pytest.approx(truth.mean(), rel=1e-8)
+
+
+@pytest.mark.parametrize(("r1", "r2"), [(0, 1), (1, 1), (0.3, 0.8)])
+def test_the_linear_kernel_gives_the_linear_analysis(r1: float, r2: float) -> None:
+    """d < n - c, so that S_W is not singular even with r2 = 1."""
+    model = KernelRoweisDiscriminantAnalysis(3, r1=r1, r2=r2, kernel="linear").fit(X, Y)
+    linear = RoweisDiscriminantAnalysis(3, r1=r1, r2=r2).fit(X, Y)
+    np.testing.assert_allclose(model.eigenvalues_, linear.eigenvalues_, rtol=1e-9)
+    assert_same_scores(model.transform(NEW), linear.transform(NEW), 1e-9)
+
+
+def test_without_supervision_it_is_kernel_pca() -> None:
+    model = KernelRoweisDiscriminantAnalysis(3, r1=0, r2=0, gamma=GAMMA).fit(X, Y)
+    truth = KernelPCA(3, kernel="rbf", gamma=GAMMA).fit(X)
+    np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-9)
+    assert_same_scores(model.transform(NEW), truth.transform(NEW), 1e-8)
+    np.testing.assert_allclose(model.novelty(NEW), truth.novelty(NEW), atol=1e-8)
+    assert model.total_variance_ == pytest.approx(truth.total_variance_, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("labels", ["classes", "real", "real, RBF"])
+def test_direct_and_dual_forms_are_one(name: str, labels: str) -> None:
+    """``(Delta'H K H Delta) v = s^2 v`` and scores ``s^-1 v'Delta'H k(X, x)``: divided by s (SPCA paper, section 6.2)."""
+    options: dict[str, Any] = {"label_kernel": "rbf", "n_components": 2} if labels == "real, RBF" else {}
+    y: Any = Y if labels == "classes" else (np.round(REAL) if options else REAL)
+    direct, dual = (
+        KernelSupervisedPCA(form=form, kernel=KERNELS[name], **options).fit(X, y) for form in ("direct", "dual")
+    )
+    np.testing.assert_allclose(direct.eigenvalues_, dual.eigenvalues_, rtol=1e-8)
+    assert_same_scores(direct.transform(NEW), dual.transform(NEW), 1e-8)
+    np.testing.assert_allclose(direct.novelty(NEW), dual.novelty(NEW), rtol=1e-6, atol=1e-9)
+    assert direct.rank_ == dual.rank_
+    if not options:
+        delta = one_hot(Y) if labels == "classes" else REAL
+        K = gram(KERNELS[name], X)
+        values, v = np.linalg.eigh(delta.T @ H @ K @ H @ delta)
+        kept = dual.n_components_
+        values, v = values[::-1][:kept], v[:, ::-1][:, :kept]
+        np.testing.assert_allclose(dual.eigenvalues_, values, rtol=1e-9)
+        scores = (gram(KERNELS[name], NEW) - K.mean(axis=0)) @ H @ delta @ v / np.sqrt(values)
+        assert_same_scores(dual.transform(NEW), scores, 1e-9)
+        assert kept == (C - 1 if labels == "classes" else 2)
+
+
+@pytest.mark.parametrize("form", ["direct", "dual"])
+def test_precomputed_kernels_and_strings_are_taken(form: str) -> None:
+    truth = KernelSupervisedPCA(form=form, gamma=GAMMA).fit(X, Y)
+    given = KernelSupervisedPCA(form=form, kernel="precomputed").fit(gram(KERNELS["RBF"], X), Y)
+    np.testing.assert_allclose(given.eigenvalues_, truth.eigenvalues_, rtol=1e-9)
+    assert_same_scores(given.transform(gram(KERNELS["RBF"], NEW)), truth.transform(NEW), 1e-9)
+    words = np.array(["abab", "bbb", "aab", "bab"])[Y]
+    strings = KernelSupervisedPCA(form=form, kernel=kernels.Spectrum(2)).fit(words[:, None], Y)
+    scores = strings.transform(words[:, None])
+    assert len(np.unique(scores.round(6), axis=0)) == C  # each class has one word
+
+
+def test_r1_alone_is_kernel_supervised_pca() -> None:
+    for labels, k in ((Y, C - 1), (REAL, 2)):
+        model = KernelRoweisDiscriminantAnalysis(k, r1=1, r2=0, gamma=GAMMA).fit(X, labels)
+        truth = KernelSupervisedPCA(form="dual", gamma=GAMMA).fit(X, labels)
+        np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-8)
+        assert_same_scores(model.transform(NEW), truth.transform(NEW), 1e-8)
+
+
+def test_scores_of_the_training_rows_are_centred() -> None:
+    for model in (KernelSupervisedPCA(gamma=GAMMA), KernelRoweisDiscriminantAnalysis(2, r2=0.9, gamma=GAMMA)):
+        scores = model.fit(X, Y).transform(X)
+        np.testing.assert_allclose(scores.mean(axis=0), 0, atol=1e-10 * np.abs(scores).max())
+
+
+@pytest.mark.parametrize("sampling", ["rpcholesky", X[:25]], ids=["rpcholesky", "given"])
+def test_by_landmarks_it_is_the_linear_analysis_of_their_features(sampling: Any) -> None:
+    m = 25
+    model = KernelRoweisDiscriminantAnalysis(3, r1=0.4, r2=0.9, gamma=GAMMA, n_landmarks=m, sampling=sampling).fit(X, Y)
+    kernel, T = kernels.RBF(GAMMA), model.landmark_transform_
+    B, new = (np.asarray(kernel(rows, model.landmarks_), np.float64) @ T for rows in (X, NEW))
+    linear = RoweisDiscriminantAnalysis(3, r1=0.4, r2=0.9).fit(B, Y)
+    assert model.landmarks_.shape == (m, D)
+    np.testing.assert_allclose(model.eigenvalues_, linear.eigenvalues_, rtol=1e-8)
+    assert_same_scores(model.transform(NEW), linear.transform(new), 1e-8)
+
+
+def test_labels_choose_no_landmarks_and_more_landmarks_come_nearer() -> None:
+    _, scores = representer(KERNELS["RBF"], one_hot(Y), 0.3, 0.9, 2)
+    found = [
+        KernelRoweisDiscriminantAnalysis(2, r1=0.3, r2=0.9, gamma=GAMMA, n_landmarks=m).fit(X, Y).transform(NEW)
+        for m in (10, 80, N)
+    ]
+    errors = [outside(each, scores) for each in found]
+    assert errors[2] < 1e-8 < errors[1] < 0.2 < errors[0]
+
+
+def test_rows_without_labels_change_nothing() -> None:
+    labels: list[Any] = [None if i % 6 == 0 else f"class {j}" for i, j in enumerate(Y)]
+    known = np.arange(N) % 6 > 0
+    for model in (
+        KernelSupervisedPCA(gamma=GAMMA, missing_labels="drop"),
+        KernelRoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5, gamma=GAMMA, missing_labels="drop"),
+    ):
+        model.fit(X, labels)
+        truth = type(model)(**model.get_params()).fit(X[known], np.array(labels)[known].astype(str))
+        np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-8)
+        assert_same_scores(model.transform(NEW), truth.transform(NEW), 1e-8)
+        assert (model.n_unlabelled_, model.n_samples_) == (27, N - 27)
+        assert model.classes_.tolist() == [f"class {j}" for j in range(C)]
+
+
+def test_rows_with_missing_values_are_left_out_where_landmarks_are_complete() -> None:
+    bad = X.copy()
+    bad[50::7, 1] = np.nan
+    kept = ~np.isnan(bad).any(axis=1)
+    options: dict[str, Any] = {"r1": 0.5, "r2": 0.9, "gamma": GAMMA, "sampling": X[:30]}
+    model = KernelRoweisDiscriminantAnalysis(2, nan_policy="omit", **options).fit(bad, Y)
+    truth = KernelRoweisDiscriminantAnalysis(2, **options).fit(X[kept], Y[kept])
+    np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-9)
+    assert model.n_omitted_ == (~kept).sum()
+
+
+def test_with_all_rows_and_r2_of_1_the_scatter_within_classes_is_singular() -> None:
+    """n - c axes of the n are left; with fewer landmarks than n - c there are none to leave out."""
+    with pytest.raises(ValueError, match=f"r2 = 1 is singular: {C} of its {N} eigenvalues are 0"):
+        KernelRoweisDiscriminantAnalysis(2, r1=0, r2=1, gamma=GAMMA).fit(X, Y)
+    few = KernelRoweisDiscriminantAnalysis(3, r1=0, r2=1, gamma=GAMMA, n_landmarks=30).fit(X, Y)
+    assert (few.eigenvalues_ > 1).all()
+    for options in ({"robust": True}, {"regularization": "pinv"}, {"regularization": 1e-3}):
+        model = KernelRoweisDiscriminantAnalysis(2, r1=0, r2=1, gamma=GAMMA, **options).fit(X, Y)
+        assert np.isfinite(model.transform(NEW)).all()
+
+
+def test_more_axes_than_the_labels_determine_are_refused_or_warn() -> None:
+    for form in ("direct", "dual"):
+        with pytest.raises(ValueError, match="n_components = 4, but the labels determine 3 axes"):
+            KernelSupervisedPCA(4, form=form, gamma=GAMMA).fit(X, Y)
+    with pytest.warns(ApproximationWarning, match="n_components = 4, but R1 has 3 eigenvalues"):
+        KernelRoweisDiscriminantAnalysis(4, r1=1, r2=0.5, gamma=GAMMA).fit(X, Y)
+    with pytest.warns(ApproximationWarning, match="4 classes have 3 axes that tell them apart"):
+        KernelRoweisDiscriminantAnalysis(4, r1=0, r2=1, gamma=GAMMA, n_landmarks=30).fit(X, Y)
+
+
+def test_normalized_terms_and_shares_are_those_of_the_features() -> None:
+    K = gram(KERNELS["RBF"], X)
+    values, V = np.linalg.eigh(K)
+    B = V * np.sqrt(values)  # (n, n), K = B B'
+    for n_components in (2, 0.5):
+        model = KernelRoweisDiscriminantAnalysis(n_components, r1=0.5, r2=0.6, gamma=GAMMA, normalize=True).fit(X, Y)
+        linear = RoweisDiscriminantAnalysis(n_components, r1=0.5, r2=0.6, normalize=True).fit(B, Y)
+        np.testing.assert_allclose(model.eigenvalues_, linear.eigenvalues_, rtol=1e-8)
+
+
+def test_kernel_axes_separate_what_linear_ones_cannot() -> None:
+    """Two classes that differ by the lengths of their rows alone."""
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 2
+    rows = rng.standard_normal((200, 3))
+    rows *= ((1 + 3 * y) / np.linalg.norm(rows, axis=1))[:, None]
+
+    def separation(scores: Array) -> float:
+        s = scores[:, 0]
+        return float(abs(s[y == 0].mean() - s[y == 1].mean()) / (s[y == 0].std() + s[y == 1].std()))
+
+    linear = separation(FisherDiscriminantAnalysis().fit(rows, y).transform(rows))
+    for model in (
+        KernelSupervisedPCA(kernel=kernels.Polynomial(1.0, 0.0, 2)),
+        KernelRoweisDiscriminantAnalysis(1, r1=0, r2=0.9, kernel=kernels.Polynomial(1.0, 0.0, 2)),
+    ):
+        assert separation(model.fit(rows, y).transform(rows)) > 5 > 0.5 > linear
+
+
+@pytest.mark.parametrize("method", ["novelty", "denoise"])
+def test_axes_that_are_not_orthonormal_make_no_projection(method: str) -> None:
+    model = KernelRoweisDiscriminantAnalysis(2, r1=0, r2=0.5, gamma=GAMMA)
+    for one in (model, model.fit(X, Y)):
+        with pytest.raises(AttributeError, match=f"has no attribute '{method}'") as caught:
+            getattr(one, method)(NEW)
+        assert "the axes are not orthonormal where r2 > 0" in str(caught.value.__cause__)
+
+
+def test_orthonormal_axes_denoise_as_those_of_kernel_pca() -> None:
+    without = KernelRoweisDiscriminantAnalysis(3, r1=0, r2=0, gamma=GAMMA).fit(X, Y)
+    np.testing.assert_allclose(
+        without.denoise(NEW), KernelPCA(3, kernel="rbf", gamma=GAMMA).fit(X).denoise(NEW), atol=1e-6
+    )
+
+
+def test_a_plan_of_landmarks_counts_the_label_features() -> None:
+    lazy, labels = unreadable(200_000, 5, chunk=50_000), np.random.default_rng(0).standard_normal((200_000, 30))
+    thin, wide = (KernelSupervisedPCA(n_landmarks=50).plan(lazy, labels[:, :t]) for t in (1, 30))
+    assert (wide.peak_bytes - thin.peak_bytes + 1) * wide.resources.threads >= 8 * 200_000 * 29
+
+
+# Reads, files, checkpoints -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [
+    KernelSupervisedPCA(2, gamma=GAMMA), KernelSupervisedPCA(2, gamma=GAMMA, form="dual"),
+    KernelSupervisedPCA(2, gamma=GAMMA, n_landmarks=20, fit_inverse_transform=True),
+    KernelRoweisDiscriminantAnalysis(2, r1=0.3, r2=0.9, gamma=GAMMA, n_landmarks=20, robust=True),
+], ids=["direct", "dual", "landmarks", "Roweis"])  # fmt: skip
+@pytest.mark.parametrize("names", ["strings", "bytes", "integers", "unsigned", "booleans", "real"])
+def test_a_saved_model_comes_back_with_its_classes(model: Any, names: str, tmp_path: Path) -> None:
+    if names == "real" and isinstance(model, KernelRoweisDiscriminantAnalysis):
+        model = KernelRoweisDiscriminantAnalysis(2, r1=0.3, r2=0, gamma=GAMMA, n_landmarks=20)
+    if names == "booleans":
+        model = type(model)(**{**model.get_params(), "n_components": 1})
+    words = np.array(["ä", "b", "cc", "d"])
+    labels = {
+        "strings": words[Y],
+        "bytes": words[::-1][Y].astype("U2"),
+        "integers": Y - 7,
+        "real": REAL,
+        "unsigned": np.array([0, 2**64 - 1, 7, 3], np.uint64)[Y],
+        "booleans": Y > 1,
+    }[names]
+    if names == "bytes":
+        labels = np.char.encode(labels, "utf-8")
+    model.fit(X, labels).save(tmp_path / "model.zarr")
+    loaded = bp.load(tmp_path / "model.zarr")
+    np.testing.assert_array_equal(loaded.transform(NEW), model.transform(NEW))
+    assert loaded.get_params() == model.get_params()
+    for attribute in ("eigenvalues_", "rank_", "n_unlabelled_", "total_variance_", "n_samples_", "kernel_evaluations_"):
+        np.testing.assert_array_equal(getattr(loaded, attribute), getattr(model, attribute))
+    assert hasattr(loaded, "classes_") == (names != "real")
+    if names != "real":
+        np.testing.assert_array_equal(loaded.classes_, model.classes_)
+        assert loaded.classes_.dtype == model.classes_.dtype
+    if model.fit_inverse_transform:
+        np.testing.assert_array_equal(
+            loaded.inverse_transform(model.transform(NEW)), model.inverse_transform(model.transform(NEW))
+        )
+
+
+def test_a_fit_reads_rows_once_beyond_the_choice_of_landmarks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(blocks, "GROUP_LEAST", 256)
+    given, reads = stored(tmp_path, X, (20, D)), Reads().watch(monkeypatch)
+    KernelRoweisDiscriminantAnalysis(2, gamma=GAMMA, sampling=X[:30]).fit(given, Y)
+    counts = reads.per_chunk((N, D), (20, D))[:, 0]
+    assert counts.tolist() == [2] + [1] * 7  # the first rows once more, for the shift
+
+
+def test_lazy_rows_give_lazy_scores_on_any_scheduler_and_out_writes_them(tmp_path: Path) -> None:
+    given = stored(tmp_path, X.astype("f4"), (20, D))
+    for model in (KernelSupervisedPCA(2, gamma=GAMMA, form="dual"), KernelRoweisDiscriminantAnalysis(2, gamma=GAMMA)):
+        with dask.config.set(scheduler="sync"):
+            expected = model.fit(given, Y).transform(given)
+            assert isinstance(expected, da.Array)
+            expected = expected.compute()
+        with dask.config.set(scheduler="threads", num_workers=3):
+            scores = (
+                type(model)(**model.get_params()).fit(given, Y).transform(given, out=tmp_path / type(model).__name__)
+            )
+        np.testing.assert_array_equal(scores.compute(), expected)
+        np.testing.assert_allclose(model.transform(X), expected, atol=1e-5)
+
+
+@pytest.mark.cluster
+def test_worker_processes_give_the_bits_of_one_thread(tmp_path: Path) -> None:
+    """Of the linear models too: labels, landmarks and label features travel with the tasks."""
+    given = stored(tmp_path, X.astype("f4"), (20, D))
+    models: list[tuple[Any, Array]] = [
+        (KernelSupervisedPCA(2, gamma=GAMMA, form="dual", solve_threads=1), Y),
+        (KernelRoweisDiscriminantAnalysis(2, gamma=GAMMA, n_landmarks=30, solve_threads=1), Y),
+        (KernelSupervisedPCA(gamma=GAMMA, sampling=X[:20], solve_threads=1), REAL),
+        (RoweisDiscriminantAnalysis(2, solve_threads=1), Y),
+        (SupervisedPCA(2, label_kernel="rbf", solve_threads=1), REAL),
+        (bp.SupervisedRandomProjection(2, n_features=9, solve_threads=1), REAL),
+        (FisherDiscriminantAnalysis(solve_threads=1), Y),
+        (RoweisDiscriminantAnalysis(2, solver="krylov", max_passes=4, tol=0.5, solve_threads=1), Y),
+        (bp.ScoredPCA(2, n_features_to_select=3, estimator=bp.PCA(2, solve_threads=1)), Y),
+    ]
+    with dask.config.set(scheduler="sync"):
+        expected = [model.fit(given, labels).transform(NEW) for model, labels in models]
+    with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
+        found = [model.fit(given, labels).transform(NEW) for model, labels in models]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("form", ["direct", "dual"])
+def test_a_stopped_fit_goes_on_and_other_labels_are_refused(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "GROUP_LEAST", 256)
+    monkeypatch.setattr(sweeps, "LEAST_TILE", 16)
+    given, labels = stored(tmp_path, X, (10, D)), REAL[:, 0]
+    model = KernelSupervisedPCA(form=form, gamma=GAMMA, sampling="uniform", n_landmarks=20, solve_threads=1)
+    written: list[Event] = []
+
+    def stop(event: Event) -> None:
+        written.append(event)
+        if sum(isinstance(event, CheckpointEvent) for event in written) == 5:
+            raise KeyboardInterrupt
+
+    with dask.config.set(scheduler="sync"):
+        expected = model.fit(given, labels).transform(NEW)
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(given, labels, checkpoint=tmp_path / "c", progress=stop)
+        events: list[Event] = []
+        again = model.fit(given, labels, checkpoint=tmp_path / "c", progress=events.append)
+        np.testing.assert_array_equal(again.transform(NEW), expected)
+        assert max(event.groups_resumed for event in events if isinstance(event, PassEvent)) > 0
+        with pytest.raises(bp.CheckpointError):
+            model.fit(given, labels[::-1].copy(), checkpoint=tmp_path / "c")
+
+
+def test_a_plan_reads_nothing_and_what_does_not_fit_is_refused_before_any_read() -> None:
+    lazy, y = unreadable(50_000, 10, chunk=5000), np.arange(50_000) % 3
+    plan = KernelRoweisDiscriminantAnalysis(2).plan(lazy, y)
+    assert plan.passes >= 1
+    with pytest.raises(MemoryBudgetError, match="memory_limit"):
+        KernelRoweisDiscriminantAnalysis(2, n_landmarks=20_000, memory_limit="1 GiB").fit(lazy, y)
+    with pytest.raises(
+        EvaluationBudgetError, match=r"dual needs about 1.3e.09 kernel evaluations, over max_kernel_evaluations"
+    ):
+        KernelSupervisedPCA(form="dual", max_kernel_evaluations=1e6).fit(lazy, y)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_pipeline_with_dask_ml_fits_and_transforms() -> None:
+    preprocessing = pytest.importorskip("dask_ml.preprocessing")
+    lazy = da.from_array(X * np.geomspace(1, 100, D), chunks=(40, D))
+    pipeline = make_pipeline(preprocessing.StandardScaler(), KernelRoweisDiscriminantAnalysis(2, gamma=GAMMA))
+    scores = pipeline.fit(lazy, da.from_array(Y, chunks=40)).transform(lazy)
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+    truth = KernelRoweisDiscriminantAnalysis(2, gamma=GAMMA).fit(scaled, Y)
+    assert_same_scores(np.asarray(scores), truth.transform(scaled), 1e-7)

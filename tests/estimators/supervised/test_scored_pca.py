@@ -1,0 +1,323 @@
+"""Scored PCA: the scores are scikit-learn's statistics, the best features are chosen, and the rest is the estimator's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.feature_selection import f_classif, f_regression
+from sklearn.linear_model import LinearRegression
+
+import bigpca as bp
+from bigpca import ScoredPCA
+from bigpca.estimators.shared.files import StoredModel, save_model
+from bigpca.passes.engine.events import CheckpointEvent, Event
+from bigpca.passes.reading import blocks
+from tests.estimators.labelled import labelled_rows
+from tests.estimators.stores import stored, unreadable
+from tests.operators.counting import Reads
+
+Array = NDArray[Any]
+N, D = 240, 12
+X, Y = labelled_rows(N, D, 3, mean=5.0)
+REAL = X[:, 3] - 2 * X[:, 7] + 0.1 * np.random.default_rng(1).standard_normal(N)
+
+
+def alone(columns: list[int], **options: Any) -> Array:
+    """Rows that depend on the target in these columns only, and noise."""
+    rows = np.random.default_rng(2).standard_normal((N, D))
+    rows[:, columns] += np.linspace(-3, 3, N)[:, None]
+    return rows
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_scores_of_classes_are_the_one_way_statistic_and_rank_two_classes_as_the_correlation(classes: int) -> None:
+    y = Y % classes
+    model = ScoredPCA(1, n_features_to_select=4).fit(X, y)
+    np.testing.assert_allclose(model.scores_, f_classif(X, y)[0], rtol=1e-10)
+    if classes == 2:
+        correlation = np.abs(np.corrcoef(X.T, y)[-1, :-1])
+        np.testing.assert_array_equal(np.argsort(model.scores_), np.argsort(correlation))
+
+
+def test_scores_of_real_labels_are_the_squared_multiple_correlation() -> None:
+    F = f_regression(X, REAL)[0]
+    one = ScoredPCA(1).fit(X, REAL)
+    np.testing.assert_allclose(one.scores_, F / (F + N - 2), rtol=1e-9)
+    both = np.column_stack([REAL, np.sin(X[:, 0])])
+    two = ScoredPCA(1).fit(X, both)
+    truth = [LinearRegression().fit(both, column).score(both, column) for column in X.T]
+    np.testing.assert_allclose(two.scores_, truth, rtol=1e-9)
+
+
+def test_class_codes_are_never_taken_for_numbers() -> None:
+    names = np.array(["c", "a", "b"])[Y]
+    np.testing.assert_array_equal(ScoredPCA(1).fit(X, names).selected_, ScoredPCA(1).fit(X, Y).selected_)
+    np.testing.assert_array_equal(ScoredPCA(1).fit(X, [7, -3, 100] @ np.eye(3)[:, Y].astype(int)).scores_.shape, (D,))
+
+
+@pytest.mark.parametrize(("given", "count"), [(4, 4), (0.25, 3), (0.01, 1), (D, D)])
+def test_the_best_features_go_to_the_estimator(given: Any, count: int) -> None:
+    model = ScoredPCA(1, n_features_to_select=given).fit(X, Y)
+    best = np.sort(np.argsort(-f_classif(X, Y)[0])[:count])
+    np.testing.assert_array_equal(model.selected_, best)
+    plain = bp.PCA(1).fit(X[:, best])
+    np.testing.assert_allclose(model.transform(X), plain.transform(X[:, best]), rtol=0, atol=1e-12)
+
+
+def test_any_estimator_may_follow_and_is_left_as_it_was(tmp_path: Path) -> None:
+    inner = bp.KernelPCA(2, kernel="rbf", gamma=0.05)
+    model = ScoredPCA(estimator=inner, n_features_to_select=3).fit(X, Y)
+    chosen = X[:, model.selected_]
+    np.testing.assert_allclose(model.transform(X), inner.fit(chosen).transform(chosen), rtol=0, atol=1e-12)
+    assert model.estimator_ is not inner
+    lazy = da.from_array(X, chunks=(70, D))
+    np.testing.assert_allclose(model.transform(lazy).compute(), model.transform(X), atol=1e-12)
+    written = model.transform(lazy, out=tmp_path / "scores.zarr").compute()
+    np.testing.assert_allclose(written, model.transform(X), atol=1e-12)
+    supervised = ScoredPCA(estimator=bp.SupervisedPCA(), n_features_to_select=5).fit(X, Y)  # labels reach it too
+    np.testing.assert_array_equal(supervised.estimator_.classes_, [0, 1, 2])
+
+
+def test_cross_validation_finds_the_features_that_matter_in_one_further_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, y = alone([2, 5, 9]), np.linspace(-3, 3, N)
+    lazy = stored(tmp_path, rows, (40, D))
+    reads = Reads().watch(monkeypatch)
+    model = ScoredPCA(1, n_features_to_select="cv").fit(lazy, y)
+    counted = reads.per_chunk((N, D), (40, D))
+    assert (counted == 3).all()  # scores, folds, PCA
+    assert set(model.cv_scores_) == {12, 6, 3, 1}
+    np.testing.assert_array_equal(model.selected_, [2, 5, 9])
+    assert model.plan(lazy, y).passes == 3
+
+
+@pytest.mark.parametrize("n_components", [2, 0.7, None])
+def test_the_explained_share_is_that_of_regression_on_the_components_of_the_other_folds(n_components: Any) -> None:
+    rows, y = alone([2, 5, 9]), np.linspace(-3, 3, N)
+    model = ScoredPCA(n_components, n_features_to_select="cv", folds=3, random_state=4).fit(rows, y)
+    assert min(model.cv_scores_) == (2 if n_components == 2 else 1)  # no fewer features than components
+    from bigpca.seeds import integers
+
+    folds = integers(4, "folds", 0, N, 1, 3)[:, 0]
+    best = np.argsort(-model.scores_, kind="stable")
+    for count, found in model.cv_scores_.items():
+        columns, shares = best[:count], []
+        for fold in range(3):
+            train, test = folds != fold, folds == fold
+            pca = bp.PCA(n_components).fit(rows[np.ix_(train, columns)])
+            line = LinearRegression().fit(pca.transform(rows[np.ix_(train, columns)]), y[train])
+            residual = y[test] - line.predict(pca.transform(rows[np.ix_(test, columns)]))
+            shares.append(1 - (residual**2).sum() / ((y[test] - y[train].mean()) ** 2).sum())
+        assert found == pytest.approx(np.mean(shares), abs=1e-9)
+
+
+def test_constant_features_score_0_and_rows_without_a_label_do_not_score() -> None:
+    rows = X.copy()
+    rows[:, 4] = 3.0
+    names = np.where(np.arange(N) % 10 == 0, None, np.array(["a", "b", "c"], object)[Y])
+    model = ScoredPCA(1, missing_labels="drop").fit(rows, names)
+    used = np.arange(N) % 10 != 0
+    others = np.arange(D) != 4
+    assert model.scores_[4] == 0
+    np.testing.assert_allclose(model.scores_[others], f_classif(rows[used][:, others], Y[used])[0], rtol=1e-10)
+    assert model.estimator_.n_samples_ == N
+
+
+def test_a_saved_model_maps_alike_with_its_estimator_and_scores(tmp_path: Path) -> None:
+    for name, options in (
+        ("cv", {"n_components": 1, "n_features_to_select": "cv"}),
+        ("kernel", {"estimator": bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=20), "n_features_to_select": 0.5}),
+    ):
+        model = ScoredPCA(**options).fit(X, Y)
+        model.save(tmp_path / name)
+        loaded = bp.load(tmp_path / name)
+        np.testing.assert_array_equal(loaded.transform(X), model.transform(X))
+        np.testing.assert_array_equal(loaded.scores_, model.scores_)
+        assert getattr(loaded, "cv_scores_", None) == getattr(model, "cv_scores_", None)
+        assert repr(loaded.get_params()) == repr(model.get_params())
+
+
+REFUSED: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
+    ({"n_features_to_select": 0}, Y, ValueError, 'an integer from 1 to 12, a share in .* or "cv" was expected'),
+    ({"n_features_to_select": D + 1}, Y, ValueError, "n_features_to_select = 13"),
+    ({"n_features_to_select": 1.0}, Y, ValueError, "n_features_to_select = 1.0"),
+    ({"n_features_to_select": True}, Y, ValueError, "n_features_to_select = True"),
+    ({"n_features_to_select": "best"}, Y, ValueError, "n_features_to_select = 'best'"),
+    ({"folds": 1, "n_features_to_select": "cv"}, Y, ValueError, "folds = 1; at least 2"),
+    ({"random_state": -1, "n_features_to_select": "cv"}, Y, ValueError, "random_state = -1"),
+    ({"estimator": "PCA"}, Y, TypeError, "an estimator of bigpca was expected"),
+    ({}, None, ValueError, "requires y to be passed"),
+    ({}, Y[:-1], ValueError, "240"),
+    ({}, np.zeros(N, int), ValueError, "class"),
+    ({}, np.arange(N), ValueError, "240 rows have 240 classes, one row each.*A class of several rows was expected"),
+    ({}, np.full(N, 0.5), ValueError, "all 240 labels are equal"),
+    ({"estimator": bp.PCA(5), "n_features_to_select": 4}, Y, ValueError, "n_components = 5 is out of range"),
+    ({"memory_limit": "1 KiB"}, Y, bp.MemoryBudgetError, "memory_limit"),
+]
+
+
+@pytest.mark.parametrize(("options", "y", "error", "message"), REFUSED, ids=lambda value: str(value)[:30])
+def test_what_cannot_be_is_refused_unread(
+    options: dict[str, Any], y: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        ScoredPCA(1, **options).fit(unreadable(N, D), y)
+
+
+@pytest.mark.parametrize("given", [4, "cv"])
+def test_rows_of_unknown_number_are_counted_once_and_give_the_same_model(given: Any) -> None:
+    lazy = da.from_array(X, chunks=(70, D))
+    unknown = lazy[lazy[:, 0] > -1e9]
+    assert np.isnan(unknown.shape[0])
+    model, truth = (ScoredPCA(1, n_features_to_select=given).fit(rows, REAL) for rows in (unknown, X))
+    np.testing.assert_array_equal(model.selected_, truth.selected_)
+    np.testing.assert_allclose(model.transform(X), truth.transform(X), atol=1e-10)
+    assert ScoredPCA(1, n_features_to_select=given).plan(unknown, REAL).passes == 3 + (given == "cv")
+    model.partial_fit(unknown, REAL)
+    assert model.estimator_.n_samples_ == 2 * N
+
+
+def test_a_plan_hands_the_labels_to_an_estimator_that_learns_from_them() -> None:
+    for inner in (bp.SupervisedPCA(), bp.RoweisDiscriminantAnalysis(2)):
+        plan = ScoredPCA(estimator=inner, n_features_to_select=4).plan(unreadable(N, D), Y)
+        assert plan.passes == 2
+
+
+@pytest.mark.parametrize("kind", ["classes", "real labels"])
+def test_a_model_whose_statistics_have_other_shapes_is_refused(kind: str, tmp_path: Path) -> None:
+    options, y = GROWING[kind]
+    model = StoredModel.of(ScoredPCA(**options).fit(X, y))
+    names = [
+        n for n, a in model.arrays.items() if n.startswith(("kept_m", "kept_cross", "kept_l", "spread_")) and a.ndim
+    ]
+    assert len(names) == (3 if kind == "classes" else 9)
+    for own in names:
+        arrays = dict(model.arrays) | {own: model.arrays[own][:-1]}
+        save_model(tmp_path / own, StoredModel(model.kind, arrays, model.attributes), overwrite=False)
+        with pytest.raises(bp.ModelFormatError, match="does not hold what a ScoredPCA"):
+            bp.load(tmp_path / own)
+
+
+# More rows, and back --------------------------------------------------------------------------------------------------------
+
+PAIR = X[:, [3, 7]] + 0.1 * np.random.default_rng(3).standard_normal((N, 2))
+GROWING: dict[str, tuple[dict[str, Any], Any]] = {
+    "classes": ({"n_components": 2, "n_features_to_select": 4}, Y),
+    "real labels": ({"n_components": 2, "n_features_to_select": 2}, PAIR),
+    "supervised": ({"estimator": bp.SupervisedPCA(), "n_features_to_select": D}, Y),
+    "landmarks": (
+        {"estimator": bp.NystromKernelPCA(2, kernel="rbf", gamma=0.05, sampling=X[:30]), "n_features_to_select": D},
+        Y,
+    ),
+}
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["", "saved"])
+@pytest.mark.parametrize("name", GROWING)
+def test_added_rows_equal_a_fit_on_all_rows_that_chooses_the_same_features(
+    name: str, saved: bool, tmp_path: Path
+) -> None:
+    options, y = GROWING[name]
+    model, truth = ScoredPCA(**options).partial_fit(X[:150], y[:150]), ScoredPCA(**options).fit(X, y)
+    np.testing.assert_array_equal(model.selected_, truth.selected_)  # else it would warn
+    if saved:
+        model.save(tmp_path / "model")
+        model = bp.load(tmp_path / "model")
+    for start, stop in ((150, 151), (151, N)):
+        model.partial_fit(da.from_array(X[start:stop], chunks=(40, D)), y[start:stop])
+    np.testing.assert_allclose(model.scores_, truth.scores_, rtol=1e-9)
+    np.testing.assert_allclose(model.mean_, truth.mean_, atol=1e-12)
+    np.testing.assert_allclose(model.transform(X), truth.transform(X), atol=1e-8)
+
+
+def test_rows_that_change_which_features_score_best_are_added_with_a_warning() -> None:
+    first, then = alone([2, 5]), alone([7, 8])
+    y = np.linspace(-3, 3, N)
+    model = ScoredPCA(1, n_features_to_select=2).fit(first[::12], y[::12])
+    with pytest.warns(bp.ApproximationWarning, match="2 were not among those of the first fit .such as feature [78]"):
+        model.partial_fit(np.vstack([then] * 4), np.tile(y, 4))
+    np.testing.assert_array_equal(model.selected_, [2, 5])
+
+
+def test_methods_are_those_that_the_estimator_has() -> None:
+    fixed = ScoredPCA(estimator=bp.KernelPCA(2, gamma=0.05), n_features_to_select=3)
+    for model in (fixed, fixed.fit(X, Y)):
+        with pytest.raises(AttributeError, match="has no attribute 'partial_fit'") as caught:
+            model.partial_fit(X, Y)
+        assert "'KernelPCA' object has no attribute 'partial_fit'" in str(caught.value.__cause__)
+    assert not hasattr(ScoredPCA(estimator=bp.SketchTransformer()), "inverse_transform")
+    assert all(hasattr(ScoredPCA(), name) for name in ("partial_fit", "inverse_transform"))
+
+
+def test_a_failed_batch_changes_nothing() -> None:
+    model = ScoredPCA(1, n_features_to_select=3).fit(X, Y)
+    before = (model.scores_.copy(), model.transform(X))
+    bad = X.copy()
+    bad[3, 1] = np.nan
+    for rows, y, error in ((bad, Y, bp.NonFiniteError), (X, Y[:5], ValueError), (X, None, ValueError)):
+        with pytest.raises(error):
+            model.partial_fit(rows, y)
+    np.testing.assert_array_equal(model.scores_, before[0])
+    np.testing.assert_array_equal(model.transform(X), before[1])
+
+
+def test_back_from_scores_the_chosen_features_are_reconstructed_and_the_others_are_means(tmp_path: Path) -> None:
+    model = ScoredPCA(4, n_features_to_select=4).fit(X, Y)
+    scores = model.transform(X)
+    back = model.inverse_transform(scores)
+    np.testing.assert_allclose(back[:, model.selected_], X[:, model.selected_], atol=1e-10)
+    others = np.setdiff1d(np.arange(D), model.selected_)
+    np.testing.assert_allclose(back[:, others], np.tile(X[:, others].mean(axis=0), (N, 1)), atol=1e-12)
+    lazy = model.inverse_transform(da.from_array(scores, chunks=(50, 4)))
+    assert lazy.chunks == ((50, 50, 50, 50, 40), (D,))
+    np.testing.assert_allclose(lazy.compute(), back, atol=1e-12)
+    written = model.inverse_transform(da.from_array(scores, chunks=(50, 4)), out=tmp_path / "back.zarr")
+    np.testing.assert_allclose(written.compute(), back, atol=1e-12)
+
+
+def test_a_stopped_fit_goes_on_from_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = stored(tmp_path, X, (10, D))
+    truth = ScoredPCA(2, n_features_to_select="cv", folds=2).fit(given, Y)
+    ScoredPCA(2, n_features_to_select="cv", folds=2).fit(given, Y, checkpoint=tmp_path / "checkpoint")
+    reads = Reads().watch(monkeypatch)
+    again = ScoredPCA(2, n_features_to_select="cv", folds=2).fit(given, Y, checkpoint=tmp_path / "checkpoint")
+    assert not reads.calls
+    np.testing.assert_array_equal(again.transform(X), truth.transform(X))
+
+
+@pytest.mark.parametrize("part", [0.2, 0.5, 1.0], ids=["early", "in the middle", "at the end"])
+def test_a_fit_stopped_in_any_part_goes_on_to_the_same_bits(
+    part: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "GROUP_LEAST", 256)
+    given = stored(tmp_path, X, (20, D))
+    model = ScoredPCA(n_features_to_select="cv", folds=2, estimator=bp.PCA(2, solver="covariance", solve_threads=1))
+    written: list[str] = []
+    most = 1000
+
+    def note(event: Event) -> None:
+        if isinstance(event, CheckpointEvent):
+            written.append(str(event.path))
+            if len(written) == most:
+                raise KeyboardInterrupt
+
+    with dask.config.set(scheduler="sync"):
+        expected = model.fit(given, Y, checkpoint=tmp_path / "whole", progress=note).transform(X)
+        parts = {path.split("/whole/")[1].split("/")[0] for path in written}
+        assert parts == {"scores", "folds", "fit"}
+        most, total = max(1, int(part * len(written))), len(written)
+        written.clear()
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(given, Y, checkpoint=tmp_path / "c", progress=note)
+        written.clear()
+        most = 1000
+        again = model.fit(given, Y, checkpoint=tmp_path / "c", progress=note)
+    np.testing.assert_array_equal(again.transform(X), expected)
+    assert len(written) <= total - max(1, int(part * total)) + 1

@@ -1,0 +1,273 @@
+"""Labelled rows added later give the model of a fit on all rows; saved models come back as they were and go on."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import bigpca as bp
+from bigpca import (
+    FisherDiscriminantAnalysis,
+    ModelFormatError,
+    RoweisDiscriminantAnalysis,
+    SupervisedPCA,
+    SupervisedRandomProjection,
+)
+from bigpca.estimators.shared.files import StoredModel, save_model
+from tests.estimators.labelled import labelled_rows
+from tests.estimators.stores import stored, unreadable
+
+Array = NDArray[Any]
+N, D, C = 120, 6, 4
+X, Y = labelled_rows(N, D, C, mean=20.0)
+NAMES = np.array(["dog", "ape", "cod", "bee"])
+REAL = np.column_stack([X[:, 0] ** 2, X[:, 1]])
+REPEATED = np.round(X[:, 0])
+ATTRIBUTES = (
+    "classes_", "class_counts_", "class_means_", "mean_", "n_samples_", "n_omitted_", "n_unlabelled_", "total_variance_",
+    "rank_", "eigenvalues_", "components_",
+)  # fmt: skip
+
+CLASS_MODELS: dict[str, Any] = {
+    "SPCA": SupervisedPCA(1),
+    "PCA": RoweisDiscriminantAnalysis(2, r1=0, r2=0),
+    "RDA": RoweisDiscriminantAnalysis(2, r1=0.3, r2=0.7, normalize=True),
+    "FDA": FisherDiscriminantAnalysis(1, regularization=0.5),
+    "(1, 0)": RoweisDiscriminantAnalysis(1, r1=1, r2=0),
+}
+REAL_MODELS: dict[str, Any] = {
+    "linear": SupervisedPCA(1),
+    "RDA": RoweisDiscriminantAnalysis(2, r1=0.3, r2=0),
+    "random": SupervisedRandomProjection(2, n_features=30, label_gamma=0.1),
+}
+
+
+def fresh(model: Any, **parameters: Any) -> Any:
+    return type(model)(**{**model.get_params(), **parameters})
+
+
+def assert_same(one: Any, other: Any, rtol: float = 1e-9) -> None:
+    for name in ATTRIBUTES:
+        assert hasattr(one, name) == hasattr(other, name), name
+        if not hasattr(one, name):
+            continue
+        a, b = np.asarray(getattr(one, name)), np.asarray(getattr(other, name))
+        if a.dtype.kind in "US":
+            np.testing.assert_array_equal(a, b)
+        else:
+            np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * np.abs(b).max(), err_msg=name)
+
+
+@settings(max_examples=20, deadline=None)
+@given(cuts=st.lists(st.integers(12, N - 1), max_size=8), name=st.sampled_from(sorted(CLASS_MODELS)))
+def test_any_split_of_classes_equals_one_fit(cuts: list[int], name: str) -> None:
+    """The first 12 rows have two of every class: a first batch with one row of a class is refused."""
+    model, truth = fresh(CLASS_MODELS[name]), fresh(CLASS_MODELS[name]).fit(X, NAMES[Y])
+    for start, stop in pairwise([0, *sorted(set(cuts)), N]):
+        model.partial_fit(X[start:stop], NAMES[Y[start:stop]])
+    assert_same(model, truth)
+
+
+@settings(max_examples=20, deadline=None)
+@given(cuts=st.lists(st.integers(10, N - 1), max_size=8), name=st.sampled_from(sorted(REAL_MODELS)))
+def test_any_split_of_real_labels_equals_one_fit(cuts: list[int], name: str) -> None:
+    model, truth = fresh(REAL_MODELS[name]), fresh(REAL_MODELS[name]).fit(X, REAL)
+    for start, stop in pairwise([0, *sorted(set(cuts)), N]):
+        model.partial_fit(X[start:stop], REAL[start:stop])
+    assert_same(model, truth, 1e-8)
+
+
+@pytest.mark.parametrize("name", CLASS_MODELS)
+@pytest.mark.parametrize("late", range(C))
+def test_a_class_that_comes_later_equals_a_fit_on_all_rows(name: str, late: int) -> None:
+    """In sorted place, whichever it is: the codes of the others move."""
+    first = late != Y
+    model = fresh(CLASS_MODELS[name]).fit(X[first], NAMES[Y[first]])
+    assert len(model.classes_) == C - 1
+    model.partial_fit(X[~first], NAMES[Y[~first]])
+    assert_same(
+        model,
+        fresh(CLASS_MODELS[name]).fit(np.vstack([X[first], X[~first]]), NAMES[Y[np.argsort(~first, kind="stable")]]),
+    )
+    assert model.classes_.tolist() == sorted(NAMES)
+
+
+def test_batches_may_be_single_rows_lazy_stored_or_frames(tmp_path: Path) -> None:
+    model = FisherDiscriminantAnalysis(1).fit(X[:60], Y[:60])
+    model.partial_fit(da.from_array(X[60:80], chunks=(7, 3)), da.from_array(Y[60:80], chunks=9))
+    model.partial_fit(stored(tmp_path, X[80:100], (6, D)), pd.Series(Y[80:100]))
+    for i in range(100, N):
+        model.partial_fit(X[i : i + 1], Y[i : i + 1])
+    assert_same(model, FisherDiscriminantAnalysis(1).fit(X, Y))
+
+
+@pytest.mark.parametrize("write", [np.asarray, lambda y: y[:, None], lambda y: np.eye(C, dtype=int)[y], lambda y: y.astype(float)],
+                         ids=["flat", "column", "one-hot", "whole numbers"])  # fmt: skip
+def test_a_batch_may_write_the_classes_in_another_way(write: Any) -> None:
+    model = FisherDiscriminantAnalysis(1).fit(X[:60], Y[:60]).partial_fit(X[60:], write(Y[60:]))
+    assert_same(model, FisherDiscriminantAnalysis(1).fit(X, Y))
+
+
+def test_omitted_and_unlabelled_rows_are_counted_over_all_batches() -> None:
+    bad, labels = X.copy(), NAMES[Y].astype(object)
+    bad[[3, 70, 71]] = np.nan
+    labels[[5, 90, 70]] = None
+    options: dict[str, Any] = {"nan_policy": "omit", "missing_labels": "drop"}
+    model = SupervisedPCA(**options).fit(bad[:60], labels[:60]).partial_fit(bad[60:], labels[60:])
+    assert (model.n_omitted_, model.n_unlabelled_, model.n_samples_) == (3, 3, N - 5)
+    kept = np.delete(np.arange(N), [3, 70, 71, 5, 90])
+    truth = SupervisedPCA().fit(X[kept], NAMES[Y[kept]])
+    np.testing.assert_allclose(model.components_, truth.components_, atol=1e-10)
+
+
+def test_gaussian_label_features_stay_those_of_the_first_fit() -> None:
+    """Exact for labels that were there, near for others."""
+    first = np.isin(REPEATED, np.unique(REPEATED[:60]))
+    model = SupervisedPCA(2, label_kernel="rbf", label_gamma=0.2).fit(X[:60], REPEATED[:60])
+    again = np.flatnonzero(first & (np.arange(N) >= 60))
+    model.partial_fit(X[again], REPEATED[again])
+    rows = np.concatenate([np.arange(60), again])
+    truth = SupervisedPCA(2, label_kernel="rbf", label_gamma=0.2).fit(X[rows], REPEATED[rows])
+    assert_same(model, truth, 1e-7)
+
+
+def test_a_failed_batch_changes_nothing() -> None:
+    model = RoweisDiscriminantAnalysis(2).fit(X, NAMES[Y])
+    before = {name: np.array(getattr(model, name)) for name in ATTRIBUTES}
+    bad = X.copy()
+    bad[0, 0] = np.inf
+    for rows, labels, error in (
+        (bad, NAMES[Y], bp.NonFiniteError), (X, Y, TypeError), (X, NAMES[Y][:5], ValueError), (X[:, :3], NAMES[Y], ValueError),
+        (X, None, ValueError),
+    ):  # fmt: skip
+        with pytest.raises(error):
+            model.partial_fit(rows, labels)
+    for name, value in before.items():
+        np.testing.assert_array_equal(getattr(model, name), value)
+
+
+@pytest.mark.parametrize("name", REAL_MODELS)
+def test_labels_of_another_width_are_refused(name: str) -> None:
+    model = fresh(REAL_MODELS[name]).fit(X, REAL)
+    with pytest.raises(ValueError, match="labels have 1 columns, but 2 in the first fit; the same number was expected"):
+        model.partial_fit(X, REAL[:, 0])
+
+
+def test_other_factors_may_be_set_before_a_batch_where_the_scatter_is_whole() -> None:
+    model = RoweisDiscriminantAnalysis(2, r1=0, r2=0).fit(X[:60], Y[:60]).set_params(r1=0.2, r2=0.9)
+    assert_same(model.partial_fit(X[60:], Y[60:]), RoweisDiscriminantAnalysis(2, r1=0.2, r2=0.9).fit(X, Y))
+    thin = RoweisDiscriminantAnalysis(1, r1=1, r2=0).fit(X[:60], Y[:60]).set_params(r2=0.5)
+    with pytest.raises(
+        ValueError,
+        match=r"fitted with r1 = 1 and r2 = 0, or by the krylov solver, for which only the diagonal.*Fit again",
+    ):
+        thin.partial_fit(unreadable(N - 60, D), Y[60:])  # before the read
+
+
+# Files ----------------------------------------------------------------------------------------------------------------------
+
+LABELS: dict[str, Any] = {
+    "strings": NAMES[Y],
+    "non-ASCII": np.array(["ä", "猫", "", "x y"])[Y],
+    "bytes": NAMES[Y].astype("S"),
+    "integers": Y * 10**12 - 5,
+    "unsigned": np.array([0, 2**64 - 1, 7, 3], np.uint64)[Y],
+    "booleans": Y > 1,
+}
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("name", CLASS_MODELS)
+def test_a_loaded_model_is_the_one_saved_and_goes_on(name: str, labels: str, tmp_path: Path) -> None:
+    y, model = LABELS[labels], fresh(CLASS_MODELS[name])
+    model.fit(X[:80], y[:80]).save(tmp_path / "model.zarr")
+    loaded = bp.load(tmp_path / "model.zarr")
+    assert type(loaded) is type(model)
+    assert loaded.get_params() == model.get_params()
+    assert loaded.classes_.dtype == model.classes_.dtype
+    for attribute in (*ATTRIBUTES, "solver_", "n_components_", "n_features_in_"):
+        np.testing.assert_array_equal(getattr(loaded, attribute), getattr(model, attribute))
+    np.testing.assert_array_equal(loaded.transform(X), model.transform(X))
+    np.testing.assert_array_equal(
+        loaded.inverse_transform(model.transform(X)), model.inverse_transform(model.transform(X))
+    )
+    assert_same(loaded.partial_fit(X[80:], y[80:]), fresh(model).fit(X, y))
+
+
+@pytest.mark.parametrize("name", REAL_MODELS)
+def test_a_loaded_model_of_real_labels_goes_on(name: str, tmp_path: Path) -> None:
+    model = fresh(REAL_MODELS[name]).fit(X[:80], REAL[:80])
+    model.save(tmp_path / "model.zarr")
+    loaded = bp.load(tmp_path / "model.zarr")
+    np.testing.assert_array_equal(loaded.transform(X), model.transform(X))
+    assert_same(loaded.partial_fit(X[80:], REAL[80:]), fresh(model).fit(X, REAL), 1e-8)
+
+
+def test_a_loaded_gaussian_label_kernel_goes_on(tmp_path: Path) -> None:
+    model = SupervisedPCA(2, label_kernel="rbf").fit(X[:80], REPEATED[:80])
+    model.save(tmp_path / "model.zarr")
+    loaded = bp.load(tmp_path / "model.zarr").partial_fit(X[80:], REPEATED[80:])
+    assert_same(loaded, model.partial_fit(X[80:], REPEATED[80:]), 1e-12)
+
+
+def test_feature_names_come_back_and_are_checked(tmp_path: Path) -> None:
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    FisherDiscriminantAnalysis().fit(frame, Y).save(tmp_path / "model.zarr")
+    loaded = bp.load(tmp_path / "model.zarr")
+    assert list(loaded.feature_names_in_) == list("abcdef")
+    with pytest.raises(ValueError, match="feature names should match"):
+        loaded.partial_fit(frame[list("bacdef")], Y)
+
+
+def with_nan(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
+    arrays["moments_within"] = np.full_like(arrays["moments_within"], np.nan)
+
+
+def with_fewer_components(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
+    arrays["components"] = arrays["components"][:, 1:]
+
+
+def with_fewer_classes(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
+    arrays["moments_counts"] = arrays["moments_counts"][:-1]
+
+
+def with_less_scatter(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
+    arrays["moments_within"] = arrays["moments_within"][:-1]
+
+
+def without_classes(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
+    del attributes["classes"]
+
+
+@pytest.mark.parametrize(
+    "damage", [with_nan, with_fewer_components, with_fewer_classes, with_less_scatter, without_classes]
+)
+def test_a_damaged_model_is_refused(damage: Any, tmp_path: Path) -> None:
+    model = StoredModel.of(RoweisDiscriminantAnalysis(2).fit(X, NAMES[Y]))
+    arrays, attributes = dict(model.arrays), dict(model.attributes)
+    damage(arrays, attributes)
+    save_model(tmp_path / "model.zarr", StoredModel(model.kind, arrays, attributes), overwrite=False)
+    with pytest.raises(ModelFormatError, match="does not hold what a RoweisDiscriminantAnalysis"):
+        bp.load(tmp_path / "model.zarr")
+
+
+@pytest.mark.parametrize("name", REAL_MODELS)
+def test_statistics_of_other_shapes_than_the_labels_are_refused(name: str, tmp_path: Path) -> None:
+    """Each array of theirs, one shorter along its last axis."""
+    model = StoredModel.of(fresh(REAL_MODELS[name]).fit(X, REAL))
+    names = [n for n, a in model.arrays.items() if n.startswith(("moments_", "cross_", "labels_")) and a.ndim]
+    assert len(names) >= 7
+    for own in names:
+        arrays = dict(model.arrays) | {own: model.arrays[own][..., :-1]}
+        save_model(tmp_path / own, StoredModel(model.kind, arrays, model.attributes), overwrite=False)
+        with pytest.raises(ModelFormatError, match="does not hold what a"):
+            bp.load(tmp_path / own)

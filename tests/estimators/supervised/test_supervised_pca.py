@@ -1,0 +1,362 @@
+"""Supervised PCA equals the eigenvectors of X'H K_y H X of the whole matrix, for classes and for real labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.pipeline import make_pipeline
+
+import bigpca as bp
+from bigpca import ApproximationWarning, MemoryBudgetError, SupervisedPCA, SupervisedRandomProjection
+from bigpca.estimators.supervised import label_features
+from bigpca.estimators.supervised.label_features import FourierLabels, LandmarkLabels
+from bigpca.passes.reading import blocks
+from tests.estimators.labelled import assert_same_axes, centred, labelled_rows, one_hot, outside
+from tests.estimators.stores import stored, unreadable
+from tests.operators.counting import Reads
+
+Array = NDArray[Any]
+N, D, C = 300, 8, 4
+X, Y = labelled_rows(N, D, C, mean=3.0)
+RNG = np.random.default_rng(7)
+REAL = np.column_stack([X[:, 0] + RNG.standard_normal(N), X[:, 1] ** 2])
+REPEATED = np.round(REAL[:, 0])  # a dozen values
+
+
+def dependence(X: Array, K_y: Array, k: int) -> tuple[Array, Array]:
+    """The k leading eigenpairs of X'H K_y H X, with the (n, n) label kernel made whole (SPCA paper, section 5.1)."""
+    values, vectors = np.linalg.eigh(centred(X).T @ K_y @ centred(X))
+    return values[::-1][:k], vectors[:, ::-1][:, :k].T
+
+
+def assert_solves(model: Any, K_y: Array, k: int, tolerance: float = 1e-8) -> None:
+    values, axes = dependence(X, K_y, k)
+    np.testing.assert_allclose(model.eigenvalues_, values, rtol=tolerance)
+    assert_same_axes(model.components_, axes, tolerance)
+
+
+def test_classes_have_the_delta_kernel_and_one_axis_less_than_classes() -> None:
+    model = SupervisedPCA().fit(X, Y)
+    assert model.n_components_ == model.rank_ == C - 1
+    assert_solves(model, one_hot(Y) @ one_hot(Y).T, C - 1)
+    np.testing.assert_allclose(model.components_ @ model.components_.T, np.eye(C - 1), atol=1e-13)
+
+
+@pytest.mark.parametrize("labels", [REAL[:, 0], REAL], ids=["one column", "two columns"])
+def test_real_labels_have_the_linear_kernel(labels: Array) -> None:
+    columns = labels.reshape(N, -1)
+    model = SupervisedPCA().fit(X, labels)
+    assert model.rank_ == columns.shape[1]
+    assert_solves(model, columns @ columns.T, columns.shape[1])
+    assert not hasattr(model, "classes_")
+
+
+@pytest.mark.parametrize("gamma", [None, 0.3])
+def test_the_gaussian_label_kernel_is_exact_where_labels_repeat(gamma: float | None) -> None:
+    assert len(np.unique(REPEATED)) < 30
+    model = SupervisedPCA(3, label_kernel="rbf", label_gamma=gamma).fit(X, REPEATED)
+    width = 1 / REPEATED.var() if gamma is None else gamma
+    assert_solves(model, rbf_kernel(REPEATED[:, None], gamma=width), 3)
+
+
+def test_the_gaussian_label_kernel_of_many_labels_is_near_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a smooth kernel few landmarks miss nothing; 4 miss so much that a warning says it, and the eigenvalues show it."""
+    truth = dependence(X, rbf_kernel(REAL[:, :1], gamma=1 / REAL[:, 0].var()), 3)[0]
+    monkeypatch.setattr(label_features, "MAX_LANDMARKS", 60)
+    model = SupervisedPCA(3, label_kernel="rbf").fit(X, REAL[:, 0])
+    np.testing.assert_allclose(model.eigenvalues_, truth, rtol=1e-8)
+    assert model.missed_label_trace_ < 1e-9
+    monkeypatch.setattr(label_features, "MAX_LANDMARKS", 4)
+    with pytest.warns(
+        ApproximationWarning, match=r"miss 0\.\d+ of its trace over 300 labels: its 4 landmarks.*smaller label_gamma"
+    ):
+        model.fit(X, REAL[:, 0])
+    assert (model.eigenvalues_ < truth * (1 - 1e-3)).any()
+    assert (model.eigenvalues_ < truth * (1 + 1e-9)).all()
+
+
+MANY = np.random.default_rng(8).standard_normal((2000, 3)) * [3, 1, 1]  # 2,000 distinct labels in three columns
+ROWS = np.random.default_rng(9).standard_normal((2000, 4)) + np.sin(MANY[:, :1])
+
+
+def test_the_trace_that_landmarks_of_labels_miss_is_measured_reported_and_less_than_that_of_quantiles(
+    tmp_path: Path,
+) -> None:
+    K_y = rbf_kernel(MANY, gamma=0.3)
+    quantiles = np.unique(MANY, axis=0)[np.linspace(0, 1999, 256).round().astype(int)]
+    by_quantiles = 1 - np.einsum(
+        "ij,jk,ik->", k_nm := rbf_kernel(MANY, quantiles, gamma=0.3),
+        np.linalg.pinv(rbf_kernel(quantiles, gamma=0.3), rcond=1e-10), k_nm,
+    ) / 2000  # fmt: skip
+    options: dict[str, Any] = {"label_kernel": "rbf", "label_gamma": 0.3}
+    with pytest.warns(ApproximationWarning, match="features of the RBF label kernel miss"):
+        model = SupervisedPCA(2, **options).fit(ROWS, MANY)
+    delta = model._supervision.features.features(MANY)
+    missed = 1 - (delta**2).sum() / 2000
+    assert model.missed_label_trace_ == pytest.approx(missed, rel=1e-9)
+    assert 1e-3 < missed < 0.8 * by_quantiles
+    assert f"256 landmarks, which miss {missed:.2g} of its trace" in model.plan_.reason
+    exact = float((centred(ROWS) * (K_y @ centred(ROWS))).sum()) / 1999**2
+    for more in ({}, {"kernel": "rbf", "gamma": 1e-12, "n_landmarks": 50}):
+        with pytest.warns(ApproximationWarning, match="features of the RBF label kernel miss"):
+            found = bp.hsic(ROWS, MANY, **options, **more)
+        assert more or exact * (1 - 5 * missed) < found <= exact
+    model.save(tmp_path / "model")
+    loaded = bp.load(tmp_path / "model")
+    assert loaded.missed_label_trace_ == model.missed_label_trace_
+    with pytest.warns(ApproximationWarning, match=r"miss 1 of its trace over 500 labels"):
+        loaded.partial_fit(ROWS[:500], MANY[:500] + 1e3)  # of which the first labels say nothing
+    assert loaded.missed_label_trace_ == pytest.approx((4 * missed + 1) / 5, rel=1e-9)
+
+
+@pytest.mark.parametrize("form", ["direct", "dual"])
+def test_kernel_models_report_it_too(form: str, tmp_path: Path) -> None:
+    with pytest.warns(ApproximationWarning, match="features of the RBF label kernel miss"):
+        model = bp.KernelSupervisedPCA(
+            2, form=form, kernel="linear", label_kernel="rbf", label_gamma=0.3, sampling=ROWS[:4]
+        ).fit(ROWS, MANY)
+    assert 1e-3 < model.missed_label_trace_ < 0.5
+    assert "landmarks, which miss" in model.plan_.reason
+    model.save(tmp_path / "model")
+    assert bp.load(tmp_path / "model").missed_label_trace_ == model.missed_label_trace_
+
+
+def test_labels_that_many_rows_share_are_landmarks_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weighted by their rows, which are all that counts: 40 far labels of 100 rows each among 400 of one row."""
+    monkeypatch.setattr(label_features, "MAX_LANDMARKS", 50)
+    values = np.concatenate([np.repeat(np.arange(40.0), 100), 100.0 + np.arange(400)])[:, None]
+    features = LandmarkLabels.of(values, 50.0)
+    assert np.isin(np.arange(40.0), features.landmarks).sum() >= 35  # 5 of 50 by chance
+    assert features.missed(values) < 0.2
+
+
+def test_of_very_many_labels_evenly_spread_ones_are_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(label_features, "MAX_CANDIDATES", 500)
+    values = np.random.default_rng(0).standard_normal((3000, 1)).round(3)
+    distinct, weights = label_features.candidates(values)
+    assert len(distinct) <= 500 == weights.sum()
+    np.testing.assert_allclose(np.average(distinct[:, 0], weights=weights), values.mean(), atol=0.02)
+    assert LandmarkLabels.of(values, 1.0).missed(values) < 1e-9
+
+
+def test_landmark_features_reproduce_the_kernel_of_their_landmarks_in_any_tiles() -> None:
+    features = LandmarkLabels.of(REPEATED[:, None], 0.3)
+    many = np.tile(REPEATED[:, None], (20, 1))  # 6,000 rows: two tiles
+    delta = features.features(many)
+    np.testing.assert_allclose(delta[:N] @ delta[:N].T, rbf_kernel(REPEATED[:, None], gamma=0.3), atol=1e-9)
+    np.testing.assert_allclose(delta[-N:], features.features(REPEATED[:, None]), atol=1e-12)
+
+
+def test_the_default_width_ignores_where_labels_lie() -> None:
+    far = REAL + np.array([0.0, 1e3])
+    one, other = (SupervisedPCA(2, label_kernel="rbf").fit(X, labels) for labels in (REAL, far))
+    np.testing.assert_allclose(one.eigenvalues_, other.eigenvalues_, rtol=1e-9)
+
+
+def test_labels_far_from_0_lose_no_digits_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tolerance: 50 eps of float32, of labels that are 1e6 of their deviations from 0."""
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+    far = np.round(REAL[:, 0], 3) + 1e6
+    model = SupervisedPCA().fit(X.astype("f4"), far)
+    values, axes = dependence(X.astype("f4"), np.outer(far - far.mean(), far - far.mean()), 1)
+    np.testing.assert_allclose(model.eigenvalues_, values, rtol=50 * np.finfo("f4").eps)
+    assert_same_axes(model.components_, axes, 50 * float(np.finfo("f4").eps))
+
+
+def test_random_features_converge_to_the_gaussian_label_kernel() -> None:
+    """Standard error of an entry: at most (1 / m)^(1/2) for m features; 5 of them allowed over 300 x 300 entries."""
+    K_y = rbf_kernel(REAL, gamma=0.4)
+    errors = []
+    for count in (100, 10_000):
+        delta = FourierLabels.draw(2, count, 0.4, seed=1).features(REAL)
+        errors.append(np.abs(delta @ delta.T - K_y).max())
+        assert errors[-1] < 5 / count**0.5
+    assert errors[1] < errors[0] / 4
+
+
+def test_the_projection_by_random_features_tends_to_supervised_pca() -> None:
+    truth = SupervisedPCA(2, label_kernel="rbf").fit(X, REAL[:, 0])
+    far, near = (SupervisedRandomProjection(2, n_features=m, random_state=3).fit(X, REAL[:, 0]) for m in (5, 5000))
+    angles = [outside(model.components_.T, truth.components_.T) for model in (far, near)]
+    assert angles[1] < 0.03 < angles[0]
+    np.testing.assert_allclose(near.eigenvalues_, truth.eigenvalues_, rtol=0.1)
+
+
+def test_random_features_depend_on_the_seed_alone() -> None:
+    one, same, other = (SupervisedRandomProjection(2, random_state=s).fit(X, REAL[:, 0]) for s in (1, 1, 2))
+    np.testing.assert_array_equal(one.components_, same.components_)
+    assert outside(one.components_.T, other.components_.T) > 1e-6
+
+
+def test_random_projection_of_classes_is_supervised_pca_of_them() -> None:
+    """A Gaussian kernel of one-hot vectors is ``(1 - e^-2 gamma)`` times the delta kernel, and a constant."""
+    model, truth = SupervisedRandomProjection().fit(X, Y), SupervisedPCA().fit(X, Y)
+    np.testing.assert_array_equal(model.components_, truth.components_)
+    values, axes = dependence(X, rbf_kernel(one_hot(Y), gamma=0.2), C - 1)
+    assert_same_axes(model.components_, axes)
+    np.testing.assert_allclose(values, (1 - np.exp(-0.4)) * model.eigenvalues_, rtol=1e-10)
+
+
+def test_a_share_keeps_the_axes_that_hold_it() -> None:
+    whole = SupervisedPCA().fit(X, Y).eigenvalues_
+    share = float(whole[:2].sum() / whole.sum())
+    assert SupervisedPCA(share - 1e-9).fit(X, Y).n_components_ == 2
+    assert SupervisedPCA(share + 1e-9).fit(X, Y).n_components_ == 3
+
+
+NAMES = np.array(["cod", "ape", "dog", "bee"])
+ENCODINGS: dict[str, tuple[Any, list[Any]]] = {
+    "strings": (NAMES[Y], ["ape", "bee", "cod", "dog"]),
+    "list": (list(NAMES[Y]), ["ape", "bee", "cod", "dog"]),
+    "bytes": (NAMES[Y].astype("S"), [b"ape", b"bee", b"cod", b"dog"]),
+    "one-hot": (one_hot(Y).astype(int), [0, 1, 2, 3]),
+    "sparse integers": (np.array([70, -3, 10**12, 0])[Y], [-3, 0, 70, 10**12]),
+    "column": (Y[:, None], [0, 1, 2, 3]),
+    "series": (pd.Series(NAMES[Y], index=np.arange(N)[::-1]), ["ape", "bee", "cod", "dog"]),
+    "lazy": (da.from_array(Y, chunks=17), [0, 1, 2, 3]),
+}
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_classes_may_be_written_in_any_way(name: str) -> None:
+    labels, classes = ENCODINGS[name]
+    model, truth = SupervisedPCA().fit(X, labels), SupervisedPCA().fit(X, Y)
+    assert model.classes_.tolist() == classes
+    np.testing.assert_allclose(model.components_, truth.components_, atol=1e-12)
+    assert sorted(model.class_counts_) == sorted(truth.class_counts_)
+    np.testing.assert_allclose(model.class_counts_ @ model.class_means_ / N, model.mean_, rtol=1e-12)
+
+
+def test_classes_may_be_a_column_of_a_file(tmp_path: Path) -> None:
+    pd.DataFrame({"id": np.arange(N), "animal": NAMES[Y]}).to_csv(tmp_path / "labels.csv", index=False)
+    model = SupervisedPCA().fit(X, f"{tmp_path / 'labels.csv'}::animal")
+    np.testing.assert_array_equal(model.components_, SupervisedPCA().fit(X, NAMES[Y]).components_)
+
+
+def test_rows_without_labels_or_with_missing_values_are_left_out_and_counted() -> None:
+    labels: list[Any] = [None if i % 7 == 0 else name for i, name in enumerate(NAMES[Y])]
+    bad = X.copy()
+    bad[4::9, 3] = np.nan
+    kept = (np.arange(N) % 7 > 0) & ~np.isnan(bad).any(axis=1)
+    model = SupervisedPCA(missing_labels="drop", nan_policy="omit").fit(bad, labels)
+    truth = SupervisedPCA().fit(X[kept], NAMES[Y][kept])
+    np.testing.assert_allclose(model.components_, truth.components_, atol=1e-12)
+    np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-12)
+    assert (model.n_samples_, model.n_unlabelled_) == (kept.sum(), -(-N // 7))
+    assert model.n_omitted_ == np.isnan(bad).any(axis=1).sum()
+    np.testing.assert_allclose(model.total_variance_, X[kept].var(axis=0, ddof=1).sum(), rtol=1e-12)
+
+
+def test_real_labels_that_are_missing_are_left_out() -> None:
+    labels = np.where(np.arange(N) % 5 == 0, np.nan, REAL[:, 0])
+    model = SupervisedPCA(missing_labels="drop").fit(X, labels)
+    truth = SupervisedPCA().fit(X[~np.isnan(labels)], labels[~np.isnan(labels)])
+    np.testing.assert_allclose(model.components_, truth.components_, atol=1e-12)
+    np.testing.assert_allclose(model.mean_, truth.mean_, rtol=1e-13)
+
+
+def test_scores_are_centred_projections_and_come_back_to_the_nearest_rows() -> None:
+    """SPCA paper, eq. 4: orthonormal axes, so the reconstruction is the orthogonal projection."""
+    model = SupervisedPCA(2).fit(X, Y)
+    scores = model.transform(X)
+    np.testing.assert_allclose(scores, centred(X) @ model.components_.T, atol=1e-12)
+    np.testing.assert_allclose(scores.mean(axis=0), 0, atol=1e-12)
+    back = model.inverse_transform(scores)
+    np.testing.assert_allclose(back, X.mean(axis=0) + scores @ model.components_, atol=1e-12)
+    np.testing.assert_allclose((X - back) @ model.components_.T, 0, atol=1e-12)
+
+
+# One read, any chunks, any scheduler --------------------------------------------------------------------------------------
+
+
+def test_a_fit_reads_every_chunk_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given, reads = stored(tmp_path, X, (20, D)), Reads().watch(monkeypatch)
+    for model, labels in ((SupervisedPCA(), Y), (SupervisedPCA(2, label_kernel="rbf"), REAL)):
+        model.fit(given, labels)
+        assert (reads.per_chunk((N, D), (20, D)) == 1).all()
+        assert model.plan_.passes == 1
+
+
+@pytest.mark.parametrize("chunks", [(N, D), (7, D), (1, 3), (64, 1)])
+def test_chunks_change_rounding_only(chunks: tuple[int, int]) -> None:
+    """Tolerance: 1e-12 of the entries, 5,000 eps."""
+    for labels in (Y, REAL):
+        model, truth = SupervisedPCA().fit(da.from_array(X, chunks=chunks), labels), SupervisedPCA().fit(X, labels)
+        np.testing.assert_allclose(model.components_, truth.components_, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-12)
+
+
+def test_threads_give_the_bits_of_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "GROUP_LEAST", 256)
+    given = stored(tmp_path, X.astype("f4"), (11, D))
+    found = []
+    for options in ({"scheduler": "sync"}, {"scheduler": "threads", "num_workers": 3}):
+        with dask.config.set(**options):
+            model = SupervisedPCA(solve_threads=1).fit(given, Y)
+            found.append((model.components_.tobytes(), model.eigenvalues_.tobytes(), model.mean_.tobytes()))
+    assert found[0] == found[1]
+
+
+def test_lazy_rows_give_lazy_scores_and_out_writes_the_same_bits(tmp_path: Path) -> None:
+    given = stored(tmp_path, X, (50, D))
+    model = SupervisedPCA(2).fit(given, Y)
+    lazy = model.transform(given)
+    assert isinstance(lazy, da.Array)
+    assert lazy.chunks[0] == given.chunks[0]
+    np.testing.assert_allclose(lazy.compute(), model.transform(X), atol=1e-12)
+    written = model.transform(given, out=tmp_path / "scores.zarr")
+    np.testing.assert_array_equal(bp.open(tmp_path / "scores.zarr").compute(), lazy.compute())
+    back = model.inverse_transform(written, out=tmp_path / "back.zarr")
+    np.testing.assert_array_equal(back.compute(), model.inverse_transform(lazy).compute())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("model", [
+    SupervisedPCA(2), bp.RoweisDiscriminantAnalysis(2), bp.FisherDiscriminantAnalysis(), bp.ScoredPCA(2, n_features_to_select=3),
+    SupervisedRandomProjection(2, n_features=20),
+], ids=lambda model: type(model).__name__)  # fmt: skip
+def test_a_pipeline_with_dask_ml_scales_splits_and_stays_lazy(model: Any) -> None:
+    preprocessing = pytest.importorskip("dask_ml.preprocessing")
+    selection = pytest.importorskip("dask_ml.model_selection")
+    scaled = X * np.geomspace(1, 1e3, D)
+    train, test, y_train, _ = selection.train_test_split(
+        da.from_array(scaled, chunks=(50, D)), da.from_array(Y, chunks=50), random_state=0, shuffle=True
+    )
+    pipeline = make_pipeline(preprocessing.StandardScaler(), clone(model)).fit(train, y_train)
+    scores = pipeline.transform(test)
+    assert isinstance(scores, da.Array)
+    known, labels = train.compute(), y_train.compute()
+    truth = clone(model).fit((known - known.mean(axis=0)) / known.std(axis=0), labels)
+    expected = truth.transform((test.compute() - known.mean(axis=0)) / known.std(axis=0))
+    np.testing.assert_allclose(scores.compute(), expected, atol=1e-10)
+
+
+def test_a_plan_reads_nothing_and_a_thin_solve_fits_where_a_wide_one_does_not() -> None:
+    lazy, y = unreadable(1000, 30_000, dtype=np.float32, chunk=100), np.arange(1000) % 3
+    plan = SupervisedPCA(memory_limit="2 GiB").plan(lazy, y)
+    assert plan.fits
+    assert plan.passes == 1
+    whole = bp.RoweisDiscriminantAnalysis(2, solver="covariance", memory_limit="2 GiB")
+    assert not whole.plan(lazy, y).fits
+    with pytest.raises(MemoryBudgetError, match=r"memory_limit = 2.0 GiB"):
+        whole.fit(lazy, y)
+    with pytest.raises(MemoryBudgetError, match="memory_limit"):
+        SupervisedPCA(memory_limit="1 MiB").fit(lazy, y)
+
+
+def test_a_plan_counts_the_labels_and_never_the_features_of_all_rows() -> None:
+    lazy = unreadable(200_000, 20, chunk=50_000)
+    labels = np.random.default_rng(0).standard_normal((200_000, 30))
+    plans = [SupervisedRandomProjection(n_features=60).plan(lazy, labels[:, :t]) for t in (1, 30)]
+    assert (plans[1].peak_bytes - plans[0].peak_bytes + 1) * plans[0].resources.threads >= 8 * 200_000 * 29
+    thin, wide = (SupervisedRandomProjection(n_features=m).plan(lazy, labels[:, 0]) for m in (1, 600))
+    assert 8 * 20 * 599 < wide.peak_bytes - thin.peak_bytes < 8 * 200_000 * 599 / 10

@@ -1,0 +1,549 @@
+"""Every accumulator equals plain NumPy for any split and any merge tree, and none changes what it merges."""
+
+from __future__ import annotations
+
+import io
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import bigpca
+from bigpca import kernels
+from bigpca.passes.accumulators.base import Accumulator, ColumnMoments, Moments
+from bigpca.passes.accumulators.class_moments import ClassMoments
+from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
+from bigpca.passes.accumulators.drawn_rows import BestRows, RowsAt
+from bigpca.passes.accumulators.fused_product import DenseFactor, FusedProduct
+from bigpca.passes.accumulators.kernel_product import KernelProduct
+from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
+from bigpca.passes.accumulators.left_product import LeftProduct
+from bigpca.passes.accumulators.mapped_rows import MappedRows
+from bigpca.passes.accumulators.on_features import OnFeatures
+from bigpca.passes.accumulators.row_sample import RowSample
+from bigpca.passes.accumulators.row_weights import Ones
+from bigpca.passes.accumulators.within_product import WithinFactor, WithinProduct
+from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
+from bigpca.quality.states import ChosenRows, ReplacementMoments, Residuals, Subspace
+from bigpca.seeds import uniforms
+from tests.passes.kit import full, normal, scatter_of
+
+Array = NDArray[Any]
+N, D, K = 23, 9, 3
+W = np.random.default_rng(6).standard_normal((D, K))
+V = np.linalg.qr(np.random.default_rng(5).standard_normal((N, K)))[0]
+AXES = np.ascontiguousarray(np.linalg.qr(W)[0].T)  # (K, D)
+MEAN, SCALE = np.linspace(-1.0, 2.0, D), np.linspace(0.5, 2.0, D)
+CHOSEN = np.array([0, 3, 4, 10, N - 1])
+CODES = np.array([0, 2, -1, 2, 0, 0, 1, 2, 2, 0, -1, 0, 2, 2, 0, 0, 2, 0, 2, 2, 0, 0, 2], np.int32)  # (N,), 1 once
+REPLACEMENTS = np.array([0, 0, 2, 5, 4, 3, 8, 8, 8])
+
+
+def at_work(template: Accumulator, start: int, stop: int) -> Any:
+    """Bring a template to the task that folds rows ``start:stop``, as a fold does, and return the empty state."""
+    travelling = template.for_rows(start, stop).without_shared()
+    if template.shared is not None:
+        assert travelling.shared is None
+        travelling = travelling.with_shared(template.shared)
+    return travelling.fresh(start, stop)
+
+
+def row_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
+    """Fold rows ``start:stop`` in slabs that end at ``cuts``, as a group does."""
+    state = at_work(template, start, stop)
+    edges = [start, *cuts, stop]
+    shift: Array | None = None
+    for a, b in pairwise(edges):
+        if b > a:
+            shift = group_shift(X[a:b]) if shift is None else shift
+            state.update(prepare_block(X[a:b], a, shift, owned=False, nan_policy="raise", where="rows"))
+    state.close()
+    return state
+
+
+def column_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
+    """Fold columns ``start:stop``, all rows, in blocks that end at ``cuts``."""
+    state = template.without_shared().with_shared(template.shared).fresh(0, 0)
+    edges = [start, *cuts, stop]
+    for a, b in pairwise(edges):
+        if b > a:
+            values = np.ascontiguousarray(X[:, a:b])
+            shift = group_shift(values) if getattr(template, "center", True) else np.zeros(b - a, X.dtype)
+            block = prepare_block(values, 0, shift, owned=False, nan_policy="raise", where="columns")
+            state.update(Block(block.values, np.arange(a, b), block.shift, block.sums))
+    state.close()
+    return state
+
+
+def panel_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
+    """Fill the panel of rows ``start:stop`` from pairs of slabs."""
+    state = at_work(template, start, stop)
+    ends = sorted({*cuts, stop, len(X)} - {start})
+    slabs = [(a, b) for a, b in zip([start, *ends], ends, strict=False) if b > a]
+    for a, b in slabs:
+        if a < stop:
+            for first, last in slabs:
+                if first >= a:
+                    state.add_pair(a, X[a:b], first, X[first:last])
+    state.close()
+    return state  # type: ignore[no-any-return]
+
+
+def swept_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
+    """Sweep a linear kernel over the panel of rows ``start:stop`` and all tiles after it."""
+    state = at_work(template, start, stop)
+    wide = X.astype(np.float64)
+    edges = sorted({start, *cuts, stop, len(X)})
+    tiles = [(a, b) for a, b in pairwise(edges) if a >= start]
+    for a, b in tiles:
+        if b <= stop:
+            for first, last in tiles:
+                if first >= a:
+                    state.add_tile(wide[a:b] @ wide[first:last].T, a, first)
+    state.close()
+    return state  # type: ignore[no-any-return]
+
+
+def scaled(X: Array, center: bool, scale: bool) -> Array:
+    wide = X.astype(np.float64)
+    centred = wide - wide.mean(axis=0) if center else wide
+    return centred / wide.std(axis=0) if scale else centred
+
+
+def state_about_one_shift(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
+    """Fold rows about a shift that all groups share, as the passes after the first do."""
+    state, shift = at_work(template, start, stop), X.mean(0, "f8").astype(X.dtype)
+    for a, b in pairwise([start, *cuts, stop]):
+        if b > a:
+            state.update(prepare_block(X[a:b], a, shift, owned=False, nan_policy="raise", where="rows"))
+    state.close()
+    return state
+
+
+def state_about_zero(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
+    """Fold rows as they are."""
+    state = at_work(template, start, stop)
+    for a, b in pairwise([start, *cuts, stop]):
+        if b > a:
+            zero = np.zeros(X.shape[1], X.dtype)
+            state.update(prepare_block(X[a:b], a, zero, owned=False, nan_policy="raise", where="rows"))
+    state.close()
+    return state
+
+
+@dataclass(frozen=True)
+class Case:
+    """One accumulator: how to fold it, what it knows, and what plain NumPy says."""
+
+    name: str
+    template: Callable[[], Accumulator]
+    fold: Callable[[Accumulator, Array, int, int, list[int]], Accumulator]
+    size: int
+    answer: Callable[[Any], list[Array]]
+    truth: Callable[[Array], list[Array]]
+
+
+def _dot(center: bool, scale: bool) -> Case:
+    return Case(
+        f"DotSum center={center} scale={scale}",
+        lambda: DotSum(N, center, scale),
+        column_state,
+        D,
+        lambda s: [s.matrix(), s.columns("means"), s.columns("squares")],
+        lambda X: [scaled(X, center, scale) @ scaled(X, center, scale).T, X.mean(0, "f8"), np.diag(scatter_of(X))],
+    )
+
+
+def _products(center: bool, scale: bool) -> Case:
+    return Case(
+        f"ColumnProducts center={center} scale={scale}",
+        lambda: ColumnProducts(D, V, center, scale),
+        column_state,
+        D,
+        lambda s: [s.product()],
+        lambda X: [V.T @ scaled(X, center, scale)],
+    )
+
+
+def _dot_product(center: bool, scale: bool) -> Case:
+    return Case(
+        f"DotProduct center={center} scale={scale}",
+        lambda: DotProduct(N, K, V, np.dtype("f8"), center, scale),
+        column_state,
+        D,
+        lambda s: [s.product, np.array(s.total)],
+        lambda X: [
+            scaled(X, center, scale) @ (scaled(X, center, scale).T @ V),
+            np.array((scaled(X, center, scale) ** 2).sum()),
+        ],
+    )
+
+
+def _fused(by_driver: bool) -> Case:
+    return Case(
+        f"FusedProduct by_driver={by_driver}",
+        lambda: FusedProduct.of(D, DenseFactor(W), by_driver=by_driver),
+        state_about_one_shift if by_driver else row_state,
+        N,
+        lambda s: [np.array(s.count), s.mean, s.centred(), s.centred_squares()],
+        lambda X: [np.array(len(X)), X.mean(0, "f8"), scatter_of(X) @ W, np.diag(scatter_of(X))],
+    )
+
+
+def test_products_of_groups_far_from_each_other_merge_to_the_rounding_of_float64() -> None:
+    """Rows in float32 about their group's mean are small; the means' distance, 1e4 deviations, is float64's."""
+    rng = np.random.default_rng(0)
+    groups = [(rng.standard_normal((50, D)) + 1e4 * (g % 2)).astype("f4") for g in range(8)]
+    state: Any = None
+    for group in groups:
+        own = row_state(FusedProduct.of(D, DenseFactor(W)), group, 0, len(group), [])
+        state = own if state is None else state.merge(own)
+    truth = scatter_of(np.concatenate(groups))
+    assert state.precision == np.finfo("f4").eps
+    np.testing.assert_allclose(state.centred(), truth @ W, rtol=0, atol=1e-11 * np.abs(truth @ W).max())
+
+
+def _residuals(X: Array) -> list[Array]:
+    Y = (X.astype("f8") - MEAN) / SCALE
+    return [np.array(len(X)), np.array(((Y - Y @ AXES.T @ AXES) ** 2).sum()), np.array((Y**2).sum())]
+
+
+def _replaced(X: Array) -> list[Array]:
+    E = X.astype("f8") - X[:, REPLACEMENTS].astype("f8")
+    return [np.diag(scatter_of(X)), E.mean(0), np.diag(scatter_of(E))]
+
+
+def _class_moments(whole: bool) -> Case:
+    def truth(X: Array) -> list[Array]:
+        wide = X.astype("f8")
+        own = [wide[j == CODES] for j in range(3)]
+        within = np.sum([scatter_of(rows) for rows in own], axis=0)
+        return [
+            np.bincount(CODES[CODES >= 0]),
+            np.array([rows.mean(0) for rows in own]),
+            within if whole else np.diag(within),
+        ]
+
+    return Case(
+        f"ClassMoments whole={whole}",
+        lambda: ClassMoments(D, 3, CODES, whole),
+        row_state,
+        N,
+        lambda s: [s.counts, s.means, full(s.scatter) if whole else s.within],
+        truth,
+    )
+
+
+def _within_product() -> Case:
+    means = np.random.default_rng(8).standard_normal((3, D))
+
+    def truth(X: Array) -> list[Array]:
+        used = CODES >= 0
+        about = X[used] - means[CODES[used]]
+        return [about.T @ about @ W]
+
+    template = WithinProduct(D, K, CODES, WithinFactor(means, W))
+    return Case("WithinProduct", lambda: template, row_state, N, lambda s: [s.product], truth)
+
+
+LANDMARKS, TRANSFORM = np.random.default_rng(9).standard_normal((4, D)), np.diag([0.1, 0.2, 0.05, -0.1])
+FEATURES = LandmarkMap((kernels.Linear(),), LANDMARKS, (TRANSFORM,), np.zeros(D))
+
+
+def _features(X: Array) -> Array:
+    return X.astype("f8") @ LANDMARKS.T @ TRANSFORM  # type: ignore[no-any-return]
+
+
+def _left_by_features(X: Array) -> Array:
+    excess: Array = (X.astype("f8") ** 2).sum(1) - (_features(X) ** 2).sum(1)
+    return np.array([np.maximum(excess, 0.0).sum()])
+
+
+def _best_rows(X: Array) -> list[Array]:
+    wide = X.astype("f8")
+    keys = np.log(-np.log1p(-uniforms(3, "race", 0, N, 1)[:, 0]))
+    best = np.argsort(keys)[:5]
+    return [best, wide[best], np.array([N, N])]
+
+
+@dataclass(frozen=True)
+class Doubled:
+    """A row map: ``2 x``."""
+
+    def apply(self, rows: Array, where: str) -> Array:
+        return 2.0 * rows.astype(np.float64)
+
+    def describe(self) -> dict[str, Any]:
+        return {"map": "doubled"}
+
+
+CASES = [
+    Case(
+        "KernelProduct",
+        lambda: KernelProduct(N, K, V, squared=True),
+        swept_state,
+        N,
+        lambda s: [s.product, s.squares, np.array(s.diagonal)],
+        lambda X: [
+            X.astype("f8") @ (X.astype("f8").T @ V),
+            ((X.astype("f8") @ X.astype("f8").T) ** 2).sum(1),
+            np.array((X.astype("f8") ** 2).sum()),
+        ],
+    ),
+    Case(
+        "LandmarkMoments",
+        lambda: LandmarkMoments.of(D, FEATURES),
+        state_about_zero,
+        N,
+        lambda s: [s.moments[0].mean, full(s.moments[0].scatter), s.diagonals, s.residuals],
+        lambda X: [
+            _features(X).mean(0),
+            scatter_of(_features(X)),
+            np.array([(X.astype("f8") ** 2).sum()]),
+            _left_by_features(X),
+        ],
+    ),
+    Case(
+        "OnFeatures",
+        lambda: OnFeatures(D, FEATURES, {"moments": Moments(4)}),
+        state_about_zero,
+        N,
+        lambda s: [s.inner["moments"].mean, full(s.inner["moments"].scatter)],
+        lambda X: [_features(X).mean(0), scatter_of(_features(X))],
+    ),
+    Case(
+        "BestRows",
+        lambda: BestRows(D, 5, Ones(), 3, "race", itemsize=4),
+        state_about_zero,
+        N,
+        lambda s: [s.indices, s.rows, np.array([s.count, s.weight_sum])],
+        _best_rows,
+    ),
+    Case(
+        "RowsAt",
+        lambda: RowsAt(D, CHOSEN, itemsize=4),
+        state_about_zero,
+        N,
+        lambda s: [s.indices[np.argsort(s.indices)], s.rows[np.argsort(s.indices)]],
+        lambda X: [CHOSEN, X[CHOSEN]],
+    ),
+    Case(
+        "MappedRows",
+        lambda: MappedRows(N, D, D, Doubled()),
+        state_about_zero,
+        N,
+        lambda s: [s.rows()],
+        lambda X: [2 * X.astype("f8")],
+    ),
+    _within_product(),
+    _class_moments(True),
+    _class_moments(False),
+    Case(
+        "Residuals",
+        lambda: Residuals(D, K, Subspace(MEAN, SCALE, AXES)),
+        row_state,
+        N,
+        lambda s: [np.array(s.count), np.array(s.residual), np.array(s.total)],
+        _residuals,
+    ),
+    Case(
+        "ChosenRows",
+        lambda: ChosenRows(D, CHOSEN, "f8"),
+        state_about_zero,
+        N,
+        lambda s: [s.matrix()],
+        lambda X: [X[CHOSEN]],
+    ),
+    Case(
+        "ReplacementMoments",
+        lambda: ReplacementMoments(REPLACEMENTS),
+        row_state,
+        N,
+        lambda s: [s.own.squares, s.difference.mean, s.difference.squares],
+        _replaced,
+    ),
+    _fused(False),
+    _fused(True),
+    Case(
+        "RowSample",
+        lambda: RowSample(D, N, 4),
+        state_about_zero,
+        N,
+        lambda s: [np.concatenate(s.rows()) if s.pieces else np.zeros((0, D))],
+        lambda X: [X.astype("f8")],
+    ),
+    *(_dot_product(center, scale) for center in (True, False) for scale in (True, False)),
+    Case(
+        "Moments",
+        lambda: Moments(D),
+        row_state,
+        N,
+        lambda s: [np.array(s.count), s.mean, full(s.scatter)],
+        lambda X: [np.array(len(X)), X.mean(0, "f8"), scatter_of(X)],
+    ),
+    Case(
+        "ColumnMoments",
+        lambda: ColumnMoments(D),
+        row_state,
+        N,
+        lambda s: [np.array(s.count), s.mean, s.squares],
+        lambda X: [np.array(len(X)), X.mean(0, "f8"), np.diag(scatter_of(X))],
+    ),
+    Case(
+        "LeftProduct",
+        lambda: LeftProduct(D, V),
+        row_state,
+        N,
+        lambda s: [s.about(np.zeros(D)), s.weight],
+        lambda X: [V.T @ X.astype("f8"), V.sum(0)],
+    ),
+    *(_dot(center, scale) for center in (True, False) for scale in (True, False)),
+    *(_products(center, scale) for center in (True, False) for scale in (True, False)),
+    Case(
+        "DotPanels",
+        lambda: DotPanels(N, D, N),
+        panel_state,
+        N,
+        lambda s: [s.matrix()],
+        lambda X: [X.astype("f8") @ X.astype("f8").T],
+    ),
+]
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def assert_answers(case: Case, state: Accumulator, X: Array, tolerance: float) -> None:
+    for found, truth in zip(case.answer(state), case.truth(X), strict=True):
+        np.testing.assert_allclose(found, truth, rtol=0, atol=tolerance * max(np.abs(truth).max(), 1e-300))
+
+
+def snapshot(state: Accumulator) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in state.to_arrays().items()}
+
+
+def merge_anyhow(states: list[Accumulator], draw: Callable[[int], int]) -> Accumulator:
+    """Merge adjacent states in a drawn order, checking that no merge changes its inputs."""
+    while len(states) > 1:
+        i = draw(len(states) - 1)
+        left, right = states[i : i + 2]
+        before = snapshot(left), snapshot(right)
+        merged = left.merge(right)
+        assert (snapshot(left), snapshot(right)) == before
+        states[i : i + 2] = [merged]
+    return states[0]
+
+
+@every_case
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_any_split_and_any_merge_tree_equal_plain_numpy_and_merging_changes_no_input(case: Case, data: Any) -> None:
+    X = normal(N, D, mean=2.0, seed=data.draw(st.integers(0, 3)), dtype="f8")
+    cuts = sorted(data.draw(st.sets(st.integers(1, case.size - 1), max_size=case.size - 1)))
+    groups = sorted(data.draw(st.sets(st.sampled_from(cuts))) if cuts else set())
+    edges = [0, *groups, case.size]
+    states = [case.fold(case.template(), X, a, b, [c for c in cuts if a < c < b]) for a, b in pairwise(edges)]
+    whole = merge_anyhow(states, lambda most: data.draw(st.integers(0, most - 1)))
+    assert_answers(case, whole, X, 1e-12)
+
+
+@every_case
+def test_a_state_travels_as_named_arrays_without_pickle(case: Case) -> None:
+    state = case.fold(case.template(), normal(N, D), 0, case.size, [4])
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **state.to_arrays())
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as archive:
+        back = case.template().bare().with_arrays(dict(archive))
+    assert snapshot(back) == snapshot(state)
+    for found, kept in zip(case.answer(back), case.answer(state), strict=True):
+        np.testing.assert_array_equal(found, kept)
+
+
+@every_case
+def test_a_state_of_no_rows_changes_nothing_it_is_merged_with(case: Case) -> None:
+    if case.name == "DotPanels":
+        pytest.skip("a panel holds the rows that its pairs will bring: there is no panel of no rows")
+    X = normal(N, D, dtype="f8")
+    state = case.fold(case.template(), X, 0, case.size, [])
+    nothing = case.fold(case.template(), X, 0, 0, [])
+    for merged in (state.merge(nothing), nothing.merge(state)):
+        assert_answers(case, merged, X, 1e-13)
+
+
+@every_case
+def test_state_bytes_is_what_the_state_holds_but_for_a_few_vectors(case: Case) -> None:
+    state = case.fold(case.template(), normal(N, D), 0, case.size, [])
+    held = sum(array.nbytes for array in state.to_arrays().values())
+    vectors = 8 * (2 * D + K + 1)
+    assert held <= case.template().state_bytes + vectors
+    assert case.template().state_bytes <= held + vectors
+
+
+@every_case
+@pytest.mark.parametrize("mean", [0.0, 1.0, 100.0, 1e4])
+def test_an_offset_of_float32_data_costs_no_digits(case: Case, mean: float) -> None:
+    """Tolerance: 4 eps of float32, relative to the answer for shifted accumulators."""
+    if case.name == "DotPanels":
+        pytest.skip("panels are given rows that were shifted already: tested through fold_panels")
+    if case.name in ("LandmarkMoments", "OnFeatures"):
+        pytest.skip("features are computed about features.shift, which the fit chooses: offsets are tested on fits")
+    X = normal(N, D, mean=mean)
+    half = case.size // 2
+    parts = [case.fold(case.template(), X, a, b, []) for a, b in ((0, half), (half, case.size))]
+    state = parts[0].merge(parts[1])
+    assert_answers(case, state, X, 4 * float(np.finfo(np.float32).eps))
+
+
+@every_case
+@pytest.mark.parametrize("size", [1e19, 3e19, 1e-20, 1e-25])
+def test_float32_values_whose_squares_overflow_or_vanish_are_added_all_the_same(case: Case, size: float) -> None:
+    if case.name == "DotPanels":
+        pytest.skip("panels are given rows that were widened already: tested through fold_panels")
+    X = (normal(N, D, mean=0.5, dtype="f8") * size).astype("f4")
+    with np.errstate(over="ignore", invalid="ignore"):  # as in a fold task
+        state = case.fold(case.template(), X, 0, case.size, [])
+    assert_answers(case, state, X, 1e-6)
+
+
+def test_a_panel_refuses_single_blocks() -> None:
+    block = prepare_block(normal(2, D), 0, np.zeros(D, "f4"), owned=False, nan_policy="raise", where="rows")
+    with pytest.raises(NotImplementedError, match="made of pairs of blocks: use add_pair"):
+        DotPanels(2, D, 2).update(block)
+
+
+@pytest.mark.parametrize("one_value", [0.0, 7.25, -1e4])
+def test_constant_columns_have_a_scatter_of_exactly_zero(one_value: float) -> None:
+    X = np.full((N, D), one_value, "f4")
+    state: Any = row_state(Moments(D), X, 0, 10, []).merge(row_state(Moments(D), X, 10, N, []))
+    assert not state.scatter.any()
+    np.testing.assert_array_equal(state.mean, np.full(D, one_value))
+
+
+def test_left_products_describe_the_v_they_were_made_with() -> None:
+    other = V.copy()
+    other[0, 0] += 1e-9
+    for make in (lambda v: LeftProduct(D, v), lambda v: ColumnProducts(D, v)):
+        assert make(V).describe() == make(V.copy()).describe()
+        assert make(V).describe() != make(other).describe()
+
+
+def test_every_accumulator_is_in_this_suite_and_has_a_tag_of_its_own() -> None:
+    for module in pkgutil.walk_packages(bigpca.__path__, "bigpca."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    classes = [c for c in subclasses(Accumulator) if c.__module__.startswith("bigpca.")]
+    assert {c.__name__ for c in classes} - {type(case.template()).__name__ for case in CASES} == set()
+    tags = [c.tag for c in classes]
+    assert len(set(tags)) == len(tags)
+    assert all("tag" in vars(c) for c in classes)
+
+
+def subclasses(kind: type[Accumulator]) -> list[type[Accumulator]]:
+    return [c for own in kind.__subclasses__() for c in (own, *subclasses(own))]

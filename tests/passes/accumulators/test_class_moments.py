@@ -1,0 +1,172 @@
+"""Class moments equal plain NumPy, keep the digits that subtracting scatters loses, and know what they counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import bigpca as bp
+from bigpca.passes.accumulators import class_moments
+from bigpca.passes.accumulators.base import Moments
+from bigpca.passes.accumulators.class_moments import ClassMoments
+from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.reading import blocks
+from bigpca.passes.rows import RowInput, fold
+from tests.estimators.labelled import labelled_rows, within_scatter
+from tests.passes.kit import full, moments_of, scatter_of
+
+Array = NDArray[Any]
+N, D, C = 3000, 7, 5
+EPS32 = float(np.finfo(np.float32).eps)
+
+
+@pytest.fixture
+def single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Multiply as in passes that are large."""
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+
+
+def folded(
+    X: Array, codes: Array, classes: int, *, whole: bool = True, chunk: int = 0, **policies: str
+) -> ClassMoments:
+    """Fold rows as a fit does."""
+    rows = RowInput(bp.open(X).rechunk((chunk or len(X), X.shape[1])), **policies)
+    template = ClassMoments(X.shape[1], classes, codes.astype(np.int32), whole)
+    found: ClassMoments = fold(
+        rows, {"classes": template}, lambda s: s.parts["classes"], name="classes", number=1, options=RunOptions()
+    )
+    return found
+
+
+def scatter(state: ClassMoments) -> Array:
+    return full(state.scatter)
+
+
+@pytest.mark.usefixtures("single_precision")
+@pytest.mark.parametrize("order", ["shuffled", "class by class"])
+def test_classes_a_thousand_apart_in_float32_keep_their_scatter(order: str) -> None:
+    """Direct accumulation: under 1e-5 of the scatter; total minus between-class scatter in float32: all digits lost."""
+    X, y = labelled_rows(N, D, C, apart=1e3, dtype="f4")
+    if order == "class by class":
+        X, y = X[np.argsort(y)], np.sort(y)
+    truth = within_scatter(X, y)
+    error = np.abs(scatter(folded(X, y, C)) - truth).max() / np.abs(truth).max()
+    assert error < 1e-5
+    mean = X.mean(axis=0)
+    means = np.array([X[y == j].mean(axis=0) for j in range(C)])
+    weighted = (means - mean) * np.sqrt(np.bincount(y)).astype("f4")[:, None]
+    subtracted = (X - mean).T @ (X - mean) - weighted.T @ weighted
+    assert np.abs(subtracted - truth).max() / np.abs(truth).max() > 1e-2
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("chunk", [1, 37, N])
+def test_chunks_change_class_moments_by_rounding_only(chunk: int, whole: bool) -> None:
+    """Tolerance: eps of float64 times the 3,000 rows."""
+    X, y = labelled_rows(600, D, C, mean=50.0)
+    state, truth = folded(X, y, C, whole=whole, chunk=min(chunk, 600)), within_scatter(X, y)
+    means = np.array([X[y == j].mean(axis=0) for j in range(C)])
+    found = scatter(state) if whole else state.within
+    np.testing.assert_allclose(found, truth if whole else np.diag(truth), rtol=0, atol=1e-12 * np.abs(truth).max())
+    np.testing.assert_allclose(state.means, means, rtol=0, atol=1e-12 * np.abs(means).max())
+    np.testing.assert_array_equal(state.counts, np.bincount(y))
+
+
+@pytest.mark.usefixtures("small_groups", "single_precision")
+def test_many_small_steps_and_groups_lose_no_digits_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tolerance: 4 eps of float32."""
+    monkeypatch.setattr(class_moments, "TILE_BYTES", 1024)  # steps of 256 rows
+    X, y = labelled_rows(N, D, C, mean=1e4, dtype="f4")
+    truth = within_scatter(X, y)
+    for chunk in (25, N):
+        state = folded(X, y, C, chunk=chunk)
+        np.testing.assert_allclose(scatter(state), truth, rtol=0, atol=4 * EPS32 * np.abs(truth).max())
+
+
+def test_rows_without_a_label_and_rows_with_missing_values_are_left_out() -> None:
+    X, y = labelled_rows(200, D, C)
+    codes, bad = y.copy(), X.copy()
+    codes[::7] = -1
+    bad[3::11, 2] = np.nan
+    kept = (codes >= 0) & ~np.isnan(bad).any(axis=1)
+    state = folded(bad, codes, C, chunk=9, nan_policy="omit")
+    truth = within_scatter(X[kept], y[kept])
+    assert state.count == kept.sum()
+    np.testing.assert_array_equal(state.counts, np.bincount(y[kept]))
+    np.testing.assert_allclose(scatter(state), truth, rtol=0, atol=1e-12 * truth.max())
+    np.testing.assert_allclose(state.mean, X[kept].mean(axis=0), atol=1e-13)
+
+
+def test_one_class_gives_the_moments_of_all_rows() -> None:
+    X, _ = labelled_rows(200, D, C, mean=9.0)
+    one, all_rows = folded(X, np.zeros(200), 1, chunk=13), moments_of(bp.open(X))
+    assert isinstance(all_rows, Moments)
+    np.testing.assert_allclose(one.mean, all_rows.mean, rtol=1e-14)
+    np.testing.assert_allclose(scatter(one), full(all_rows.scatter), rtol=1e-11, atol=1e-11)
+
+
+def test_a_class_of_one_row_adds_nothing_to_the_scatter() -> None:
+    X, y = labelled_rows(60, D, 3)
+    alone = np.append(y, 3)
+    state = folded(np.vstack([X, np.full(D, 1e6)]), alone, 4, chunk=8)
+    truth = within_scatter(X, y)
+    np.testing.assert_allclose(scatter(state), truth, rtol=0, atol=1e-12 * truth.max())
+    np.testing.assert_array_equal(state.means[3], np.full(D, 1e6))
+
+
+@pytest.mark.parametrize("value", [0.1, 7.25, -1e4])
+def test_equal_rows_have_a_scatter_of_0_and_one_mean_to_the_last_bit(value: float) -> None:
+    X, y = np.full((50, D), value), np.arange(50) % 3
+    state = folded(X, y, 3, chunk=7)
+    assert np.abs(state.within).max() <= 50 * (np.finfo(float).eps * value) ** 2
+    np.testing.assert_array_equal(state.mean, X[0])
+    np.testing.assert_array_equal(state.means, X[:3])
+
+
+def test_the_mean_of_equal_means_is_theirs_to_the_last_bit() -> None:
+    """Their weighted sum over the count is not, for a tenth of these."""
+    rng, rounded = np.random.default_rng(0), 0
+    for _ in range(100):
+        counts, means = rng.integers(1, 99, 3).astype(float), np.full((3, 1), rng.standard_normal())
+        state = ClassMoments(1, 3, np.zeros(0, np.int32), False, counts=counts, means=means)
+        assert state.mean == means[0]
+        rounded += bool(counts @ means / counts.sum() != means[0])
+    assert rounded >= 10
+
+
+def test_no_rows_have_the_mean_0() -> None:
+    state = ClassMoments(D, C, np.zeros(0, np.int32)).fresh(0, 0)
+    np.testing.assert_array_equal(state.mean, np.zeros(D))
+    assert state.count == 0
+
+
+def test_classes_move_with_their_rows_when_others_come_between() -> None:
+    X, y = labelled_rows(90, D, 3)
+    old = folded(X[y < 2], y[y < 2], 2)
+    new = folded(X[y == 2], np.zeros((y == 2).sum()), 1)
+    merged = old.with_classes(np.array([0, 2]), 3).merge(new.with_classes(np.array([1]), 3))
+    renamed = np.array([0, 2, 1])[y]
+    truth = within_scatter(X, y)
+    np.testing.assert_array_equal(merged.counts, np.bincount(renamed))
+    np.testing.assert_allclose(merged.means, [X[renamed == j].mean(axis=0) for j in range(3)], atol=1e-13)
+    np.testing.assert_allclose(scatter(merged), truth, rtol=0, atol=1e-12 * truth.max())
+
+
+def test_wide_rows_have_the_scatter_of_numpy() -> None:
+    X, y = labelled_rows(80, 300, 4, mean=5.0)
+    truth = within_scatter(X, y)
+    np.testing.assert_allclose(scatter(folded(X, y, 4, chunk=11)), truth, rtol=0, atol=1e-12 * truth.max())
+    assert np.linalg.norm(scatter_of(X) - truth) > 0.1 * np.linalg.norm(truth)  # it is not the total scatter
+
+
+def test_fingerprints_tell_labels_classes_and_kinds_of_scatter_apart() -> None:
+    codes = np.zeros(9, np.int32)
+    first = ClassMoments(D, 2, codes).describe()
+    assert ClassMoments(D, 2, codes.copy()).describe() == first
+    other = codes.copy()
+    other[4] = 1
+    for different in (ClassMoments(D, 2, other), ClassMoments(D, 3, codes), ClassMoments(D, 2, codes, whole=False)):
+        assert different.describe() != first

@@ -1,0 +1,253 @@
+"""Rows drawn by weight: the winners of a race that no cut of the rows changes, with the law of successive sampling."""
+
+from __future__ import annotations
+
+import pickle
+import tracemalloc
+from dataclasses import replace
+from itertools import pairwise, permutations
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigpca.kernels.base import Kernel
+from bigpca.kernels.distance import RBF
+from bigpca.kernels.dot import Polynomial
+from bigpca.landmarks import LandmarkRequest, select_landmarks
+from bigpca.passes.accumulators import landmark_blocks, row_weights
+from bigpca.passes.accumulators.drawn_rows import BestRows, RowsAt
+from bigpca.passes.accumulators.row_weights import Diagonal, Given, Ones, Residual, RowWeight
+from bigpca.passes.reading.blocks import Block
+from bigpca.passes.rows import RowInput
+from bigpca.seeds import uniforms
+from bigpca.solvers.features import landmark_transform
+from tests.passes.kit import normal
+
+N, D, M = 90, 4, 12
+KERNEL = Polynomial(degree=2, gamma=0.3, coef0=1.0)
+CHOSEN = np.array([3, 50, 17])
+
+
+def residual(X: Any, kernel: Kernel = KERNEL, chosen: Any = CHOSEN, **options: Any) -> Residual:
+    T = landmark_transform(np.asarray(kernel(X[chosen]), np.float64))
+    return Residual(kernel, X[chosen], np.asarray(chosen), T, 1e-9, **options)
+
+
+def weights_of(X: Any) -> dict[str, RowWeight]:
+    given_weights = np.random.default_rng(1).exponential(size=N)
+    given_weights[::5] = 0
+    return {"ones": Ones(), "given": Given(given_weights), "diagonal": Diagonal(KERNEL, 2), "residual": residual(X)}
+
+
+def expected_weights(X: Any, name: str) -> Any:
+    """The weights by NumPy on the whole kernel matrix."""
+    K = np.asarray(KERNEL(X))
+    if name == "residual":
+        left = np.diag(K) - np.diag(K[:, CHOSEN] @ np.linalg.inv(K[np.ix_(CHOSEN, CHOSEN)]) @ K[CHOSEN])
+        left[CHOSEN] = 0
+        return left
+    given_weights: Any = weights_of(X)["given"]
+    return {"ones": np.ones(N), "given": given_weights.values, "diagonal": np.diag(K) ** 2}[name]
+
+
+def block_of(X: Any, start: int, stop: int) -> Block:
+    return Block(X[start:stop], np.arange(start, stop), np.zeros(X.shape[1]), X[start:stop].sum(axis=0))
+
+
+def folded(template: Any, X: Any, cuts: list[int]) -> Any:
+    """Fold rows cut[0]:cut[-1] as one group, a block between each two cuts."""
+    state = template.fresh(cuts[0], cuts[-1])
+    for start, stop in pairwise(cuts):
+        if stop > start:
+            state.update(block_of(X, start, stop))
+    state.close()
+    return state
+
+
+def bits(state: BestRows) -> tuple[Any, ...]:
+    return state.count, state.evaluations, state.indices.tolist(), state.rows.tobytes()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["ones", "given", "diagonal", "residual"])
+def test_the_winners_are_those_of_the_whole(name: str) -> None:
+    X = normal(N, D, dtype="f8")
+    weights = expected_weights(X, name)
+    state = folded(BestRows(D, M, weights_of(X)[name], 5, "race"), X, [0, 40, N])
+    with np.errstate(divide="ignore"):
+        keys = -np.log1p(-uniforms(5, "race", 0, N, 1)[:, 0]) / weights
+    order = np.argsort(keys)[:M]
+    assert np.array_equal(state.indices, order)
+    assert np.array_equal(state.rows, X[order])
+    np.testing.assert_allclose(state.weights, weights[order], rtol=1e-9)
+    np.testing.assert_allclose(np.exp(state.keys), keys[order], rtol=1e-9)
+    assert state.weight_sum == pytest.approx(weights.sum(), rel=1e-10)
+    trace = np.trace(KERNEL(X)) if name in ("diagonal", "residual") else 0.0
+    assert state.diagonal_sum == pytest.approx(trace, rel=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), name=st.sampled_from(["ones", "given", "diagonal", "residual"]), wanted=st.integers(1, N + 5))
+def test_no_split_and_no_tree_of_merges_changes_the_winners(data: st.DataObject, name: str, wanted: int) -> None:
+    X = normal(N, D, dtype="f8")
+    template = BestRows(D, wanted, weights_of(X)[name], 5, "race")
+    whole = folded(template, X, [0, N])
+    cuts = sorted({0, N, *data.draw(st.lists(st.integers(1, N - 1), max_size=6))})
+    states = []
+    for start, stop in pairwise(cuts):
+        inside = sorted({start, stop, *data.draw(st.lists(st.integers(start, stop), max_size=3))})
+        own = template.for_rows(start, stop).without_shared()
+        states.append(folded(own.with_shared(template.shared) if template.shared else own, X, inside))
+    while len(states) > 1:
+        i = data.draw(st.integers(0, len(states) - 2))
+        states[i : i + 2] = [states[i].merge(states[i + 1])]
+    assert bits(states[0]) == bits(whole)
+    assert states[0].weight_sum == pytest.approx(whole.weight_sum, rel=1e-12)
+    assert states[0].diagonal_sum == pytest.approx(whole.diagonal_sum, rel=1e-12)
+
+
+def test_rows_are_drawn_one_after_the_other_by_their_weight_among_those_left() -> None:
+    weights, draws = np.array([5.0, 0.0, 2.0, 1.0, 1.0]), 6000
+    X = np.zeros((5, 1))
+    template = Given(weights)
+    counts: dict[tuple[int, ...], int] = {}
+    for seed in range(draws):
+        drawn = tuple(folded(BestRows(1, 2, template, seed, "race"), X, [0, 5]).indices.tolist())
+        counts[drawn] = counts.get(drawn, 0) + 1
+    total = weights.sum()
+    for pair in permutations(range(5), 2):
+        i, j = pair
+        p = weights[i] / total * weights[j] / (total - weights[i])
+        assert abs(counts.get(pair, 0) - draws * p) <= 4.5 * np.sqrt(draws * p * (1 - p))
+
+
+def test_merging_changes_neither_state() -> None:
+    X = normal(N, D, dtype="f8")
+    template = BestRows(D, M, Ones(), 5, "race")
+    left, right = folded(template, X, [0, 40]), folded(template, X, [40, N])
+    before = bits(left), bits(right)
+    left.merge(right)
+    assert (bits(left), bits(right)) == before
+
+
+def test_states_travel_as_arrays_and_in_pickles() -> None:
+    X = normal(N, D, dtype="f8")
+    for weight in weights_of(X).values():
+        template = BestRows(D, M, weight, 5, "race")
+        state = folded(template, X, [0, N])
+        again = template.bare().with_arrays(state.to_arrays())
+        assert bits(again) == bits(state) == bits(pickle.loads(pickle.dumps(state)))
+        assert (again.weight_sum, again.diagonal_sum) == (state.weight_sum, state.diagonal_sum)
+        assert again.merge(folded(template, X, [N, N])).indices.tolist() == state.indices.tolist()
+    empty = folded(template, X, [0, 0])
+    assert template.bare().with_arrays(empty.to_arrays()).rows is None
+
+
+def test_what_identifies_a_race_is_described() -> None:
+    X = normal(N, D, dtype="f8")
+    kernels = (KERNEL, Polynomial(degree=3, gamma=0.3, coef0=1.0))
+    weights = [
+        Ones(), Given(np.ones(N)), Given(2 * np.ones(N)), *(Diagonal(k, p) for k in kernels for p in (1, 2)),
+        Diagonal(KERNEL, 1, np.ones(D)), *(residual(X, k) for k in kernels), residual(X, chosen=[3, 50, 18]),
+        residual(X, cap=0.5), residual(X, shift=np.ones(D)),
+    ]  # fmt: skip
+    templates = [BestRows(D, M, w, 5, "race") for w in weights]
+    templates += [
+        BestRows(D, M, Ones(), 6, "race"),
+        BestRows(D, M, Ones(), 5, "other"),
+        BestRows(D, 3, Ones(), 5, "race"),
+    ]
+    described = [repr(t.describe()) for t in templates]
+    assert len(set(described)) == len(described)
+    assert RowsAt(D, np.array([1, 2])).describe() != RowsAt(D, np.array([1, 3])).describe()
+
+
+def test_the_residual_is_a_large_weights_way_to_the_tasks_once() -> None:
+    X = normal(N, D, dtype="f8")
+    template = BestRows(D, M, residual(X), 5, "race")
+    assert template.shared is template.weight
+    assert template.without_shared().weight is None
+    with pytest.raises(ValueError, match="was not handed over"):
+        folded(template.without_shared(), X, [0, N])
+    assert BestRows(D, M, Ones(), 5, "race").shared is None
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1e-9])
+def test_weights_that_are_none_are_refused(bad: float) -> None:
+    weights = np.ones(N)
+    weights[41] = bad
+    with pytest.raises(ValueError, match=rf"the sampling weight of row 41 is {bad}; a finite number of at least 0"):
+        folded(BestRows(D, M, Given(weights), 5, "race"), normal(N, D), [0, 40, N])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_residuals_are_computed_in_tiles_of_bounded_memory(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (landmark_blocks, row_weights):
+        monkeypatch.setattr(module, "TILE_BYTES", 1 << 20)
+    n, m = 20_000, 300
+    X = normal(n, 5, dtype=dtype)
+    weight = residual(X, RBF(gamma=0.2), np.arange(m))
+    block = block_of(X, 0, n)
+    item = X.dtype.itemsize
+    tracemalloc.start()
+    weight.weigh(block, weight.prepared())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    results = 8 * 2 * n + 2 * n  # weights and diagonal, and the masks that compare them
+    assert peak <= weight.working_bytes(5, item) + 3 * results
+    assert weight.working_bytes(5, item) < n * m * item / 2  # which the whole block would take twice
+
+
+def test_the_residual_of_float32_blocks_is_near_and_zero_at_duplicates() -> None:
+    X = np.tile(normal(60, D), (2, 1))
+    kernel, chosen = RBF(gamma=0.1), np.arange(20)
+    wide = X.astype("f8")
+    weight = Residual(
+        kernel, X[chosen], chosen, landmark_transform(np.asarray(kernel(wide[chosen])), 1e-5), 6e-4
+    )  # fmt: skip
+    found, diagonal = weight.weigh(block_of(X, 0, 120), weight.prepared())
+    K = np.asarray(kernel(wide))
+    expected = 1 - np.diag(K[:, chosen] @ np.linalg.pinv(K[np.ix_(chosen, chosen)]) @ K[chosen])
+    assert (found[[*range(20), *range(60, 80)]] == 0).all()
+    np.testing.assert_allclose(found, np.where(expected > 6e-4, expected, 0), rtol=0, atol=1e-3)
+    assert (diagonal == 1).all()
+
+
+def test_landmarks_weigh_exactly_nothing_even_where_rounding_is_not_forgiven() -> None:
+    X = normal(N, D, dtype="f8")
+    chosen = np.arange(10, 25)
+    weight = replace(residual(X, chosen=chosen), rounding=0.0)
+    found = weight.weigh(block_of(X, 5, N), weight.prepared())[0]
+    assert (found[chosen - 5] == 0).all()
+    unlike = replace(weight, indices=chosen + 60)  # the same points under other numbers keep their rounding
+    assert (unlike.weigh(block_of(X, 5, 60), unlike.prepared())[0][chosen - 5] > 0).any()
+
+
+def test_given_rows_come_from_any_split() -> None:
+    X = normal(N, D)
+    template = RowsAt(D, np.array([0, 7, 40, 41, 89]), 4)
+    parts = [folded(template, X, cuts) for cuts in ([0, 7, 8], [8, 30], [30, 41, N])]
+    whole = parts[0].merge(parts[1].merge(parts[2]))
+    assert np.array_equal(whole.indices, template.numbers)
+    assert np.array_equal(whole.rows, X[template.numbers])
+    again = template.with_arrays(whole.to_arrays())
+    assert np.array_equal(again.rows, whole.rows)
+    assert template.state_bytes == sum(part.state_bytes for part in parts)
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("small_groups")
+@pytest.mark.parametrize("sampling", ["rpcholesky", "leverage", "diagonal"])
+def test_a_cluster_chooses_the_same_rows(sampling: str, two_workers: Client) -> None:
+    X = normal(600, D)
+
+    def chosen(given_as: Any) -> Any:
+        return select_landmarks(sampling, LandmarkRequest(RowInput(given_as), KERNEL, 10, seed=3)).indices
+
+    expected = chosen(da.from_array(X, chunks=(60, D)))
+    with two_workers.as_current():
+        assert np.array_equal(chosen(da.from_array(X, chunks=(35, 2)) * 1), expected)

@@ -1,0 +1,273 @@
+"""A checkpoint is resumed to the same bits, refused where it is not this run's, and repaired where it is damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+import bigpca as bp
+from bigpca.passes.accumulators.base import ColumnMoments, Moments
+from bigpca.passes.engine.checkpoint import Checkpoint
+from bigpca.passes.engine.events import CheckpointEvent, Event
+from bigpca.passes.rows import RowInput
+from tests.passes.kit import bits, moments_of, normal, rows_read, write_store
+
+N, D = 2000, 16
+pytestmark = pytest.mark.usefixtures("small_groups")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    write_store(tmp_path / "x.zarr", normal(N, D), (25, D))
+    return tmp_path / "x.zarr"
+
+
+def interrupt_after(segment: int) -> Callable[[Event], None]:
+    def stop(event: Event) -> None:
+        if isinstance(event, CheckpointEvent) and event.segment >= segment:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def half_done(store: Path, checkpoint: Path, segment: int = 20) -> Path:
+    """Leave the checkpoint of an interrupted run; returns the directory of its states."""
+    with pytest.raises(KeyboardInterrupt):
+        moments_of(bp.open(store), checkpoint=checkpoint, progress=interrupt_after(segment))
+    (directory,) = checkpoint.glob("*/pass-01")
+    return directory
+
+
+def states(directory: Path) -> list[str]:
+    return sorted(p.name for p in directory.iterdir() if p.suffix == ".npz")
+
+
+def test_a_checkpoint_holds_a_prefix_and_later_segments_and_no_pickle(store: Path, tmp_path: Path) -> None:
+    directory = half_done(store, tmp_path / "c")
+    assert len(states(directory)) <= 2
+    for name in states(directory):
+        with zipfile.ZipFile(directory / name) as archive:
+            assert all(archive.read(member).startswith(b"\x93NUMPY") for member in archive.namelist())
+        with np.load(directory / name, allow_pickle=False) as arrays:
+            assert all(arrays[key].dtype.kind in "iuf" for key in arrays.files)
+
+
+def test_disk_use_stays_within_a_prefix_and_the_segments_in_flight(store: Path, tmp_path: Path) -> None:
+    most = 0
+
+    def look(event: Event) -> None:
+        nonlocal most
+        if isinstance(event, CheckpointEvent):
+            most = max(most, len(list(Path(event.path).glob("*.npz"))))
+
+    with dask.config.set(scheduler="threads", num_workers=2):
+        moments_of(bp.open(store), checkpoint=tmp_path / "c", progress=look)
+    assert most <= 2 + 4
+    assert states(next((tmp_path / "c").glob("*/pass-01"))) == ["prefix-064.npz"]
+
+
+def test_a_changed_chunk_is_refused_on_resume_with_its_rows(store: Path, tmp_path: Path) -> None:
+    half_done(store, tmp_path / "c")
+    chunk = store / "c" / "5" / "0"
+    os.utime(chunk, ns=(0, 0))
+    with pytest.raises(bp.CheckpointError, match=r"the input changed since the checkpoint .*/c was written: 1 of \d+ finished "
+                       r"groups, the first with rows 125:150\. .* delete the checkpoint to begin anew"):  # fmt: skip
+        moments_of(bp.open(store), checkpoint=tmp_path / "c")
+
+
+def test_a_chunk_not_yet_read_may_change(store: Path, tmp_path: Path) -> None:
+    half_done(store, tmp_path / "c")
+    os.utime(store / "c" / "79" / "0", ns=(0, 0))
+    moments_of(bp.open(store), checkpoint=tmp_path / "c")
+
+
+def test_a_changed_chunk_under_a_general_array_is_refused_on_resume(store: Path, tmp_path: Path) -> None:
+    def X() -> da.Array:
+        return bp.open(store).rechunk((50, D)) + 1
+
+    with pytest.raises(KeyboardInterrupt):
+        moments_of(X(), checkpoint=tmp_path / "c", progress=interrupt_after(5))
+    os.utime(store / "c" / "70" / "0", ns=(0, 0))
+    with pytest.raises(bp.CheckpointError, match="the input changed since the checkpoint"):
+        moments_of(X(), checkpoint=tmp_path / "c")
+
+
+def test_changed_values_of_an_array_in_memory_are_refused_on_resume(tmp_path: Path) -> None:
+    A = normal(N, D)
+    moments_of(bp.open(A), checkpoint=tmp_path / "c")
+    A[7, 3] += 1
+    with pytest.raises(
+        bp.CheckpointError, match=r"belongs to another computation \(input.source.crc32: \d+ there, \d+ here\)"
+    ):
+        moments_of(bp.open(A), checkpoint=tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("policy", "value", "difference"),
+    [
+        ("nan_policy", "omit", "input.nan_policy: raise there, omit here"),
+        ("missing_chunks", "fill", "input.missing_chunks: raise there, fill here"),
+    ],
+)
+def test_other_parameters_are_refused_and_named(
+    policy: str, value: str, difference: str, store: Path, tmp_path: Path
+) -> None:
+    moments_of(bp.open(store), checkpoint=tmp_path / "c")
+    with pytest.raises(bp.CheckpointError, match="belongs to another computation") as caught:
+        moments_of(bp.open(store), checkpoint=tmp_path / "c", **{policy: value})  # type: ignore[arg-type]
+    assert difference in str(caught.value)
+    assert "Resume with the same input and parameters, pass another checkpoint path" in str(caught.value)
+
+
+def test_another_input_is_refused_and_named(store: Path, tmp_path: Path) -> None:
+    moments_of(bp.open(store), checkpoint=tmp_path / "c")
+    write_store(tmp_path / "y.zarr", normal(N + 25, D), (25, D))
+    with pytest.raises(bp.CheckpointError, match=r"input\.shape: \[2000, 16\] there, \[2025, 16\] here"):
+        moments_of(bp.open(tmp_path / "y.zarr"), checkpoint=tmp_path / "c")
+
+
+def damage_half(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def damage_bit(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+@pytest.mark.parametrize("damage", [damage_half, damage_bit, lambda content: b"", lambda content: b"not a zip file"])
+@pytest.mark.parametrize("kind", ["prefix", "segment"])
+def test_a_damaged_state_is_warned_of_and_read_anew_to_the_same_bits(
+    kind: str, damage: Callable[[bytes], bytes], store: Path, tmp_path: Path
+) -> None:
+    expected = bits(moments_of(bp.open(store)))
+    directory = half_done(store, tmp_path / "c")
+    if kind == "segment":  # as a run on two threads may leave it: a later segment without the one before
+        held = Checkpoint(tmp_path / "c", json.loads((directory.parent / "run.json").read_text())["description"])
+        rows = RowInput(bp.open(store))
+        files = held.files(1, {"moments": Moments(D)}, rows.layout(Moments(D).state_bytes))
+        files.write("segment", 40, files.read("prefix", 20))
+        held.release()
+    (name,) = [n for n in states(directory) if n.startswith(kind)][-1:]
+    (directory / name).write_bytes(damage((directory / name).read_bytes()))
+    events: list[Event] = []
+    with pytest.warns(UserWarning, match=rf"{name} cannot be read back .*: it was truncated or altered"):
+        found = moments_of(bp.open(store), checkpoint=tmp_path / "c", progress=events.append)
+    assert bits(found) == expected
+    assert rows_read(events) > 0
+
+
+def test_every_flipped_bit_of_a_state_is_found_or_harmless(store: Path, tmp_path: Path) -> None:
+    directory = half_done(store, tmp_path / "c")
+    prefix = directory / next(n for n in states(directory) if n.startswith("prefix"))
+    content = prefix.read_bytes()
+    description = json.loads((directory.parent / "run.json").read_text())["description"]
+    held = Checkpoint(tmp_path / "c", description)
+    layout = RowInput(bp.open(store)).layout(Moments(D).state_bytes)
+    files = held.files(1, {"moments": Moments(D)}, layout)
+    index = int(prefix.stem.split("-")[1])
+    good = files.read("prefix", index)
+    for position in range(0, len(content), 13):
+        flipped = bytearray(content)
+        flipped[position] ^= 1 << (position % 8)
+        prefix.write_bytes(flipped)
+        try:
+            found = files.read("prefix", index)
+        except bp.CheckpointError:
+            continue
+        part: Any = found.parts["moments"]
+        assert bits(part) == bits(good.parts["moments"])  # type: ignore[arg-type]
+        assert found.stamps == good.stamps
+    held.release()
+
+
+def test_a_state_under_another_segments_name_is_not_believed(store: Path, tmp_path: Path) -> None:
+    expected = bits(moments_of(bp.open(store)))
+    directory = half_done(store, tmp_path / "c")
+    prefix = directory / next(n for n in states(directory) if n.startswith("prefix"))
+    shutil.copy(prefix, directory / "prefix-060.npz")
+    with pytest.warns(UserWarning, match=r"prefix-060.npz holds \d+ groups of rows that are not those of its name"):
+        assert bits(moments_of(bp.open(store), checkpoint=tmp_path / "c")) == expected
+
+
+def test_unfinished_files_of_a_killed_run_are_removed(store: Path, tmp_path: Path) -> None:
+    directory = half_done(store, tmp_path / "c")
+    left = directory / ".segment-030.npz.0123456789abcdef"
+    left.write_bytes(b"half")
+    moments_of(bp.open(store), checkpoint=tmp_path / "c")
+    assert not left.exists()
+
+
+def test_a_pass_that_computes_something_else_does_not_take_up_old_states(store: Path, tmp_path: Path) -> None:
+    held = Checkpoint(tmp_path / "c", {"computes": "anything"})
+    layout = RowInput(bp.open(store)).layout(0)
+    other = held.files(1, {"moments": Moments(D)}, layout)
+    Path(other.directory, "segment-000.npz").write_bytes(b"state")
+    files = held.files(1, {"columns": ColumnMoments(D)}, layout)
+    assert files.present() == []
+    held.release()
+
+
+def test_other_library_versions_warn_that_the_last_bits_may_differ(store: Path, tmp_path: Path) -> None:
+    directory = half_done(store, tmp_path / "c")
+    record = directory.parent / "run.json"
+    content = json.loads(record.read_text())
+    content["machine"]["blas"] = "openblas 0.0 Z80"
+    record.write_text(json.dumps(content))
+    with pytest.warns(
+        UserWarning, match=r"begun with other libraries \(blas openblas 0.0 Z80 -> .*its last bits may differ"
+    ):
+        moments_of(bp.open(store), checkpoint=tmp_path / "c")
+
+
+def test_two_runs_on_one_checkpoint_are_refused(tmp_path: Path) -> None:
+    held = Checkpoint(tmp_path / "c", {"run": 1})
+    with pytest.raises(bp.OutputLockedError, match="the checkpoint"):
+        Checkpoint(tmp_path / "c", {"run": 1})
+    held.release()
+    Checkpoint(tmp_path / "c", {"run": 1}).release()
+
+
+@pytest.mark.parametrize("below", ["", "inside"])
+def test_a_file_in_the_place_of_the_directory_is_refused(below: str, tmp_path: Path) -> None:
+    (tmp_path / "c").write_text("")
+    with pytest.raises(
+        bp.CheckpointError, match=r"is a file, or lies under one; a new or an old directory was expected"
+    ):
+        Checkpoint(tmp_path / "c" / below, {"run": 1})
+
+
+def test_foreign_files_are_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "thesis.tex").write_text("dear")
+    with pytest.raises(
+        bp.CheckpointError, match=r"holds files that are not a checkpoint's \(thesis.tex\)\. Pass the path of a new"
+    ):
+        Checkpoint(tmp_path / "c", {"run": 1})
+    assert (tmp_path / "c" / "thesis.tex").read_text() == "dear"
+    Path(tmp_path / "c" / "thesis.tex").unlink()
+    Checkpoint(tmp_path / "c", {"run": 1}).release()
+
+
+def test_a_checkpoint_can_be_cleared(store: Path, tmp_path: Path) -> None:
+    directory = half_done(store, tmp_path / "c")
+    held = Checkpoint(tmp_path / "c", json.loads((directory.parent / "run.json").read_text())["description"])
+    held.clear()
+    assert not directory.parent.exists()
+    Checkpoint(tmp_path / "c", {"run": "another"}).release()

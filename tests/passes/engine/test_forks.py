@@ -1,0 +1,82 @@
+"""A forked child of a process that has fitted fits by itself, or says why it cannot; it never waits for its parent's threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import bigpca as bp
+from bigpca.blas import one_blas_thread
+from tests.passes.kit import normal, write_store
+
+pytestmark = [
+    pytest.mark.timeout(60),
+    pytest.mark.usefixtures("small_groups"),
+    pytest.mark.filterwarnings("ignore:This process .*is multi-threaded:DeprecationWarning"),
+]
+X = da.from_array(normal(2000, 8), chunks=(50, 8))
+
+
+def in_a_fork(work: Callable[[], Any]) -> str:
+    """Return what ``work`` gives in a forked child, as text."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            said = str(work())
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return said
+
+
+def fitted() -> float:
+    model = bp.PCA(2, solve_threads=1).fit(X)
+    return float(np.abs(model.transform(X)).sum().compute() + model.explained_variance_.sum())
+
+
+def test_a_fork_of_a_process_that_has_fitted_gives_the_same_answer() -> None:
+    assert in_a_fork(fitted) == str(fitted())
+    assert in_a_fork(fitted) == str(fitted())  # now that Dask's threads are there
+
+
+def test_a_fork_during_a_fold_of_another_thread_does_not_wait_for_it() -> None:
+    folding, leave = threading.Event(), threading.Event()
+
+    def fold() -> None:
+        with one_blas_thread():
+            folding.set()
+            leave.wait(50)
+
+    expected = str(fitted())
+    thread = threading.Thread(target=fold)
+    thread.start()
+    folding.wait(10)
+    said = in_a_fork(fitted)
+    leave.set()
+    thread.join()
+    assert said == expected
+
+
+def test_a_fork_of_a_process_with_a_client_says_that_it_cannot_use_it(tmp_path: Path) -> None:
+    write_store(tmp_path / "x.zarr", normal(200, 8), (25, 8))
+    with (
+        LocalCluster(n_workers=0, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        said = in_a_fork(lambda: bp.PCA(2).fit(tmp_path / "x.zarr"))
+    assert said.startswith("RuntimeError: this process (")
+    assert f"was forked from one that has a Dask client ({client.id}), which does not survive a fork" in said

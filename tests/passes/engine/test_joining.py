@@ -1,0 +1,289 @@
+"""Before the first read, a cluster is looked at: software, files, memory; real workers in other environments and mounts."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import bigpca as bp
+from bigpca.data.ingest import ingest
+from bigpca.errors import MemoryBudgetError
+from bigpca.passes.accumulators.base import Moments
+from bigpca.passes.engine.cluster.versions import PACKAGES, check_versions
+from bigpca.passes.engine.events import Event, GroupEvent
+from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.rows import RowInput, fold
+from tests.passes.engine.test_kills import wait_until
+from tests.passes.kit import bits, logged, moments_of, normal, take_moments, write_store
+
+N, D = 2000, 16
+PACKAGE, ROOT = Path(bp.__file__).parent, str(Path(__file__).parents[3])
+pytestmark = pytest.mark.usefixtures("small_groups")
+
+
+# The rules, on what processes report.
+
+HERE: dict[str, str | None] = {
+    "python": "3.11.7.final.0", "bigpca": "0.1.0", "dask": "2026.8.0", "distributed": "2026.8.0", "numpy": "2.4.6",
+    "zarr": "3.1.6", "scipy": "1.17.1", "numcodecs": "0.16.6",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("package", "there", "outcome"),
+    [
+        ("python", "3.12.1.final.0", "error"),
+        ("python", "3.11.9.final.0", "warning"),
+        ("bigpca", "0.1.1", "error"),
+        ("dask", "2026.7.1", "error"),
+        ("dask", "2026.8.1", "warning"),
+        ("distributed", "2025.8.0", "error"),
+        ("distributed", "2026.8.1", "warning"),
+        ("numpy", "1.26.4", "error"),
+        ("numpy", "2.3.0", "warning"),
+        ("zarr", "2.18.7", "error"),
+        ("zarr", "3.2.0", "warning"),
+        ("scipy", "0.19.0", "warning"),
+        ("numcodecs", "0.17.0", "warning"),
+        *((package, None, "missing") for package in PACKAGES if package != "python"),
+        *((package, HERE[package], "nothing") for package in PACKAGES),
+    ],
+)
+def test_versions_that_break_a_run_are_refused_and_others_are_told(
+    package: str, there: str | None, outcome: str
+) -> None:
+    others = {
+        "the scheduler": HERE,
+        "worker tcp://a": HERE | {package: there},
+        "worker tcp://b": HERE | {package: there},
+    }
+    told = f"{package} is {there} on worker tcp://a and 1 more and {HERE[package]} here"
+    if outcome == "nothing":
+        assert check_versions(HERE, others) is None
+    elif outcome == "warning":
+        warning = check_versions(HERE, others)
+        assert warning is not None
+        assert warning.startswith(told + ": the result is as accurate")
+    else:
+        with pytest.raises(ConnectionError) as caught:
+            check_versions(HERE, others)
+        missing = f"{package} is missing on worker tcp://a and 1 more; {package} {HERE[package]} was expected, as here."
+        assert str(caught.value).startswith(told if outcome == "error" else missing)
+        assert ("Install the same versions" in str(caught.value)) == (outcome == "error")
+
+
+# Real workers.
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("joining") / "x.zarr"
+    write_store(path, normal(N, D), (50, D))
+    return path
+
+
+@pytest.fixture(scope="module")
+def empty() -> Iterator[Client]:
+    """A scheduler without workers."""
+    with (
+        LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0", silence_logs=50) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def worker(
+    client: Client,
+    python: Path | str = sys.executable,
+    prefix: tuple[str, ...] = (),
+    path: str = "",
+    memory: str = "2GiB",
+) -> Iterator[str]:
+    """A worker process of another Python, or under another command; yields its address."""
+    before = set(client.scheduler_info()["workers"])
+    command = [*prefix, str(python), "-m", "distributed.cli.dask_worker", client.scheduler.address, "--no-nanny"]
+    options = ["--nthreads", "1", "--memory-limit", memory, "--no-dashboard", "--host", "127.0.0.1"]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | ({"PYTHONPATH": path} if path else {})
+    process = subprocess.Popen(
+        [*command, *options], cwd="/", env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        client.wait_for_workers(len(before) + 1, timeout=90)
+        (address,) = set(client.scheduler_info()["workers"]) - before
+        yield address
+    finally:
+        process.kill()
+        process.wait(60)
+        wait_until(lambda: set(client.scheduler_info()["workers"]) <= before, 60)
+
+
+def make_environment(place: Path, versions: dict[str, str]) -> Path:
+    """A virtual environment with this one's packages but bigpca; some say that they have another version."""
+    venv.create(place, symlinks=True)
+    theirs = Path(sysconfig.get_path("purelib", vars={"base": str(place), "platbase": str(place)}))
+    for ours in Path(sysconfig.get_path("purelib")).iterdir():
+        name, _, rest = ours.name.partition("-")
+        if "bigpca" in ours.name:
+            continue
+        if rest.endswith(".dist-info") and name in versions:
+            shutil.copytree(ours, theirs / ours.name)
+            metadata = theirs / ours.name / "METADATA"
+            metadata.write_text(
+                re.sub(r"(?m)^Version: .*$", f"Version: {versions[name]}", metadata.read_text(), count=1)
+            )
+        elif not (theirs / ours.name).exists():
+            (theirs / ours.name).symlink_to(ours)
+    return place / "bin" / "python"
+
+
+@pytest.mark.cluster
+def test_a_worker_without_bigpca_or_with_a_broken_one_is_refused_with_the_ways_to_install_it(
+    store: Path, empty: Client, tmp_path: Path
+) -> None:
+    python = make_environment(tmp_path / "other", {})
+    with worker(empty, python) as address, empty.as_current(), pytest.raises(ConnectionError) as caught:
+        moments_of(bp.open(store), checkpoint=tmp_path / "c", workers_timeout=60)
+    message = str(caught.value)
+    assert message.startswith(f"bigpca is missing on worker {address}; bigpca {bp.__version__} was expected, as here. ")
+    assert 'client.register_plugin(distributed.PipInstall(["bigpca"]))' in message
+    assert "UploadDirectory" in message
+    assert message.endswith(f"Resume with checkpoint='{tmp_path}/c'.")
+    (tmp_path / "broken" / "bigpca").mkdir(parents=True)
+    (tmp_path / "broken" / "bigpca" / "__init__.py").write_text("raise ImportError('half a copy')")
+    broken = r"bigpca cannot be imported on worker tcp://.* \(ImportError: half a copy\); .*PipInstall"
+    with worker(empty, python, path=str(tmp_path / "broken")), empty.as_current():  # noqa: SIM117
+        with pytest.raises(ConnectionError, match=broken):
+            moments_of(bp.open(store), workers_timeout=60)
+
+
+@pytest.mark.cluster
+def test_other_versions_on_a_worker_are_told_once_and_bigpca_may_lie_on_its_path(
+    store: Path, empty: Client, tmp_path: Path
+) -> None:
+    python = make_environment(tmp_path / "other", {"scipy": "1.99.0"})
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "bigpca").symlink_to(PACKAGE)
+    with dask.config.set(scheduler="sync"):
+        expected = bits(moments_of(bp.open(store)))
+    with worker(empty, python, path=str(tmp_path / "folder")) as address, empty.as_current():
+        with pytest.warns(
+            UserWarning, match=rf"^scipy is 1\.99\.0 on worker {address} and .* here: the result is as"
+        ) as told:
+            assert bits(moments_of(bp.open(store))) == expected
+        assert len(told) == 1
+        assert bits(moments_of(bp.open(store))) == expected  # warnings are errors: it is not told again
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> tuple[str, ...]:
+    """A command prefix in whose mounts ``tmp_path/own`` is empty and ``tmp_path/mixed`` is ``tmp_path/another``."""
+    for name in ("own", "mixed", "another"):
+        (tmp_path / name).mkdir()
+    script = 'mount -t tmpfs tmpfs "$0/own" && mount --bind "$0/another" "$0/mixed" && exec "$@"'
+    prefix = ("unshare", "--mount", "sh", "-c", script, str(tmp_path))
+    if os.geteuid() != 0:
+        pytest.skip("a worker with other mounts needs root")
+    if shutil.which("unshare") is None or subprocess.run([*prefix, "true"], check=False).returncode:
+        pytest.skip("mounts cannot be made here")
+    return prefix
+
+
+@pytest.mark.cluster
+def test_files_that_a_worker_cannot_see_are_found_before_the_first_read(
+    store: Path, empty: Client, tmp_path: Path, mounted: tuple[str, ...]
+) -> None:
+    own, mixed, out = tmp_path / "own" / "a.zarr", tmp_path / "mixed" / "a.zarr", tmp_path / "own" / "scores.zarr"
+    A = normal(N, D)
+    for path, rows in ((own, A), (mixed, A), (tmp_path / "another" / "a.zarr", A[:100])):
+        write_store(path, rows, (50, D))
+    np.save(own.with_name("part_0.npy"), A)
+    X, shards = bp.open(store), str(own.with_name("part_*.npy"))
+    stacked = da.concatenate([X, bp.open(own)])
+    model = bp.PCA(2, solver="covariance").fit(A)
+    refusals: list[tuple[Callable[[], Any], str]] = [
+        (lambda: moments_of(bp.open(own)), f"cannot see {own}, which this run reads"),
+        (lambda: moments_of(stacked), f"cannot see {own}, which this run reads"),
+        (lambda: moments_of(bp.open(shards)), f"cannot see {shards}, which this run reads"),
+        (lambda: RowInput(stacked[stacked[:, 0] > 3]), f"cannot see {own}, which this run reads"),  # rows are counted
+        (lambda: moments_of(stacked - stacked.mean(axis=0)), f"cannot see {own}, which this run reads"),  # means first
+        (lambda: moments_of(bp.open(mixed)), f"has something else under {mixed}, which this run reads"),
+        (lambda: model.transform(X, out=out), f"cannot see {out}.partial, which this run writes"),
+        (lambda: ingest(X, out), f"cannot see {out}.partial, which this run writes"),
+    ]
+    with worker(empty, prefix=mounted) as address, empty.as_current():
+        for run, message in refusals:
+            with pytest.raises(FileNotFoundError, match=re.escape(f"worker {address} {message}")):
+                run()
+        assert not out.exists()
+        assert model.transform(X, out=tmp_path / "scores.zarr").shape == (N, 2)
+
+
+def fold_planned(X: da.Array, peak: int, **options: Any) -> Any:
+    """Fold X into its moments under a plan of ``peak`` bytes a thread."""
+    run = RunOptions(workers_timeout=60, peak_bytes=peak, **options)
+    return fold(RowInput(X), {"moments": Moments(D)}, take_moments, name="moments", number=1, options=run)[0]
+
+
+@pytest.mark.cluster
+def test_workers_that_join_are_asked_once_and_what_they_lack_is_refused_before_a_run_and_told_within_it(
+    store: Path, empty: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    run = Client.run
+
+    def count(self: Client, function: Any, *arguments: Any, **options: Any) -> Any:
+        asked.append(options["workers"])
+        return run(self, function, *arguments, **options)
+
+    monkeypatch.setattr(Client, "run", count)
+    X = bp.open(store)
+    with worker(empty, path=ROOT) as first, ExitStack() as later:
+        with empty.as_current():
+            expected = bits(moments_of(X))
+            assert bits(moments_of(X)) == expected
+            assert asked == [[first]]
+
+        def join(event: Event) -> None:
+            if isinstance(event, GroupEvent) and len(empty.scheduler_info()["workers"]) == 1:
+                later.enter_context(worker(empty, path=ROOT, memory="400MiB"))
+
+        with Client(empty.scheduler.address, set_as_default=False) as client, client.as_current():
+            large = rf"worker {first} has .* left of its memory limit of 2\.0 GiB .* plan for its 1 thread is 2\.0 GiB\. Start"
+            with pytest.raises(MemoryBudgetError, match=large):
+                fold_planned(X, 2 << 30)
+        with Client(empty.scheduler.address, set_as_default=False) as client, client.as_current():
+            slow = logged(store, tmp_path / "log", delay=0.05)
+            small = r"left of its memory limit of 400\.0 MiB .*: it joined in mid-run, and may be killed"
+            with pytest.warns(UserWarning, match=small) as told:
+                assert bits(fold_planned(slow, 200 << 20, progress=join)) == expected
+            assert len(told) == 1
+            where = bp.PCA(2, solver="covariance").plan(X).resources.where
+            assert re.fullmatch(r"the memory limit of the smallest worker, tcp://127\.0\.0\.1:\d+,", where)
+            assert first not in where
+
+
+@pytest.mark.cluster
+def test_rows_are_not_counted_and_means_not_taken_for_ever_where_no_worker_comes(store: Path, empty: Client) -> None:
+    X, Y = bp.open(store), bp.open(store).rechunk((500, D))
+    wait: Any = {"workers_timeout": 1.0}
+    with empty.as_current():
+        for run in (lambda: RowInput(X[X[:, 0] > 3], **wait), lambda: RowInput(Y - Y.mean(axis=0), **wait).graph):
+            with pytest.raises(TimeoutError, match=r"no worker on .* for 1 s \(workers_timeout\)"):
+                run()
+    wait_until(lambda: not empty.futures)

@@ -1,0 +1,184 @@
+"""The same store gives the same bits on every scheduler, with any workers, with and without kills and resumes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client
+
+import bigpca as bp
+from bigpca.passes.engine.cluster import run as cluster_module
+from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, RetryEvent
+from tests.passes.conftest import start_cluster
+from tests.passes.kit import bits, logged, moments_of, normal, reads_in, rows_read, write_store
+
+N, D = 4000, 24
+CHUNK = 25  # 160 chunks in 80 groups of 50 rows, in 64 segments
+pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.cluster]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bits") / "x.zarr"
+    write_store(path, normal(N, D, mean=10.0), (CHUNK, D))
+    return path
+
+
+@pytest.fixture
+def expected(store: Path, small_groups: None) -> tuple[Any, ...]:
+    with dask.config.set(scheduler="sync"):
+        return bits(moments_of(bp.open(store)))
+
+
+@pytest.fixture
+def doomed() -> Iterator[Client]:
+    """A client of two workers that may be killed."""
+    with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
+        yield client
+
+
+class Killer:
+    """A progress callback that kills a process after so many events of a kind, and keeps all events."""
+
+    def __init__(self, pid: int, kind: type[Event] = GroupEvent, after: int = 3) -> None:
+        self.pid, self.kind, self.left = pid, kind, after
+        self.events: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event, self.kind):
+            self.left -= 1
+            if self.left == 0:
+                os.kill(self.pid, signal.SIGKILL)
+
+    def count(self, kind: type[Event]) -> int:
+        return sum(isinstance(event, kind) for event in self.events)
+
+
+@pytest.mark.parametrize("with_checkpoint", [False, True])
+def test_threads_give_the_bits_of_one_thread(with_checkpoint: bool, store: Path, expected: Any, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "c" if with_checkpoint else None
+    for workers in (1, 2, 5):
+        with dask.config.set(scheduler="threads", num_workers=workers):
+            assert bits(moments_of(bp.open(store), checkpoint=checkpoint)) == expected
+
+
+@pytest.mark.parametrize("with_checkpoint", [False, True])
+def test_two_workers_give_the_bits_of_one_thread(
+    with_checkpoint: bool, store: Path, expected: Any, client: Client, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "c" if with_checkpoint else None
+    events: list[Event] = []
+    found = moments_of(bp.open(store), checkpoint=checkpoint, progress=events.append)
+    assert bits(found) == expected
+    assert rows_read(events) == N
+    assert sum(isinstance(e, CheckpointEvent) for e in events) == (64 if with_checkpoint else 0)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_worker_gives_the_bits_of_one_thread(threads: int, store: Path, expected: Any) -> None:
+    with start_cluster(1, threads) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
+        assert bits(moments_of(bp.open(store))) == expected
+
+
+def test_general_arrays_give_the_same_bits_on_a_cluster_as_here(store: Path, client: Client) -> None:
+    X = (bp.open(store) * 2).rechunk((70, D))
+    found = bits(moments_of(X))
+    with dask.config.set(scheduler="threads"):
+        assert bits(moments_of(X)) == found
+
+
+def test_states_written_by_the_client_give_the_same_bits(
+    store: Path, expected: Any, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "_workers_see", lambda client, directory: False)
+    assert bits(moments_of(bp.open(store), checkpoint=tmp_path / "c")) == expected
+    assert bits(moments_of(bp.open(store), checkpoint=tmp_path / "c")) == expected  # from the checkpoint
+
+
+def test_states_kept_on_the_workers_give_the_same_bits(
+    store: Path, expected: Any, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "CLIENT_BYTES", 0)
+    assert bits(moments_of(bp.open(store))) == expected
+
+
+def test_a_state_too_large_for_the_client_to_write_is_refused_where_workers_cannot_see_the_checkpoint(
+    store: Path, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "CLIENT_BYTES", 0)
+    monkeypatch.setattr(cluster_module, "_workers_see", lambda client, directory: False)
+    with pytest.raises(
+        bp.CheckpointError, match=r"workers cannot see the checkpoint .* Put the checkpoint on storage that"
+    ):
+        moments_of(bp.open(store), checkpoint=tmp_path / "c")
+
+
+@pytest.mark.parametrize("way", ["gathered", "checkpoint", "kept on workers"])
+def test_a_worker_killed_in_mid_pass_changes_no_bit_and_is_reported(
+    way: str, store: Path, expected: Any, doomed: Client, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    if way == "kept on workers":
+        monkeypatch.setattr(cluster_module, "CLIENT_BYTES", 0)
+    victim = next(iter(doomed.run(os.getpid).values()))
+    killer = Killer(victim)
+    X = logged(store, tmp_path / "log", delay=0.01)
+    checkpoint = tmp_path / "c" if way == "checkpoint" else None
+    with caplog.at_level("WARNING", "bigpca"):
+        assert bits(moments_of(X, checkpoint=checkpoint, progress=killer)) == expected
+    assert killer.count(RetryEvent) >= 1
+    assert "lost 1 worker(s) (tcp://127.0.0.1:" in caplog.text
+    if way != "kept on workers":  # finished segments had left the workers: only those in flight are read again
+        assert len(reads_in(tmp_path / "log")) <= 80 + 16
+
+
+def test_the_model_of_a_fit_has_the_same_bits_everywhere(store: Path, client: Client, tmp_path: Path) -> None:
+    def fit(**options: Any) -> np.ndarray[Any, Any]:
+        return bp.PCA(5, solver="covariance", solve_threads=1).fit(bp.open(store), **options).components_
+
+    found = fit().tobytes()
+    assert fit(checkpoint=tmp_path / "c").tobytes() == found
+    for scheduler in ("sync", "threads"):
+        with dask.config.set(scheduler=scheduler):
+            assert fit().tobytes() == found
+
+
+def test_the_dot_matrix_has_the_same_bits_here_and_on_a_cluster(tmp_path: Path, client: Client) -> None:
+    for name, chunks in (("rows", (20, 900)), ("columns", (200, 90))):
+        write_store(tmp_path / name, normal(200, 900), chunks)
+
+        def fit(name: str = name) -> bytes:
+            return bp.PCA(5, solver="dot", solve_threads=1).fit(bp.open(tmp_path / name)).components_.tobytes()
+
+        found = fit()
+        for scheduler in ("sync", "threads"):
+            with dask.config.set(scheduler=scheduler):
+                assert fit() == found
+
+
+@pytest.mark.parametrize("make", [lambda X: X, lambda X: X.rechunk((50, D)) * 2])
+def test_a_resumed_pass_reads_only_what_is_missing(make: Callable[[Any], Any], store: Path, tmp_path: Path) -> None:
+    X = make(bp.open(store))
+
+    def stop_at(event: Event) -> None:
+        if isinstance(event, CheckpointEvent) and event.segment >= 20:
+            raise KeyboardInterrupt
+
+    with dask.config.set(scheduler="sync"):
+        undisturbed = bits(moments_of(X))
+        with pytest.raises(KeyboardInterrupt):
+            moments_of(X, checkpoint=tmp_path / "c", progress=stop_at)
+        events: list[Event] = []
+        assert bits(moments_of(X, checkpoint=tmp_path / "c", progress=events.append)) == undisturbed
+        assert 0 < rows_read(events) < N
+        events.clear()
+        assert bits(moments_of(X, checkpoint=tmp_path / "c", progress=events.append)) == undisturbed
+        assert rows_read(events) == 0

@@ -1,0 +1,71 @@
+"""A worker that is stopped holds nobody up: it is named, and its groups are read by others too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+
+from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.rows import RowInput, fold
+from tests.passes.conftest import start_cluster
+from tests.passes.kit import Moments, bits, logged, moments_of, normal, reads_in, take_moments, write_store
+
+N, D = 2000, 16
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("small_groups"), pytest.mark.timeout(120)]
+
+
+def fold_with(X: Any, seconds: float) -> tuple[Moments, list[str]]:
+    """Fold as fits do, with a limit of so many seconds; also the warnings."""
+    rows = RowInput(X)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = fold(
+            rows, {"moments": Moments(D)}, take_moments, name="moments", number=1,
+            options=RunOptions(stalled_seconds=seconds),
+        )[0]  # fmt: skip
+    return found, [str(one.message) for one in told if "has been silent" in str(one.message)]
+
+
+@contextmanager
+def when(condition: Callable[[], object], act: Callable[[], object]) -> Iterator[None]:
+    """Act in another thread as soon as a condition holds."""
+
+    def run() -> None:
+        deadline = time.monotonic() + 60
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        act()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def test_a_stopped_worker_is_named_and_its_groups_are_read_elsewhere(tmp_path: Path) -> None:
+    store, log = tmp_path / "x.zarr", tmp_path / "log"
+    write_store(store, normal(N, D), (25, D))
+    expected = bits(moments_of(logged(store, tmp_path / "before")))
+    X = logged(store, log, delay=0.05)
+    with start_cluster(2) as cluster, Client(cluster) as client:
+        stopped = sorted(client.run(os.getpid).items())[0]
+        try:
+            with when(lambda: len(reads_in(log)) > 8, lambda: os.kill(stopped[1], signal.SIGSTOP)):
+                found, told = fold_with(X, 3)
+        finally:
+            os.kill(stopped[1], signal.SIGCONT)
+    assert bits(found) == expected
+    assert any(f"worker {stopped[0]} has been silent for more than 3 s, and has group " in one for one in told)
+    assert any("These rows are read by other workers too." in one for one in told)

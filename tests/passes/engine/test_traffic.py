@@ -1,0 +1,217 @@
+"""Graphs stay small, raw chunks are never a task's result, and memory stays within the plan."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from dask.task_spec import Task
+from distributed import Client
+
+import bigpca as bp
+from bigpca.data.sources import RowSource, open_source
+from bigpca.data.zarr_reader import ZarrReader
+from bigpca.passes.accumulators.base import Moments
+from bigpca.passes.accumulators.left_product import LeftProduct
+from bigpca.passes.engine.cluster import run as cluster_module
+from bigpca.passes.engine.jobs import Left, Pass, RunOptions, fold_group, merge_states
+from bigpca.passes.engine.local import run_locally
+from bigpca.passes.engine.states import PassState
+from bigpca.passes.reading.readers import GraphReader
+from bigpca.passes.rows import RowInput, row_cutter
+from tests.passes.kit import LoggedRows, bits, moments_of, normal, write_store
+
+TINY = 100_000
+
+
+@pytest.fixture(scope="module")
+def many_chunks(tmp_path_factory: pytest.TempPathFactory) -> da.Array:
+    """100,000 chunks of 8 rows of 64 columns that nobody writes: graphs of it are cut, never run."""
+    path = tmp_path_factory.mktemp("many") / "x.zarr"
+    z = zarr.create_array(path, shape=(8 * TINY, 64), chunks=(8, 64), dtype="f4")
+    return da.from_zarr(z)
+
+
+def test_a_store_of_100000_chunks_makes_at_most_2000_tasks(many_chunks: da.Array) -> None:
+    layout = RowInput(many_chunks).layout(Moments(64).state_bytes)
+    groups, segments = len(layout.groups), len(layout.segments)
+    assert 2 * groups + 3 * segments <= 2000
+    assert bp.PCA(4, solver="covariance").plan(many_chunks).tasks <= 2000
+
+
+def test_the_first_group_of_a_general_array_materialises_its_own_nodes_only(many_chunks: da.Array) -> None:
+    rows = RowInput(many_chunks * 2 + 1)
+    layout = rows.layout(Moments(64).state_bytes)
+    start, stop = layout.rows_of(0)
+    reader, futures = rows.reader(start, stop)
+    assert not futures
+    chunks = (stop - start) // 8
+    assert isinstance(reader, GraphReader)
+    assert len(cloudpickle.loads(reader.blob)) <= 5 * chunks + 5
+
+
+def submitted(client: Client, X: da.Array, monkeypatch: pytest.MonkeyPatch) -> list[dict[Any, Any]]:
+    graphs: list[dict[Any, Any]] = []
+    get = Client.get
+
+    def look(self: Client, graph: dict[Any, Any], keys: list[Any], **options: Any) -> Any:
+        graphs.append(graph)
+        return get(self, graph, keys, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "get", look)
+        moments_of(X)
+    assert graphs
+    return graphs
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("small_groups")
+def test_what_is_sent_to_a_cluster_is_folds_and_merges_and_no_task_returns_rows(
+    tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = da.from_zarr(write_store(tmp_path / "x.zarr", normal(2000, 8), (5, 8)))
+    for graph in submitted(client, X, monkeypatch) + submitted(client, X.rechunk((20, 8)) + 1, monkeypatch):
+        for key, task in graph.items():
+            assert str(key).startswith("bigpca-moments-")
+            assert type(task) is Task
+            assert task.func in (fold_group, merge_states)
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("small_groups")
+def test_persisted_chunks_reach_their_tasks_as_inputs_and_not_through_the_client(
+    tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = da.from_zarr(write_store(tmp_path / "x.zarr", normal(2000, 8), (50, 8))).persist()
+    graphs = submitted(client, X * 2, monkeypatch)
+    inputs = {str(k) for graph in graphs for task in graph.values() for k in task.dependencies}
+    assert sum("from-zarr" in k for k in inputs) == 40
+
+
+@dataclass(frozen=True)
+class SlowStart(LoggedRows):
+    """Rows whose first group takes a second."""
+
+    def read(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
+        time.sleep(1.0 if start == 0 else 0.0)
+        return super().read(start, stop, columns)
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("small_groups")
+@pytest.mark.parametrize(("waiting_bytes", "ahead"), [(64 << 20, 4), (0, 2)], ids=["small states", "large states"])
+def test_few_segments_are_on_their_way_at_a_time(
+    waiting_bytes: int, ahead: int, tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first group is slow, so that others run ahead of it as far as they may."""
+    monkeypatch.setattr("bigpca.passes.engine.cluster.segments.WAITING_BYTES", waiting_bytes)
+    most = 0
+    submit = cluster_module.ClusterRun.submit_segment
+
+    def count(run: Any, index: int) -> None:
+        nonlocal most
+        submit(run, index)
+        most = max(most, len(run.segment_of) + len(run.ready))
+
+    monkeypatch.setattr(cluster_module.ClusterRun, "submit_segment", count)
+    write_store(tmp_path / "x.zarr", normal(4000, 8), (10, 8))
+    (tmp_path / "log").mkdir()
+    rows = SlowStart(ZarrReader(tmp_path / "x.zarr"), str(tmp_path / "log"))
+    moments_of(open_source(RowSource("zarr", str(tmp_path / "x.zarr"), "", rows)))
+    assert 2 * (ahead - 1) < most <= 2 * ahead + 1  # of two threads
+
+
+class SlowFirst:
+    """Stands for the group tasks of a pass whose first group is slow."""
+
+    def __init__(self, group: int, live: list[int], most: list[int]) -> None:
+        self.group, self.live, self.most = group, live, most
+
+    def run(self, run_id: str, inputs: Any) -> PassState:
+        time.sleep(0.5 if self.group == 0 else 0.001)
+        self.live.append(self.group)
+        self.most[0] = max(self.most[0], len(self.live))
+        state: Any = Moments(2).fresh(0, 1)
+        return PassState({"moments": state}, 1, 0, {self.group: ""})
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_a_slow_first_group_does_not_let_all_other_states_pile_up_in_memory() -> None:
+    rows = RowInput(bp.open(normal(4000, 24)).rechunk((25, 24)))
+    layout = rows.layout(0)
+    live: list[int] = []
+    most = [0]
+    done_before_first: list[int] = []
+
+    def cut(group: int) -> Any:
+        if 0 not in live:
+            done_before_first.append(group)
+        return SlowFirst(group, live, most), {}
+
+    job = Pass(
+        "moments", layout, {"moments": Moments(2)}, cut, lambda g: "", lambda state: state.rows, stored=np.dtype("f8")
+    )
+    with dask.config.set(scheduler="threads", num_workers=2):
+        assert run_locally(job, RunOptions(), Left()) == len(layout.groups)
+    assert len(done_before_first) <= 12
+
+
+def test_groups_carry_their_own_rows_of_a_thin_factor_only() -> None:
+    V = np.zeros((4000, 2))
+    rows = RowInput(bp.open(normal(4000, 24)))
+    cut = row_cutter(rows, rows.layout(0), {"product": LeftProduct(24, V)}, lambda g: "")
+    task: Any = cut(0)[0]
+    start, stop = rows.layout(0).rows_of(0)
+    assert task.templates["product"].V.shape == (stop - start, 2)
+
+
+CHILD = """
+import gc, json, resource, sys
+import dask, numpy as np, psutil
+import bigpca as bp
+from tests.passes.kit import moments_of
+X = bp.open(sys.argv[1])
+dask.config.set(scheduler="threads", num_workers=2)
+small = bp.open(np.ones((4096, X.shape[1]), "f4") * np.arange(4096, dtype="f4")[:, None] % 7)
+moments_of(small)  # libraries, BLAS buffers and thread stacks are there before the measurement
+plan = bp.PCA(8, solver="covariance", memory_limit="8 GiB").plan(X)
+before = psutil.Process().memory_info().rss
+open("/proc/self/clear_refs", "w").write("5")
+moments_of(X)
+peak = int(next(l for l in open("/proc/self/status") if l.startswith("VmHWM")).split()[1]) * 1024
+print(json.dumps({"growth": peak - before, "planned": plan.process_bytes, "rows": X.shape[0]}))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
+@pytest.mark.parametrize("rows", [20_000, 80_000])
+def test_the_memory_of_a_fold_stays_within_the_plan_whatever_the_rows(rows: int, tmp_path: Path) -> None:
+    z = zarr.create_array(tmp_path / "x.zarr", shape=(rows, 512), chunks=(2000, 512), dtype="f4", compressors=None)
+    for i in range(0, rows, 10_000):
+        z[i : i + 10_000] = np.random.default_rng(i).random((10_000, 512), dtype="f4")
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "x.zarr")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=60)
+    found = json.loads(done.stdout)
+    assert found["growth"] <= found["planned"]
+    assert found["planned"] <= 400 << 20  # the same for any number of rows
+
+
+def test_bits_do_not_depend_on_the_size_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = bp.open(write_store(tmp_path / "x.zarr", normal(500, 8), (50, 8)))
+    found = bits(moments_of(X))
+    monkeypatch.setattr("bigpca.passes.engine.local.CPU_COUNT", 64)
+    assert bits(moments_of(X)) == found

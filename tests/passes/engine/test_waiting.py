@@ -1,0 +1,240 @@
+"""Every wait has a limit, every run takes its tasks away, and the scheduler that the user chose is the one that runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import bigpca as bp
+from bigpca import blas
+from bigpca.blas import blas_threads, one_blas_thread
+from bigpca.passes.engine.cancel import RunCancelled, cancel_run, check_cancelled
+from bigpca.passes.engine.events import Event, GroupEvent
+from bigpca.passes.engine.local import current_client, local_threads
+from tests.passes.kit import bits, logged, moments_of, normal, reads_in, write_store
+
+N, D = 2000, 16
+pytestmark = pytest.mark.usefixtures("small_groups")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    write_store(tmp_path / "x.zarr", normal(N, D), (25, D))
+    return tmp_path / "x.zarr"
+
+
+def wait_until(condition: Any, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def stop_at_third_group() -> Any:
+    left = [3]
+
+    def stop(event: Event) -> None:
+        if isinstance(event, GroupEvent):
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+
+    return stop
+
+
+@pytest.mark.cluster
+def test_no_worker_for_the_timeout_is_an_error_with_a_remedy_and_not_a_wait(store: Path, tmp_path: Path) -> None:
+    began = time.monotonic()
+    with (
+        LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        client.as_current(),
+        pytest.raises(TimeoutError, match=r"no worker on tcp://127\.0\.0\.1:\d+ for 1 s \(workers_timeout\); at least one was "
+                      r"expected\. Start workers and run again\. Resume with checkpoint='.*/c'"),
+    ):  # fmt: skip
+        moments_of(bp.open(store), checkpoint=tmp_path / "c", workers_timeout=1.0)
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("unknown", ["lengths", "means"])
+def test_what_is_computed_before_a_pass_waits_no_longer_for_workers(store: Path, unknown: str) -> None:
+    X: Any = bp.open(store)
+    X = X[X[:, 0] > 0] if unknown == "lengths" else X - X.mean(axis=0)
+    with (
+        LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        client.as_current(),
+        pytest.raises(TimeoutError, match=r"for 0\.5 s \(workers_timeout\)"),
+    ):
+        bp.PCA(2, workers_timeout=0.5).fit(X)
+
+
+@pytest.mark.cluster
+def test_workers_that_all_leave_in_mid_pass_are_an_error_after_the_timeout(store: Path, tmp_path: Path) -> None:
+    X = logged(store, tmp_path / "log", delay=0.02)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=50) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        client.as_current(),
+    ):
+
+        def leave(event: Event) -> None:
+            if isinstance(event, GroupEvent) and cluster.workers:
+                time.sleep(0.3)  # the next group finishes too, and its state leaves with the worker
+                cluster.scale(0)
+                wait_until(lambda: not client.scheduler_info()["workers"], 20)
+
+        began = time.monotonic()
+        with pytest.raises(TimeoutError, match="Start workers and run again"):
+            moments_of(X, progress=leave, workers_timeout=1.0)
+        assert time.monotonic() - began < 25
+
+
+@pytest.mark.cluster
+def test_an_interrupted_run_leaves_no_futures_and_its_tasks_stop_reading(
+    store: Path, tmp_path: Path, client: Client
+) -> None:
+    X = logged(store, tmp_path / "log", delay=0.05)
+    with pytest.raises(KeyboardInterrupt):
+        moments_of(X, progress=stop_at_third_group())
+    wait_until(lambda: not [key for key in client.futures if str(key).startswith("bigpca-")])
+    wait_until(lambda: not any(client.processing().values()))
+    time.sleep(0.5)  # reads that had begun may end
+    count = len(reads_in(tmp_path / "log"))
+    time.sleep(0.3)
+    assert len(reads_in(tmp_path / "log")) == count < 40
+
+
+@pytest.mark.cluster
+def test_a_failing_group_takes_the_others_away_and_its_error_comes_through(tmp_path: Path, client: Client) -> None:
+    A = normal(N, D)
+    A[300, 2] = np.nan
+    write_store(tmp_path / "n.zarr", A, (25, D))
+    with pytest.raises(bp.NonFiniteError, match=r"rows 300; the first is in row 300, column 2"):
+        moments_of(logged(tmp_path / "n.zarr", tmp_path / "log", delay=0.02))
+    wait_until(lambda: not [key for key in client.futures if str(key).startswith("bigpca-")])
+    assert len(reads_in(tmp_path / "log")) < 60
+
+
+@pytest.mark.cluster
+def test_a_scheduler_in_the_configuration_beats_a_live_client(client: Client) -> None:
+    assert current_client() is client
+    for name in ("threads", "sync", "synchronous", "single-threaded"):
+        with dask.config.set(scheduler=name):
+            assert current_client() is None
+    with dask.config.set(scheduler="sync"):
+        assert local_threads() == 1
+    with dask.config.set(scheduler="threads", num_workers=3):
+        assert local_threads() == 3
+
+
+@pytest.mark.cluster
+def test_arrays_in_memory_stay_in_this_process(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise RuntimeError("rows in memory were sent to the cluster")
+
+    for name in ("get", "submit", "scatter"):
+        monkeypatch.setattr(Client, name, refuse)
+    assert bp.PCA(3, solver="covariance").fit(normal(N, D)).n_samples_ == N
+    assert bp.PCA(3, solver="dot").fit(normal(30, D)).n_samples_ == 30
+
+
+def fit_inside(path: str) -> tuple[Any, bool]:
+    return bits(moments_of(bp.open(path))), current_client() is None
+
+
+@pytest.mark.cluster
+def test_a_fit_inside_a_task_stays_in_its_process_and_has_the_same_bits(store: Path, client: Client) -> None:
+    # The groups of the small_groups fixture are this process's: the worker's layout has one group.
+    found, inside = client.submit(fit_inside, str(store), pure=False).result(timeout=30)
+    assert inside
+    assert found[0] == N
+
+
+def test_the_processes_scheduler_is_not_used_for_a_pass(store: Path) -> None:
+    with dask.config.set(scheduler="sync"):
+        expected = bits(moments_of(bp.open(store)))
+    with dask.config.set(scheduler="processes"):
+        assert bits(moments_of(bp.open(store))) == expected
+
+
+INSIDE: list[list[int]] = []
+
+
+def note_threads(block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    INSIDE.append(blas.current_threads())
+    return block
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_blas_threads_are_one_in_a_fold_and_come_back_after_it(scheduler: str, store: Path) -> None:
+    with blas.blas_threads(2):
+        pass
+    before = blas.current_threads()
+    X = bp.open(store).rechunk((25, D)).map_blocks(note_threads, dtype="f4", meta=np.empty((0, 0), "f4"))
+    INSIDE.clear()
+    with dask.config.set(scheduler=scheduler):
+        moments_of(X)
+        assert INSIDE
+        assert all(count == 1 for counts in INSIDE for count in counts)
+        assert blas.current_threads() == before
+        with pytest.raises(KeyboardInterrupt):
+            moments_of(bp.open(store), progress=stop_at_third_group())
+    wait_until(lambda: blas.current_threads() == before)
+
+
+def test_a_cancelled_run_stops_its_tasks_and_no_others() -> None:
+    cancel_run("this run")
+    with pytest.raises(RunCancelled):
+        check_cancelled("this run")
+    check_cancelled("another run")
+
+
+@pytest.mark.timeout(60)
+def test_a_chunk_function_that_fits_a_model_itself_does_not_wait_for_its_own_fold() -> None:
+    rows = da.from_array(normal(400, 8), chunks=(100, 8))
+
+    def local_scores(block: Any) -> Any:
+        return bp.PCA(3, solve_threads=2).fit_transform(block) if len(block) else np.zeros((0, 3))
+
+    scores = rows.map_blocks(local_scores, chunks=(rows.chunks[0], (3,)), dtype="f8", meta=np.zeros((0, 0)))
+    fitted = bp.PCA(2).fit(scores)
+    np.testing.assert_allclose(fitted.components_, bp.PCA(2).fit(scores.compute()).components_, atol=1e-12)
+
+
+@pytest.mark.timeout(60)
+def test_a_waiting_solve_goes_before_folds_that_begin_later() -> None:
+    order: list[str] = []
+    folding, leave = threading.Event(), threading.Event()
+
+    def fold() -> None:
+        with one_blas_thread():
+            folding.set()
+            leave.wait(20)
+
+    def solve() -> None:
+        with blas_threads(1):
+            order.append("solve")
+
+    def later_fold() -> None:
+        with one_blas_thread():
+            order.append("fold")
+
+    threads = [threading.Thread(target=work) for work in (fold, solve, later_fold)]
+    for thread in threads:
+        thread.start()
+        folding.wait(20)
+        time.sleep(0.1)
+    leave.set()
+    for thread in threads:
+        thread.join(20)
+    assert order == ["solve", "fold"]

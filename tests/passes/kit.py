@@ -1,0 +1,134 @@
+"""What the tests of the engine share: stores that log and delay their reads, one short way to fold, plain NumPy answers."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from bigpca.data.sources import RowSource, open_source
+from bigpca.data.storages import ZarrRows
+from bigpca.data.zarr_reader import ZarrReader
+from bigpca.passes.accumulators.base import Accumulator, Moments
+from bigpca.passes.engine.checkpoint import Checkpoint
+from bigpca.passes.engine.events import Event, GroupEvent
+from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.states import PassState
+from bigpca.passes.rows import RowInput, fold
+
+Array = NDArray[Any]
+
+
+def normal(n: int, d: int, *, mean: float = 3.0, seed: int = 0, dtype: str = "f4") -> Array:
+    return (np.random.default_rng(seed).normal(size=(n, d)) + mean).astype(dtype)
+
+
+def write_store(path: Path, A: Array, chunks: tuple[int, ...], **options: Any) -> Any:
+    """Write A to a Zarr array with every chunk present."""
+    config: Any = {"write_empty_chunks": True}
+    array = zarr.create_array(path, shape=A.shape, dtype=A.dtype, chunks=chunks, config=config, **options)
+    array[...] = A
+    return array
+
+
+@dataclass(frozen=True)
+class LoggedRows(ZarrRows):
+    """Rows of a Zarr array whose reads leave a file in ``log``, take ``delay`` seconds, and wait for ``gate``."""
+
+    log: str = ""
+    delay: float = 0.0
+    gate: str = ""
+    gate_row: int = 0
+
+    def read(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
+        Path(self.log, f"{start}-{stop}-{os.getpid()}-{uuid.uuid4().hex[:6]}").touch()
+        time.sleep(self.delay)
+        while self.gate and start >= self.gate_row and not os.path.exists(self.gate):
+            time.sleep(0.01)
+        return super().read(start, stop, columns)
+
+
+def logged(
+    store: Path, log: Path, *, delay: float = 0.0, gate: str = "", gate_row: int = 0, chunk_rows: int = 0
+) -> da.Array:
+    """Open a store so that its reads are logged; Dask chunks of ``chunk_rows``, else joined as ``open`` joins them."""
+    log.mkdir(exist_ok=True)
+    source = RowSource("zarr", str(store), "", LoggedRows(ZarrReader(store), str(log), delay, gate, gate_row))
+    if not chunk_rows:
+        return open_source(source)
+    return da.from_array(
+        source, chunks=(chunk_rows, source.shape[1]), asarray=False, meta=np.empty((0, 0), source.dtype)
+    )
+
+
+def reads_in(log: Path) -> list[tuple[int, int]]:
+    """(start, stop) of every logged read, in order of rows."""
+    return sorted((int(a), int(b)) for a, b, *_ in (name.split("-") for name in os.listdir(log)))
+
+
+def take_moments(state: PassState) -> tuple[Moments, int]:
+    moments = state.parts["moments"]
+    if not isinstance(moments, Moments):
+        raise TypeError(type(moments).__name__)
+    return moments, state.omitted
+
+
+def moments_of(
+    X: da.Array,
+    *,
+    checkpoint: Path | None = None,
+    progress: Callable[[Event], None] = lambda event: None,
+    workers_timeout: float = 20.0,
+    **policies: str,
+) -> Moments:
+    """Fold X into its moments, as a fit by the covariance matrix does."""
+    rows = RowInput(X, **policies)
+    held = None if checkpoint is None else Checkpoint(checkpoint, {"computes": "moments", "input": rows.describe()})
+    options = RunOptions(held, progress, workers_timeout)
+    try:
+        template: dict[str, Accumulator] = {"moments": Moments(rows.n_columns)}
+        moments: Moments = fold(rows, template, take_moments, name="moments", number=1, options=options)[0]
+        return moments
+    finally:
+        if held is not None:
+            held.release()
+
+
+def scatter_of(A: Array) -> Array:
+    """Centred scatter (d, d) in float64."""
+    wide = np.asarray(A, np.float64)
+    centred = wide - wide.mean(axis=0)
+    product: Array = centred.T @ centred
+    return product
+
+
+def full(upper: Array) -> Array:
+    """Both triangles of a matrix of which the upper one is kept."""
+    return np.triu(upper) + np.triu(upper, 1).T
+
+
+def assert_moments(found: Moments, A: Array, tolerance: float = 1e-6) -> None:
+    """Count exact; mean and scatter within ``tolerance`` of their largest entries."""
+    wide = np.asarray(A, np.float64)
+    truth = scatter_of(A)
+    assert found.count == len(A)
+    np.testing.assert_allclose(found.mean, wide.mean(axis=0), rtol=0, atol=tolerance * max(1.0, np.abs(wide).max()))
+    np.testing.assert_allclose(full(found.scatter), truth, rtol=0, atol=tolerance * max(np.abs(truth).max(), 1e-300))
+
+
+def bits(moments: Moments) -> tuple[int, bytes, bytes]:
+    """Everything that a moments state holds, to the last bit."""
+    return moments.count, moments.mean.tobytes(), np.triu(moments.scatter).tobytes()
+
+
+def rows_read(events: list[Event]) -> int:
+    return sum(event.rows for event in events if isinstance(event, GroupEvent))
