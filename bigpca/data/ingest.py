@@ -13,7 +13,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, RunOptions
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.project import Copy, project_to
-from bigpca.passes.reading.blocks import SLAB_BYTES, working_dtype
+from bigpca.passes.reading.layout import SLAB_BYTES, working_dtype
 from bigpca.passes.rows import RowInput
 
 

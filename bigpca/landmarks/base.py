@@ -13,8 +13,10 @@ from bigpca.passes.accumulators.drawn_rows import BestRows
 from bigpca.passes.accumulators.row_weights import RowWeight
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.reading.blocks import product_dtype, working_dtype
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.fold import fold
+from bigpca.passes.reading.blocks import product_dtype
+from bigpca.passes.reading.layout import working_dtype
+from bigpca.passes.rows import RowInput
 
 Vector = NDArray[np.float64]
 STREAM = "landmarks"

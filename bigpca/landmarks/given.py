@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from bigpca.data.checks import row_width
 from bigpca.data.containers import reject_foreign, unmasked
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
-from bigpca.passes.accumulators.drawn_rows import RowsAt
+from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.reading.blocks import working_dtype
-from bigpca.passes.rows import fold
+from bigpca.passes.fold import fold
+from bigpca.passes.reading.layout import working_dtype
 
 
 def landmark_values(landmarks: Any) -> NDArray[Any]:

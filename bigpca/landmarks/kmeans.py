@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bigpca.blas import one_blas_thread
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
-from bigpca.passes.reading.blocks import working_dtype
+from bigpca.passes.reading.layout import working_dtype
 from bigpca.seeds import integers
 
 INIT_ROUNDS = 5

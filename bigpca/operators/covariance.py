@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.passes.accumulators.dot_matrix import column_scale
-from bigpca.passes.accumulators.fused_product import DenseFactor, FusedProduct, probe_vectors
-from bigpca.passes.accumulators.row_sample import RowSample, sample_layout, sample_runs, sample_size
+from bigpca.passes.accumulators.factors import DenseFactor, probe_vectors
+from bigpca.passes.accumulators.fused_product import FusedProduct
+from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.pairs import first_shift
+from bigpca.passes.fold import first_shift, fold
 from bigpca.passes.reading.blocks import product_dtype
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.rows import RowInput
+from bigpca.passes.sampling import sample_layout, sample_runs, sample_size
 from bigpca.solvers.dual import SampleAxes, leading_axes
 
 Vector = NDArray[np.float64]

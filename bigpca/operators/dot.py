@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from bigpca.operators.covariance import PROBES, Probes, Products
 from bigpca.passes.accumulators.dot_matrix import DotProduct
-from bigpca.passes.accumulators.fused_product import probe_vectors
+from bigpca.passes.accumulators.factors import probe_vectors
+from bigpca.passes.columns import column_layout, fold_columns
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.pairs import column_layout, fold_columns
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.rows import RowInput
 

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from bigpca.kernels.base import Kernel
 from bigpca.operators.covariance import PROBES, Probes, Products
-from bigpca.passes.accumulators.fused_product import probe_vectors
+from bigpca.passes.accumulators.factors import probe_vectors
 from bigpca.passes.accumulators.kernel_product import KernelProduct, refuse_contradicted, refuse_overflow
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.reading.blocks import working_dtype
+from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import KernelLayout, fold_kernel, kernel_layout
 from bigpca.solvers.certificates import SLACK

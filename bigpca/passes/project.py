@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import dask
 import dask.array as da
@@ -32,33 +32,15 @@ from bigpca.passes.engine.local import local_threads
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.states import PassState, digest
 from bigpca.passes.graphs import wrap_sources
-from bigpca.passes.reading.blocks import MIB, Layout, working_dtype
+from bigpca.passes.reading.layout import MIB, Layout, working_dtype
 from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
+from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources, peak_bytes
 from bigpca.storage import ChunkWriter, Output, create_output
 
 OUTPUT_CHUNK_BYTES = 16 * MIB
 OUTPUT_CHUNKS = 64  # at least so many where the input's chunks allow, so that all workers have work
-
-
-class RowMap(Protocol):
-    """A picklable function of rows."""
-
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
-        """Map rows (b, d) to rows (b, k)."""
-
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Dtype of the result for input of ``dtype``."""
-
-    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """Return the peak bytes of ``apply``, result included, and what it keeps in the process, once for all threads.
-
-        Of ``rows`` rows of d columns, of ``itemsize`` bytes a number in their working dtype.
-        """
-
-    def describe(self) -> dict[str, Any]:
-        """What identifies the map, for the fingerprint of a partial output."""
 
 
 def project_lazily(X: da.Array, f: RowMap, width: int, *, missing_chunks: str = "raise") -> da.Array:

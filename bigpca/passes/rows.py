@@ -7,24 +7,20 @@ never a task's result, because queuing and spilling do not bound memory.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
-from numpy.typing import NDArray
 
 from bigpca.data.sources import RowSource, source_of
 from bigpca.data.zarr_reader import ZarrReader
-from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.cluster.get import get_watched
-from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Finish, GroupTask, Pass, RunOptions
+from bigpca.passes.engine.jobs import WORKERS_TIMEOUT
 from bigpca.passes.engine.states import digest
 from bigpca.passes.graphs import GraphSource, filling, paths_in
-from bigpca.passes.groups import SHIFT, FoldGroup
-from bigpca.passes.reading.blocks import Layout, plan_layout, product_dtype
+from bigpca.passes.reading.layout import Layout, plan_layout
 from bigpca.passes.reading.readers import DirectReader, Reader
 
 
@@ -165,75 +161,3 @@ def count_rows(X: da.Array, workers_timeout: float = WORKERS_TIMEOUT) -> da.Arra
     get = partial(get_watched, paths=paths_in(X), workers_timeout=workers_timeout)
     known = tuple(int(c) for c in lengths[:, 0].compute(scheduler=get))
     return da.Array(X.dask, X.name, (known, X.chunks[1]), meta=X._meta)
-
-
-def row_cutter(
-    rows: RowInput,
-    layout: Layout,
-    templates: dict[str, Accumulator],
-    stamp_of: Callable[[int], str],
-    dtype: np.dtype[Any] | None = None,
-) -> Callable[[int], tuple[GroupTask, Mapping[Any, Any]]]:
-    """Return the function that makes the task of one group."""
-    dtype = dtype or product_dtype(rows.dtype, layout.n_rows * sum(a.flops_per_row for a in templates.values()))
-
-    def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
-        start, stop = layout.rows_of(group)
-        reads = tuple(layout.reads[i] for i in layout.groups[group])
-        reader, futures = rows.reader(start, stop)
-        own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
-        stamp = stamp_of(group)
-        task = FoldGroup(group, reader, reads, layout.slab_rows, dtype, rows.nan_policy, own, stamp)
-        return task, futures
-
-    return cut
-
-
-def fold(
-    rows: RowInput,
-    accumulators: dict[str, Accumulator],
-    finish: Finish,
-    *,
-    name: str,
-    number: int,
-    options: RunOptions,
-    shift: NDArray[np.float64] | None = None,
-    layout: Layout | None = None,
-    dtype: np.dtype[Any] | None = None,
-) -> Any:
-    """Fold one read of X into accumulators and return ``finish(state)``.
-
-    Parameters
-    ----------
-    rows : RowInput
-    accumulators : dict of str to Accumulator
-        Templates; all share the read.
-    finish : callable
-        Picklable; runs where the merged state lies (a task on a cluster), so that only its result travels.
-    name : str
-        Names the tasks (``bigpca-<name>-...``) and the progress.
-    number : int
-        Which pass of the fit this is, from 1.
-    shift : ndarray of shape (d,) or None
-        Subtracted from all rows (rounded to their precision); None for a shift of each group's own, its first slab's mean.
-    layout : Layout or None
-        Which rows are read, and how; None for all of them.
-    dtype : numpy.dtype or None
-        In which blocks are multiplied; None decides by the flops of this pass.
-
-    Raises
-    ------
-    NonFiniteError, MissingChunksError, CorruptedChunkError
-        From the read, with rows and block.
-    """
-    layout = layout or rows.layout(sum(a.state_bytes for a in accumulators.values()))
-    shared = {key: a.shared for key, a in accumulators.items() if a.shared is not None}
-    if shift is not None:
-        shared[SHIFT] = shift  # 200 KB at 25,000 columns: not with each of 4,096 tasks
-
-    def stamp_of(group: int) -> str:
-        return rows.stamp(*layout.rows_of(group)) if options.checkpoint else ""
-
-    cut = row_cutter(rows, layout, accumulators, stamp_of, dtype)
-    job = Pass(name, layout, accumulators, cut, stamp_of, finish, shared, paths=rows.paths, stored=rows.dtype)
-    return run_pass(job, number, options)

@@ -25,8 +25,9 @@ from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import SHARED, Finish, GroupTask, Pass, RunOptions
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.groups import SHIFT
-from bigpca.passes.reading.blocks import MIB, MOST_GROUPS, MOST_SEGMENTS, Layout, prepare_block, product_dtype
+from bigpca.passes.fold import SHIFT
+from bigpca.passes.reading.blocks import prepare_block, product_dtype
+from bigpca.passes.reading.layout import MIB, MOST_GROUPS, MOST_SEGMENTS, Layout
 from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
 from bigpca.passes.rows import RowInput
 

@@ -6,7 +6,7 @@ from copy import copy
 from typing import Any
 
 from bigpca.estimators.kernel.spectrum import row_shift
-from bigpca.estimators.linear.choosing import running
+from bigpca.estimators.shared.running import running
 from bigpca.estimators.supervised.kernel_fit import FeatureLabelJob
 from bigpca.estimators.supervised.kernel_supervised import KernelSupervisedPCA
 from bigpca.estimators.supervised.statistics import LabelStatistics

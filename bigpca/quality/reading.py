@@ -13,8 +13,9 @@ from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.reading.blocks import Layout, working_dtype
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.fold import fold
+from bigpca.passes.reading.layout import Layout, working_dtype
+from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, peak_bytes
 from bigpca.quality.states import ChosenRows
 

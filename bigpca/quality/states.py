@@ -10,8 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.passes.accumulators.base import Accumulator, Arrays, ColumnMoments
-from bigpca.passes.reading.blocks import MIB, Block
+from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.accumulators.moments import ColumnMoments
+from bigpca.passes.reading.blocks import Block
+from bigpca.passes.reading.layout import MIB
 
 Vector = NDArray[np.float64]
 STRIP_BYTES = 4 * MIB  # of float64 rows worked on at a time: no second slab

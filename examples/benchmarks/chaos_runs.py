@@ -33,7 +33,7 @@ from bigpca.data.storages import ZarrRows
 from bigpca.data.zarr_reader import ZarrReader
 from bigpca.passes import sweeps
 from bigpca.passes.engine.events import CheckpointEvent, GroupEvent, PassEvent
-from bigpca.passes.reading import blocks
+from bigpca.passes.reading import layout
 
 SHAPES = {"tall": (3200, 64), "short": (640, 16), "wide": (160, 1800)}
 CHUNKS = {"tall": ((25, 64), (40, 64), (57, 64)), "short": ((10, 16), (17, 16)), "wide": ((160, 30), (160, 47))}
@@ -164,7 +164,7 @@ def prepare(folder: Path) -> None:
 
 def small_groups() -> None:
     """Cut small data as if it were large: about 50 groups, each a segment of its own."""
-    blocks.GROUP_LEAST, blocks.LEAST_GROUPS, sweeps.LEAST_TILE = 256, 50, 16
+    layout.GROUP_LEAST, layout.LEAST_GROUPS, sweeps.LEAST_TILE = 256, 50, 16
 
 
 def open_logged(work: Work, places: Places) -> Any:

@@ -13,7 +13,7 @@ from distributed import Client
 import bigpca as bp
 from bigpca.data.sources import RowSource, open_source
 from bigpca.passes.engine.events import Event, GroupEvent
-from bigpca.passes.reading import blocks
+from bigpca.passes.reading import layout
 from tests.passes.kit import moments_of, rows_read
 
 CHUNKS, ROWS, D = 100_000, 4, 16
@@ -52,8 +52,8 @@ class CountingRows:
 def test_100000_chunks_are_folded_with_few_tasks_at_a_time_and_little_memory_in_the_client(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "GROUP_LEAST", 256)
-    monkeypatch.setattr(blocks, "LEAST_GROUPS", GROUPS)
+    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
+    monkeypatch.setattr(layout, "LEAST_GROUPS", GROUPS)
     events: list[Event] = []
     known: list[int] = []
 

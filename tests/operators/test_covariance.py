@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.operators.covariance import PROBES, CovarianceOperator
-from bigpca.passes.accumulators.row_sample import sample_runs, sample_size
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.rows import RowInput
+from bigpca.passes.sampling import sample_runs, sample_size
 from tests.builders import offset_data
 from tests.estimators.stores import stored
 from tests.operators.counting import Reads

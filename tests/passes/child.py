@@ -13,7 +13,7 @@ import dask
 from distributed import Client
 
 from bigpca.passes.engine.events import Event
-from bigpca.passes.reading import blocks
+from bigpca.passes.reading import layout
 from tests.passes.kit import bits, logged, moments_of
 
 
@@ -23,7 +23,7 @@ def show(event: Event) -> None:
 
 def main(store: str, checkpoint: str, scheduler: str = "") -> None:
     """Fit with the groups of the ``small_groups`` fixture and slow reads."""
-    blocks.GROUP_LEAST, blocks.LEAST_GROUPS = 256, 80
+    layout.GROUP_LEAST, layout.LEAST_GROUPS = 256, 80
     X = logged(Path(store), Path(store).with_name("log"), delay=0.02)
     if scheduler:
         with Client(scheduler):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from bigpca.passes.reading import blocks
+from bigpca.passes.reading import layout
 
 
 def start_cluster(workers: int, threads: int = 1, **options: Any) -> LocalCluster:
@@ -40,8 +40,8 @@ def client(two_workers: Client) -> Iterator[Client]:
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small data as if it were large: 80 groups in 64 segments where the chunks allow."""
-    monkeypatch.setattr(blocks, "GROUP_LEAST", 256)
-    monkeypatch.setattr(blocks, "LEAST_GROUPS", 80)
+    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
+    monkeypatch.setattr(layout, "LEAST_GROUPS", 80)
 
 
 @pytest.fixture

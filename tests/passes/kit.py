@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 from bigpca.data.sources import RowSource, open_source
 from bigpca.data.storages import ZarrRows
 from bigpca.data.zarr_reader import ZarrReader
-from bigpca.passes.accumulators.base import Accumulator, Moments
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.fold import fold
+from bigpca.passes.rows import RowInput
 
 Array = NDArray[Any]
 

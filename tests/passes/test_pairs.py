@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotSum, double_centre
+from bigpca.passes.columns import column_layout, fold_columns
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import CheckpointEvent, Event
 from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.pairs import column_layout, first_shift, fold_columns, fold_panels, panel_layout
+from bigpca.passes.fold import first_shift
+from bigpca.passes.panels import fold_panels, panel_layout
 from bigpca.passes.rows import RowInput
 from tests.passes.kit import logged, normal, reads_in, rows_read, write_store
 

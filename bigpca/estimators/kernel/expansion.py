@@ -20,7 +20,7 @@ from bigpca.estimators.shared.references import STREAM_BYTES, TILE_ROWS, Referen
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
 from bigpca.passes.accumulators.landmark_blocks import landmark_block, prepare_landmarks
-from bigpca.passes.reading.blocks import working_dtype
+from bigpca.passes.reading.layout import working_dtype
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -25,7 +25,8 @@ from bigpca.kernels.base import Kernel
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.pairs import first_rows
 from bigpca.passes.project import project_lazily
-from bigpca.passes.reading.blocks import product_dtype, working_dtype
+from bigpca.passes.reading.blocks import product_dtype
+from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan
 

@@ -18,8 +18,8 @@ from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_valu
 from bigpca.estimators.shared.references import References
 from bigpca.estimators.supervised.labels import KeptStatistics
 from bigpca.kernels.base import Kernel
-from bigpca.passes.accumulators.base import Moments
 from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
+from bigpca.passes.accumulators.moments import Moments
 
 EXPANSION = ("shift", "coefficients", "offsets", "mean_weights", "centre")
 PRECISIONS = ("float32", "float64")

@@ -40,10 +40,11 @@ from bigpca.estimators.linear.spectrum import Certificate
 from bigpca.landmarks import LandmarkRequest, select_landmarks
 from bigpca.operators.covariance import PROBES, Probes, Products
 from bigpca.operators.kernel import KernelOperator
-from bigpca.passes.accumulators.mapped_rows import MappedRows
+from bigpca.passes.accumulators.kept_rows import MappedRows
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.fold import fold
+from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import kernel_layout, sweep_bytes
 from bigpca.planning import Plan, Resources, peak_bytes
 from bigpca.solvers.certificates import rounding_slack

@@ -18,15 +18,16 @@ from bigpca.estimators.linear.spectrum import Certificate
 from bigpca.estimators.shared.references import References
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import Landmarks
-from bigpca.passes.accumulators.base import Moments
 from bigpca.passes.accumulators.dot_matrix import double_centre
 from bigpca.passes.accumulators.kernel_product import refuse_contradicted
 from bigpca.passes.accumulators.landmark_blocks import diagonal_of, prepare_landmarks, square_block
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
+from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
+from bigpca.passes.fold import fold
 from bigpca.passes.reading.blocks import product_dtype
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.rows import RowInput
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
 from bigpca.solvers.components import needs_full_spectrum, resolve_components, resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs

@@ -13,7 +13,7 @@ from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection
 from bigpca.estimators.linear.maps import settle_non_finite
 from bigpca.estimators.shared.references import TILE_ROWS, References
 from bigpca.kernels.base import Kernel
-from bigpca.passes.reading.blocks import working_dtype
+from bigpca.passes.reading.layout import working_dtype
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -26,7 +26,7 @@ from bigpca.passes.accumulators.dot_matrix import DotPanels, double_centre
 from bigpca.passes.accumulators.kernel_product import refuse_contradicted, refuse_overflow
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.reading.blocks import working_dtype
+from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import fold_kernel, kernel_layout, sweep_bytes
 from bigpca.planning import Plan, Resources, peak_bytes

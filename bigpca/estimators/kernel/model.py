@@ -28,7 +28,7 @@ from bigpca.kernels.base import Kernel, is_number
 from bigpca.kernels.codes import string_codes
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.rows import checked_switch
-from bigpca.passes.project import RowMap
+from bigpca.passes.reading.row_maps import RowMap
 from bigpca.solvers.components import NComponents
 
 PREIMAGE_ROWS = 10_000  # up to which inverse_transform may regress on the reference rows

@@ -25,8 +25,8 @@ from bigpca.estimators.kernel.landmarks_fit import (
 )
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components, row_shift
-from bigpca.estimators.linear.choosing import running
 from bigpca.estimators.linear.spectrum import check_enough_rows
+from bigpca.estimators.shared.running import running
 from bigpca.estimators.shared.transformer import RandomState
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import SAMPLINGS

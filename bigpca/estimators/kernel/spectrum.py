@@ -15,13 +15,13 @@ from bigpca.estimators.shared.references import References
 from bigpca.estimators.supervised.labels import KeptStatistics
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.row_sample import RowSample
+from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.pairs import first_shift
-from bigpca.passes.reading.blocks import working_dtype
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.fold import first_shift, fold
+from bigpca.passes.reading.layout import working_dtype
+from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
 from bigpca.solvers.components import NComponents, check_n_components
 

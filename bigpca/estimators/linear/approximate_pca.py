@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from bigpca.estimators.linear.certificates import warn_if_doubtful
-from bigpca.estimators.linear.choosing import running
+from bigpca.estimators.linear.files import StateForm
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.sketch_fit import (
     CORES,
@@ -23,8 +23,8 @@ from bigpca.estimators.linear.sketch_fit import (
     take_state,
 )
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows
-from bigpca.estimators.shared.files import StateForm
 from bigpca.estimators.shared.inputs import as_dask
+from bigpca.estimators.shared.running import running
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.progress import ProgressArgument

@@ -7,10 +7,11 @@ from functools import partial
 from typing import Any
 
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, solve_moments_state
-from bigpca.passes.accumulators.base import Moments
+from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.fold import fold
 from bigpca.passes.reading.blocks import product_dtype
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources, peak_bytes
 
 

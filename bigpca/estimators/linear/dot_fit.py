@@ -16,14 +16,17 @@ from numpy.typing import NDArray
 
 from bigpca.estimators.linear.covariance_fit import fold_memory, model_bytes
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows
-from bigpca.passes.accumulators.base import Accumulator, ColumnMoments
+from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotSum, column_scale, double_centre
 from bigpca.passes.accumulators.left_product import LeftProduct
+from bigpca.passes.accumulators.moments import ColumnMoments
+from bigpca.passes.columns import column_layout, fold_columns
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.pairs import column_layout, dot_dtype, first_shift, fold_columns, fold_panels, panel_layout
-from bigpca.passes.reading.blocks import Layout
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.fold import first_shift, fold
+from bigpca.passes.panels import dot_dtype, fold_panels, panel_layout
+from bigpca.passes.reading.layout import Layout
+from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources, peak_bytes
 from bigpca.solvers.components import resolve_components
 from bigpca.solvers.eigh import complete_orthonormal, fix_signs, numerical_rank, top_eigenpairs

@@ -23,11 +23,12 @@ from bigpca.estimators.linear.spectrum import Certificate, Settings, Spectrum, c
 from bigpca.operators.covariance import PROBES, CovarianceOperator, Probes, Products
 from bigpca.operators.dot import DotOperator
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, column_scale
-from bigpca.passes.accumulators.fused_product import DenseFactor, FusedProduct, probe_vectors
-from bigpca.passes.accumulators.row_sample import sample_size
+from bigpca.passes.accumulators.factors import DenseFactor, probe_vectors
+from bigpca.passes.accumulators.fused_product import FusedProduct
+from bigpca.passes.columns import column_layout, fold_columns
 from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.pairs import column_layout, fold_columns
 from bigpca.passes.rows import RowInput
+from bigpca.passes.sampling import sample_size
 from bigpca.planning import Plan, Resources, peak_bytes
 from bigpca.seeds import normals
 from bigpca.solvers.components import NComponents, resolve_partial, starting_components

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.errors import NonFiniteError
-from bigpca.passes.reading.blocks import working_dtype
+from bigpca.passes.reading.layout import working_dtype
 from bigpca.sketches import Sketch
 
 Vector = NDArray[np.float64]

@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.estimators.linear.certified import CertifiedModel
+from bigpca.estimators.linear.files import StateForm, pack_spectrum, unpack_spectrum
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction
 from bigpca.estimators.linear.spectrum import Spectrum, low_rank_plus_diagonal, orthonormality_error
-from bigpca.estimators.shared.files import StateForm, StoredModel, pack_spectrum, unpack_spectrum
+from bigpca.estimators.shared.files import StoredModel
 from bigpca.estimators.shared.inputs import as_dask, in_memory, is_lazy
 from bigpca.estimators.shared.planned import PlannedModel
 from bigpca.estimators.shared.transformer import Destination, Lazy, Path
-from bigpca.passes.accumulators.base import Moments
 from bigpca.passes.accumulators.fused_product import FusedProduct
+from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.solving import solving
 from bigpca.solvers.component_rules import rounding_level

@@ -9,14 +9,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from bigpca.estimators.linear.choosing import FitJob, SolverChoice, check_iteration, check_solver, plan_fit, running
+from bigpca.estimators.linear.choosing import FitJob, SolverChoice, check_iteration, check_solver, plan_fit
 from bigpca.estimators.linear.covariance_fit import fold_moments
+from bigpca.estimators.linear.files import StateForm
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, no_state, solve_moments
-from bigpca.estimators.shared.files import StateForm
 from bigpca.estimators.shared.inputs import as_dask
+from bigpca.estimators.shared.running import running
 from bigpca.estimators.shared.transformer import RandomState
-from bigpca.passes.accumulators.base import Moments
+from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.solvers.components import NComponents, check_n_components
 from bigpca.triangles import packed_size

@@ -18,12 +18,14 @@ from bigpca.estimators.linear.certificates import certify
 from bigpca.estimators.linear.covariance_fit import fold_memory, model_bytes
 from bigpca.estimators.linear.spectrum import Certificate, Settings, Spectrum, check_enough_rows
 from bigpca.operators.covariance import PROBES, CovarianceOperator, Probes
-from bigpca.passes.accumulators.base import ColumnMoments
 from bigpca.passes.accumulators.dot_matrix import column_scale
-from bigpca.passes.accumulators.fused_product import FusedProduct, SketchFactor, probe_vectors
+from bigpca.passes.accumulators.factors import SketchFactor, probe_vectors
+from bigpca.passes.accumulators.fused_product import FusedProduct
+from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.fold import fold
+from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources
 from bigpca.sketches.base import Sketch
 from bigpca.solvers.components import needs_full_spectrum, resolve_partial

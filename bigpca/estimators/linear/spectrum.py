@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.errors import MemoryBudgetError, format_bytes
-from bigpca.passes.accumulators.base import Accumulator, Moments
+from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.dot_matrix import column_scale
+from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.states import PassState
 from bigpca.solvers.components import NComponents, needs_full_spectrum, resolve_components

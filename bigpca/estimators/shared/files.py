@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,19 +12,14 @@ from numpy.typing import NDArray
 from bigpca.blas import numerical_environment
 from bigpca.data.urls import public
 from bigpca.errors import ModelFormatError, brief
-from bigpca.estimators.linear.certified import pack_certificate, unpack_certificate
-from bigpca.estimators.linear.spectrum import Spectrum, orthonormality_error
 from bigpca.kernels import kernel_from
 from bigpca.kernels.base import Kernel
-from bigpca.passes.accumulators.base import Accumulator
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
 from bigpca.storage import write_group
 
 FORMAT = (1, 0)
 MAX_PLACE = 400  # characters of a path in a message
-REQUIRED = {"components", "explained_variance", "mean"}
-BOUNDS = {"eigenvalue_bounds", "captured_variance_bounds"}
 
 
 @dataclass(frozen=True)
@@ -106,25 +100,6 @@ class StoredModel:
         return {n.removeprefix(prefix): a for n, a in self.arrays.items() if n.startswith(prefix)}
 
 
-@dataclass(frozen=True)
-class StateForm:
-    """How the sufficient statistics of a model lie among its arrays.
-
-    Attributes
-    ----------
-    prefix : str
-        Their arrays are ``<prefix>_<name>``.
-    empty : Accumulator
-        What makes a state of them again, by ``with_arrays``.
-    shapes : dict of str to tuple of int
-        Of those whose shapes are known; others are for ``with_arrays`` to check.
-    """
-
-    prefix: str
-    empty: Accumulator
-    shapes: dict[str, tuple[int, ...]]
-
-
 _DTYPES = {"b": np.bool_, "i": np.int64, "u": np.uint64, "U": np.str_}
 
 
@@ -190,90 +165,3 @@ def decode_parameters(values: dict[str, Any]) -> dict[str, Any]:
 def save_model(path: str | os.PathLike[str], model: StoredModel, *, overwrite: bool) -> None:
     """Write a model; see :func:`bigpca.storage.write_group`."""
     write_group(path, model.arrays, model.attributes, kind=model.kind, format_version=FORMAT, overwrite=overwrite)
-
-
-def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Return a solved problem as arrays and JSON values."""
-    arrays = {"components": found.components, "explained_variance": found.variances, "mean": found.mean}
-    if found.scale is not None:
-        arrays["scale"] = found.scale
-    if found.state is not None:
-        arrays |= {f"{form.prefix}_{name}": np.asarray(array) for name, array in found.state.to_arrays().items()}
-    attributes: dict[str, Any] = {
-        "n_samples": int(found.count),
-        "n_omitted": int(found.omitted),
-        "total_variance": float(found.total),
-    }
-    known, attributes["certificate"] = pack_certificate(found.certificate)
-    return arrays | known, attributes
-
-
-def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *, orthonormal: bool = True) -> Spectrum:
-    """Return the solved problem that :func:`pack_spectrum` took apart.
-
-    Parameters
-    ----------
-    stored : StoredModel
-    form_of : callable
-        Takes the number of features.
-    orthonormal : bool
-        Whether components that are not orthonormal are wrong.
-
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        Where something is missing, shapes disagree, values are not finite, or the components are not orthonormal.
-    """
-    arrays, attributes = stored.arrays, stored.attributes
-    certified = attributes.get("certificate")
-    k, d = _check_components(arrays, REQUIRED | (BOUNDS if certified is not None else set()))
-    form = form_of(d)
-    _check_shapes(arrays, k, d, form)
-    _check_values(arrays, orthonormal)
-    return Spectrum(
-        int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["mean"], arrays.get("scale"),
-        arrays["explained_variance"], arrays["components"], float(attributes["total_variance"]),
-        _read_state(arrays, form), unpack_certificate(arrays, certified),
-    )  # fmt: skip
-
-
-def _check_components(arrays: dict[str, NDArray[Any]], required: set[str]) -> tuple[int, int]:
-    missing = required - arrays.keys()
-    if missing:
-        raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-    shape = arrays["components"].shape
-    if len(shape) != 2:
-        raise ValueError(f"it has components of shape {shape}; (k, d) was expected")
-    return shape[0], shape[1]
-
-
-def _check_shapes(arrays: dict[str, NDArray[Any]], k: int, d: int, form: StateForm) -> None:
-    shapes = {
-        "explained_variance": (k,),
-        "mean": (d,),
-        "scale": (d,),
-        "eigenvalue_bounds": (k, 2),
-        "residuals": (k,),
-        "captured_variance_bounds": (2,),
-    } | {f"{form.prefix}_{name}": shape for name, shape in form.shapes.items()}
-    for name, shape in shapes.items():
-        if name in arrays and arrays[name].shape != shape:
-            raise ValueError(
-                f"it has {name} of shape {arrays[name].shape}; {shape} was expected beside components of shape {(k, d)}"
-            )
-
-
-def _check_values(arrays: dict[str, NDArray[Any]], orthonormal: bool) -> None:
-    for name, array in arrays.items():
-        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-            raise ValueError(f"it has {name} with values that are not finite numbers")
-    off = orthonormality_error(arrays["components"])
-    if orthonormal and off > 1e-4:
-        raise ValueError(f"it has components that are not orthonormal (off by {off:.1g})")
-
-
-def _read_state(arrays: dict[str, NDArray[Any]], form: StateForm) -> Accumulator | None:
-    """Return the stored sufficient statistics, if the model kept them."""
-    start = f"{form.prefix}_"
-    own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
-    return form.empty.with_arrays(own) if own else None

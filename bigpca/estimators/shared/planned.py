@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from bigpca.estimators.linear.choosing import running
+from bigpca.estimators.shared.running import running
 from bigpca.estimators.shared.transformer import Path, RowTransformer
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.progress import ProgressArgument

@@ -15,12 +15,13 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.estimators.linear.choosing import running
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.estimators.shared.inputs import as_dask, check_plain_parameters, is_lazy
+from bigpca.estimators.shared.running import running
 from bigpca.passes.engine.checkpoint import stored_seed
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.project import RowMap, project_in_memory, project_lazily, project_to
+from bigpca.passes.project import project_in_memory, project_lazily, project_to
+from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
 from bigpca.seeds import check_seed, draw_seed, draws_seed
 
@@ -47,7 +48,7 @@ class Destination:
 
 
 class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
-    """A scikit-learn transformer whose ``transform`` is a :class:`bigpca.passes.project.RowMap`.
+    """A scikit-learn transformer whose ``transform`` is a :class:`bigpca.passes.reading.row_maps.RowMap`.
 
     A subclass has the parameters named below, and is named in the table of :mod:`bigpca.estimators.loading`.
 

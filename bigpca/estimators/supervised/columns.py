@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.estimators.shared.references import content_digest
-from bigpca.passes.project import RowMap
+from bigpca.passes.reading.row_maps import RowMap
 
 
 @dataclass(frozen=True)

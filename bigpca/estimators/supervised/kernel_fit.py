@@ -28,7 +28,8 @@ from bigpca.passes.accumulators.landmark_moments import LandmarkMap
 from bigpca.passes.accumulators.on_features import OnFeatures
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.fold import fold
+from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import kernel_layout, sweep_bytes
 from bigpca.planning import Plan, Resources, peak_bytes
 from bigpca.solvers.roweis import Axes

@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from bigpca.estimators.kernel.landmarks_fit import NystromJob, landmark_features, plan_growth, plan_nystrom
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
-from bigpca.estimators.linear.choosing import running
+from bigpca.estimators.shared.running import running
 from bigpca.estimators.supervised.kernel_fit import (
     FeatureLabelJob,
     read_features,

@@ -19,8 +19,9 @@ from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.within_product import WithinFactor, WithinProduct
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
+from bigpca.passes.fold import fold
 from bigpca.passes.reading.blocks import product_dtype
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources
 from bigpca.seeds import normals
 from bigpca.solvers.roweis import Axes, RoweisFamily

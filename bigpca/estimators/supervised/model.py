@@ -15,12 +15,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.blas import one_blas_thread
-from bigpca.estimators.linear.choosing import running
 from bigpca.estimators.linear.covariance_fit import fold_memory
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
 from bigpca.estimators.shared.inputs import as_dask
 from bigpca.estimators.shared.planned import PlannedModel
+from bigpca.estimators.shared.running import running
 from bigpca.estimators.shared.transformer import Destination, Lazy, Path
 from bigpca.estimators.supervised.label_features import label_features_from
 from bigpca.estimators.supervised.labels import KeptStatistics, LabelReader, Supervision, check_among, merge_labelled

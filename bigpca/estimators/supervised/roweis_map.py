@@ -13,8 +13,8 @@ from sklearn.base import clone
 
 from bigpca.data.labels import open_labels
 from bigpca.estimators.kernel.maps import KernelScores
-from bigpca.estimators.linear.choosing import running
 from bigpca.estimators.linear.maps import Projection
+from bigpca.estimators.shared.running import running
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.krylov_fit import refuse_singular
@@ -22,7 +22,8 @@ from bigpca.estimators.supervised.roweis_axes import check_classes, check_factor
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.solving import solving_with
-from bigpca.passes.project import RowMap, project_in_memory, project_lazily
+from bigpca.passes.project import project_in_memory, project_lazily
+from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
 from bigpca.solvers.roweis import Axes
 

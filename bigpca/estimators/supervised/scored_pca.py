@@ -20,11 +20,11 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.data.labels import TargetLabels
 from bigpca.data.sources import with_columns
 from bigpca.errors import warn_approximation
-from bigpca.estimators.linear.choosing import running
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
 from bigpca.estimators.shared.inputs import as_dask
 from bigpca.estimators.shared.planned import PlannedModel
+from bigpca.estimators.shared.running import running
 from bigpca.estimators.shared.transformer import Destination, Lazy, Path, RandomState, RowTransformer
 from bigpca.estimators.supervised.columns import Placed, Selected
 from bigpca.estimators.supervised.label_features import LabelFeatures, LinearLabels, label_width
@@ -37,8 +37,9 @@ from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.solving import solving
-from bigpca.passes.project import RowMap
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.fold import fold
+from bigpca.passes.reading.row_maps import RowMap
+from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan
 from bigpca.seeds import integers
 from bigpca.sketches.base import positive_integer

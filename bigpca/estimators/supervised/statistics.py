@@ -15,7 +15,8 @@ from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.left_product import LeftProduct, LeftRows
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.fold import fold
+from bigpca.passes.rows import RowInput
 from bigpca.solvers.roweis import CENTRED
 from bigpca.triangles import packed_diagonal, packed_size, unpack
 

@@ -11,14 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from bigpca.passes.accumulators.base import (
-    Accumulator,
-    Arrays,
-    column_squares,
-    product_scratch,
-    symmetric_product,
-)
-from bigpca.passes.reading.blocks import MIB, Block
+from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.accumulators.products import column_squares, product_scratch, symmetric_product
+from bigpca.passes.reading.blocks import Block
+from bigpca.passes.reading.layout import MIB
 from bigpca.triangles import add_packed, add_product_packed, packed_size, unpack_upper
 
 Vector = NDArray[np.float64]

@@ -10,13 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.passes.accumulators.base import (
-    Accumulator,
-    Arrays,
-    column_squares,
-    product_scratch,
-    symmetric_product,
-)
+from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.accumulators.products import column_squares, product_scratch, symmetric_product
 from bigpca.passes.reading.blocks import Block, within_range
 from bigpca.triangles import add_packed, mirror_upper, packed_size, unpack
 

@@ -7,7 +7,6 @@ That is sampling without replacement, one row after the other with probability p
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -159,72 +158,6 @@ class BestRows(Accumulator):
     def identity(self) -> dict[str, Any]:
         weight = {} if self.weight is None else self.weight.describe()
         return {"wanted": self.wanted, "seed": self.seed, "stream": self.stream, **weight}
-
-
-@dataclass
-class RowsAt(Accumulator):
-    """The rows of given numbers.
-
-    Attributes
-    ----------
-    n_features : int
-    numbers : ndarray of shape (m,), int64, ascending
-    rows : ndarray of shape (found, d), with ``indices`` (found,), ascending: those numbers that were met
-    """
-
-    tag: ClassVar[str] = "RowsAt"
-
-    n_features: int
-    numbers: Integers
-    itemsize: int = 8
-    rows: NDArray[Any] | None = None
-    indices: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def fresh(self, start: int, stop: int) -> RowsAt:
-        return replace(self.for_rows(start, stop), rows=None, indices=np.zeros(0, np.int64))
-
-    def for_rows(self, start: int, stop: int) -> RowsAt:
-        first, last = np.searchsorted(self.numbers, [start, stop])
-        return replace(self, numbers=self.numbers[first:last])
-
-    def update(self, block: Block) -> None:
-        here = np.flatnonzero(np.isin(block.rows, self.numbers))
-        if len(here):
-            self._append(block.values[here], block.rows[here])
-
-    def _append(self, rows: NDArray[Any], indices: Integers) -> None:
-        if self.rows is not None:
-            rows, indices = np.concatenate([self.rows, rows]), np.concatenate([self.indices, indices])
-        self.rows, self.indices = rows, indices
-
-    def merge(self, other: RowsAt) -> RowsAt:
-        merged = replace(self, numbers=np.concatenate([self.numbers, other.numbers]))
-        if other.rows is not None:
-            merged._append(other.rows, other.indices)
-        return merged
-
-    @property
-    def state_bytes(self) -> int:
-        return len(self.numbers) * (self.n_features * self.itemsize + 8)
-
-    @property
-    def product_bytes(self) -> int:
-        return 2 * self.state_bytes
-
-    @property
-    def flops_per_row(self) -> int:
-        return 1
-
-    def to_arrays(self) -> Arrays:
-        rows = np.zeros((0, self.n_features)) if self.rows is None else self.rows
-        return {"numbers": self.numbers, "rows": rows, "indices": self.indices}
-
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> RowsAt:
-        rows = arrays["rows"] if len(arrays["rows"]) else None
-        return replace(self, numbers=arrays["numbers"], rows=rows, indices=arrays["indices"])
-
-    def identity(self) -> dict[str, Any]:
-        return {"numbers": hashlib.sha256(self.numbers.tobytes()).hexdigest()}
 
 
 def _check_weights(weights: Vector, rows: Integers) -> None:

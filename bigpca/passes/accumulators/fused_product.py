@@ -6,73 +6,23 @@ One state serves the block Krylov iteration (W is an orthonormal block), the one
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.blas import add_product
-from bigpca.passes.accumulators.base import Accumulator, Arrays, column_squares
-from bigpca.passes.reading.blocks import MIB, SLAB_LEAST, SLAB_ROWS, Block, within_range
-from bigpca.seeds import normals
-from bigpca.sketches.base import Sketch
+from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.accumulators.factors import Factor, _check_one_factor
+from bigpca.passes.accumulators.products import column_squares
+from bigpca.passes.reading.blocks import Block, within_range
+from bigpca.passes.reading.layout import MIB, SLAB_LEAST, SLAB_ROWS
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 FLUSH_ROWS = 8192  # rows summed in the blocks' precision before they are added in float64
-
-
-class Factor(Protocol):
-    """A thin matrix W (d, l) that rows are multiplied by; picklable."""
-
-    @property
-    def columns(self) -> int:
-        """l."""
-
-    def multiply(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return ``rows @ W`` (b, l) in the dtype of ``rows``."""
-
-    def flops_per_row(self, d: int) -> int:
-        """Floating-point operations of :meth:`multiply` for one row."""
-
-    def bytes_for(self, d: int, rows: int, itemsize: int) -> int:
-        """Memory that :meth:`multiply` takes beside its input."""
-
-    def describe(self) -> dict[str, Any]:
-        """What identifies W, for fingerprints."""
-
-
-@dataclass(frozen=True)
-class DenseFactor:
-    """A block given as an array.
-
-    Attributes
-    ----------
-    Q : ndarray of shape (d, l), float32 or float64
-    """
-
-    Q: NDArray[Any]
-
-    @property
-    def columns(self) -> int:
-        return int(self.Q.shape[1])
-
-    def multiply(self, rows: NDArray[Any]) -> NDArray[Any]:
-        product: NDArray[Any] = rows @ self.Q.astype(rows.dtype, copy=False)
-        return product
-
-    def flops_per_row(self, d: int) -> int:
-        return 2 * d * self.columns
-
-    def bytes_for(self, d: int, rows: int, itemsize: int) -> int:
-        return (rows + d) * self.columns * itemsize  # the product, and Q in the blocks' precision
-
-    def describe(self) -> dict[str, Any]:
-        return {"Q": hashlib.sha256(np.ascontiguousarray(self.Q).data).hexdigest(), "columns": self.columns}
 
 
 @dataclass
@@ -278,66 +228,3 @@ class FusedProduct(Accumulator):
 def _zeros(d: int, width: int, dtype: Any = np.float64) -> NDArray[Any]:
     """Return (d, width) zeros in Fortran order, in which ``X'Z`` takes a fifth less time (widths near 100)."""
     return np.zeros((width, d), dtype).T
-
-
-def _check_one_factor(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
-    if mine != theirs:
-        raise ValueError(
-            f"products with {mine} and with {theirs} were to be added: they are of different matrices W. Products add where "
-            f"the kind of sketch, its columns and its seed are the same; use one sketch for all rows."
-        )
-
-
-@dataclass(frozen=True)
-class SketchFactor:
-    """A sketch, and Gaussian probes beside it, made anew where they are needed.
-
-    Attributes
-    ----------
-    sketch : Sketch
-    d : int
-    probes : int
-        Columns of independent standard normals after the sketch's, for the certificates.
-    seed : int
-        Of the probes.
-    inverse_scale : ndarray of shape (d,) or None
-        Rows are multiplied by it first: ``(x / scale)' W``.
-    """
-
-    sketch: Sketch
-    d: int
-    probes: int = 0
-    seed: int = 0
-    inverse_scale: Vector | None = None
-
-    @property
-    def columns(self) -> int:
-        return self.sketch.width(self.d) + self.probes
-
-    def multiply(self, rows: NDArray[Any]) -> NDArray[Any]:
-        if self.inverse_scale is not None:
-            rows = rows * self.inverse_scale.astype(rows.dtype)
-        sketched = self.sketch.apply(rows)
-        if not self.probes:
-            return sketched
-        return np.hstack([sketched, rows @ probe_vectors(self.seed, self.d, self.probes).astype(rows.dtype)])
-
-    def flops_per_row(self, d: int) -> int:
-        return self.sketch.flops_per_row(d) + 2 * d * self.probes
-
-    def bytes_for(self, d: int, rows: int, itemsize: int) -> int:
-        scaled = rows * d * itemsize if self.inverse_scale is not None else 0
-        probing = (d + rows) * self.probes * itemsize + rows * self.columns * itemsize if self.probes else 0
-        return self.sketch.apply_bytes(d, rows, itemsize) + scaled + probing
-
-    def describe(self) -> dict[str, Any]:
-        scale = "" if self.inverse_scale is None else hashlib.sha256(self.inverse_scale.data).hexdigest()
-        return {"sketch": self.sketch.describe(), "probes": [self.probes, self.seed], "inverse_scale": scale}
-
-
-@lru_cache(maxsize=2)
-def probe_vectors(seed: int, d: int, probes: int) -> NDArray[np.float32]:
-    """Return the probes (d, r): standard normals, the same wherever they are made."""
-    vectors: NDArray[np.float32] = normals(seed, "probes", 0, d, probes, np.float32)
-    vectors.flags.writeable = False
-    return vectors

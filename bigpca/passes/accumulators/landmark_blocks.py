@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.kernels.base import Kernel
-from bigpca.passes.reading.blocks import MIB, Block
+from bigpca.passes.reading.blocks import Block
+from bigpca.passes.reading.layout import MIB
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

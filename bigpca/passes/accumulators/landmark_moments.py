@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
-from bigpca.passes.accumulators.base import Accumulator, Arrays, Moments
+from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.accumulators.kernel_product import entry_precision
 from bigpca.passes.accumulators.landmark_blocks import landmark_block, prepare_landmarks
-from bigpca.passes.reading.blocks import MIB, Block, column_sums, group_shift
+from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.reading.blocks import Block, column_sums, group_shift
+from bigpca.passes.reading.layout import MIB
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

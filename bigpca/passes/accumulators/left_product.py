@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.passes.accumulators.base import Accumulator, Arrays
-from bigpca.passes.reading.blocks import MIB, Block
+from bigpca.passes.reading.blocks import Block
+from bigpca.passes.reading.layout import MIB
 
 TILE_BYTES = 16 * MIB  # of rows of V in float64
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.passes.accumulators.base import Accumulator, Arrays
-from bigpca.passes.reading.blocks import MIB, Block, within_range
+from bigpca.passes.reading.blocks import Block, within_range
+from bigpca.passes.reading.layout import MIB
 
 Matrix = NDArray[np.float64]
 TILE_BYTES = 32 * MIB

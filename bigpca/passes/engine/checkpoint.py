@@ -27,7 +27,7 @@ from bigpca.blas import numerical_environment
 from bigpca.errors import CheckpointError, CorruptedChunkError
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.states import PassState, digest
-from bigpca.passes.reading.blocks import Layout
+from bigpca.passes.reading.layout import Layout
 from bigpca.storage import RunLock, atomic_write_bytes
 from bigpca.storage.regular import read_document, read_regular
 from bigpca.storage.zip_members import read_arrays

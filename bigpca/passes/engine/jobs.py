@@ -23,7 +23,7 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.checkpoint import Checkpoint, SegmentFiles
 from bigpca.passes.engine.events import Event, GroupEvent, Progress
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.reading.blocks import Layout
+from bigpca.passes.reading.layout import Layout
 
 Finish = Callable[[PassState], Any]
 WORKERS_TIMEOUT = 60.0  # seconds

@@ -15,7 +15,7 @@ from bigpca.estimators.linear.certified import CERTIFICATE_FIELDS
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.spectrum import Certificate, orthonormality_error
 from bigpca.estimators.shared.files import StoredModel, save_model
-from bigpca.passes.accumulators.base import Moments
+from bigpca.passes.accumulators.moments import Moments
 from tests.builders import data_with_spectrum, power_law
 
 X = data_with_spectrum(50, power_law(6), mean=5.0)[0]

@@ -15,7 +15,8 @@ import zarr
 
 import bigpca as bp
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, Sketching
-from bigpca.passes.project import Copy, RowMap, plan_writing
+from bigpca.passes.project import Copy, plan_writing
+from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign

@@ -16,7 +16,7 @@ from sklearn.model_selection import GridSearchCV
 
 import bigpca as bp
 from bigpca import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
-from bigpca.passes.reading import blocks
+from bigpca.passes.reading import blocks, layout
 from tests.estimators.labelled import centred, labelled_rows, within_scatter
 from tests.estimators.stores import stored
 
@@ -86,7 +86,7 @@ def test_float32_rows_far_from_the_origin_keep_their_classes(
 ) -> None:
     """Means of 1e4 deviations, products in float32, chunks that lack classes: 1e-3 deviations are what the rows have left."""
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
-    monkeypatch.setattr(blocks, "GROUP_LEAST", 64)
+    monkeypatch.setattr(layout, "GROUP_LEAST", 64)
     far = (X + 1e4 * np.arange(1, D + 1)).astype("f4")
     at = np.argsort(Y, kind="stable") if order != "mixed" else np.arange(N)
     far, y = far[at], NAMES[Y[at]]

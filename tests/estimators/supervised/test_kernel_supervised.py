@@ -29,7 +29,7 @@ from bigpca import (
 )
 from bigpca.passes import sweeps
 from bigpca.passes.engine.events import CheckpointEvent, Event, PassEvent
-from bigpca.passes.reading import blocks
+from bigpca.passes.reading import layout
 from tests.estimators.labelled import labelled_rows, one_hot, outside, unit_of
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
@@ -320,7 +320,7 @@ def test_a_saved_model_comes_back_with_its_classes(model: Any, names: str, tmp_p
 
 
 def test_a_fit_reads_rows_once_beyond_the_choice_of_landmarks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(blocks, "GROUP_LEAST", 256)
+    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
     given, reads = stored(tmp_path, X, (20, D)), Reads().watch(monkeypatch)
     KernelRoweisDiscriminantAnalysis(2, gamma=GAMMA, sampling=X[:30]).fit(given, Y)
     counts = reads.per_chunk((N, D), (20, D))[:, 0]
@@ -369,7 +369,7 @@ def test_worker_processes_give_the_bits_of_one_thread(tmp_path: Path) -> None:
 def test_a_stopped_fit_goes_on_and_other_labels_are_refused(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "GROUP_LEAST", 256)
+    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
     monkeypatch.setattr(sweeps, "LEAST_TILE", 16)
     given, labels = stored(tmp_path, X, (10, D)), REAL[:, 0]
     model = KernelSupervisedPCA(form=form, gamma=GAMMA, sampling="uniform", n_landmarks=20, solve_threads=1)

@@ -22,7 +22,7 @@ from bigpca import (
     SupervisedPCA,
 )
 from bigpca.passes.engine.events import CheckpointEvent, Event, PassEvent
-from bigpca.passes.reading import blocks
+from bigpca.passes.reading import blocks, layout
 from tests.estimators.labelled import (
     assert_same_axes,
     centred,
@@ -307,7 +307,7 @@ def bits(model: Any) -> tuple[bytes, ...]:
 
 
 def test_threads_and_a_stopped_fit_give_the_bits_of_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "GROUP_LEAST", 256)
+    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
     given = stored(tmp_path, X.astype("f4"), (11, D))
     events: list[Event] = []
 

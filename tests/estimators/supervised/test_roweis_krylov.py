@@ -15,7 +15,8 @@ from bigpca import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
 from bigpca.data.sources import open as open_array
 from bigpca.passes.accumulators.within_product import WithinFactor, WithinProduct
 from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.fold import fold
+from bigpca.passes.rows import RowInput
 from tests.estimators.labelled import assert_same_axes, labelled_rows, within_scatter
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads

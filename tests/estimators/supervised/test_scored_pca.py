@@ -17,7 +17,7 @@ import bigpca as bp
 from bigpca import ScoredPCA
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.passes.engine.events import CheckpointEvent, Event
-from bigpca.passes.reading import blocks
+from bigpca.passes.reading import layout
 from tests.estimators.labelled import labelled_rows
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
@@ -296,7 +296,7 @@ def test_a_stopped_fit_goes_on_from_its_parts(tmp_path: Path, monkeypatch: pytes
 def test_a_fit_stopped_in_any_part_goes_on_to_the_same_bits(
     part: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "GROUP_LEAST", 256)
+    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
     given = stored(tmp_path, X, (20, D))
     model = ScoredPCA(n_features_to_select="cv", folds=2, estimator=bp.PCA(2, solver="covariance", solve_threads=1))
     written: list[str] = []

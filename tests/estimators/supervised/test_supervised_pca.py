@@ -19,7 +19,7 @@ import bigpca as bp
 from bigpca import ApproximationWarning, MemoryBudgetError, SupervisedPCA, SupervisedRandomProjection
 from bigpca.estimators.supervised import label_features
 from bigpca.estimators.supervised.label_features import FourierLabels, LandmarkLabels
-from bigpca.passes.reading import blocks
+from bigpca.passes.reading import blocks, layout
 from tests.estimators.labelled import assert_same_axes, centred, labelled_rows, one_hot, outside
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
@@ -296,7 +296,7 @@ def test_chunks_change_rounding_only(chunks: tuple[int, int]) -> None:
 
 
 def test_threads_give_the_bits_of_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "GROUP_LEAST", 256)
+    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
     given = stored(tmp_path, X.astype("f4"), (11, D))
     found = []
     for options in ({"scheduler": "sync"}, {"scheduler": "threads", "num_workers": 3}):

@@ -18,17 +18,18 @@ from numpy.typing import NDArray
 
 import bigpca
 from bigpca import kernels
-from bigpca.passes.accumulators.base import Accumulator, ColumnMoments, Moments
+from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
-from bigpca.passes.accumulators.drawn_rows import BestRows, RowsAt
-from bigpca.passes.accumulators.fused_product import DenseFactor, FusedProduct
+from bigpca.passes.accumulators.drawn_rows import BestRows
+from bigpca.passes.accumulators.factors import DenseFactor
+from bigpca.passes.accumulators.fused_product import FusedProduct
+from bigpca.passes.accumulators.kept_rows import MappedRows, RowSample, RowsAt
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.accumulators.left_product import LeftProduct
-from bigpca.passes.accumulators.mapped_rows import MappedRows
+from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.accumulators.on_features import OnFeatures
-from bigpca.passes.accumulators.row_sample import RowSample
 from bigpca.passes.accumulators.row_weights import Ones
 from bigpca.passes.accumulators.within_product import WithinFactor, WithinProduct
 from bigpca.passes.reading.blocks import Block, group_shift, prepare_block

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.passes.accumulators import class_moments
-from bigpca.passes.accumulators.base import Moments
 from bigpca.passes.accumulators.class_moments import ClassMoments
+from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.fold import fold
 from bigpca.passes.reading import blocks
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.rows import RowInput
 from tests.estimators.labelled import labelled_rows, within_scatter
 from tests.passes.kit import full, moments_of, scatter_of
 

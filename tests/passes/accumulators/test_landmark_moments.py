@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from bigpca import kernels
 from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.kept_rows import MappedRows
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments, row_squares
-from bigpca.passes.accumulators.mapped_rows import MappedRows
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
+from bigpca.passes.fold import fold
 from bigpca.passes.project import Copy
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.rows import RowInput
 from bigpca.solvers.features import landmark_transform
 from tests.builders import offset_data
 

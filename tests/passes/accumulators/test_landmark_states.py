@@ -20,7 +20,8 @@ from bigpca.kernels.distance import RBF
 from bigpca.kernels.dot import Polynomial
 from bigpca.landmarks import LandmarkRequest, select_landmarks
 from bigpca.passes.accumulators import landmark_blocks, row_weights
-from bigpca.passes.accumulators.drawn_rows import BestRows, RowsAt
+from bigpca.passes.accumulators.drawn_rows import BestRows
+from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.accumulators.row_weights import Diagonal, Given, Ones, Residual, RowWeight
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.rows import RowInput

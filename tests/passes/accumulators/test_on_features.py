@@ -17,7 +17,8 @@ from bigpca.passes.accumulators.landmark_moments import LandmarkMap
 from bigpca.passes.accumulators.left_product import LeftProduct
 from bigpca.passes.accumulators.on_features import OnFeatures
 from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.fold import fold
+from bigpca.passes.rows import RowInput
 from bigpca.solvers.features import landmark_transform
 from tests.estimators.labelled import centred, labelled_rows, within_scatter
 from tests.passes.kit import full

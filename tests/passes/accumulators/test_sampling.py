@@ -14,18 +14,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.passes.accumulators.row_sample import (
-    RUNS,
-    SAMPLE_BYTES,
-    SAMPLE_ROWS,
-    RowSample,
-    sample_layout,
-    sample_runs,
-    sample_size,
-)
+from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.fold import fold
+from bigpca.passes.rows import RowInput
+from bigpca.passes.sampling import RUNS, SAMPLE_BYTES, SAMPLE_ROWS, sample_layout, sample_runs, sample_size
 from tests.passes.kit import normal
 
 

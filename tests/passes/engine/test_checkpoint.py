@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import bigpca as bp
-from bigpca.passes.accumulators.base import ColumnMoments, Moments
+from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import CheckpointEvent, Event
 from bigpca.passes.rows import RowInput

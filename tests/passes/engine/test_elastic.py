@@ -23,7 +23,7 @@ from distributed.scheduler import WorkerState
 import bigpca as bp
 from bigpca.data.sources import RowSource, open_source
 from bigpca.data.zarr_reader import ZarrReader
-from bigpca.passes.accumulators.base import Moments
+from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.cluster import suspects as suspects_module
 from bigpca.passes.engine.cluster.suspects import RESUBMISSIONS, Suspects
 from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, RetryEvent

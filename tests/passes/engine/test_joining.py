@@ -23,11 +23,12 @@ from distributed import Client, LocalCluster
 import bigpca as bp
 from bigpca.data.ingest import ingest
 from bigpca.errors import MemoryBudgetError
-from bigpca.passes.accumulators.base import Moments
+from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.cluster.versions import PACKAGES, check_versions
 from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.fold import fold
+from bigpca.passes.rows import RowInput
 from tests.passes.engine.test_kills import wait_until
 from tests.passes.kit import bits, logged, moments_of, normal, take_moments, write_store
 

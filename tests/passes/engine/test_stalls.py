@@ -16,7 +16,8 @@ import pytest
 from distributed import Client
 
 from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.rows import RowInput, fold
+from bigpca.passes.fold import fold
+from bigpca.passes.rows import RowInput
 from tests.passes.conftest import start_cluster
 from tests.passes.kit import Moments, bits, logged, moments_of, normal, reads_in, take_moments, write_store
 

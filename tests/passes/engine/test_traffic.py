@@ -23,14 +23,15 @@ from distributed import Client
 import bigpca as bp
 from bigpca.data.sources import RowSource, open_source
 from bigpca.data.zarr_reader import ZarrReader
-from bigpca.passes.accumulators.base import Moments
 from bigpca.passes.accumulators.left_product import LeftProduct
+from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.cluster import run as cluster_module
 from bigpca.passes.engine.jobs import Left, Pass, RunOptions, fold_group, merge_states
 from bigpca.passes.engine.local import run_locally
 from bigpca.passes.engine.states import PassState
+from bigpca.passes.fold import row_cutter
 from bigpca.passes.reading.readers import GraphReader
-from bigpca.passes.rows import RowInput, row_cutter
+from bigpca.passes.rows import RowInput
 from tests.passes.kit import LoggedRows, bits, moments_of, normal, write_store
 
 TINY = 100_000

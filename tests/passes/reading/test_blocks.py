@@ -10,16 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigpca.errors import NonFiniteError
-from bigpca.passes.reading.blocks import (
+from bigpca.passes.reading.blocks import column_sums, group_shift, prepare_block
+from bigpca.passes.reading.layout import (
     GROUP_LEAST,
     MOST_GROUPS,
     MOST_SEGMENTS,
     SLAB_BYTES,
     Layout,
-    column_sums,
-    group_shift,
     plan_layout,
-    prepare_block,
     working_dtype,
 )
 

@@ -10,8 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from bigpca.passes.accumulators import base
-from bigpca.passes.accumulators.base import Moments
-from bigpca.passes.reading.blocks import SLAB_ROWS, prepare_block
+from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.reading.blocks import prepare_block
+from bigpca.passes.reading.layout import SLAB_ROWS
 from tests.passes.kit import full, normal, scatter_of
 
 D = 6

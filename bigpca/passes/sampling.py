@@ -1,19 +1,10 @@
-"""A sample of the rows, chosen by absolute row number: the start of an iteration that reads all of them.
-
-Rows are taken in runs spread evenly over the file, one run in each stratum at a random place: dumps are often sorted by
-class, and a run is what chunks can serve. Neither chunks nor workers have a say in which rows are taken.
-"""
+"""Which rows a sample takes, and how they are read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import replace
 
-from numpy.typing import NDArray
-
-from bigpca.passes.accumulators.base import Accumulator, Arrays
-from bigpca.passes.reading.blocks import MIB, Block, Layout
+from bigpca.passes.reading.layout import MIB, Layout
 from bigpca.seeds import uniforms
 
 RUNS = 16
@@ -65,53 +56,3 @@ def sample_layout(base: Layout, runs: tuple[tuple[int, int], ...]) -> Layout:
     segments = tuple(range(i, i + 1) for i in range(len(groups)))
     rows = sum(b - a for a, b in runs)
     return replace(base, n_rows=rows, reads=tuple(reads), groups=tuple(groups), segments=segments)
-
-
-@dataclass
-class RowSample(Accumulator):
-    """The rows of a sample themselves, as they are.
-
-    Attributes
-    ----------
-    n_features, wanted : int
-        Columns, and rows of the whole sample.
-    pieces : tuple of (first row, ndarray of shape (rows, d))
-    """
-
-    tag: ClassVar[str] = "RowSample"
-
-    n_features: int
-    wanted: int
-    itemsize: int = 4
-    pieces: tuple[tuple[int, NDArray[Any]], ...] = ()
-
-    def fresh(self, start: int, stop: int) -> RowSample:
-        return RowSample(self.n_features, self.wanted, self.itemsize)
-
-    def update(self, block: Block) -> None:
-        self.pieces = (*self.pieces, (int(block.rows[0]), block.values))
-
-    def merge(self, other: RowSample) -> RowSample:
-        return replace(self, pieces=self.pieces + other.pieces)
-
-    def rows(self) -> list[NDArray[Any]]:
-        """The pieces in order of rows."""
-        return [rows for _, rows in sorted(self.pieces, key=lambda piece: piece[0])]
-
-    @property
-    def state_bytes(self) -> int:
-        return self.wanted * self.n_features * self.itemsize
-
-    @property
-    def flops_per_row(self) -> int:
-        return self.wanted * self.n_features
-
-    def to_arrays(self) -> Arrays:
-        return {f"rows-{first}": rows for first, rows in self.pieces}
-
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> RowSample:
-        pieces = sorted(((int(name.split("-")[1]), a) for name, a in arrays.items()), key=lambda piece: piece[0])
-        return replace(self, pieces=tuple(pieces))
-
-    def identity(self) -> dict[str, Any]:
-        return {"wanted": self.wanted}

@@ -1,0 +1,128 @@
+"""What rows are multiplied by: a matrix that is held, or a sketch that is generated."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.seeds import normals
+from bigpca.sketches.base import Sketch
+
+Vector = NDArray[np.float64]
+
+
+class Factor(Protocol):
+    """A thin matrix W (d, l) that rows are multiplied by; picklable."""
+
+    @property
+    def columns(self) -> int:
+        """l."""
+
+    def multiply(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return ``rows @ W`` (b, l) in the dtype of ``rows``."""
+
+    def flops_per_row(self, d: int) -> int:
+        """Floating-point operations of :meth:`multiply` for one row."""
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> int:
+        """Memory that :meth:`multiply` takes beside its input."""
+
+    def describe(self) -> dict[str, Any]:
+        """What identifies W, for fingerprints."""
+
+
+@dataclass(frozen=True)
+class DenseFactor:
+    """A block given as an array.
+
+    Attributes
+    ----------
+    Q : ndarray of shape (d, l), float32 or float64
+    """
+
+    Q: NDArray[Any]
+
+    @property
+    def columns(self) -> int:
+        return int(self.Q.shape[1])
+
+    def multiply(self, rows: NDArray[Any]) -> NDArray[Any]:
+        product: NDArray[Any] = rows @ self.Q.astype(rows.dtype, copy=False)
+        return product
+
+    def flops_per_row(self, d: int) -> int:
+        return 2 * d * self.columns
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> int:
+        return (rows + d) * self.columns * itemsize  # the product, and Q in the blocks' precision
+
+    def describe(self) -> dict[str, Any]:
+        return {"Q": hashlib.sha256(np.ascontiguousarray(self.Q).data).hexdigest(), "columns": self.columns}
+
+
+def _check_one_factor(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
+    if mine != theirs:
+        raise ValueError(
+            f"products with {mine} and with {theirs} were to be added: they are of different matrices W. Products add where "
+            f"the kind of sketch, its columns and its seed are the same; use one sketch for all rows."
+        )
+
+
+@dataclass(frozen=True)
+class SketchFactor:
+    """A sketch, and Gaussian probes beside it, made anew where they are needed.
+
+    Attributes
+    ----------
+    sketch : Sketch
+    d : int
+    probes : int
+        Columns of independent standard normals after the sketch's, for the certificates.
+    seed : int
+        Of the probes.
+    inverse_scale : ndarray of shape (d,) or None
+        Rows are multiplied by it first: ``(x / scale)' W``.
+    """
+
+    sketch: Sketch
+    d: int
+    probes: int = 0
+    seed: int = 0
+    inverse_scale: Vector | None = None
+
+    @property
+    def columns(self) -> int:
+        return self.sketch.width(self.d) + self.probes
+
+    def multiply(self, rows: NDArray[Any]) -> NDArray[Any]:
+        if self.inverse_scale is not None:
+            rows = rows * self.inverse_scale.astype(rows.dtype)
+        sketched = self.sketch.apply(rows)
+        if not self.probes:
+            return sketched
+        return np.hstack([sketched, rows @ probe_vectors(self.seed, self.d, self.probes).astype(rows.dtype)])
+
+    def flops_per_row(self, d: int) -> int:
+        return self.sketch.flops_per_row(d) + 2 * d * self.probes
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> int:
+        scaled = rows * d * itemsize if self.inverse_scale is not None else 0
+        probing = (d + rows) * self.probes * itemsize + rows * self.columns * itemsize if self.probes else 0
+        return self.sketch.apply_bytes(d, rows, itemsize) + scaled + probing
+
+    def describe(self) -> dict[str, Any]:
+        scale = "" if self.inverse_scale is None else hashlib.sha256(self.inverse_scale.data).hexdigest()
+        return {"sketch": self.sketch.describe(), "probes": [self.probes, self.seed], "inverse_scale": scale}
+
+
+@lru_cache(maxsize=2)
+def probe_vectors(seed: int, d: int, probes: int) -> NDArray[np.float32]:
+    """Return the probes (d, r): standard normals, the same wherever they are made."""
+    vectors: NDArray[np.float32] = normals(seed, "probes", 0, d, probes, np.float32)
+    vectors.flags.writeable = False
+    return vectors

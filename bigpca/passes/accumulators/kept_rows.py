@@ -1,0 +1,191 @@
+"""Accumulators that keep rows by their number."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.reading.blocks import Block
+from bigpca.passes.reading.row_maps import RowMap
+
+Integers = NDArray[np.int64]
+
+
+@dataclass
+class RowsAt(Accumulator):
+    """The rows of given numbers.
+
+    Attributes
+    ----------
+    n_features : int
+    numbers : ndarray of shape (m,), int64, ascending
+    rows : ndarray of shape (found, d), with ``indices`` (found,), ascending: those numbers that were met
+    """
+
+    tag: ClassVar[str] = "RowsAt"
+
+    n_features: int
+    numbers: Integers
+    itemsize: int = 8
+    rows: NDArray[Any] | None = None
+    indices: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def fresh(self, start: int, stop: int) -> RowsAt:
+        return replace(self.for_rows(start, stop), rows=None, indices=np.zeros(0, np.int64))
+
+    def for_rows(self, start: int, stop: int) -> RowsAt:
+        first, last = np.searchsorted(self.numbers, [start, stop])
+        return replace(self, numbers=self.numbers[first:last])
+
+    def update(self, block: Block) -> None:
+        here = np.flatnonzero(np.isin(block.rows, self.numbers))
+        if len(here):
+            self._append(block.values[here], block.rows[here])
+
+    def _append(self, rows: NDArray[Any], indices: Integers) -> None:
+        if self.rows is not None:
+            rows, indices = np.concatenate([self.rows, rows]), np.concatenate([self.indices, indices])
+        self.rows, self.indices = rows, indices
+
+    def merge(self, other: RowsAt) -> RowsAt:
+        merged = replace(self, numbers=np.concatenate([self.numbers, other.numbers]))
+        if other.rows is not None:
+            merged._append(other.rows, other.indices)
+        return merged
+
+    @property
+    def state_bytes(self) -> int:
+        return len(self.numbers) * (self.n_features * self.itemsize + 8)
+
+    @property
+    def product_bytes(self) -> int:
+        return 2 * self.state_bytes
+
+    @property
+    def flops_per_row(self) -> int:
+        return 1
+
+    def to_arrays(self) -> Arrays:
+        rows = np.zeros((0, self.n_features)) if self.rows is None else self.rows
+        return {"numbers": self.numbers, "rows": rows, "indices": self.indices}
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> RowsAt:
+        rows = arrays["rows"] if len(arrays["rows"]) else None
+        return replace(self, numbers=arrays["numbers"], rows=rows, indices=arrays["indices"])
+
+    def identity(self) -> dict[str, Any]:
+        return {"numbers": hashlib.sha256(self.numbers.tobytes()).hexdigest()}
+
+
+@dataclass
+class RowSample(Accumulator):
+    """The rows of a sample themselves, as they are.
+
+    Attributes
+    ----------
+    n_features, wanted : int
+        Columns, and rows of the whole sample.
+    pieces : tuple of (first row, ndarray of shape (rows, d))
+    """
+
+    tag: ClassVar[str] = "RowSample"
+
+    n_features: int
+    wanted: int
+    itemsize: int = 4
+    pieces: tuple[tuple[int, NDArray[Any]], ...] = ()
+
+    def fresh(self, start: int, stop: int) -> RowSample:
+        return RowSample(self.n_features, self.wanted, self.itemsize)
+
+    def update(self, block: Block) -> None:
+        self.pieces = (*self.pieces, (int(block.rows[0]), block.values))
+
+    def merge(self, other: RowSample) -> RowSample:
+        return replace(self, pieces=self.pieces + other.pieces)
+
+    def rows(self) -> list[NDArray[Any]]:
+        """The pieces in order of rows."""
+        return [rows for _, rows in sorted(self.pieces, key=lambda piece: piece[0])]
+
+    @property
+    def state_bytes(self) -> int:
+        return self.wanted * self.n_features * self.itemsize
+
+    @property
+    def flops_per_row(self) -> int:
+        return self.wanted * self.n_features
+
+    def to_arrays(self) -> Arrays:
+        return {f"rows-{first}": rows for first, rows in self.pieces}
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> RowSample:
+        pieces = sorted(((int(name.split("-")[1]), a) for name, a in arrays.items()), key=lambda piece: piece[0])
+        return replace(self, pieces=tuple(pieces))
+
+    def identity(self) -> dict[str, Any]:
+        return {"wanted": self.wanted}
+
+
+@dataclass
+class MappedRows(Accumulator):
+    """``f(X)`` (n, k) for a row map f.
+
+    Attributes
+    ----------
+    n_samples, n_features, width : int
+        n, d and k.
+    f : RowMap, or None in states (the driver hands it over)
+    pieces : tuple of (first row, ndarray of shape (rows, k))
+    """
+
+    tag: ClassVar[str] = "MappedRows"
+    shared_field: ClassVar[str | None] = "f"
+
+    n_samples: int
+    n_features: int
+    width: int
+    f: RowMap | None
+    pieces: tuple[tuple[int, NDArray[Any]], ...] = ()
+
+    def fresh(self, start: int, stop: int) -> MappedRows:
+        return replace(self, pieces=())
+
+    def update(self, block: Block) -> None:
+        f: Any = self.f
+        first = int(block.rows[0])
+        self.pieces = (*self.pieces, (first, f.apply(block.values, f"the rows from {first}")))
+
+    def close(self) -> None:
+        self.f = None
+
+    def merge(self, other: MappedRows) -> MappedRows:
+        return replace(self, pieces=self.pieces + other.pieces)
+
+    def rows(self) -> NDArray[Any]:
+        """The mapped rows in order (n, k)."""
+        return np.concatenate([rows for _, rows in sorted(self.pieces, key=lambda piece: piece[0])])
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * self.n_samples * self.width
+
+    @property
+    def flops_per_row(self) -> int:
+        return 2 * self.n_features * self.width
+
+    def to_arrays(self) -> Arrays:
+        return {f"rows-{first}": rows for first, rows in self.pieces}
+
+    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> MappedRows:
+        pieces = sorted(((int(name.split("-")[1]), a) for name, a in arrays.items()), key=lambda piece: piece[0])
+        return replace(self, f=None, pieces=tuple(pieces))
+
+    def identity(self) -> dict[str, Any]:
+        return {"map": {} if self.f is None else self.f.describe()}

@@ -1,0 +1,132 @@
+"""The verb for pairs of row panels: the dot matrix, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.blas import one_blas_thread
+from bigpca.data.rounding import note_rounded
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.dot_matrix import DotPanels
+from bigpca.passes.engine.cancel import check_cancelled
+from bigpca.passes.engine.driver import run_pass
+from bigpca.passes.engine.jobs import Finish, GroupTask, Pass, RunOptions
+from bigpca.passes.engine.states import PassState
+from bigpca.passes.reading.blocks import prepare_block, product_dtype, within_range
+from bigpca.passes.reading.layout import Layout
+from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
+from bigpca.passes.rows import RowInput
+
+
+@dataclass(frozen=True)
+class PanelGroup:
+    """Holds one row panel and streams the rows from its start to the end past it."""
+
+    index: int
+    reader: Reader
+    panel: tuple[tuple[int, int], ...]
+    stream: tuple[tuple[int, int], ...]
+    slab_rows: int
+    dtype: np.dtype[Any]
+    shift: NDArray[np.float64]
+    inverse_scale: NDArray[np.float64] | None
+    template: DotPanels
+    stamp: str
+
+    def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
+        """Fill one panel of the dot matrix."""
+        if isinstance(self.reader, GraphReader):
+            self.reader.inputs = inputs
+        start, stop = self.panel[0][0], self.panel[-1][1]
+        state = self.template.fresh(start, stop)
+        held: list[tuple[int, NDArray[Any]]] = []
+        with one_blas_thread():
+            for first, rows in read_ahead(self.reader, self.panel + self.stream):
+                for i in range(0, len(rows), self.slab_rows):
+                    check_cancelled(run_id)
+                    slab = self._prepare(rows[i : i + self.slab_rows], first + i)
+                    if first < stop:
+                        held.append((first + i, slab))
+                        note_rounded(rows[i : i + self.slab_rows])
+                    for row, other in held:
+                        state.add_pair(row, other, first + i, slab)
+                    del slab
+                del rows
+        return PassState({"dot": state}, stop - start, 0, {self.index: self.stamp})
+
+    def _prepare(self, slab: NDArray[Any], row: int) -> NDArray[Any]:
+        values = slab.astype(self.dtype, copy=False)
+        where = self.reader.where(row, row + len(slab))
+        owned = self.reader.owned or values is not slab
+        shift = self.shift.astype(self.dtype)
+        block = prepare_block(
+            values, row, shift, owned=owned, nan_policy="raise", where=where, find_largest=self.inverse_scale is None
+        )
+        if self.inverse_scale is not None:
+            np.multiply(block.values, self.inverse_scale.astype(self.dtype), out=block.values)
+        return within_range(block.values, block.largest)
+
+
+def dot_dtype(rows: RowInput) -> np.dtype[np.floating]:
+    """Dtype in which the blocks of the dot matrix are multiplied."""
+    return product_dtype(rows.dtype, float(rows.n_rows) ** 2 * rows.n_columns)
+
+
+def panel_layout(layout: Layout, panels: int) -> Layout:
+    """Return ``layout`` with its reads gathered into at most ``panels`` row panels of about equal size, each a group."""
+    counts = np.array([b - a for a, b in layout.reads])
+    target = -(-layout.n_rows // panels)
+    groups, start = [], 0
+    for i in range(len(counts)):
+        if i + 1 == len(counts) or counts[start : i + 2].sum() > target:
+            groups.append(range(start, i + 1))
+            start = i + 1
+    return replace(layout, groups=tuple(groups), segments=tuple(range(i, i + 1) for i in range(len(groups))))
+
+
+def fold_panels(
+    rows: RowInput,
+    finish: Finish,
+    *,
+    layout: Layout,
+    shift: NDArray[np.float64],
+    inverse_scale: NDArray[np.float64] | None,
+    number: int,
+    options: RunOptions,
+) -> Any:
+    """Fill the dot matrix of shifted rows over pairs of row panels, and return ``finish(state)``.
+
+    Parameters
+    ----------
+    layout : Layout
+        From :func:`panel_layout`; ``(panels + 1) / 2`` reads of X.
+    shift : ndarray of shape (d,)
+        Subtracted from every row before the product.
+    inverse_scale : ndarray of shape (d,) or None
+    """
+    panel_rows = max(b - a for a, b in map(layout.rows_of, range(len(layout.groups))))
+    template = DotPanels(rows.n_rows, rows.n_columns, panel_rows)
+
+    def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
+        members = layout.groups[group]
+        start = layout.reads[members[0]][0]
+        reader, futures = rows.reader(start, layout.n_rows)
+        panel = tuple(layout.reads[i] for i in members)
+        task = PanelGroup(
+            group, reader, panel, layout.reads[members[-1] + 1 :], layout.slab_rows, dot_dtype(rows),
+            shift, inverse_scale, template, stamp(group),
+        )  # fmt: skip
+        return task, futures
+
+    def stamp(group: int) -> str:
+        return rows.stamp(layout.rows_of(group)[0], layout.n_rows) if options.checkpoint else ""
+
+    templates: dict[str, Accumulator] = {"dot": template}
+    return run_pass(
+        Pass("dot", layout, templates, cut, stamp, finish, paths=rows.paths, stored=rows.dtype), number, options
+    )

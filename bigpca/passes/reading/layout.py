@@ -1,0 +1,120 @@
+"""How rows are cut: chunks into reads and slabs, reads into groups, groups into segments; from shape, dtype and chunks only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+MIB = 1 << 20
+SLAB_BYTES = 64 * MIB
+WIDE_SLAB_BYTES = 32 * MIB  # for rows over 64 KiB, whose states are large already
+SLAB_ROWS = 8192  # enough rows that a d x d addition per slab is hidden by the product
+SLAB_LEAST = 4 * MIB
+GROUP_BYTES = 256 * MIB
+GROUP_LEAST = 4 * MIB
+MOST_GROUPS = 4096
+LEAST_GROUPS = 16
+MOST_SEGMENTS = 64
+
+
+def working_dtype(dtype: np.dtype[np.generic]) -> np.dtype[np.floating]:
+    """Return the dtype in which blocks of ``dtype`` are multiplied: float32 where it holds every value, else float64.
+
+    >>> [working_dtype(np.dtype(t)).name for t in ("f2", "u1", "?", "i4", "f8")]
+    ['float32', 'float32', 'float32', 'float64', 'float64']
+    """
+    exact = dtype.kind == "b" or dtype.itemsize <= 2 or dtype == np.float32
+    return np.dtype(np.float32) if exact else np.dtype(np.float64)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the reads, groups and segments of one pass begin and end.
+
+    Attributes
+    ----------
+    n_rows, n_columns : int
+    row_bytes : int
+        Bytes of one row in the working dtype.
+    slab_rows : int
+        Most rows multiplied at a time.
+    reads : tuple of (start, stop)
+        Consecutive row ranges.
+    groups, segments : tuple of range
+        Ranges of reads, and ranges of groups.
+    """
+
+    n_rows: int
+    n_columns: int
+    row_bytes: int
+    slab_rows: int
+    reads: tuple[tuple[int, int], ...]
+    groups: tuple[range, ...]
+    segments: tuple[range, ...]
+
+    @property
+    def read_rows(self) -> int:
+        """Most rows held by one read."""
+        return max((b - a for a, b in self.reads), default=0)
+
+    def rows_of(self, group: int) -> tuple[int, int]:
+        """First and last + 1 row of a group."""
+        reads = self.groups[group]
+        return self.reads[reads[0]][0], self.reads[reads[-1]][1]
+
+
+def plan_layout(row_chunks: Sequence[int], n_columns: int, dtype: np.dtype[np.generic], state_bytes: int) -> Layout:
+    """Cut rows into reads, groups and segments.
+
+    ``groups = clamp(bytes / max(256 MiB, 8 state), 16, 4096)``, never less than 4 MiB a group; all bytes in the working
+    dtype, so that a uint8 store is cut as its float32 copy would be. Where groups would hold one large read each (over 32
+    MiB), with nothing to read while it is multiplied, there are fewer that hold two.
+    """
+    row_bytes = max(1, n_columns * working_dtype(dtype).itemsize)
+    most = SLAB_BYTES if row_bytes <= 1 << 16 else WIDE_SLAB_BYTES
+    slab_bytes = min(most, max(SLAB_LEAST, SLAB_ROWS * row_bytes))
+    slab_rows = max(1, slab_bytes // row_bytes)
+    n_rows = int(sum(row_chunks))
+    total = n_rows * row_bytes
+    wanted = min(MOST_GROUPS, max(LEAST_GROUPS, -(-total // max(GROUP_BYTES, 8 * state_bytes))))
+    wanted = max(1, min(wanted, total // GROUP_LEAST))
+    reads = _join_chunks(row_chunks, min(slab_rows, max(1, -(-n_rows // wanted))))
+    if wanted <= len(reads) < 2 * wanted and 2 * row_bytes * max(b - a for a, b in reads) > SLAB_BYTES:
+        wanted = max(1, len(reads) // 2)
+    groups = _split_evenly([b - a for a, b in reads], wanted)
+    segments = _split_evenly([1] * len(groups), MOST_SEGMENTS)
+    return Layout(n_rows, n_columns, row_bytes, slab_rows, reads, groups, segments)
+
+
+def _join_chunks(row_chunks: Sequence[int], most_rows: int) -> tuple[tuple[int, int], ...]:
+    """Join consecutive chunks while they hold at most ``most_rows``; empty chunks vanish, larger ones stay whole."""
+    reads: list[tuple[int, int]] = []
+    start = row = 0
+    for size in row_chunks:
+        if row > start and row + size - start > most_rows:
+            reads.append((start, row))
+            start = row
+        row += size
+    if row > start:
+        reads.append((start, row))
+    return tuple(reads)
+
+
+def _split_evenly(weights: Sequence[int], parts: int) -> tuple[range, ...]:
+    """Cut consecutive items into at most ``parts`` non-empty runs of about equal weight: at the ends nearest to equal ones."""
+    ends = np.cumsum(np.asarray(weights, dtype=np.int64)) if len(weights) else np.zeros(0, np.int64)
+    runs: list[range] = []
+    start = 0
+    for part in range(1, parts + 1):
+        if start >= len(ends):
+            break
+        target = ends[-1] * part / parts
+        nearest = int(np.searchsorted(ends, target))
+        if nearest and target - ends[nearest - 1] < ends[nearest] - target:
+            nearest -= 1
+        stop = max(start, nearest) + 1
+        runs.append(range(start, stop))
+        start = stop
+    return tuple(runs)
