@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,10 @@ def restored(stored: StoredModel) -> Any:
         Where something is missing or wrong.
     """
     model = _of_parameters(stored.kind, stored.attributes["parameters"])
+    inner = stored.attributes.get("inner")
+    if inner is not None:  # inside out: an estimator that holds another need not know this table
+        held = StoredModel(inner["kind"], stored.named("inner_"), inner["attributes"], stored.rows)
+        stored = replace(stored, inner=restored(held))
     model._restore(stored)
     if stored.attributes.get("seed") is not None:
         model.seed_ = check_seed(stored.attributes["seed"])

@@ -14,9 +14,8 @@ from bigpca.errors import brief
 from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection
 from bigpca.estimators.kernel.spectrum import HELD_BYTES, KernelSpectrum
 from bigpca.estimators.linear.certified import pack_certificate, unpack_certificate
-from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
+from bigpca.estimators.shared.files import StoredModel, StoredState, pack_values, unpack_values
 from bigpca.estimators.shared.references import References
-from bigpca.estimators.supervised.labels import KeptStatistics
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
 from bigpca.passes.accumulators.moments import Moments
@@ -61,7 +60,7 @@ def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, NDArray[Any]]
     return arrays, attributes
 
 
-def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel) -> KernelSpectrum:
+def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel, state: StoredState | None) -> KernelSpectrum:
     """Return the solved problem that :func:`pack_kernel_spectrum` took apart.
 
     Raises
@@ -106,18 +105,16 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel) -> KernelSpectru
     facts |= {name.removeprefix("fact_"): array for name, array in arrays.items() if name.startswith("fact_")}
     return KernelSpectrum(
         int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["eigenvalues"], float(attributes["total"]),
-        expansion, int(attributes["evaluations"]), certificate, facts, _read_state(stored, facts.get("classes")),
+        expansion, int(attributes["evaluations"]), certificate, facts, state,
     )  # fmt: skip
 
 
-def _read_state(stored: StoredModel, classes: NDArray[Any] | None) -> LandmarkMoments | KeptStatistics | None:
+def stored_moments(stored: StoredModel) -> LandmarkMoments | None:
     """Return the stored moments of the features; None where the model kept none."""
     own = stored.named("state_")
     if not own:
         return None
     rank = stored.arrays["fact_landmark_transform"].shape[1]
-    if "counted" in own:
-        return KeptStatistics.of_arrays(own, rank, classes)
     return LandmarkMoments(int(stored.attributes["n_features"]), None, (Moments(rank),)).with_arrays(own)
 
 

@@ -15,11 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.containers import is_path_list, reject_foreign
 from bigpca.errors import MemoryBudgetError, format_bytes
-from bigpca.estimators.kernel.files import pack_kernel_spectrum, unpack_kernel_spectrum
+from bigpca.estimators.kernel.files import pack_kernel_spectrum, stored_moments, unpack_kernel_spectrum
 from bigpca.estimators.kernel.maps import FixedPoint, KernelScores, Novelty, RidgePreimage, ridge_preimage
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
 from bigpca.estimators.linear.certified import CertifiedModel
-from bigpca.estimators.shared.files import StoredModel
+from bigpca.estimators.shared.files import StoredModel, StoredState
 from bigpca.estimators.shared.inputs import as_dask, is_lazy
 from bigpca.estimators.shared.planned import PlannedModel
 from bigpca.estimators.shared.transformer import Destination, Lazy, Path
@@ -325,7 +325,12 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
         arrays, attributes = pack_kernel_spectrum(self._found)
         return arrays, attributes | {"solver": self.solver_, "n_features": self.n_features_in_}
 
+    def _stored_state(self, stored: StoredModel) -> StoredState | None:
+        """Return the sufficient statistics among the arrays of a model file."""
+        return stored_moments(stored)
+
     def _restore(self, stored: StoredModel) -> None:
         self.n_features_in_ = int(stored.attributes["n_features"])
-        found = unpack_kernel_spectrum(stored, self._resolved_kernel(self.n_features_in_))
+        kernel = self._resolved_kernel(self.n_features_in_)
+        found = unpack_kernel_spectrum(stored, kernel, self._stored_state(stored))
         self._take(found, stored.attributes["solver"])

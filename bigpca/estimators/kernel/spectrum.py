@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection, scored_in_float64
 from bigpca.estimators.linear.spectrum import Certificate
+from bigpca.estimators.shared.files import StoredState
 from bigpca.estimators.shared.references import References
-from bigpca.estimators.supervised.labels import KeptStatistics
 from bigpca.kernels.base import Kernel
-from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.local import threads_here
@@ -84,7 +83,7 @@ class KernelSpectrum:
         None for exact solvers.
     facts : dict of str to float or int
         What else the fit learned, such as the negative mass of an indefinite kernel; fitted attributes, less the ``_``.
-    state : Accumulator, KeptStatistics, or None
+    state : StoredState or None
         Sufficient statistics, for ``partial_fit``.
     """
 
@@ -96,7 +95,7 @@ class KernelSpectrum:
     evaluations: int
     certificate: Certificate | None = None
     facts: dict[str, Any] = field(default_factory=dict)
-    state: Accumulator | KeptStatistics | None = None
+    state: StoredState | None = None
 
 
 def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,13 @@ class TrustedRows:
         )
 
 
+class StoredState(Protocol):
+    """Sufficient statistics that a model keeps, so that rows can be added."""
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return named arrays that hold them."""
+
+
 @dataclass(frozen=True)
 class StoredModel:
     """A fitted estimator as arrays and JSON values.
@@ -75,12 +82,15 @@ class StoredModel:
         Among them ``parameters``, all of the class, and ``feature_names``.
     rows : TrustedRows
         Where its training rows may lie, of a model that was read.
+    inner : estimator or None
+        The restored estimator that this one holds, if it holds one.
     """
 
     kind: str
     arrays: dict[str, NDArray[Any]]
     attributes: dict[str, Any]
     rows: TrustedRows = TrustedRows()
+    inner: Any = None
 
     @classmethod
     def of(cls, model: Any) -> StoredModel:

@@ -12,6 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from bigpca.estimators.kernel.landmarks_fit import NystromJob, landmark_features, plan_growth, plan_nystrom
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
+from bigpca.estimators.shared.files import StoredModel, unpack_values
 from bigpca.estimators.shared.running import running
 from bigpca.estimators.supervised.kernel_fit import (
     FeatureLabelJob,
@@ -108,6 +109,14 @@ class KernelLabelModel(LabelReader, KernelModel):
         self._take_later(lambda: read.fit(solver._solve(kept.statistics)))
         self._grown = replace(latest, state=kept, evaluations=read.evaluations)
         return self
+
+    def _stored_state(self, stored: StoredModel) -> KeptStatistics | None:
+        own = stored.named("state_")
+        if not own:
+            return None
+        texts, arrays = stored.attributes["texts"], stored.arrays
+        classes = unpack_values(texts["classes"]) if "classes" in texts else arrays.get("fact_classes")
+        return KeptStatistics.of_arrays(own, arrays["fact_landmark_transform"].shape[1], classes)
 
     def _feature_job(self, rows: RowInput, labelled: Labelled) -> FeatureLabelJob:
         settings, n = self._settings(rows.n_columns), rows.n_rows

@@ -380,11 +380,8 @@ class ScoredPCA(LabelReader, RowTransformer):
         return arrays | {"scores": self.scores_, "selected": self.selected_}, attributes
 
     def _restore(self, stored: StoredModel) -> None:
-        from bigpca.estimators.loading import restored  # it knows all classes, this one among them
-
         attributes = stored.attributes
-        inner = attributes["inner"]
-        self.estimator_ = restored(StoredModel(inner["kind"], stored.named("inner_"), inner["attributes"], stored.rows))
+        self.estimator_ = stored.inner
         self.scores_, self.selected_ = stored.arrays["scores"], stored.arrays["selected"]
         self.n_features_in_ = d = int(attributes["n_features"])
         classes = None if attributes["classes"] is None else unpack_values(attributes["classes"])
