@@ -57,6 +57,46 @@ def check_numbers(model: KernelModel) -> None:
         )
 
 
+def kernel_asked_for(model: KernelModel) -> Kernel | None:
+    """Return the kernel that the parameters name, of rows of one feature; None where they name none, which ``fit`` reports."""
+    try:
+        return model._resolved_kernel(1)
+    except (TypeError, ValueError):
+        return None
+
+
+def _measures_distances(model: Any) -> bool:
+    """Whether the squared distance to the subspace can be computed; AttributeError with the reason where not."""
+    kernel = kernel_asked_for(model)
+    if kernel is not None and not kernel.needs_rows:
+        raise AttributeError(
+            f"the distance of a row's image requires k(x, x), which is not in the rows that {kernel} takes: they hold "
+            f"k(x, training rows) alone. Use a kernel that computes its entries."
+        )
+    return _projects(model)
+
+
+def _has_fixed_points(model: Any) -> bool:
+    """Whether the fixed-point iteration is defined; AttributeError with the reason where not."""
+    kernel = kernel_asked_for(model)
+    if kernel is not None and not isinstance(kernel, RBF):
+        raise AttributeError(
+            f"the fixed-point pre-image requires a Gaussian kernel; this model's is {kernel}. Use fit_inverse_transform=True "
+            f"and inverse_transform, which regress rows on scores for any kernel."
+        )
+    return _projects(model)
+
+
+def _regresses(model: Any) -> bool:
+    """Whether a fit learns the way back from scores; AttributeError with the reason where not."""
+    if not model.fit_inverse_transform:
+        raise AttributeError(
+            "inverse_transform regresses rows on scores after a fit with fit_inverse_transform=True. For a Gaussian kernel, "
+            "denoise(X) gives fixed-point pre-images without."
+        )
+    return True
+
+
 def _projects(model: Any) -> bool:
     """Whether scores make a projection; AttributeError with the reason where not, as scikit-learn wants."""
     if not model._orthonormal:
@@ -113,49 +153,31 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
     _variances: ClassVar[bool] = True  # whether the eigenvalues are those of HKH
     _grown: KernelSpectrum  # the last fit with the statistics of all rows, while nobody has asked for more
 
-    @available_if(_projects)  # type: ignore[untyped-decorator]
+    @available_if(_measures_distances)  # type: ignore[untyped-decorator]
     def novelty(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return the squared distance of each row's image to the fitted subspace: 0 for rows like the training rows.
 
-        ``k_c(x, x) - |y|^2 >= 0``, in the units of the kernel; lazy for lazy input. Shape (n,), or (n, 1) in ``out``.
-
-        Raises
-        ------
-        ValueError
-            For a precomputed kernel, whose rows lack k(x, x).
+        ``k_c(x, x) - |y|^2 >= 0``, in the units of the kernel; lazy for lazy input. Shape (n,), or (n, 1) in ``out``. There is
+        none for a precomputed kernel, whose rows lack k(x, x).
         """
         check_is_fitted(self)
-        if not self.kernel_.needs_rows:
-            raise ValueError(
-                f"the distance of a row's image needs k(x, x), which is not in the rows that {self.kernel_} takes: they hold "
-                f"k(x, training rows) alone. Use a kernel that computes its entries."
-            )
         distances = self._map(X, self._open(X, reset=False), self._novelty_map(), 1, Destination(out, overwrite))
         return distances if out is not None else distances[:, 0]
 
-    @available_if(_projects)  # type: ignore[untyped-decorator]
+    @available_if(_has_fixed_points)  # type: ignore[untyped-decorator]
     def denoise(
         self, X: Any, *, max_iter: int = 100, tol: float = 1e-6, out: Path | None = None, overwrite: bool = False
     ) -> Lazy:
         """Return pre-images (n, d) of the projections of rows, by the fixed-point iteration of a Gaussian kernel.
 
-        Mika et al. (1999), eq. 10, started at the rows themselves.
-
-        Raises
-        ------
-        ValueError
-            For another kernel: use ``inverse_transform`` there.
+        Mika et al. (1999), eq. 10, started at the rows themselves. There is none for other kernels: use ``inverse_transform``.
         """
         check_is_fitted(self)
-        expansion = getattr(self._found, "expansion", None)
-        if not isinstance(self.kernel_, RBF) or expansion is None:
-            raise ValueError(
-                f"the fixed-point pre-image needs a Gaussian kernel; this model's is {self.kernel_}. Use "
-                f"fit_inverse_transform=True and inverse_transform, which regress rows on scores for any kernel."
-            )
+        expansion: Any = self._found.expansion
         back = FixedPoint(expansion, max_iter, tol)
         return self._map(X, self._open(X, reset=False), back, self.n_features_in_, Destination(out, overwrite))
 
+    @available_if(_regresses)  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k), by kernel ridge regression of the reference rows on their scores.
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Self
 
 from sklearn.base import clone
+from sklearn.utils.metaestimators import available_if
 
 from bigpca.estimators.kernel.landmark_features import (
     LandmarkFeatures,
@@ -23,7 +24,7 @@ from bigpca.estimators.kernel.landmarks_fit import (
     plan_nystrom,
     with_landmarks,
 )
-from bigpca.estimators.kernel.model import KernelModel
+from bigpca.estimators.kernel.model import KernelModel, kernel_asked_for
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components, row_shift
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.running import running
@@ -47,6 +48,24 @@ def _solve_grown(grown: KernelSpectrum, features: LandmarkFeatures, settings: Ke
     found = solve_features(state, 0, features, settings, omitted=grown.omitted)
     facts = {k: v for k, v in grown.facts.items() if k.startswith("landmark_")}
     return replace(found, state=state, facts=found.facts | facts, evaluations=grown.evaluations)
+
+
+def _keeps_moments(model: Any) -> bool:
+    """Whether a fit keeps the moments of the features; AttributeError with the reason where not."""
+    if model.extension == "tutorial":
+        raise AttributeError(
+            'extension="tutorial" does not keep the moments of the features, to which rows are added. Use '
+            'extension="features".'
+        )
+    return True
+
+
+def _has_widths(model: Any) -> bool:
+    """Whether several widths can be fitted from one read; AttributeError with the reason where not."""
+    kernel = kernel_asked_for(model)
+    if kernel is not None and not hasattr(kernel, "blocks_at"):
+        raise AttributeError(f"{kernel} has no width: fit_widths requires a kernel of distances (RBF, Laplacian).")
+    return _keeps_moments(model)
 
 
 class NystromKernelPCA(KernelModel):
@@ -137,6 +156,7 @@ class NystromKernelPCA(KernelModel):
         self.solve_threads = solve_threads
         self.workers_timeout = workers_timeout
 
+    @available_if(_keeps_moments)  # type: ignore[untyped-decorator]
     @solving
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
         """Add rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
@@ -147,7 +167,7 @@ class NystromKernelPCA(KernelModel):
         Raises
         ------
         ValueError
-            After a fit with ``extension="tutorial"``, which keeps no statistics.
+            After a fit with ``extension="tutorial"``, which keeps no statistics: with that parameter there is no such method.
         MemoryBudgetError, EvaluationBudgetError
             Before the read, where it does not fit.
         """
@@ -174,6 +194,7 @@ class NystromKernelPCA(KernelModel):
         self._grown = grown
         return self
 
+    @available_if(_has_widths)  # type: ignore[untyped-decorator]
     @solving
     def fit_widths(self, X: Any, gammas: Sequence[float], *, progress: ProgressArgument = None) -> list[Self]:
         """Fit one model for each gamma, on shared landmarks, from ONE read beyond their choice.
@@ -191,16 +212,13 @@ class NystromKernelPCA(KernelModel):
         Raises
         ------
         ValueError
-            For a kernel without a width, no gamma, or ``extension="tutorial"``.
+            Where no gamma is given. There is no such method for a kernel without a width, and for ``extension="tutorial"``.
         """
         seen = self._begun()
         job = seen._job(seen, X, None)
         kernel: Any = job.settings.kernel
-        if not hasattr(kernel, "blocks_at") or not len(gammas) or self.extension != "features":
-            raise ValueError(
-                f"{kernel} with {len(gammas)} gammas and extension={self.extension!r}: several widths from one read need a "
-                f'kernel of distances (RBF, Laplacian), at least one gamma, and extension="features".'
-            )
+        if not len(gammas):
+            raise ValueError("gammas is empty; at least one width was expected. Give for example [0.1, 1.0].")
         job.plan.check()
         kernels = [kernel.with_gamma(gamma) for gamma in gammas]
         with running(

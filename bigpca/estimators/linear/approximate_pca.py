@@ -204,7 +204,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     ) -> tuple[FusedProduct, int]:
         job = self._plan_job(seen, X, reset=old is None, minimum=1)
         template = job.settings.template(job.rows.n_columns)
-        if template.state_bytes > self.keep_state_bytes or not self._additive:
+        if template.state_bytes > self.keep_state_bytes:
             raise ValueError(self._missing_state("partial_fit"))
         job.plan.check()
         with running(
@@ -229,7 +229,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     @property
     def _additive(self) -> bool:
         """Whether one read's state is all there is: rows can be added, and models merged."""
-        return self.core == "nystrom" or (self.core == "tutorial" and not self.scale)
+        return not (self.core == "ritz" or (self.core == "tutorial" and self.scale))  # fit reports an unknown core
 
     def _missing_state(self, what: str) -> str:
         if not self._additive:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.estimators.linear.certified import CertifiedModel
@@ -27,6 +28,24 @@ from bigpca.solvers.component_rules import rounding_level
 from bigpca.solvers.components import NComponents
 
 State = TypeVar("State", Moments, FusedProduct)
+
+
+def _has_covariance(model: Any) -> bool:
+    """Whether components are orthonormal; AttributeError with the reason where not, as scikit-learn wants."""
+    if not model._orthonormal:
+        off = f" (off by {orthonormality_error(model.components_):.2g})" if "components_" in vars(model) else ""
+        raise AttributeError(
+            f"the components are not orthonormal{off}, but a covariance, components' diag(variances) components + noise I, "
+            f'requires orthonormal ones. Fit a model whose components are, such as core="nystrom".'
+        )
+    return True
+
+
+def _adds_rows(model: Any) -> bool:
+    """Whether one read's state is all there is; AttributeError with the reason where not."""
+    if not model._additive:
+        raise AttributeError(model._missing_state("partial_fit"))
+    return True
 
 
 class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
@@ -96,6 +115,12 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
     def _state_form(self, d: int) -> StateForm:
         """Return how the sufficient statistics of d features are stored."""
 
+    @property
+    def _additive(self) -> bool:
+        """Whether the parameters make a model of one read's state, to which rows can be added."""
+        return True
+
+    @available_if(_adds_rows)  # type: ignore[untyped-decorator]
     @solving
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
         """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
@@ -106,7 +131,8 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
         Raises
         ------
         ValueError
-            Where the model has no sufficient statistics: its solver keeps none, or they exceed ``keep_state_bytes``.
+            Where the model has no sufficient statistics: its solver keeps none, or they exceed ``keep_state_bytes``. Where the
+            parameters rule them out there is no such method.
         MemoryBudgetError
             Before any read, where the plan does not fit.
         """
@@ -144,6 +170,7 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
         back = Reconstruction(self.mean_, self.scale_, axes, self._deviations())
         return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
 
+    @available_if(_has_covariance)  # type: ignore[untyped-decorator]
     @solving
     def score_samples(self, X: Any) -> Lazy:
         """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, where scaled).
@@ -151,9 +178,9 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
         Raises
         ------
         ValueError
-            Where the noise variance is 0 with k < d: the model has no density there; or the components are not orthonormal.
+            Where the noise variance is 0 with k < d: the model has no density there.
         """
-        self._check_covariance_model("score_samples")
+        check_is_fitted(self)
         degenerate = self.noise_variance_ <= 0 and self.n_components_ < self.n_features_in_
         if degenerate or (self.explained_variance_ <= 0).any():
             raise ValueError(
@@ -165,22 +192,25 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
         likelihood = LogLikelihood(plain, self.explained_variance_, self.noise_variance_)
         return self._map(X, as_dask(self, X, reset=False), likelihood, 1, Destination())[:, 0]
 
+    @available_if(_has_covariance)  # type: ignore[untyped-decorator]
     def score(self, X: Any, y: Any = None) -> float:
         """Return the mean log-likelihood of the rows (with ``nan_policy="omit"``, of the others); one read."""
         mean = np.nanmean if self.nan_policy == "omit" else np.mean
         return float(mean(self.score_samples(X)))
 
+    @available_if(_has_covariance)  # type: ignore[untyped-decorator]
     @solving
     def get_covariance(self) -> NDArray[np.float64]:
         """Return the model's covariance (d, d): ``components' (variances - noise) components + noise I``."""
-        self._check_covariance_model("get_covariance")
+        check_is_fitted(self)
         weights = np.maximum(self.explained_variance_ - self.noise_variance_, 0)
         return low_rank_plus_diagonal(self.components_, weights, self.noise_variance_)
 
+    @available_if(_has_covariance)  # type: ignore[untyped-decorator]
     @solving
     def get_precision(self) -> NDArray[np.float64]:
         """Return the inverse of :meth:`get_covariance`, by the matrix inversion lemma."""
-        self._check_covariance_model("get_precision")
+        check_is_fitted(self)
         if self.noise_variance_ <= 0:
             if self.n_components_ < self.n_features_in_ or (self.explained_variance_ <= 0).any():
                 return np.asarray(np.linalg.pinv(self.get_covariance(), hermitian=True))
@@ -218,15 +248,6 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
     @property
     def _n_features_out(self) -> int:
         return self.n_components_
-
-    def _check_covariance_model(self, what: str) -> None:
-        check_is_fitted(self)
-        if not self._orthonormal:
-            off = orthonormality_error(self.components_)
-            raise ValueError(
-                f"the components are not orthonormal (off by {off:.2g}); {what} needs a covariance, "
-                f"components' diag(variances) components + noise I, of orthonormal ones. Fit a model whose components are."
-            )
 
     def _row_map(self) -> Projection:
         return Projection(self.mean_, self.scale_, self.components_, self._deviations(), self.nan_policy)

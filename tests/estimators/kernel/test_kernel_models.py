@@ -187,7 +187,6 @@ def test_a_plan_counts_evaluations_and_refuses_more_than_were_allowed() -> None:
         (lambda X: bp.ApproximateKernelPCA(60, kernel="rbf", sketch=bp.sketches.Gaussian(50)).fit(X), "wider sketch"),
         (lambda X: bp.KernelPCA(2, kernel="chi").fit(X), "kernel"),
         (lambda X: bp.KernelPCA(2, kernel="rbf", nan_policy="omit").fit(X), "all pairs"),
-        (lambda X: bp.KernelPCA(2, kernel="rbf").fit(X).inverse_transform(X[:, :2]), "fit_inverse_transform"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(make, message: str) -> None:

@@ -292,8 +292,9 @@ def test_a_refit_forgets_what_only_the_earlier_fit_knew() -> None:
     model.set_params(kernel="linear", solver="auto", fit_inverse_transform=False).fit(X)
     assert model.solver_ == "features"
     assert not any(hasattr(model, name) for name in names)
+    assert not hasattr(model, "inverse_transform")
     with pytest.raises(ValueError, match="the model was not fitted for inverse_transform"):
-        model.inverse_transform(np.zeros((1, 2)))
+        model.set_params(fit_inverse_transform=True).inverse_transform(np.zeros((1, 2)))
 
 
 WORDS = np.array(["".join(np.random.default_rng(i).choice(list("abc"), 1 + i % 7)) for i in range(60)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -153,8 +154,9 @@ def test_pre_images_are_ridge_regressions_of_landmarks_on_their_scores() -> None
     weights = np.linalg.solve(matrix(kernel, scores) + 0.1 * np.eye(M), model.landmarks_)
     expected = matrix(kernel, model.transform(NEW), scores) @ weights
     np.testing.assert_allclose(model.inverse_transform(model.transform(NEW)), expected, rtol=1e-7)
-    with pytest.raises(ValueError, match="fit with fit_inverse_transform=True"):
+    with pytest.raises(AttributeError) as caught:
         nystrom().fit(X).inverse_transform(scores)
+    assert "after a fit with fit_inverse_transform=True" in str(caught.value.__cause__)
 
 
 def whole_extension(kernel: Kernel, L: Array, rows: Array, n: int) -> tuple[Array, Array]:
@@ -366,8 +368,9 @@ def test_features_made_in_float64_stay_in_float64_as_rows_arrive(monkeypatch: py
 
 def test_the_tutorial_extension_keeps_nothing_to_go_on_from_and_says_so() -> None:
     model = nystrom(extension="tutorial").fit(X)
-    with pytest.raises(ValueError, match=r'partial_fit needs the moments.*Use extension="features"'):
+    with pytest.raises(AttributeError) as caught:
         model.partial_fit(X)
+    assert "does not keep the moments of the features" in str(caught.value.__cause__)
 
 
 def test_a_refit_forgets_what_only_the_earlier_one_knew() -> None:
@@ -400,12 +403,16 @@ def test_several_widths_are_the_separate_fits_with_the_same_landmarks(
     assert models[1].gamma == 0.05 if kernel == "rbf" else models[1].kernel == kernel
 
 
-@pytest.mark.parametrize(
-    ("changes", "gammas"), [({"kernel": Linear()}, [0.1]), ({}, []), ({"extension": "tutorial"}, [0.1])], ids=str
-)
-def test_widths_need_a_kernel_of_distances_gammas_and_features(changes: dict[str, Any], gammas: list[float]) -> None:
-    with pytest.raises(ValueError, match=r"several widths from one read need a kernel of distances"):
-        nystrom(**changes).fit_widths(unreadable(N, D), gammas)
+@pytest.mark.parametrize("changes", [{"kernel": Linear()}, {"kernel": "linear"}, {"extension": "tutorial"}], ids=str)
+def test_widths_need_a_kernel_of_distances_and_features(changes: dict[str, Any]) -> None:
+    with pytest.raises(AttributeError) as caught:
+        nystrom(**changes).fit_widths(unreadable(N, D), [0.1])
+    assert re.search("requires a kernel of distances|does not keep the moments", str(caught.value.__cause__))
+
+
+def test_widths_need_a_gamma() -> None:
+    with pytest.raises(ValueError, match="gammas is empty; at least one width was expected"):
+        nystrom().fit_widths(unreadable(N, D), [])
 
 
 # Layouts, precision, other rows -------------------------------------------------------------------------------------
@@ -474,8 +481,7 @@ def test_strings_and_a_precomputed_matrix_are_rows_too(tmp_path: Path) -> None:
         same = nystrom(kernel=RBF(0.05), sampling=chosen, n_landmarks=None).fit(X)
         np.testing.assert_allclose(model.eigenvalues_, same.eigenvalues_, rtol=1e-8)
         assert_columns(model.transform(matrix(RBF(0.05), NEW, X)), same.transform(NEW), 1e-7)
-        with pytest.raises(ValueError, match=r"needs k\(x, x\), which is not in the rows"):
-            model.novelty(G)
+        assert not hasattr(model, "novelty")
     model.save(tmp_path / "model")
     np.testing.assert_array_equal(bp.load(tmp_path / "model").transform(G), model.transform(G))
 

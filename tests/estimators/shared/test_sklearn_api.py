@@ -29,19 +29,9 @@ def expected_failures(estimator: Any) -> dict[str, str]:
         return {}
     if is_classifier(estimator):
         return {"check_supervised_y_2d": "labels of shape (n, 1) are one column, which needs no warning"}
-    core = getattr(estimator, "core", "")
     goes_on = (
         "it calls partial_fit, and a fit that keeps no sums of all rows has nothing to go on from: a worded ValueError"
     )
-    scores = "it calls score, and components that are not orthonormal have no likelihood: a worded ValueError"
-    if core == "tutorial":
-        checks = (
-            "fit_score_takes_y", "n_features_in_after_fitting", "pipeline_consistency", "methods_sample_order_invariance",
-            "methods_subset_invariance",
-        )  # fmt: skip
-        return dict.fromkeys((f"check_{name}" for name in checks), scores)
-    if core == "ritz":
-        return {"check_fit_score_takes_y": goes_on, "check_n_features_in_after_fitting": goes_on}
     return {"check_fit_score_takes_y": goes_on} if getattr(estimator, "solver", "") in ("dot", "krylov") else {}
 
 
