@@ -28,7 +28,6 @@ SECONDS = 120
 # In the place of the notebook's X: 160 slow reads in 80 groups, each leaving a file.
 SLOW = """
 from bigpca.passes.reading import layout
-from bigpca.passes.reading import blocks
 from tests.passes.kit import logged
 layout.GROUP_LEAST, layout.LEAST_GROUPS = 256, 80
 X = logged(folder / "x.zarr", folder / "log", delay=0.05)

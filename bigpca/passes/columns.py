@@ -1,4 +1,7 @@
-"""The verb for stores chunked in columns: accumulators are fed blocks of columns."""
+"""The verb for stores chunked in columns: accumulators are fed blocks of columns.
+
+Zarr decodes whole chunks, so this is one read only where the store is chunked in columns.
+"""
 
 from __future__ import annotations
 

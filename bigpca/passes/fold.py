@@ -1,4 +1,8 @@
-"""The verb of one read: accumulators are fed all rows, group by group, and merged in a fixed tree."""
+"""The verb of one read: accumulators are fed all rows, group by group, and merged in a fixed tree.
+
+One task reads several consecutive chunks, slab by slab with one read ahead, and reduces them to ONE state; a raw chunk is
+never a task's result, because queuing and spilling do not bound memory.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.blas import one_blas_thread
+from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.data.rounding import note_rounded
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import SHARED, Finish, GroupTask, Pass, RunOptions
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.pairs import first_rows
 from bigpca.passes.reading.blocks import Block, group_shift, prepare_block, product_dtype
-from bigpca.passes.reading.layout import Layout
+from bigpca.passes.reading.layout import Layout, working_dtype
 from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
 from bigpca.passes.rows import RowInput
 
@@ -155,3 +158,14 @@ class FoldGroup:
 def first_shift(rows: RowInput, layout: Layout) -> NDArray[np.float64]:
     """Return the mean of the first slab (d,): near enough to the mean that double centring has nothing to cancel."""
     return group_shift(first_rows(rows, layout)).astype(np.float64)
+
+
+def first_rows(rows: RowInput, layout: Layout) -> NDArray[Any]:
+    """Return the rows of the first slab in the working dtype: a read of the first chunks alone."""
+    start, stop = layout.reads[0]
+    reader, futures = rows.reader(start, stop)
+    if isinstance(reader, GraphReader):
+        reader.inputs = {k: f.result() for k, f in futures.items()}
+    with solve_paused():  # nodes of a graph may fold rows themselves
+        read = reader.read(start, stop)
+    return read[: layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)

@@ -1,4 +1,7 @@
-"""The verb for pairs of row panels: the dot matrix, block by block."""
+"""The verb for pairs of row panels: the dot matrix ``X X'`` (n, n) of a wide X, block by block.
+
+A store chunked in rows is read ``(panels + 1) / 2`` times, with panels as large as the plan allows.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""``fold``: one read of X folded into accumulators, the mechanism under every estimator.
-
-One task reads several consecutive chunks, slab by slab with one read ahead, and reduces them to ONE state; a raw chunk is
-never a task's result, because queuing and spilling do not bound memory.
-"""
+"""X as the engine sees it: where rows come from, how they are chunked, and what becomes of bad rows and lost chunks."""
 
 from __future__ import annotations
 

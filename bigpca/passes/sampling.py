@@ -1,4 +1,8 @@
-"""Which rows a sample takes, and how they are read."""
+"""Which rows a sample takes, and how they are read.
+
+Rows are taken in runs spread evenly over the file, one run in each stratum at a random place: dumps are often sorted by
+class, and a run is what chunks can serve. Neither chunks nor workers have a say in which rows are taken.
+"""
 
 from __future__ import annotations
 

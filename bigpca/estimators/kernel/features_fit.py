@@ -23,7 +23,7 @@ from bigpca.estimators.linear.choosing import FitJob, plan_fit
 from bigpca.estimators.linear.spectrum import Settings
 from bigpca.kernels.base import Kernel
 from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.pairs import first_rows
+from bigpca.passes.fold import first_rows
 from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import working_dtype

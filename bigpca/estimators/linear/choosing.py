@@ -1,4 +1,4 @@
-"""How a fit is planned, checked and run: from X and parameters to a plan, a route and its options."""
+"""Which solver of PCA: every plan that can do what was asked, compared by cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accumulators that keep rows by their number."""
+"""Accumulators that keep rows: those of given numbers, of a sample, or all of them mapped to a few columns."""
 
 from __future__ import annotations
 

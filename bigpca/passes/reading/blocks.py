@@ -1,13 +1,4 @@
-"""How rows become blocks: reads, slabs, groups and segments, and the arithmetic precision of a block.
-
-Everything here depends on shape, dtype and chunks alone, never on memory limits, workers or threads, so that the same
-store gives the same bits wherever it is folded.
-
-- a *read* is a run of whole row chunks, about 64 MiB, or one larger chunk;
-- a *slab* is what is multiplied at a time: a read, or a slice of a larger one;
-- a *group* is what one task reads and folds into one state;
-- a *segment* is what a checkpoint stores: at most 64 in a pass, each a run of groups merged by a fixed binary tree.
-"""
+"""Slabs of rows become blocks: shifted, searched for bad values, and converted to the precision of the pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""How rows are cut: chunks into reads and slabs, reads into groups, groups into segments; from shape, dtype and chunks only."""
+"""How rows are cut, which depends on shape, dtype and chunks alone, never on memory limits, workers or threads.
+
+The same store so gives the same bits wherever it is folded:
+
+- a *read* is a run of whole row chunks, about 64 MiB, or one larger chunk;
+- a *slab* is what is multiplied at a time: a read, or a slice of a larger one;
+- a *group* is what one task reads and folds into one state;
+- a *segment* is what a checkpoint stores: at most 64 in a pass, each a run of groups merged by a fixed binary tree.
+"""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ import sys
 from pathlib import Path
 import dask
 from bigpca import KernelPCA
-from bigpca.passes.reading import blocks
+from bigpca.passes.reading import layout
 from bigpca.passes import sweeps
 from tests.passes.kit import logged
 

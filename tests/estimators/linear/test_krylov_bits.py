@@ -115,7 +115,7 @@ import sys
 from pathlib import Path
 import dask
 from bigpca import PCA
-from bigpca.passes.reading import blocks
+from bigpca.passes.reading import layout
 from tests.passes.kit import logged
 
 def show(event):

@@ -17,13 +17,13 @@ import bigpca as bp
 from bigpca.passes import sweeps
 from bigpca.passes.engine.events import Event, PassEvent
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.reading import blocks
+from bigpca.passes.reading import layout
 from tests.passes.kit import moments_of, normal, write_store
 
 N, D = 2_000, 64
 RECORD = 256  # bytes of counts and sums beside the arrays of a state
 CUTS = (  # about 24 groups in 3 segments: trees of 8
-    (blocks, "GROUP_LEAST", 256), (blocks, "LEAST_GROUPS", 24), (blocks, "MOST_SEGMENTS", 3),
+    (layout, "GROUP_LEAST", 256), (layout, "LEAST_GROUPS", 24), (layout, "MOST_SEGMENTS", 3),
     (sweeps, "LEAST_TILE", 64), (sweeps, "MOST_SEGMENTS", 3),
 )  # fmt: skip
 Fit = Callable[[da.Array, Path, Any], Any]
