@@ -283,7 +283,8 @@ class Copy:
         return np.dtype(self.dtype) if self.dtype is not None else dtype.newbyteorder("=")
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        return 0 if self.dtype is None else rows * d * np.dtype(self.dtype).itemsize, 0
+        """The cast rows, and before them three masks of which values fit."""
+        return 0 if self.dtype is None else rows * d * max(3, np.dtype(self.dtype).itemsize), 0
 
     def describe(self) -> dict[str, Any]:
         return {"map": "copy", "dtype": self.dtype}

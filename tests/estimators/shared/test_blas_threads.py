@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import bigpca as bp
-from tests.estimators.every_fit import FITS
+from tests.estimators.shared.every_fit import FITS
 
 SCRIPT = Path(__file__).with_name("every_fit.py")
 

@@ -53,7 +53,7 @@ def test_an_approximate_model_comes_back_with_its_bounds_and_goes_on(name: str, 
     for attribute in ("components_", "explained_variance_", "mean_", "total_variance_", "solver_", *CERTIFIED):
         assert np.array_equal(getattr(loaded, attribute), getattr(model, attribute)), attribute
     if name in ("ritz", "without state"):
-        with pytest.raises(ValueError, match="partial_fit needs"):
+        with pytest.raises((AttributeError, ValueError), match="partial_fit"):
             loaded.partial_fit(X[30:])
     else:
         grown, expected = loaded.partial_fit(X[30:]), ApproximatePCA(**parameters).fit(X)

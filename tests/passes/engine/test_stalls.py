@@ -1,4 +1,4 @@
-"""A worker that is stopped holds nobody up: it is named, and its groups are read by others too."""
+"""A worker that is stopped, or whose read never ends, holds nobody up: it is named, and its groups are read by others too."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fold_with(X: Any, seconds: float) -> tuple[Moments, list[str]]:
             rows, {"moments": Moments(D)}, take_moments, name="moments", number=1,
             options=RunOptions(stalled_seconds=seconds),
         )[0]  # fmt: skip
-    return found, [str(one.message) for one in told if "has been silent" in str(one.message)]
+    return found, [str(one.message) for one in told if str(one.message).startswith("worker ")]
 
 
 @contextmanager
@@ -70,3 +70,18 @@ def test_a_stopped_worker_is_named_and_its_groups_are_read_elsewhere(tmp_path: P
     assert bits(found) == expected
     assert any(f"worker {stopped[0]} has been silent for more than 3 s, and has group " in one for one in told)
     assert any("These rows are read by other workers too." in one for one in told)
+
+
+def test_a_worker_whose_read_never_ends_is_named_and_its_groups_are_read_elsewhere(tmp_path: Path) -> None:
+    store, log, gate = tmp_path / "x.zarr", tmp_path / "log", tmp_path / "gate"
+    write_store(store, normal(N, D), (25, D))
+    expected = bits(moments_of(logged(store, tmp_path / "before")))
+    with start_cluster(2) as cluster, Client(cluster) as client:
+        stuck = sorted(client.run(os.getpid).items())[0]
+        X = logged(store, log, delay=0.02, gate=str(gate), gate_row=N // 2, gate_process=stuck[1])
+        try:
+            found, told = fold_with(X, 2)
+        finally:
+            gate.touch()
+    assert bits(found) == expected
+    assert any(f"worker {stuck[0]} has finished nothing for " in one and ", and has group " in one for one in told)

@@ -62,6 +62,8 @@ class ClusterRun:
     tries: Counter[int] = field(default_factory=Counter)  # how often a segment was sent again: names its tasks
     cancelled: Counter[int] = field(default_factory=Counter)
     avoiding: dict[int, frozenset[str]] = field(default_factory=dict)  # stalled workers that a segment was sent around
+    sent: dict[str, float] = field(default_factory=dict)  # when the futures of segments were sent
+    longest: float | None = None  # seconds that a finished segment took
     folding: str | None = None
     copies: SharedCopies | None = None  # of what all groups share
 
@@ -77,6 +79,7 @@ class ClusterRun:
         )  # fmt: skip
         (future,) = self.client.get(graph, [root], sync=False, **self._place())
         self.segment_of[future.key] = index
+        self.sent[future.key] = time.monotonic()
         self._watch(future)
 
     def submit_suspect(self) -> None:
@@ -126,7 +129,7 @@ class ClusterRun:
         if self.copies is not None:
             self.copies.free(self.watch.workers)
         before = self.stalls.workers.keys()
-        held_up = self.stalls.look(self.watch.workers)
+        held_up = self.stalls.look(self.watch.workers, self.longest)
         if self.stalls.workers.keys() - before and self.copies is not None:
             self.copies.begin_anew()
         if self.stalls.workers and self._awake():
@@ -265,6 +268,7 @@ class ClusterRun:
         except KilledWorker as error:
             self._suspect(index, error)
             return
+        self.longest = max(self.longest or 0.0, time.monotonic() - self.sent[future.key])
         self._forget_rivals(index)
         self.ready[index] = value
         for group in self.job.layout.segments[index]:

@@ -1,8 +1,8 @@
 """Workers that are there but do nothing: stopped, or so short of memory or storage that they do not answer.
 
-Dask gives a silent worker up after ``distributed.scheduler.worker-ttl`` (5 minutes). Here it is reported after a minute, and what it
-holds up is sent to other workers too: the first result counts, which has the same bits. Nobody is stopped, for a worker may come
-back. NOTE: one that answers while its task never ends is not found.
+Dask gives a silent worker up after ``distributed.scheduler.worker-ttl`` (5 minutes), and never one that answers while its task
+does not end, as where a file server is lost. Here both are reported after a minute, and what they hold up is sent to other
+workers too: the first result counts, which has the same bits. Nobody is stopped, for a worker may come back.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from bigpca.passes.engine.events import RetryEvent
 from bigpca.passes.engine.jobs import Pass, RunOptions
 
 LOOKS = 4  # in the time after which a worker is stalled
+ENDLESS = 5.0  # times as long as any segment of the pass has taken: who finishes nothing for longer does not go on
 logger = logging.getLogger("bigpca")
 
 
@@ -31,7 +32,7 @@ class Stalls:
     Attributes
     ----------
     workers : dict of str to set of str
-        Address -> tasks of the pass that run there, or whose results lie there.
+        Address -> tasks of the pass that run there, or whose results lie there where the worker does not answer.
     """
 
     client: Any
@@ -39,16 +40,19 @@ class Stalls:
     options: RunOptions
     workers: dict[str, set[str]] = field(default_factory=dict)
     _suspected: set[str] = field(default_factory=set)
+    _progress: dict[str, tuple[set[str], float]] = field(default_factory=dict)  # tasks there, and when one last ended
     _looked: float = field(default_factory=time.monotonic)
     _count: int = 0
 
-    def look(self, workers: Mapping[str, int]) -> set[int]:
+    def look(self, workers: Mapping[str, int], longest: float | None = None) -> set[int]:
         """Return the segments that stalled workers hold up; a look is made four times in the time limit, and none between.
 
         Parameters
         ----------
         workers : mapping of str to int
             Those that live.
+        longest : float or None
+            Seconds that the slowest finished segment of the pass has taken, which says when a read does not end.
 
         Warns
         -----
@@ -58,9 +62,20 @@ class Stalls:
         limit = self.options.stalled_seconds
         if time.monotonic() - self._looked < limit / LOOKS:
             return set()
-        found = ask(self.client, self.client.run_on_scheduler, by_value(silent), self.job.prefix, limit)
+        endless = None if longest is None else max(limit, ENDLESS * longest)
+        found = ask(self.client, self.client.run_on_scheduler, by_value(at_work), self.job.prefix)
         self._looked = time.monotonic()
-        seen = {who: set(keys) for who, keys in found.items() if who in workers and keys}
+        seen: dict[str, set[str]] = {}
+        why: dict[str, str] = {}
+        for who in found.keys() & workers.keys():
+            silence, processing, held = found[who]
+            idle = self._idle(who, set(processing))
+            if silence > limit:
+                seen[who], why[who] = {*processing, *held}, f"has been silent for more than {limit:g} s"
+            elif endless is not None and idle > endless:
+                seen[who] = set(processing)
+                why[who] = f"has finished nothing for {idle:.0f} s, where no segment took more than {longest:.2g} s"
+        seen = {who: keys for who, keys in seen.items() if keys}
         for who in self.workers.keys() - seen.keys():
             logger.warning("worker %s goes on", who)
         now = {who: keys for who, keys in seen.items() if who in self._suspected or who in self.workers}
@@ -68,9 +83,17 @@ class Stalls:
         new = now.keys() - self.workers.keys()
         self.workers = now
         for who in sorted(new):
-            self._warn(who, elsewhere=bool(self.awake(workers)))
+            self._warn(who, why[who], elsewhere=bool(self.awake(workers)))
         segments = {segment_of_key(self.job, key) for keys in now.values() for key in keys}
         return {segment for segment in segments if segment is not None}
+
+    def _idle(self, who: str, processing: set[str]) -> float:
+        """Return for how many seconds a worker with groups to read has finished none of its tasks."""
+        before, since = self._progress.get(who, (set(), self._looked))
+        if before - processing or not any(group_of(self.job.prefix, key) is not None for key in processing):
+            since = self._looked
+        self._progress[who] = processing, since
+        return self._looked - since
 
     def awake(self, workers: Mapping[str, int]) -> dict[str, int]:
         """Return the workers that do not stall."""
@@ -80,14 +103,13 @@ class Stalls:
         """Whether a stalled worker has this task or its result, and others could have it."""
         return any(key in keys for keys in self.workers.values())
 
-    def _warn(self, who: str, *, elsewhere: bool) -> None:
+    def _warn(self, who: str, why: str, *, elsewhere: bool) -> None:
         self._count += 1
         groups = sorted({group for key in self.workers[who] if (group := group_of(self.job.prefix, key)) is not None})
         with_rows = [f"group {g} (rows {'{}:{}'.format(*self.job.layout.rows_of(g))})" for g in groups[:3]]
         what = ", ".join(with_rows) + (", ..." if len(groups) > 3 else "") or "a task that reads no rows"
         warnings.warn(
-            f"worker {who} has been silent for more than {self.options.stalled_seconds:g} s, and has {what}: it was stopped, "
-            f"swaps, or waits for storage. "
+            f"worker {who} {why}, and has {what}: it was stopped, swaps, or waits for storage. "
             + (
                 "These rows are read by other workers too." if elsewhere else "No other worker is there: the run waits."
             ),
@@ -97,8 +119,8 @@ class Stalls:
         self.options.emit(RetryEvent("worker stalled", self._count))
 
 
-def silent(prefix: str, limit: float, dask_scheduler: Any = None) -> dict[str, list[str]]:
-    """Return, on the scheduler, the workers that have been silent for longer than ``limit`` seconds, and their tasks.
+def at_work(prefix: str, dask_scheduler: Any = None) -> dict[str, Any]:
+    """Return, on the scheduler, the silence of each worker in seconds, and the tasks of a pass that it has, and has done.
 
     It travels by value and imports what it needs, because bigpca may be missing where it runs.
     """
@@ -106,7 +128,9 @@ def silent(prefix: str, limit: float, dask_scheduler: Any = None) -> dict[str, l
 
     found = {}
     for address, worker in dask_scheduler.workers.items():
-        if time.time() - worker.last_seen > limit:
-            tasks = [*worker.processing, *worker.has_what]
-            found[address] = [str(task.key) for task in tasks if str(task.key).startswith(prefix)]
+        processing, held = (
+            [key for key in (str(task.key) for task in tasks) if key.startswith(prefix)]
+            for tasks in (worker.processing, worker.has_what)
+        )
+        found[address] = time.time() - worker.last_seen, processing, held
     return found
