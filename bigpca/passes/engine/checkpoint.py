@@ -262,7 +262,7 @@ def stored_seed(path: str | os.PathLike[str]) -> int | None:
     """Return the seed of the fit that was begun in a checkpoint's directory; None where there is none to be read."""
     for record in sorted(Path(path).glob("*/run.json")):
         with suppress(OSError, ValueError, AttributeError):
-            seed = json.loads(record.read_text()).get("seed")
+            seed = read_document(record).get("seed")
             if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0:
                 return seed
     return None
