@@ -55,7 +55,7 @@ class DeadlyRows(LoggedRows):
 
 def deadly(store: Path, log: Path, row: int, deaths: int) -> da.Array:
     log.mkdir()
-    rows = DeadlyRows(ZarrReader(store), str(log), 0.01, "", 0, row, deaths)
+    rows = DeadlyRows(ZarrReader(store), str(log), 0.01, deadly_row=row, deaths=deaths)
     return open_source(RowSource("zarr", str(store), "", rows))
 
 
