@@ -25,6 +25,8 @@ from bigpca.passes.reading.layout import Layout, working_dtype
 from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
 from bigpca.passes.rows import RowInput
 
+SHIFT = "bigpca-shift"  # the key of the shift of all rows in what groups share
+
 
 def row_cutter(
     rows: RowInput,
@@ -96,9 +98,6 @@ def fold(
     cut = row_cutter(rows, layout, accumulators, stamp_of, dtype)
     job = Pass(name, layout, accumulators, cut, stamp_of, finish, shared, paths=rows.paths, stored=rows.dtype)
     return run_pass(job, number, options)
-
-
-SHIFT = "bigpca-shift"  # the key of the shift of all rows in what groups share
 
 
 @dataclass(frozen=True)

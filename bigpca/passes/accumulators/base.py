@@ -22,8 +22,8 @@ Arrays = dict[str, NDArray[Any]]
 class Accumulator(ABC):
     """One state folded over row blocks and merged by a fixed tree.
 
-    The life of a state, in this order; whoever folds keeps to it, and ``tests/passes/accumulators/test_accumulators.py`` walks every
-    accumulator through it::
+    The life of a state, in this order, which the shared suite (``tests/passes/accumulators/test_accumulators.py``) walks
+    every accumulator through::
 
         template                  made by the caller: sizes and parameters, no rows
         for_rows(start, stop)     in the driver: only what the rows of one group need

@@ -1,8 +1,11 @@
-"""Workers that are there but do nothing: stopped, or so short of memory or storage that they do not answer.
+"""Workers that do nothing: stopped, swapping, or waiting for storage.
 
-Dask gives a silent worker up after ``distributed.scheduler.worker-ttl`` (5 minutes), and never one that answers while its task
-does not end, as where a file server is lost. Here both are reported after a minute, and what they hold up is sent to other
-workers too: the first result counts, which has the same bits. Nobody is stopped, for a worker may come back.
+Dask removes a silent worker after ``distributed.scheduler.worker-ttl`` (5 minutes), and never one that still answers while its
+task does not end, as when a file server is lost. Here a silent worker is reported after ``stalled_seconds`` (a minute), and one
+that finishes nothing after that time and five times the longest segment so far. What they hold up is sent to other workers
+too: the first result counts, which has the same bits. Nobody is stopped, because a worker may come back.
+
+NOTE: while no segment of a pass has finished, there is nothing to tell an endless read by.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from bigpca.passes.engine.events import RetryEvent
 from bigpca.passes.engine.jobs import Pass, RunOptions
 
 LOOKS = 4  # in the time after which a worker is stalled
-ENDLESS = 5.0  # times as long as any segment of the pass has taken: who finishes nothing for longer does not go on
+ENDLESS = (
+    5.0  # times as long as any segment of the pass has taken: a worker that finishes nothing for longer is stalled
+)
 logger = logging.getLogger("bigpca")
 
 
@@ -77,7 +82,7 @@ class Stalls:
                 why[who] = f"has finished nothing for {idle:.0f} s, where no segment took more than {longest:.2g} s"
         seen = {who: keys for who, keys in seen.items() if keys}
         for who in self.workers.keys() - seen.keys():
-            logger.warning("worker %s goes on", who)
+            logger.warning("worker %s makes progress again", who)
         now = {who: keys for who, keys in seen.items() if who in self._suspected or who in self.workers}
         self._suspected = set(seen)
         new = now.keys() - self.workers.keys()
@@ -100,7 +105,7 @@ class Stalls:
         return {who: threads for who, threads in workers.items() if who not in self.workers}
 
     def holds(self, key: str) -> bool:
-        """Whether a stalled worker has this task or its result, and others could have it."""
+        """Whether a stalled worker has this task, or its result where it does not answer."""
         return any(key in keys for keys in self.workers.values())
 
     def _warn(self, who: str, why: str, *, elsewhere: bool) -> None:
@@ -109,9 +114,11 @@ class Stalls:
         with_rows = [f"group {g} (rows {'{}:{}'.format(*self.job.layout.rows_of(g))})" for g in groups[:3]]
         what = ", ".join(with_rows) + (", ..." if len(groups) > 3 else "") or "a task that reads no rows"
         warnings.warn(
-            f"worker {who} {why}, and has {what}: it was stopped, swaps, or waits for storage. "
+            f"worker {who} {why}, and has {what}. It may be stopped, swapping, or waiting for storage. "
             + (
-                "These rows are read by other workers too." if elsewhere else "No other worker is there: the run waits."
+                "These rows are read by other workers too."
+                if elsewhere
+                else "There is no other worker, so the run waits."
             ),
             UserWarning,
             stacklevel=2,
