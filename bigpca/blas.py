@@ -1,9 +1,9 @@
 """How many threads BLAS uses in this process: one while rows are folded, more while a small matrix is solved.
 
 Bits change with the number of BLAS threads, and the number is one per process, so no task may set it for itself: the
-first fold to enter lowers it to one and the last to leave restores it; a solve waits until no fold is running, and holds
-back new folds meanwhile. A fit is one long solve, which pauses while its passes (and whatever else computes for it) run. A
-solve inside a fold (a chunk function that fits a model) would wait for itself: it uses one thread.
+first fold to enter lowers it to one and the last to leave restores it; a solve waits until no fold is running, and
+holds back new folds meanwhile. A fit is one long solve, which pauses while its passes (and whatever else computes for
+it) run. A solve inside a fold (a chunk function that fits a model) would wait for itself: it uses one thread.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ def current_threads() -> list[int]:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Run the body, a fold, with one BLAS thread; nested and concurrent folds share the setting. A solve around it pauses."""
+    """Run the body, a fold, with one BLAS thread; nested and concurrent folds share the setting.
+
+    A solve around it pauses.
+    """
     with solve_paused(), _fold():
         yield
 
@@ -193,8 +196,8 @@ _GEMM = {"f": (_fortran_routine("sgemm", 13), ctypes.c_float), "d": (_fortran_ro
 def symmetric_rank_update(rows: NDArray[Any], out: NDArray[Any], *, add: bool = False) -> None:
     """Write the upper triangle of ``rows' rows`` (d, d) into ``out``, or add it; the rest of ``out`` is left as it is.
 
-    BLAS syrk on the rows as they lie in memory, half the flops of a general product. NumPy's ``rows.T @ rows`` finds syrk
-    too, but then copies one triangle onto the other, which costs an eighth of the time on slabs of 3,000 rows.
+    BLAS syrk on the rows as they lie in memory, half the flops of a general product. NumPy's ``rows.T @ rows`` finds
+    syrk too, but then copies one triangle onto the other, which costs an eighth of the time on slabs of 3,000 rows.
 
     Parameters
     ----------
@@ -206,7 +209,8 @@ def symmetric_rank_update(rows: NDArray[Any], out: NDArray[Any], *, add: bool = 
         rows = np.ascontiguousarray(rows)
     routine, real = _SYRK[rows.dtype.char]
     count, d = (ctypes.c_int(size) for size in rows.shape)
-    # Fortran sees both arrays transposed: its lower triangle is the upper one here, and rows in C order are not transposed.
+    # Fortran sees both arrays transposed: its lower triangle is the upper one here, and rows in C
+    # order are not transposed.
     order, leading = (b"N", d) if rows.flags.c_contiguous else (b"T", count)
     one, beta = real(1.0), real(float(add))
     routine(
@@ -216,7 +220,8 @@ def symmetric_rank_update(rows: NDArray[Any], out: NDArray[Any], *, add: bool = 
 
 
 def add_product(rows: NDArray[Any], factors: NDArray[Any], out: NDArray[Any]) -> None:
-    """Add ``rows' factors`` to ``out`` in its precision: BLAS gemm with beta = 1, so no temporary of the size of ``out``.
+    """Add ``rows' factors`` to ``out`` in its precision: BLAS gemm with beta = 1, so no
+    temporary of the size of ``out``.
 
     Parameters
     ----------
@@ -227,9 +232,11 @@ def add_product(rows: NDArray[Any], factors: NDArray[Any], out: NDArray[Any]) ->
     contiguous = out.flags.c_contiguous or out.flags.f_contiguous
     if not (rows.dtype == factors.dtype == out.dtype and contiguous):
         raise TypeError(
-            f"rows are {rows.dtype}, factors {factors.dtype}, out {out.dtype}; one dtype and a contiguous out were expected"
+            f"rows are {rows.dtype}, factors {factors.dtype}, out {out.dtype}; "
+            "one dtype and a contiguous out were expected"
         )
-    # Fortran sees rows and factors transposed, and an out in C order: out' += factors' rows, or else out += rows' factors.
+    # Fortran sees rows and factors transposed, and an out in C order: out' += factors' rows, or
+    # else out += rows' factors.
     left, right = (factors, rows) if out.flags.c_contiguous else (rows, factors)
     routine, real = _GEMM[rows.dtype.char]
     count, high, wide = (ctypes.c_int(size) for size in (len(rows), left.shape[1], right.shape[1]))

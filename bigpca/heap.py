@@ -1,4 +1,6 @@
-"""How the C library's heap keeps memory: blocks of a pass go back to the system when they are freed, where glibc can do it."""
+"""How the C library's heap keeps memory: blocks of a pass go back to the system when they are
+freed, where glibc can do it.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ KEPT_ON_TOP = 8 << 20  # of each thread's heap: malloc_trim cannot reach it
 def steady_heap() -> bool:
     """Have blocks from 8 MiB mapped by themselves, and no more kept above the last used one, once in a process.
 
-    glibc raises these thresholds to 32 and 64 MiB as blocks are freed, and what is freed inside its heaps stays there: a
-    process then holds up to twice what it uses, and more the longer it runs.
+    glibc raises these thresholds to 32 and 64 MiB as blocks are freed, and what is freed inside its heaps stays there:
+    a process then holds up to twice what it uses, and more the longer it runs.
 
     Returns
     -------

@@ -1,6 +1,7 @@
 """What a run will cost, known before any row is read, and the refusal of what does not fit.
 
-Pure arithmetic on shapes and limits; who asks Dask or the machine for the limits is :mod:`bigpca.passes.engine.resources`.
+Pure arithmetic on shapes and limits; who asks Dask or the machine for the limits is
+:mod:`bigpca.passes.engine.resources`.
 """
 
 from __future__ import annotations
@@ -132,7 +133,8 @@ class Plan:
         room = self.resources
         return (
             f"{self.solver} needs {format_bytes(self.process_bytes)} per process ({room.threads} threads x "
-            f"{format_bytes(self.peak_bytes)} + 3 states of {format_bytes(self.state_bytes)}), but {format_bytes(max(0, room.room_bytes))} "
+            f"{format_bytes(self.peak_bytes)} + 3 states of {format_bytes(self.state_bytes)}), "
+            f"but {format_bytes(max(0, room.room_bytes))} "
             f"are left of {room.where} = {format_bytes(room.limit_bytes)} ({SAFE_SHARE:.0%} of it, less "
             f"{format_bytes(room.baseline_bytes)} that the idle process holds)"
         )
@@ -150,7 +152,8 @@ class Plan:
         if self.evaluations > self.most_evaluations:
             raise EvaluationBudgetError(
                 f"{self.solver} needs about {self.evaluations:.2g} kernel evaluations, over max_kernel_evaluations = "
-                f"{self.most_evaluations:.2g}. Use NystromKernelPCA(n_landmarks=1000), which needs 1,000 a row and pass and says "
+                f"{self.most_evaluations:.2g}. Use NystromKernelPCA(n_landmarks=1000), "
+                "which needs 1,000 a row and pass and says "
                 f'how far it is off (with labels: form="direct"), or raise max_kernel_evaluations.'
             )
         if not self.fits:

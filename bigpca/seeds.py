@@ -1,8 +1,9 @@
 """Random numbers as a function of (seed, stream, absolute row), whoever draws them and in whatever order.
 
-Rows are drawn in fixed blocks of absolute rows; a block is one run of NumPy's counter-based Philox, keyed by what is drawn,
-the stream's name, the seed and the width, and started at a counter that only the block's number sets. A range is cut from
-the blocks that hold it, so no row depends on the range, the worker, the thread or the order in which it was asked for.
+Rows are drawn in fixed blocks of absolute rows; a block is one run of NumPy's counter-based Philox, keyed by
+what is drawn, the stream's name, the seed and the width, and started at a counter that only the block's
+number sets. A range is cut from the blocks that hold it, so no row depends on the range, the worker, the
+thread or the order in which it was asked for.
 
 Signs, integers and uniforms are made from Philox's raw bits, which NumPy promises never to change. Normals use NumPy's
 ziggurat, which a new NumPy may change: a test holds its present numbers, and models record the version.
@@ -41,7 +42,8 @@ def check_seed(seed: int, name: str = "seed") -> int:
     given: Any = seed
     if isinstance(given, bool | np.bool_) or not isinstance(given, Integral):
         raise TypeError(
-            f"{name} = {seed!r} is a {type(seed).__name__}, but a seed must be an integer of at least 0, so that the same "
+            f"{name} = {seed!r} is a {type(seed).__name__}, but a seed must be an integer of at least 0, "
+            "so that the same "
             "numbers can be drawn again. Give for example 0."
         )
     if given < 0:
@@ -86,8 +88,8 @@ def draws_seed(random_state: Any) -> bool:
 def normals(seed: int, stream: str, start: int, stop: int, width: int, dtype: DTypeLike) -> NDArray[Any]:
     """Draw rows ``start:stop`` of an endless matrix of independent standard normals.
 
-    Row i depends on (seed, stream, i, width) and the dtype only, never on start and stop: any cut of a range gives the same
-    bits. float32 has its own numbers, not rounded float64 ones. About 8e7 numbers per second and core.
+    Row i depends on (seed, stream, i, width) and the dtype only, never on start and stop: any cut of a range gives the
+    same bits. float32 has its own numbers, not rounded float64 ones. About 8e7 numbers per second and core.
 
     Parameters
     ----------
@@ -154,8 +156,9 @@ def signs(seed: int, stream: str, start: int, stop: int, width: int, dtype: DTyp
 def integers(seed: int, stream: str, start: int, stop: int, width: int, bound: int) -> NDArray[np.int64]:
     """Draw rows ``start:stop`` of an endless matrix of independent integers, uniform on 0, ..., bound - 1.
 
-    Exactly uniform: raw 64-bit numbers at or above the largest multiple of the bound are drawn again, within their block.
-    Parameters, independence of the cut, and errors as in :func:`normals`; row i depends on the bound too, from 1 to 2^63.
+    Exactly uniform: raw 64-bit numbers at or above the largest multiple of the bound are drawn again, within
+    their block. Parameters, independence of the cut, and errors as in :func:`normals`; row i depends on the
+    bound too, from 1 to 2^63.
 
     Examples
     --------
@@ -202,7 +205,8 @@ def _rows(name: tuple[str, str, int, int], start: int, stop: int, dtype: np.dtyp
     seed = check_seed(seed)
     if width < 1 or not 0 <= start <= stop:
         raise ValueError(
-            f"rows {start}:{stop} of width {width} were asked for, but 0 <= start <= stop and a width of at least 1 are "
+            f"rows {start}:{stop} of width {width} were asked for, but 0 <= start <= stop and a width of at least 1 "
+            "are "
             "needed. Correct the range."
         )
     digest = hashlib.blake2b(f"{kind}\0{stream}\0{seed}\0{width}".encode(), digest_size=16).digest()

@@ -1,7 +1,7 @@
 """Symmetric matrices of which one triangle is kept: packed to half the bytes, strip by strip, or in place.
 
-The packed form is one vector: the upper triangle in strips of 256 rows, each as a block that begins at the diagonal, so that
-every operation runs at the speed of memory and none needs a second d x d array.
+The packed form is one vector: the upper triangle in strips of 256 rows, each as a block that begins at the diagonal, so
+that every operation runs at the speed of memory and none needs a second d x d array.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def packed_size(d: int) -> int:
 
 
 def packed_strips(packed: Vector, d: int) -> Iterator[tuple[slice, Matrix]]:
-    """Yield rows ``i : i + 256`` of a packed triangle as a view (rows, d - i), its columns i and on, and that slice of rows."""
+    """Yield rows ``i : i + 256`` of a packed triangle as a view (rows, d - i), its columns i and
+    on, and that slice of rows.
+    """
     start = 0
     for i in range(0, d, STRIP):
         stop = min(i + STRIP, d)

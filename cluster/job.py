@@ -6,8 +6,8 @@
 ``OUT`` gets ``model.zarr``, ``scores.zarr``, ``checkpoint/`` and ``job.json``, which says what they were made of.
 ``SOURCE`` and ``OUT`` must lie where all workers see them under the same path.
 
-A file given to ``--cluster`` is Python that you wrote: it runs here, and its function ``start()`` returns a Dask cluster
-object (``SSHCluster``, ``SLURMCluster``, ``GatewayCluster``, ...), which is closed at the end.
+A file given to ``--cluster`` is Python that you wrote: it runs here, and its function ``start()`` returns a Dask
+cluster object (``SSHCluster``, ``SLURMCluster``, ``GatewayCluster``, ...), which is closed at the end.
 """
 
 from __future__ import annotations

@@ -49,7 +49,8 @@ def main() -> None:
     for k in (5, 10, 20, 50, 100):
         captured = pca.explained_variance_ratio_[:k].sum()
         print(
-            f"{k:4} eigenfaces: {captured:6.1%} of the variance, {recognised(scores[:, :k], known, people):6.1%} recognised"
+            f"{k:4} eigenfaces: {captured:6.1%} of the variance, {recognised(scores[:, :k], known, people):6.1%} "
+            "recognised"
         )
 
     # Small enough for both solvers, every fourth pixel shows that they find the same axes.

@@ -45,7 +45,8 @@ def main() -> None:
     for k in KEPT:
         seen, held_out = pca.explained_variance_ratio_[:k].sum(), (scores[:, :k].astype(np.float64) ** 2).sum() / spread
         print(
-            f"{k:4} components hold {seen:.1%} of the variance they were fitted to, {held_out:.1%} of the held-out pictures"
+            f"{k:4} components hold {seen:.1%} of the variance they were fitted to, "
+            f"{held_out:.1%} of the held-out pictures"
         )
 
     try:

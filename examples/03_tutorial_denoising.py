@@ -1,9 +1,9 @@
 """What 50, 100 and 200 axes keep of a picture, an unusual one and a noisy one: figure 2 of Marukatat (2022).
 
-What to see: the pictures that stand out on the last axis of Fashion-MNIST have the finest checks. 50 axes lose these altogether,
-200 bring back a few (the tutorial's MNIST has one stray dot instead). Of pictures with noise added, which the model never saw, the
-same axes keep the picture and little of the noise: k of 784 axes keep sqrt(k / 784) of it, and lose what else the picture had.
-The best k is a compromise between the two: blur and noise.
+What to see: the pictures that stand out on the last axis of Fashion-MNIST have the finest checks. 50 axes lose these
+altogether, 200 bring back a few (the tutorial's MNIST has one stray dot instead). Of pictures with noise added, which
+the model never saw, the same axes keep the picture and little of the noise: k of 784 axes keep sqrt(k / 784) of it, and
+lose what else the picture had. The best k is a compromise between the two: blur and noise.
 """
 
 import numpy as np
@@ -58,7 +58,8 @@ def main(arguments: list[str] | None = None) -> None:
     )
     of_noisy = np.asarray(of_noisy)
     print(
-        f"\nof {len(clean):,} held-out pictures   off by, in grey levels of 255\n  all axes             {distance(noisy, clean):6.1f}"
+        f"\nof {len(clean):,} held-out pictures   off by, in grey levels of 255\n  all axes             "
+        f"{distance(noisy, clean):6.1f}"
     )
     strips |= {"held out": clean[:SHOWN], f"with noise of {NOISE:g} grey levels": noisy[:SHOWN]}
     for k in AXES:

@@ -1,13 +1,15 @@
 """One-pass approximate PCA at the four shapes of table 3 of Marukatat (2022), with the pictures of its figure 7.
 
-The rows are pieces of scikit-learn's two photographs (green channel), cut at random places to as many pixels as the last maps of
-VGG16, DenseNet121, InceptionV3 and ResNet50 have numbers. --rows 25000 -q 500 gives the tutorial's sizes (5.3 GiB of pixels).
+The rows are pieces of scikit-learn's two photographs (green channel), cut at random places to as many pixels
+as the last maps of VGG16, DenseNet121, InceptionV3 and ResNet50 have numbers. --rows 25000 -q 500 gives the
+tutorial's sizes (5.3 GiB of pixels).
 
-What to see: Sim (the worst axis in brackets) and Diff compare the first 10 axes and eigenvalues with exact ones. Both cores take
-one read and one Gaussian sketch of q columns. The Nyström core's eigenvalues are never above the exact ones, and two to four times
-nearer to them than those of algorithm 4 as printed (-q 200: four to nine times), whose close eigenvalues change places, so that its
-axes are mixed; the Nyström core mixes a close pair at the widest shape only. The last column is how far the upper bounds, which
-come from the same read, are above the exact eigenvalues. The first axis tells the photographs apart.
+What to see: Sim (the worst axis in brackets) and Diff compare the first 10 axes and eigenvalues with exact ones. Both
+cores take one read and one Gaussian sketch of q columns. The Nyström core's eigenvalues are never above the exact ones,
+and two to four times nearer to them than those of algorithm 4 as printed (-q 200: four to nine times), whose close
+eigenvalues change places, so that its axes are mixed; the Nyström core mixes a close pair at the widest shape only. The
+last column is how far the upper bounds, which come from the same read, are above the exact eigenvalues. The first axis
+tells the photographs apart.
 """
 
 import time
@@ -58,7 +60,8 @@ def main(arguments: list[str] | None = None) -> None:
     folder, kept = output_folder(given.out), min(KEPT, given.q)
 
     print(
-        f"{given.rows:,} rows   columns  model    solver               GiB  seconds          Sim         Diff    bound/exact"
+        f"{given.rows:,} rows   columns  model    solver               GiB  seconds          Sim         Diff    "
+        "bound/exact"
     )
     portraits = []
     for name in given.networks:

@@ -1,10 +1,11 @@
 """Eigenvalues, variance captured and scores of real data: figures 1, 3 and 7 of Marukatat (2022).
 
-What to see, one row of pictures for each set: eigenvalues fall steeply; the first scores spread further than the second, and the
-last hardly at all, but for the rows that the table names: on Fashion-MNIST a checked dress (03_tutorial_denoising.py draws it), on the
-faces one of two nearly equal pictures of the same person, whose difference that axis is. The faces have more pixels than
-pictures, so the dot matrix is used; features of a network are approximated in one read, through a Gaussian sketch of 500 columns.
-PCA was not told the kinds that its scores show apart.
+What to see, one row of pictures for each set: eigenvalues fall steeply; the first scores spread further than
+the second, and the last hardly at all, but for the rows that the table names: on Fashion-MNIST a checked
+dress (03_tutorial_denoising.py draws it), on the faces one of two nearly equal pictures of the same person,
+whose difference that axis is. The faces have more pixels than pictures, so the dot matrix is used; features
+of a network are approximated in one read, through a Gaussian sketch of 500 columns. PCA was not told the
+kinds that its scores show apart.
 """
 
 import warnings
@@ -76,7 +77,8 @@ def main(arguments: list[str] | None = None) -> None:
         last = np.abs(scores[:, -1]) / np.sqrt(model.explained_variance_[-1])
         ends = f"{model.explained_variance_[0]:10.4g} / {model.explained_variance_[-1]:<10.3g}"
         print(
-            f"{name:29} {len(X):6,} {X.shape[1]:8,} {model.solver_:>17}  {ends}  {last.max():8.1f} sd, row {last.argmax():,}"
+            f"{name:29} {len(X):6,} {X.shape[1]:8,} {model.solver_:>17}  {ends}  {last.max():8.1f} sd, "
+            f"row {last.argmax():,}"
         )
         for doubt in doubts:
             print(f"  doubtful: {doubt.message}")

@@ -1,10 +1,11 @@
-"""Noise taken out of digits by kernel PCA: project the image of a noisy picture onto the axes, and find a picture that maps there.
+"""Noise taken out of digits by kernel PCA: project the image of a noisy picture onto the axes, and
+find a picture that maps there.
 
-What to see: pre-images by the fixed-point iteration of Mika et al. (1999), `denoise`, are weighted means of the pictures learnt
-from, so that they look like digits. Their error is half that of linear PCA with its best number of axes, and they can use more
-axes than there are pixels. `inverse_transform`, a ridge regression from scores to pixels for any kernel, needs no iteration and
-is in between. It applies the same kernel to the scores, and shrinks towards 0: so rows are centred, and scaled to be about 1
-apart, as their images are. The width matters most: try --gamma 4.
+What to see: pre-images by the fixed-point iteration of Mika et al. (1999), `denoise`, are weighted means of the
+pictures learnt from, so that they look like digits. Their error is half that of linear PCA with its best number of
+axes, and they can use more axes than there are pixels. `inverse_transform`, a ridge regression from scores to pixels
+for any kernel, needs no iteration and is in between. It applies the same kernel to the scores, and shrinks towards 0:
+so rows are centred, and scaled to be about 1 apart, as their images are. The width matters most: try --gamma 4.
 """
 
 import numpy as np

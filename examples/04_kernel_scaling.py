@@ -1,14 +1,14 @@
 """Classical multidimensional scaling: a map from nothing but distances, through a precomputed kernel.
 
-Distances D become the kernel matrix -1/2 H D^2 H, squares entry by entry, H = I - 11'/n. It is positive semi-definite just where
-D are distances of points. KernelPCA centres what it is given, so that H changes no score; but -1/2 D^2 alone, with its diagonal
-of 0, is never positive semi-definite, and `Precomputed` cannot know what becomes of it.
+Distances D become the kernel matrix -1/2 H D^2 H, squares entry by entry, H = I - 11'/n. It is positive semi-definite
+just where D are distances of points. KernelPCA centres what it is given, so that H changes no score; but -1/2 D^2
+alone, with its diagonal of 0, is never positive semi-definite, and `Precomputed` cannot know what becomes of it.
 
-What to see: cities come out where they are, up to rotation and reflection, which distances do not tell. Distances over the
-globe are not those of points in any flat space: the matrix has negative eigenvalues, is declared indefinite, and their share
-says how far from flat it is; the positive ones then hold more than the trace. Straight lines through the earth are: three axes
-hold them. Of the digits, Euclidean distances give the scores of linear PCA, but for signs. Sums of absolute differences are far
-from Euclidean; their square roots are Euclidean.
+What to see: cities come out where they are, up to rotation and reflection, which distances do not tell. Distances over
+the globe are not those of points in any flat space: the matrix has negative eigenvalues, is declared indefinite, and
+their share says how far from flat it is; the positive ones then hold more than the trace. Straight lines through the
+earth are: three axes hold them. Of the digits, Euclidean distances give the scores of linear PCA, but for signs. Sums
+of absolute differences are far from Euclidean; their square roots are Euclidean.
 """
 
 import warnings
@@ -82,7 +82,8 @@ def main(arguments: list[str] | None = None) -> None:
 
     print(f"{'distances':34} {'points':>6}  axes  theirs / trace   negative eigenvalues / trace")
     for name, distances, k in (
-        ("cities, over the globe", globe, 2), ("cities, through the earth", chords, 3), ("digits, Euclidean", cdist(X, X), 10),
+        ("cities, over the globe", globe, 2), ("cities, through the earth", chords, 3),
+        ("digits, Euclidean", cdist(X, X), 10),
         ("digits, absolute differences", absolute, 10), ("digits, their roots", np.sqrt(absolute), 10),
     ):  # fmt: skip
         _, model = scaled(distances, k, indefinite=True)
@@ -94,7 +95,8 @@ def main(arguments: list[str] | None = None) -> None:
     found = laid_over(scaled(globe, 2, indefinite=True)[0], known)
     off = np.linalg.norm(found - known, axis=1)
     print(
-        f"\ncities are {off.mean():.0f} km from their places on average, {list(CITIES)[off.argmax()]} {off.max():.0f} km"
+        f"\ncities are {off.mean():.0f} km from their places on average, "
+        f"{list(CITIES)[off.argmax()]} {off.max():.0f} km"
     )
     scores, by_distances = bp.PCA(10).fit_transform(X), scaled(cdist(X, X), 10, indefinite=False)[0]
     apart = np.abs(np.abs(scores) - np.abs(by_distances)).max() / np.abs(scores).max()

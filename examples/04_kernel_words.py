@@ -1,12 +1,12 @@
 """Words compared by how they are spelt: string kernels, nearest neighbours and a map.
 
-Strings go to `fit` as they are. `Spectrum(n)` counts common substrings of n letters; `Subsequence(n, decay)` common letters in
-order, gaps allowed at a price. Both grow with the length of the words, so that they are normalised.
+Strings go to `fit` as they are. `Spectrum(n)` counts common substrings of n letters; `Subsequence(n, decay)` common
+letters in order, gaps allowed at a price. Both grow with the length of the words, so that they are normalised.
 
-What to see: substrings of 3 letters fail where a family changes a letter inside: sang has none in common with any other word, and
-all of these are equally far away. Subsequences bridge such changes (sang, sung). New words go through `transform` like rows; they
-may be longer than any word of the fit. Two axes hold a fifth of the variance, as families have little in common with one
-another: axes take up one family after the other, or endings that families share.
+What to see: substrings of 3 letters fail where a family changes a letter inside: sang has none in common with any other
+word, and all of these are equally far away. Subsequences bridge such changes (sang, sung). New words go through
+`transform` like rows; they may be longer than any word of the fit. Two axes hold a fifth of the variance, as families
+have little in common with one another: axes take up one family after the other, or endings that families share.
 """
 
 import numpy as np
@@ -60,7 +60,9 @@ def right_share(scores: np.ndarray, families: np.ndarray) -> np.ndarray:
 
 
 def label_sides(places: np.ndarray, words: np.ndarray) -> list[int]:
-    """1 for words that go right of their dots, -1 for left, so that none covers a dot or a word; 0 where there is no room."""
+    """1 for words that go right of their dots, -1 for left, so that none covers a dot or
+    a word; 0 where there is no room.
+    """
     boxes: list[tuple[np.ndarray, np.ndarray]] = []  # low and high corners
     sides = [0] * len(words)
     for i, (place, word) in enumerate(zip(places, words, strict=True)):

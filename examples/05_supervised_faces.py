@@ -1,16 +1,18 @@
-"""Supervised PCA and Roweis discriminant analysis of faces: Ghojogh & Crowley, sections 7.2 and 7.3, and the corners of the Roweis map.
+"""Supervised PCA and Roweis discriminant analysis of faces: Ghojogh & Crowley, sections 7.2 and 7.3, and the
+corners of the Roweis map.
 
 Of each of 40 people of the ORL faces, six pictures are learnt and four held out.
 
-What to see: no axes rebuild faces as well as PCA's; supervised PCA has but 39, one less than there are people (rows are centred: the
-paper rebuilds without the mean). The scatter within people, of 10,304 pixels, has rank 200, n - c, so that Fisher has to be told
-what to add to it: here the mean of its 200 eigenvalues. Then a few axes tell new pictures apart better than PCA's. Fisher on the
-first n - c axes of PCA, as Fisherfaces were first made, has a scatter that is regular, but only just, and fails. All people have
-as many pictures, so that double supervised (1, 1) has nearly Fisher's axes. Supervised axes draw the pictures of each of three
-people together. A Gaussian kernel does so most, but pictures held out fall between their own and the middle.
+What to see: no axes rebuild faces as well as PCA's; supervised PCA has but 39, one less than there are people (rows are
+centred: the paper rebuilds without the mean). The scatter within people, of 10,304 pixels, has rank 200, n - c, so that
+Fisher has to be told what to add to it: here the mean of its 200 eigenvalues. Then a few axes tell new pictures apart
+better than PCA's. Fisher on the first n - c axes of PCA, as Fisherfaces were first made, has a scatter that is regular,
+but only just, and fails. All people have as many pictures, so that double supervised (1, 1) has nearly Fisher's axes.
+Supervised axes draw the pictures of each of three people together. A Gaussian kernel does so most, but pictures held
+out fall between their own and the middle.
 
-Glasses or none, nine people each: the more a model follows the labels, the better it sorts the pictures that were learnt, as in the
-paper's figure 14, and the worse those of people left out. It has learnt eighteen people, not glasses.
+Glasses or none, nine people each: the more a model follows the labels, the better it sorts the pictures that were
+learnt, as in the paper's figure 14, and the worse those of people left out. It has learnt eighteen people, not glasses.
 """
 
 from typing import Any
@@ -35,7 +37,9 @@ def split(rows: np.ndarray, labels: np.ndarray, held_out: np.ndarray) -> Split:
 
 
 def corner(name: str, k: int, X: np.ndarray, n_classes: int) -> Any:
-    """The model of a corner of the Roweis map; where r2 = 1, what is added to S_W is the mean of its non-zero eigenvalues."""
+    """The model of a corner of the Roweis map; where r2 = 1, what is added to S_W is the mean of
+    its non-zero eigenvalues.
+    """
     r1, r2 = CORNERS[name]
     if not r2:
         return bp.SupervisedPCA(k) if r1 else bp.PCA(k)
@@ -96,7 +100,8 @@ def three_people(faces: np.ndarray, people: np.ndarray, held_out: np.ndarray) ->
         "kernel supervised PCA": bp.KernelSupervisedPCA(2),
     }
     print(
-        f"\n{'three people, 2 axes':26}{'learnt':>9}{'held out':>10}   (scatter within people)   direct and dual differ by"
+        f"\n{'three people, 2 axes':26}{'learnt':>9}{'held out':>10}   (scatter within people)   direct and dual "
+        "differ by"
     )
     found = {}
     labels = np.vectorize("person {}".format)

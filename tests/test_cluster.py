@@ -1,8 +1,8 @@
 """The recipes of cluster/: the job script says what is wrong, the manifests keep their promises, and the recipes run.
 
-``BIGPCA_CLUSTER_TESTS=1`` also runs the long ones: two hosts by SSH (root, openssh-server, asyncssh), a SLURM queue (root,
-slurm-wlm, munge, dask-jobqueue), a Dask Gateway (dask-gateway-server), and the commands of the image in a fresh virtual
-environment (installs from the package index; minutes).
+``BIGPCA_CLUSTER_TESTS=1`` also runs the long ones: two hosts by SSH (root, openssh-server, asyncssh), a SLURM queue
+(root, slurm-wlm, munge, dask-jobqueue), a Dask Gateway (dask-gateway-server), and the commands of the image in a fresh
+virtual environment (installs from the package index; minutes).
 """
 
 from __future__ import annotations

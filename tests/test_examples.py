@@ -69,7 +69,7 @@ def test_an_example_without_its_data_says_what_to_install(
     assert "install" in said
 
 
-# The tutorial's examples ------------------------------------------------------------------------------------------------
+# The tutorial's examples
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +287,7 @@ def test_an_example_goes_on_without_the_data_that_is_not_there(
     assert "skipped: MobileNetV2 is not installed" in capsys.readouterr().out
 
 
-# Kernels ----------------------------------------------------------------------------------------------------------------
+# Kernels
 
 
 def kernel_example(name: str) -> Path:
@@ -396,7 +396,7 @@ def test_an_example_of_kernels_without_its_data_says_what_to_install(
     assert not list(tmp_path.iterdir())
 
 
-# Labels -----------------------------------------------------------------------------------------------------------------
+# Labels
 
 
 def supervised_example(name: str) -> Path:
@@ -410,7 +410,8 @@ def shares(said: str, start: str) -> list[float]:
 
 @pytest.fixture(scope="module")
 def said_of_faces(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What the example of faces prints, and its folder: of three waves of light, which differ by picture, 24 faint ones, by person.
+    """What the example of faces prints, and its folder: of three waves of light, which differ by
+    picture, 24 faint ones, by person.
 
     With noise, so that the scatter within people is regular on n - c axes of PCA.
     """
@@ -532,11 +533,14 @@ def test_six_faces_of_each_person_are_learnt_and_four_held_out(faces: Path, tuto
 @pytest.mark.parametrize(
     ("pca", "fisher", "said"),
     [
-        ([0.5, 0.3, 0.1], [0.4, 0.2], "On 2 axes the least error is 20.0%, of Fisher; PCA, 30.0%, takes 3 to err no more.\n"
+        ([0.5, 0.3, 0.1], [0.4, 0.2],
+            "On 2 axes the least error is 20.0%, of Fisher; PCA, 30.0%, takes 3 to err no more.\n"
          "The least of all is 10.0%, of PCA on 3 axes."),
-        ([0.5, 0.3, 0.3], [0.2, 0.2], "On 2 axes the least error is 20.0%, of Fisher; PCA, 30.0%, errs more on any number up to 3.\n"
+        ([0.5, 0.3, 0.3], [0.2, 0.2],
+            "On 2 axes the least error is 20.0%, of Fisher; PCA, 30.0%, errs more on any number up to 3.\n"
          "The least of all is 20.0%, of Fisher on 1 axis, Fisher on 2 axes."),
-        ([0.5, 0.2, 0.3], [0.4, 0.3], "On 2 axes the least error is 20.0%, of PCA.\nThe least of all is 20.0%, of PCA on 2 axes."),
+        ([0.5, 0.2, 0.3], [0.4, 0.3],
+            "On 2 axes the least error is 20.0%, of PCA.\nThe least of all is 20.0%, of PCA on 2 axes."),
         ([0.5, 0.2, 0.3], [0.4, 0.2], "On 2 axes the least error is 20.0%, of PCA, Fisher.\n"
          "The least of all is 20.0%, of PCA on 2 axes, Fisher on 2 axes."),
     ],

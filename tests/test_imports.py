@@ -102,7 +102,9 @@ def test_no_import_points_up() -> None:
 
 
 def test_no_two_modules_import_each_other_not_even_inside_functions() -> None:
-    """A circle is a set of modules from which nothing leads out of it: what is left once modules without imports are gone."""
+    """A circle is a set of modules from which nothing leads out of it: what is left once modules
+    without imports are gone.
+    """
     left = {f"bigpca.{name}": {i for i in imports(tree) if i.startswith("bigpca.")} for name, tree in modules()}
     left = {name: found for name, found in left.items() if not is_room(name)}
     while settled := [name for name, found in left.items() if not found & left.keys() - {name}]:

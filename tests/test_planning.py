@@ -58,9 +58,12 @@ def test_the_refusal_says_need_room_and_ways_out() -> None:
     with pytest.raises(bp.MemoryBudgetError) as refused:
         over.check()
     assert str(refused.value) == (
-        "covariance needs 630.0 MiB per process (2 threads x 300.0 MiB + 3 states of 10.0 MiB), but 600.0 MiB are left of "
-        "memory_limit = 1000.0 MiB (75% of it, less 150.0 MiB that the idle process holds). Give each process more memory or "
-        "fewer threads, store the input in smaller chunks (bp.ingest(source, out, chunk_rows=...)), or reduce the columns."
+        "covariance needs 630.0 MiB per process (2 threads x 300.0 MiB + 3 states of 10.0 MiB), "
+        "but 600.0 MiB are left of "
+        "memory_limit = 1000.0 MiB (75% of it, less 150.0 MiB that the idle process holds). "
+        "Give each process more memory or "
+        "fewer threads, store the input in smaller chunks (bp.ingest(source, out, chunk_rows=...)), "
+        "or reduce the columns."
     )
 
 

@@ -1,4 +1,6 @@
-"""Everything shown runs: README blocks and doctests (examples: test_examples.py); what is said twice is said the same."""
+"""Everything shown runs: README blocks and doctests (examples: test_examples.py); what is said
+twice is said the same.
+"""
 
 from __future__ import annotations
 

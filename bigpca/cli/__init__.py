@@ -1,6 +1,7 @@
 """The command line: ``bigpca plan | fit | transform | info | ingest | verify | demo | doctor``.
 
-Nothing is imported here but the standard library, so that an interrupt finds its handler before the first costly import.
+Nothing is imported here but the standard library, so that an interrupt finds its handler
+before the first costly import.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What is known of a fitted model's answer, for JSON and for people: eigenvalues, and their bounds where it is not exact."""
+"""What is known of a fitted model's answer, for JSON and for people: eigenvalues, and
+their bounds where it is not exact.
+"""
 
 from __future__ import annotations
 

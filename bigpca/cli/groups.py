@@ -1,4 +1,6 @@
-"""Options that several commands share are declared once: a command takes a dataclass, the command line sees its fields."""
+"""Options that several commands share are declared once: a command takes a dataclass, the
+command line sees its fields.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from typing import Any, get_type_hints
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command one option for each field of each of its parameters that is a dataclass.
 
-    Typer reads the signature, so this writes one: the fields stand where the dataclass stood, with their annotations and
-    defaults, and are put together again at the call.
+    Typer reads the signature, so this writes one: the fields stand where the dataclass stood, with their annotations
+    and defaults, and are put together again at the call.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)

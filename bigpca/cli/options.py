@@ -121,7 +121,8 @@ class Estimator:
         str | None,
         _sketch(
             metavar="KIND:COLUMNS",
-            help="gaussian:500, sparse-sign:500, feature-hash:2000, srht:500, or for images downsample:3x224x224:3x56x56.",
+            help="gaussian:500, sparse-sign:500, feature-hash:2000, srht:500, "
+            "or for images downsample:3x224x224:3x56x56.",
         ),
     ] = None
     core: Annotated[Core | None, _sketch(help="What is made of the sketch (nystrom); ritz takes one more read.")] = None
@@ -146,7 +147,8 @@ class Estimator:
         if only_exact:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in only_exact)
             raise typer.BadParameter(
-                f"--sketch answers in one read and has no use for {names}. Leave out {names}, or leave out --sketch for a "
+                f"--sketch answers in one read and has no use for {names}. Leave out {names}, "
+                "or leave out --sketch for a "
                 "solver that iterates to a tolerance."
             )
         return bigpca.ApproximatePCA(
@@ -160,6 +162,7 @@ class Estimator:
     def _refuse_core(self) -> None:
         if self.core is not None:
             raise typer.BadParameter(
-                "--core says what is made of a sketch, but no --sketch is given. Add one, such as --sketch gaussian:500, or "
+                "--core says what is made of a sketch, but no --sketch is given. Add one, "
+                "such as --sketch gaussian:500, or "
                 "leave out --core."
             )

@@ -141,7 +141,8 @@ def command_line() -> str:
 
 
 def plain(value: Any) -> Any:
-    """Turn records, paths and NumPy values into what JSON can hold: NaN and infinity become null, URLs lose credentials.
+    """Turn records, paths and NumPy values into what JSON can hold: NaN and infinity
+    become null, URLs lose credentials.
 
     >>> plain({"path": Path("a"), "values": (1, float("nan"))})
     {'path': 'a', 'values': [1, None]}

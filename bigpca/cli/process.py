@@ -84,7 +84,9 @@ def end_at_once() -> None:
 
 
 def raise_interrupts() -> None:
-    """From now on let SIGINT and SIGTERM raise KeyboardInterrupt: outputs stay invisible, finished segments are kept."""
+    """From now on let SIGINT and SIGTERM raise KeyboardInterrupt: outputs stay invisible,
+    finished segments are kept.
+    """
     global _at_once
     if _at_once:
         _at_once = False

@@ -28,8 +28,8 @@ def running(options: Cluster) -> Iterator[Client | None]:
     Raises
     ------
     ConnectionError, TimeoutError
-        If no scheduler answers at ``--scheduler``; if no worker comes to it in time. Which software workers have is looked at
-        before the first read, and by ``bigpca doctor``.
+        If no scheduler answers at ``--scheduler``; if no worker comes to it in time. Which software workers have is
+        looked at before the first read, and by ``bigpca doctor``.
     """
     if options.scheduler is not None and options.starts_workers:
         raise typer.BadParameter(
@@ -82,7 +82,8 @@ def _joined(address: str, timeout: float) -> Iterator[Client]:
         said = f"{type(error).__name__}: {error}" if str(error) else "it was silent"
         raise ConnectionError(
             f"no Dask scheduler answered at {address} within {CONNECT_SECONDS} s ({said}). "
-            "Check the address (such as tcp://host:8786) and that the scheduler runs. One that speaks TLS has an address "
+            "Check the address (such as tcp://host:8786) and that the scheduler runs. "
+            "One that speaks TLS has an address "
             "such as tls://host:8786 and wants certificates: set DASK_CONFIG to the directory that configures them."
         ) from error
     with client:

@@ -1,4 +1,6 @@
-"""Containers that rows come in, told apart by what they have and by the names of their types; no library is imported for it."""
+"""Containers that rows come in, told apart by what they have and by the names of their types; no
+library is imported for it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ _REMEDIES = {
     "h5netcdf.Variable": _FILE_LIBRARIES,
     "h5netcdf.File": _FILE_LIBRARIES,
     "scipy.netcdf_variable": _FILE_LIBRARIES,
-    "polars.LazyFrame": "Pass X.collect() where it fits in memory; else write Parquet and pass dask.dataframe.read_parquet(path).",
+    "polars.LazyFrame": "Pass X.collect() where it fits in memory; else write Parquet and pass "
+    "dask.dataframe.read_parquet(path).",
     "pyspark.DataFrame": "Write Parquet and pass dask.dataframe.read_parquet(path).",
     "pyarrow.Dataset": "Pass X.to_table() where it fits in memory, or dask.dataframe.read_parquet(path).",
     "cudf.DataFrame": "Pass X.to_pandas().",
@@ -137,15 +140,16 @@ def dense_rows(chunk: Any, label: str, dtype: np.dtype[Any]) -> NDArray[Any]:
     Raises
     ------
     TypeError
-        For chunks that are not dense arrays of numbers in the host's memory, or not of the kind that was promised: what a
-        Dask array says of its chunks need not be true.
+        For chunks that are not dense arrays of numbers in the host's memory, or not of the kind that was promised: what
+        a Dask array says of its chunks need not be true.
     """
     if not isinstance(chunk, np.ndarray):
         reject_chunks(chunk, label)
     rows: NDArray[Any] = chunk if isinstance(chunk, np.ndarray) else np.asarray(chunk)
     if not np.can_cast(check_dtype(rows.dtype), dtype, "same_kind"):
         raise TypeError(
-            f"a chunk of {label} has dtype {rows.dtype}, but the Dask array says {dtype}. Chunks of that dtype were expected. "
+            f"a chunk of {label} has dtype {rows.dtype}, but the Dask array says {dtype}. "
+            "Chunks of that dtype were expected. "
             f"Correct the dtype, such as X.map_blocks(..., dtype={rows.dtype.name!r})."
         )
     rows = unmasked(rows) if isinstance(rows, np.ma.MaskedArray) else np.asarray(rows)

@@ -35,7 +35,7 @@ def check_decoded(attributes: Mapping[str, Any], label: str, remedy: str) -> Non
     >>> check_decoded({"_FillValue": float("nan"), "scale_factor": 1.0}, "x", "")
     >>> check_decoded({"scale_factor": 0.1, "units": "K"}, "x", "Open it decoded")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: x has scale_factor = 0.1: its numbers are stored encoded and are not yet the values. Decoded values were ...
+    ValueError: x has scale_factor = 0.1: its numbers are stored encoded and are not yet the values. ...
     """
     given = {name: _numbers(attributes[name]) for name in (*PACKED, *FILLS) if name in attributes}
     found: dict[str, Any] = {
@@ -47,13 +47,16 @@ def check_decoded(attributes: Mapping[str, Any], label: str, remedy: str) -> Non
     if found:
         shown = ", ".join(f"{name} = {', '.join(map(str, values[:3]))}" for name, values in found.items())
         raise ValueError(
-            f"{label} has {shown}: its numbers are stored encoded and are not yet the values. Decoded values were expected. "
+            f"{label} has {shown}: its numbers are stored encoded and are not yet the values. "
+            "Decoded values were expected. "
             f"{remedy}."
         )
 
 
 def _numbers(value: Any) -> list[Any]:
-    """Return the numbers of an attribute; xarray writes those of floats into Zarr v3 as the base64 of a little-endian double."""
+    """Return the numbers of an attribute; xarray writes those of floats into Zarr v3 as the base64
+    of a little-endian double.
+    """
     if isinstance(value, str):
         with contextlib.suppress(binascii.Error, struct.error, ValueError):
             return [struct.unpack("<d", base64.standard_b64decode(value))[0]]

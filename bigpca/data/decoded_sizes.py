@@ -1,8 +1,8 @@
 """How large a stored chunk becomes when it is decoded, told before it is decoded.
 
 A compressed chunk is untrusted: a few kilobytes can decode to gigabytes. Blosc, zstd and LZ4 state the size in their
-header, zstd frames that do not are bounded by their blocks, and what knows no size (gzip, zlib, bz2, lzma) is decoded in
-pieces that are thrown away, up to the limit.
+header, zstd frames that do not are bounded by their blocks, and what knows no size (gzip, zlib, bz2, lzma) is decoded
+in pieces that are thrown away, up to the limit.
 """
 
 from __future__ import annotations
@@ -154,7 +154,10 @@ STREAMED: dict[str, Callable[[], Any]] = {
 
 
 def _streamed(pieces: Iterator[bytes], decoder: Callable[[], Any], limit: int) -> int:
-    """Decode in pieces that are thrown away; stops beyond the limit. What does not decode is left to Zarr, which names it."""
+    """Decode in pieces that are thrown away; stops beyond the limit.
+
+    What does not decode is left to Zarr, which names it.
+    """
     size, decode = 0, decoder()
     try:
         for piece in pieces:

@@ -98,7 +98,8 @@ def _file(path: str, member: str | None, missing_chunks: str) -> RowSource:
         return RowSource("safetensors", path, member, tensor)
     if head.startswith(b"CDF"):
         raise ValueError(
-            f"{path} is a netCDF-3 file, which is not read directly; netCDF-4 (HDF5) or another format was expected. Pass "
+            f"{path} is a netCDF-3 file, which is not read directly; netCDF-4 (HDF5) or another format was expected. "
+            "Pass "
             f'xarray.open_dataset({path!r}, chunks={{}})["x"], one of its variables.'
         )
     raise ValueError(

@@ -179,7 +179,8 @@ def safetensors_file(path: str, member: str | None) -> tuple[FlatFile, str]:
         sound = False
     if not sound or any(min(shape, default=0) < 0 for shape in shapes.values()):
         raise CorruptedChunkError(
-            f"{path} is not a safetensors file: its header lacks dtype, shape or data_offsets of a tensor. Copy it again."
+            f"{path} is not a safetensors file: its header lacks dtype, shape or data_offsets of a tensor. "
+            "Copy it again."
         )
     dtypes = {name: entry["dtype"] for name, entry in tensors.items()}
     _check_spans(path, size - 8 - length, dtypes, shapes, spans)
@@ -195,7 +196,9 @@ def safetensors_file(path: str, member: str | None) -> tuple[FlatFile, str]:
 def _check_spans(
     path: str, held: int, dtypes: dict[str, str], shapes: dict[str, tuple[int, ...]], spans: dict[str, tuple[int, ...]]
 ) -> None:
-    """Require what the format does: tensors of the size of their shapes that fill the file without holes and overlaps."""
+    """Require what the format does: tensors of the size of their shapes that fill the
+    file without holes and overlaps.
+    """
     end = 0
     for name in sorted(spans, key=lambda name: spans[name]):
         start, stop = spans[name]
@@ -204,12 +207,15 @@ def _check_spans(
         if start != end or (nbytes is not None and stop - start != nbytes):
             expected = f"{end:,} to {'the next one' if nbytes is None else f'{end + nbytes:,}'}"
             raise CorruptedChunkError(
-                f"{path}: tensor {brief(repr(name))} of shape {brief(shapes[name])} and dtype {brief(dtypes[name])} lies at bytes "
-                f"{start:,} to {stop:,}; {expected} were expected, where the tensor before it ends. Its header is damaged or "
+                f"{path}: tensor {brief(repr(name))} of shape {brief(shapes[name])} and dtype {brief(dtypes[name])} "
+                "lies at bytes "
+                f"{start:,} to {stop:,}; {expected} were expected, where the tensor before it ends. "
+                "Its header is damaged or "
                 "false: copy the file again."
             )
         end = stop
     if end != held:
         raise CorruptedChunkError(
-            f"{path} holds {held:,} bytes of tensors, but its header says {end:,}: the file was cut or altered. Copy it again."
+            f"{path} holds {held:,} bytes of tensors, but its header says {end:,}: the file was cut or altered. "
+            "Copy it again."
         )

@@ -127,9 +127,13 @@ class Hdf5Rows:
                 return
             gap = [int(i) + cell.start for i, cell in zip(np.argwhere(~there)[0], cells, strict=True)]
             at = tuple(i * c for i, c in zip(gap, self.chunks, strict=True))
-            what = f"{there.size - int(there.sum()):,} of the {there.size:,} chunks needed here, the first at {at}, were never written"
+            what = (
+                f"{there.size - int(there.sum()):,} of the {there.size:,} chunks needed here, the first at {at}, "
+                "were never written"
+            )
         raise MissingChunksError(
-            f"{self.path}: {brief(self.name)}: {what}; HDF5 would give the fill value. The writer stopped early, or meant the fill "
+            f"{self.path}: {brief(self.name)}: {what}; HDF5 would give the fill value. The writer stopped early, "
+            "or meant the fill "
             'value. Write them or, if you know that they are to hold it, pass missing_chunks="fill".'
         )
 
@@ -185,7 +189,8 @@ def _opened(path: str) -> Iterator[Any]:
             if not is_decode_error(error) or path in str(error):
                 raise
             raise CorruptedChunkError(
-                f"{path} is damaged: HDF5 cannot follow it ({type(error).__name__}: {brief(error)}). Copy or write it again."
+                f"{path} is damaged: HDF5 cannot follow it ({type(error).__name__}: {brief(error)}). "
+                "Copy or write it again."
             ) from error
 
 
@@ -233,7 +238,8 @@ def dataset_place(dataset: Any) -> tuple[str, str]:
     path, name = os.path.abspath(dataset.file.filename), str(dataset.name)
     if dataset.file.driver in ("core", "fileobj") or not os.path.exists(path):
         raise ValueError(
-            f"the h5py.Dataset {name} lies in {dataset.file.filename!r}, which is no file on disk (driver {dataset.file.driver!r}); "
+            f"the h5py.Dataset {name} lies in {dataset.file.filename!r}, "
+            f"which is no file on disk (driver {dataset.file.driver!r}); "
             f"a file was expected. Pass dataset[...] where it fits in memory."
         )
     return path, name
@@ -273,7 +279,8 @@ def _node(file: Any, name: str, path: str) -> Any:
             followed += 1
             if followed > MOST_LINKS:
                 raise ValueError(
-                    f"{path}: {brief(name)} is a chain of more than {MOST_LINKS} links, or a loop of them; a dataset was expected. "
+                    f"{path}: {brief(name)} is a chain of more than {MOST_LINKS} links, or a loop of them; "
+                    "a dataset was expected. "
                     f"Name the dataset itself."
                 )
             parts = [*link.path.split("/"), *parts]
@@ -287,6 +294,7 @@ def _node(file: Any, name: str, path: str) -> Any:
 
 def _elsewhere(path: str, name: str) -> str:
     return (
-        f"{path}: {brief(name)} lies in another file (an external link, external storage or a virtual dataset), which is not "
+        f"{path}: {brief(name)} lies in another file (an external link, external storage or a virtual dataset), "
+        "which is not "
         "followed; data inside the file were expected. Open the other file itself, or copy the data with h5repack."
     )

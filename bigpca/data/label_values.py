@@ -48,7 +48,8 @@ def label_values(y: Any) -> LabelValues:
     TypeError
         For complex numbers, dates, structured dtypes, and objects that mix strings and numbers.
     ValueError
-        For no dimension or more than two, no columns, integers beyond 64 bits, and strings that end in a zero character.
+        For no dimension or more than two, no columns, integers beyond 64 bits, and
+        strings that end in a zero character.
 
     Examples
     --------
@@ -111,13 +112,16 @@ def _as_array(y: Any) -> NDArray[Any]:
 
 
 def _declared(block: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a chunk in the dtype that its Dask array declares: Dask itself would cast all to that of the first, unchecked."""
+    """Return a chunk in the dtype that its Dask array declares: Dask itself would cast
+    all to that of the first, unchecked.
+    """
     own = getattr(block, "dtype", dtype)
     if own == dtype or own.kind not in "biufc" or dtype.kind not in "biuf":
         return block
     if not np.can_cast(own, dtype, "safe"):
         raise TypeError(
-            f"a chunk of the labels has dtype {own}, but the Dask array declares {dtype}, to which labels would be rounded or "
+            f"a chunk of the labels has dtype {own}, but the Dask array declares {dtype}, "
+            "to which labels would be rounded or "
             f"wrapped. Convert the chunks first: y.map_blocks(lambda block: block.astype(...), dtype=...)."
         )
     return block.astype(dtype)
@@ -227,7 +231,8 @@ def _texts(given: list[Any], dtype: Any) -> NDArray[Any]:
     lost = [text for text, kept in zip(given, texts.tolist(), strict=True) if text != kept]
     if lost:
         raise ValueError(
-            f"{len(lost)} labels end in a zero character, such as {_shortened(lost[0])}; NumPy's strings cannot hold it, "
+            f"{len(lost)} labels end in a zero character, such as {_shortened(lost[0])}; "
+            "NumPy's strings cannot hold it, "
             "so two classes could become one. Strip it."
         )
     return texts

@@ -38,8 +38,8 @@ def lazy_table(X: Any) -> Any:
 def feature_names(X: Any) -> NDArray[np.object_] | None:
     """Return the names of the features of a lazy table, or None where it has none.
 
-    The columns of a Dask DataFrame, where they are strings; the coordinates of all dimensions of a DataArray but the first,
-    as strings, joined by commas where features have several dimensions.
+    The columns of a Dask DataFrame, where they are strings; the coordinates of all dimensions of a DataArray but the
+    first, as strings, joined by commas where features have several dimensions.
 
     Raises
     ------
@@ -51,7 +51,8 @@ def feature_names(X: Any) -> NDArray[np.object_] | None:
         kinds = sorted({type(name).__qualname__ for name in names})
         if len(kinds) > 1 and "str" in kinds:
             raise TypeError(
-                f"Feature names are only supported if all input features have string names, but X has {kinds}. Convert them all: "
+                f"Feature names are only supported if all input features have string names, but X has {kinds}. "
+                "Convert them all: "
                 f"X.columns = X.columns.astype(str)."
             )
         return names if kinds == ["str"] else None
@@ -71,7 +72,8 @@ def _frame_rows(X: Any) -> da.Array:
             check_dtype(dtype)
         except TypeError:
             raise TypeError(
-                f"column {name!r} of X has dtype {given}; numbers were expected in every column. Select the columns of numbers: "
+                f"column {name!r} of X has dtype {given}; numbers were expected in every column. "
+                "Select the columns of numbers: "
                 f'X.select_dtypes("number").'
             ) from None
         nullable = given is not dtype and dtype.kind != "f" and hasattr(given, "numpy_dtype")

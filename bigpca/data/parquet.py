@@ -106,7 +106,8 @@ class ParquetRows:
         lengths = np.asarray(column.value_lengths())
         if len(lengths) != group.rows:
             raise CorruptedChunkError(
-                f"{where} holds {len(lengths):,} rows, but the file's footer says {group.rows:,}: it is damaged. Copy it again."
+                f"{where} holds {len(lengths):,} rows, but the file's footer says {group.rows:,}: it is damaged. "
+                "Copy it again."
             )
         if np.any(lengths != d):
             row = int(np.flatnonzero(lengths != d)[0])
@@ -210,7 +211,8 @@ def _list_length(metadata: Any, name: str, path: str) -> int:
                 length, rest = divmod(leaf.num_values, group.num_rows)
                 if rest:
                     raise ValueError(
-                        f"{path}: row group {i} of {brief(repr(name))} has {leaf.num_values} values in {group.num_rows} rows: "
+                        f"{path}: row group {i} of {brief(repr(name))} has {leaf.num_values} values in "
+                        f"{group.num_rows} rows: "
                         "lists of one length were expected. Drop or repair the rows of other lengths first."
                     )
                 return int(length)

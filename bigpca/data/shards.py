@@ -31,7 +31,8 @@ class _Listing(NamedTuple):
 class NpyShards:
     """Rows of .npy shards joined in natural order (img_2 before img_10), or in the order of a list.
 
-    It pickles to the pattern (or the list) and a digest; each process lists the folder once and reads the headers (not the data).
+    It pickles to the pattern (or the list) and a digest; each process lists the folder once and
+    reads the headers (not the data).
 
     Attributes
     ----------
@@ -70,7 +71,8 @@ class NpyShards:
         listing = _listed(self.pattern, self.digest)
         if listing.digest != self.digest:
             raise ValueError(
-                f"{_shown(self.pattern)} is not the set of shards that was opened: files were added, removed or changed size. "
+                f"{_shown(self.pattern)} is not the set of shards that was opened: files were added, "
+                "removed or changed size. "
                 "Open it again."
             )
         return listing
@@ -184,6 +186,7 @@ def check_shard(shard: Shard, first: Shard) -> None:
         )
     if shard.dtype != first.dtype:
         raise TypeError(
-            f"shard {printable(shard.path)} has dtype {shard.dtype}, but {first.dtype} was expected, as in {printable(first.path)}. "
+            f"shard {printable(shard.path)} has dtype {shard.dtype}, but {first.dtype} was expected, "
+            f"as in {printable(first.path)}. "
             "Convert it, so that no precision is lost unseen."
         )

@@ -95,7 +95,9 @@ class ChunkFiles:
         return self.array.metadata.encode_chunk_key(cell)
 
     def missing(self, cells: Iterable[Cell]) -> Missing:
-        """Look for cells that the store does not hold; one ``stat`` each in a local store (2 µs), one request elsewhere."""
+        """Look for cells that the store does not hold; one ``stat`` each in a local store
+        (2 µs), one request elsewhere.
+        """
         looked, lost, first, left = 0, 0, list[str](), iter(cells)
         while batch := [self.key(cell) for cell in itertools.islice(left, BATCH)]:
             absent = [key for key, found in zip(batch, self._there(batch), strict=True) if not found]
@@ -119,7 +121,9 @@ class ChunkFiles:
         return [cell for cell in cells if _is_cut(os.path.join(self.directory, self.key(cell)))]
 
     def too_large(self, bounds: Iterable[tuple[int, int]]) -> list[tuple[Cell, str]]:
-        """Cells under the half-open ranges that are stored as, or would decode to, more than their shape holds, with words."""
+        """Cells under the half-open ranges that are stored as, or would decode to, more
+        than their shape holds, with words.
+        """
         if self.sizes is None or self.directory is None:
             return []
         ranges, found = list(bounds), []

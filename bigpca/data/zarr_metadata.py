@@ -42,7 +42,8 @@ def naming_damage(label: str) -> Iterator[None]:
         if not is_decode_error(error) or label in str(error):
             raise
         raise CorruptedChunkError(
-            f"{label}: its metadata are damaged or false ({type(error).__name__}: {brief(error)}). Restore them, or write the "
+            f"{label}: its metadata are damaged or false ({type(error).__name__}: {brief(error)}). Restore them, "
+            "or write the "
             "store anew."
         ) from error
 
@@ -106,7 +107,8 @@ def is_uncompressed(document: Mapping[str, Any]) -> bool:
 
 
 def check_document(document: Mapping[str, Any], label: str) -> None:
-    """Refuse dtypes that are not numbers, codecs that are not on the list and sizes that cannot be, before any chunk is read.
+    """Refuse dtypes that are not numbers, codecs that are not on the list and sizes that cannot be,
+    before any chunk is read.
 
     Raises
     ------
@@ -132,13 +134,15 @@ def check_codecs(document: Mapping[str, Any], label: str, more: frozenset[str] =
     ]
     if unknown:
         raise ValueError(
-            f"{label} uses the codec or filter {brief(repr(unknown[0]))}, which is not one of the number decoders allowed for "
+            f"{label} uses the codec or filter {brief(repr(unknown[0]))}, "
+            "which is not one of the number decoders allowed for "
             "untrusted input; no chunk was read. If you trust the store, decode it with Zarr and write it anew."
         )
     chained = [name for name in names if name in COMPRESSORS]
     if len(chained) > 1 or names.count("sharding_indexed") > 1:
         raise ValueError(
-            f"{label} uses {brief(', '.join(chained)) if len(chained) > 1 else 'shards'} inside one another, so that the size of a "
+            f"{label} uses {brief(', '.join(chained)) if len(chained) > 1 else 'shards'} inside one another, "
+            "so that the size of a "
             "decoded chunk cannot be known before it is decoded; one compressor, in one layer of shards, was expected. "
             "If you trust the store, decode it with Zarr and write it anew."
         )
@@ -152,7 +156,8 @@ def check_grid(document: Mapping[str, Any], label: str, itemsize: int) -> None:
     sound = isinstance(shape, list) and isinstance(chunks, list) and len(shape) == len(chunks)
     if not sound or not all(type(size) is int and size >= 0 for size in sizes) or 0 in (chunks or ()):
         raise ValueError(
-            f"{label} has shape {brief(shape)} and chunks {brief(chunks)}; whole numbers, as many of one as of the other, and chunks of at "
+            f"{label} has shape {brief(shape)} and chunks {brief(chunks)}; whole numbers, "
+            "as many of one as of the other, and chunks of at "
             "least 1 were expected. Its metadata are damaged: restore them, or write the store anew."
         )
     for one in (chunks, _grid_shape(document) or chunks):  # a chunk, and the shard around it, whose index is read whole

@@ -189,7 +189,8 @@ class ZarrReader:
         if missing.lost:
             shown = ", ".join(missing.first) + (", ..." if missing.lost > len(missing.first) else "")
             raise MissingChunksError(
-                f"{self.label}: {missing.lost} of the {missing.looked} chunks needed here are not in the store: {shown}. "
+                f"{self.label}: {missing.lost} of the {missing.looked} chunks needed here are not in the store: "
+                f"{shown}. "
                 "Either their files were lost (a writer that was killed, a full disk, an incomplete copy), or the "
                 "writer dropped chunks that hold only the fill value (write_empty_chunks=False, Zarr's default). "
                 'Restore them, or, if you know that they held the fill value, pass missing_chunks="fill".'

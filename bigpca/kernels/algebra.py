@@ -1,4 +1,7 @@
-"""Kernels made of one kernel: scaled, put into an RBF, normalised. Sums, products and powers are operators of Kernel."""
+"""Kernels made of one kernel: scaled, put into an RBF, normalised.
+
+Sums, products and powers are operators of Kernel.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,8 @@ class Scaled(Around):
         factors = np.asarray(self.function(rows), np.float64)
         if factors.shape != (len(rows),):
             raise ValueError(
-                f"f of {len(rows)} rows has shape {factors.shape}; ({len(rows)},) was expected. Return one number per row."
+                f"f of {len(rows)} rows has shape {factors.shape}; ({len(rows)},) was expected. "
+                "Return one number per row."
             )
         if not np.isfinite(factors).all():
             row = int(np.argmin(np.isfinite(factors)))
@@ -145,8 +149,10 @@ class RBFOf(Around):
         error = 4 * float(np.finfo(np.float64).eps) * self.gamma * largest
         if error > MAX_EXPONENT_ERROR:
             raise ValueError(
-                f"k(x, x) reaches {largest:.3g} under {self.inner}, so float64 knows gamma |phi(x) - phi(y)|^2 to {error:.1g} only; "
-                f"{MAX_EXPONENT_ERROR:g} was expected. Centre or scale the rows, or use a smaller gamma, a normalised kernel, or RBF."
+                f"k(x, x) reaches {largest:.3g} under {self.inner}, so float64 knows gamma |phi(x) - phi(y)|^2 to "
+                f"{error:.1g} only; "
+                f"{MAX_EXPONENT_ERROR:g} was expected. Centre or scale the rows, or use a smaller gamma, "
+                "a normalised kernel, or RBF."
             )
 
     def block(self, A: PreparedWith, B: PreparedWith) -> Block:
@@ -200,7 +206,8 @@ class Normalized(Around):
         if not (diagonal > 0).all():
             row = int(np.argmin(diagonal > 0))
             raise ValueError(
-                f"k(x, x) = {diagonal[row]:.6g} at row {first_row + row}; a value above 0 was expected, to divide by. Drop "
+                f"k(x, x) = {diagonal[row]:.6g} at row {first_row + row}; a value above 0 was expected, to divide by. "
+                "Drop "
                 "such rows, or add a constant to the kernel."
             )
         return np.asarray(1 / np.sqrt(diagonal), np.float64)
@@ -265,7 +272,8 @@ def rbf_of(kernel: Kernel, gamma: float) -> RBFOf | RBF:
 
 
 def normalized(kernel: Kernel) -> Normalized:
-    """Return ``k(x, y) / sqrt(k(x, x) k(y, y))``, positive semi-definite where k is; rows with k(x, x) <= 0 are refused.
+    """Return ``k(x, y) / sqrt(k(x, x) k(y, y))``, positive semi-definite where k is; rows
+    with k(x, x) <= 0 are refused.
 
     Examples
     --------

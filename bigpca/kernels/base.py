@@ -1,4 +1,5 @@
-"""What every kernel is: a function of two rows, evaluated block on block, that knows its diagonal, its cost and its limits.
+"""What every kernel is: a function of two rows, evaluated block on block, that knows its
+diagonal, its cost and its limits.
 
 A block of rows is *prepared* once (checked, and everything computed that depends on one row alone: norms, roots, score
 vectors), and then meets many other prepared blocks. Kernels know nothing of Dask, centring or passes.
@@ -73,10 +74,11 @@ class Kernel(ABC):
 
     @abstractmethod
     def block(self, A: Any, B: Any) -> Block:
-        """Return ``K[i, j] = k(a_i, b_j)`` (a, b) of two prepared blocks, a new array in the precision of the rows or better.
+        """Return ``K[i, j] = k(a_i, b_j)`` (a, b) of two prepared blocks, a new array in the
+        precision of the rows or better.
 
-        ``block(A, A)``, the same object twice, is symmetric, with a diagonal that equals :meth:`diagonal_of` to rounding
-        (distances are exactly 0 there).
+        ``block(A, A)``, the same object twice, is symmetric, with a diagonal that equals :meth:`diagonal_of` to
+        rounding (distances are exactly 0 there).
         """
 
     @abstractmethod
@@ -86,7 +88,8 @@ class Kernel(ABC):
     def entry_error(self, A: Any, B: Any) -> float:
         """Return the root mean square error of entries of ``block(A, B)``, as a share of ``sqrt(k(x, x) k(y, y))``.
 
-        What differences lose before a kernel magnifies them, estimated from above; 0 where entries are as exact as their dtype.
+        What differences lose before a kernel magnifies them, estimated from above; 0 where entries
+        are as exact as their dtype.
         """
         return 0.0
 
@@ -109,7 +112,9 @@ class Kernel(ABC):
         """Bytes of one prepared row."""
 
     def resolve(self, d: int) -> Kernel:
-        """Return the kernel with the defaults that depend on the number of columns filled in (``gamma=None`` is 1 / d)."""
+        """Return the kernel with the defaults that depend on the number of columns filled in
+        (``gamma=None`` is 1 / d).
+        """
         return self
 
     def feature_width(self, d: int) -> int | None:
@@ -125,7 +130,8 @@ class Kernel(ABC):
             Where the kernel has no exact finite feature map.
         """
         raise TypeError(
-            f"{self} has no exact finite feature map; a kernel with one was expected. Use KernelPCA's other solvers, or "
+            f"{self} has no exact finite feature map; a kernel with one was expected. Use KernelPCA's other solvers, "
+            "or "
             f"NystromKernelPCA."
         )
 
@@ -156,7 +162,8 @@ class Kernel(ABC):
         others = checked_rows(Y, "Y")
         if others.shape[1] != rows.shape[1] and kernel.needs_rows and not kernel.accepts_strings:
             raise ValueError(
-                f"X has {rows.shape[1]} columns and Y {others.shape[1]}; the same number was expected. Give rows of one kind."
+                f"X has {rows.shape[1]} columns and Y {others.shape[1]}; the same number was expected. "
+                "Give rows of one kind."
             )
         return kernel.block(A, kernel.prepare(others, shift))
 
@@ -289,8 +296,8 @@ class Combined(Kernel):
 class Sum(Combined):
     """``sum_i weights_i k_i(x, y) + constant``: what ``k1 + k2``, ``c * k`` and ``k + c`` make.
 
-    Positive semi-definite where all kernels are, and weights and constant are >= 0. The feature map is that of the parts
-    side by side, times the roots of the weights, with one more column for the constant.
+    Positive semi-definite where all kernels are, and weights and constant are >= 0. The feature map is that of the
+    parts side by side, times the roots of the weights, with one more column for the constant.
 
     Parameters
     ----------
@@ -350,8 +357,8 @@ class Sum(Combined):
 class Product(Combined):
     """``prod_i k_i(x, y)^exponents_i``: what ``k1 * k2`` and ``k ** p`` make, in float64.
 
-    Positive semi-definite where all kernels are, and the exponents are positive integers (Schur 1911). The feature map is
-    the Kronecker product of those of the parts, where it has at most 20,000 columns.
+    Positive semi-definite where all kernels are, and the exponents are positive integers (Schur 1911). The feature map
+    is the Kronecker product of those of the parts, where it has at most 20,000 columns.
 
     Parameters
     ----------
@@ -439,6 +446,7 @@ def _power(block: Block, exponent: float) -> Block:
         return block
     if (lowest := float(block.min(initial=0.0))) < 0:
         raise ValueError(
-            f"a kernel value is {lowest:.6g}, which has no real power {exponent}; values >= 0 were expected. Use an integer."
+            f"a kernel value is {lowest:.6g}, which has no real power {exponent}; values >= 0 were expected. "
+            "Use an integer."
         )
     return np.power(block, exponent, out=block)

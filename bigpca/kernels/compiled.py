@@ -1,7 +1,9 @@
-"""Kernels that are sums over columns of a term of two numbers, compiled: no loop in Python over pairs, no temporary per pair.
+"""Kernels that are sums over columns of a term of two numbers, compiled: no loop in Python over
+pairs, no temporary per pair.
 
-Compiled at first use in each process (about 1 s for each term and precision) and kept in memory only: a cache on disk would fail
-on a read-only or shared installation. The compiled code holds no lock of Python, so threads run side by side.
+Compiled at first use in each process (about 1 s for each term and precision) and kept in memory only: a cache
+on disk would fail on a read-only or shared installation. The compiled code holds no lock of Python, so
+threads run side by side.
 """
 
 from __future__ import annotations
@@ -28,15 +30,16 @@ _built: dict[tuple[str, str], Any] = {}
 def column_sums(term: str, X: Rows, X_extra: Rows, Y: Rows, Y_extra: Rows, symmetric: bool) -> Rows:
     """Compute ``K[i, j] = sum_c term(X[i, c], Y[j, c])`` (a, b), in the precision of the rows.
 
-    Sums of ``RUN`` columns are made in the precision of the rows, their total in float64: float32 rows with terms of one
-    sign err by at most 16 * 6e-8 = 1e-6 of the sum beside the error of the terms themselves. The bits of an entry depend
-    on its two rows only, not on the block they come in.
+    Sums of ``RUN`` columns are made in the precision of the rows, their total in float64: float32 rows with terms of
+    one sign err by at most 16 * 6e-8 = 1e-6 of the sum beside the error of the terms themselves. The bits of an entry
+    depend on its two rows only, not on the block they come in.
 
     Parameters
     ----------
     term : "minimum", "chi square" or "jensen shannon"
     X : ndarray of shape (a, d), C-contiguous, float32 or float64
-    X_extra : ndarray of shape (a, d), same dtype; binary logarithms of X (0 for 0), or X itself where the term needs none.
+    X_extra : ndarray of shape (a, d), same dtype; binary logarithms of X (0 for 0), or X itself
+        where the term needs none.
     Y, Y_extra : likewise, of shape (b, d) and of the same dtype
     symmetric : whether Y is X, so that one triangle will do.
     """
@@ -132,7 +135,9 @@ def _chi_square(number: Any) -> Callable[..., Any]:
 
 
 def _jensen_shannon(number: Any) -> Callable[..., Any]:
-    """low (Q(low / high) + |log2 x - log2 y|) with Q(r) = (1 + r) log2(1 + r) / r: two positive parts, nothing cancels."""
+    """low (Q(low / high) + |log2 x - log2 y|) with Q(r) = (1 + r) log2(1 + r) / r: two positive
+    parts, nothing cancels.
+    """
     zero, one, two = number(0), number(1), number(2)
     coefficients = [number(c) for c in growth_polynomial(9 if number is np.float32 else 19)]
     odd, even = tuple(coefficients[::-2]), tuple(coefficients[-2::-2])  # highest first; short loops are unrolled
@@ -156,8 +161,8 @@ def _jensen_shannon(number: Any) -> Callable[..., Any]:
 def growth_polynomial(degree: int) -> NDArray[np.float64]:
     """Return coefficients, lowest first, in t = 2 r - 1 of a polynomial near (1 + r) log2(1 + r) / r on [0, 1].
 
-    The nearest singularity is r = -1, so that each degree gains a factor 3 + sqrt(8) = 5.8 (Bernstein's ellipse; Trefethen
-    2013, theorem 8.2): degree 9 suits float32, degree 19 float64.
+    The nearest singularity is r = -1, so that each degree gains a factor 3 + sqrt(8) = 5.8 (Bernstein's ellipse;
+    Trefethen 2013, theorem 8.2): degree 9 suits float32, degree 19 float64.
     """
 
     def growth(t: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -41,7 +41,9 @@ class DistanceKernel(Kernel):
 
     @abstractmethod
     def _fallen(self, A: Any, B: Any, gamma: float) -> Block:
-        """Return v (a, b) with ``K = exp(gamma scale v)``, to be clipped at 0, accurate enough for widths up to gamma."""
+        """Return v (a, b) with ``K = exp(gamma scale v)``, to be clipped at 0, accurate
+        enough for widths up to gamma.
+        """
 
     @property
     def positive_semidefinite(self) -> bool:
@@ -89,7 +91,9 @@ class DistanceKernel(Kernel):
         """Return the number of rows of a prepared block."""
 
     def _values(self, fallen: Block, gamma: float, same: bool, out: Block) -> Block:
-        """Write ``exp(gamma scale min(v, 0))`` to ``out``; made symmetric, with ones on the diagonal, where rows are the same."""
+        """Write ``exp(gamma scale min(v, 0))`` to ``out``; made symmetric, with ones on the
+        diagonal, where rows are the same.
+        """
         factor = out.dtype.type(gamma * self._scale)
         for where, strip in strips(out):
             np.minimum(fallen[where], 0, out=strip)
@@ -105,10 +109,10 @@ class DistanceKernel(Kernel):
 class RBF(DistanceKernel):
     """``k(x, y) = exp(-gamma |x - y|^2)``.
 
-    One product, 2 d flops per entry, and four passes over strips that stay in cache. Rows are shifted to near their mean,
-    norms are summed in float64, squares are clipped at 0. Rows of float32 meet in float64 where the largest norms of two
-    blocks would let the exponent err by more than 1e-5. Where not even float64 would do (1e-5, and 1e-12 for rows of
-    float64), the nearest pairs are computed again from differences.
+    One product, 2 d flops per entry, and four passes over strips that stay in cache. Rows are shifted to near their
+    mean, norms are summed in float64, squares are clipped at 0. Rows of float32 meet in float64 where the largest norms
+    of two blocks would let the exponent err by more than 1e-5. Where not even float64 would do (1e-5, and 1e-12 for
+    rows of float64), the nearest pairs are computed again from differences.
 
     Parameters
     ----------
@@ -138,7 +142,9 @@ class RBF(DistanceKernel):
         return d * itemsize + 8
 
     def entry_error(self, A: PreparedRows, B: PreparedRows) -> float:
-        """Of |x - y|^2, and of rows that were rounded when they were shifted: ``2 gamma t exp(-gamma t^2) <= sqrt(gamma)``."""
+        """Of |x - y|^2, and of rows that were rounded when they were shifted: ``2 gamma t
+        exp(-gamma t^2) <= sqrt(gamma)``.
+        """
         gamma, dtype = self._width(A), np.result_type(A.columns, B.columns)
         return _left(gamma * square_error(A, B, dtype), dtype) + sqrt(gamma) * _moved(A.largest, B.largest, dtype)
 
@@ -162,7 +168,8 @@ class RBF(DistanceKernel):
 
 @dataclass(frozen=True)
 class Laplacian(DistanceKernel):
-    """``k(x, y) = exp(-gamma |x - y|)`` with the L1 norm (scikit-learn's) or the L2 norm (the tutorial's, gamma = 1 / sigma).
+    """``k(x, y) = exp(-gamma |x - y|)`` with the L1 norm (scikit-learn's) or the L2 norm (the
+    tutorial's, gamma = 1 / sigma).
 
     L1: compiled at its first use (half a second), 14e9 terms per second of float32 and 8e9 of float64 on one core.
     L2: one product; the root makes its errors large for near rows, so those pairs are computed again from differences.
@@ -241,8 +248,8 @@ def square_error(A: PreparedRows, B: PreparedRows, dtype: Any = np.float32) -> f
 def _negative_lengths(A: PreparedRows, B: PreparedRows, gamma: float) -> Block:
     """Return ``-|x - y|`` (a, b), from products where that is accurate, and from differences for the nearest pairs.
 
-    An error e of |x - y|^2 is one of at most e / |x - y| in its root, so pairs with ``|x - y| <= gamma e / harmless`` are
-    computed again: there are none to few, unless rows are often repeated. Of the others even equal rows, with
+    An error e of |x - y|^2 is one of at most e / |x - y| in its root, so pairs with ``|x - y| <= gamma e / harmless``
+    are computed again: there are none to few, unless rows are often repeated. Of the others even equal rows, with
     ``sqrt(e) > gamma e / harmless``, err by no more than ``gamma sqrt(e) < harmless``.
     """
     dtype = np.result_type(A.columns.dtype, B.columns.dtype)
@@ -267,8 +274,8 @@ def _negative_lengths(A: PreparedRows, B: PreparedRows, gamma: float) -> Block:
 def _settle_near_squares(A: PreparedRows, B: PreparedRows, close: float, halves: Block) -> None:
     """Compute ``-|x - y|^2 / 2`` again where ``|x - y|^2 <= close``, from differences.
 
-    An error e of a square |x - y|^2 is one of at most e / (2.7 |x - y|^2) in the kernel at whatever width: only where norms
-    are vast beside the width do the nearest pairs need this.
+    An error e of a square |x - y|^2 is one of at most e / (2.7 |x - y|^2) in the kernel at whatever width: only where
+    norms are vast beside the width do the nearest pairs need this.
     """
     for where, strip in strips(halves):
         i, j = np.nonzero(strip >= -min(close, NEAREST * max(A.largest, B.largest)) / 2)
@@ -288,10 +295,11 @@ def _differences(A: PreparedRows, B: PreparedRows, i: Any, j: Any) -> Vector:
 
 @cache
 def _compiled_l1() -> Callable[[Rows, Rows, Block], None]:
-    """Compile ``out[i, j] = -sum_k |A[i, k] - B[j, k]|``; terms are summed in the rows' precision in runs, runs in float64.
+    """Compile ``out[i, j] = -sum_k |A[i, k] - B[j, k]|``; terms are summed in the rows' precision
+    in runs, runs in float64.
 
-    On one core 6 times (float32) and 3.3 times (float64) as fast as SciPy's cdist, and 1.9 times that on two. Nothing is
-    cached on disk, so that no folder has to be writable.
+    On one core 6 times (float32) and 3.3 times (float64) as fast as SciPy's cdist, and 1.9 times that on two. Nothing
+    is cached on disk, so that no folder has to be writable.
     """
     import numba
 

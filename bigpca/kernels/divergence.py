@@ -14,10 +14,11 @@ from bigpca.kernels.histogram import HistogramKernel, refuse_negative
 
 @dataclass(frozen=True)
 class ChiSquare(HistogramKernel):
-    """``k(x, y) = sum_c x_c y_c / (x_c + y_c)`` of non-negative rows, with 0 / 0 = 0 (Vedaldi & Zisserman 2012, table 1, halved).
+    """``k(x, y) = sum_c x_c y_c / (x_c + y_c)`` of non-negative rows, with 0 / 0 = 0 (Vedaldi &
+    Zisserman 2012, table 1, halved).
 
-    Positive semi-definite, with ``k(x, x) = sum_c x_c / 2``. Another kernel than scikit-learn's ``chi2_kernel``, which is
-    the exponential of a distance. Costs as much as 16 d flops.
+    Positive semi-definite, with ``k(x, x) = sum_c x_c / 2``. Another kernel than scikit-learn's ``chi2_kernel``, which
+    is the exponential of a distance. Costs as much as 16 d flops.
 
     Raises
     ------
@@ -49,13 +50,14 @@ class ChiSquare(HistogramKernel):
 
 @dataclass(frozen=True)
 class JensenShannon(HistogramKernel):
-    """``k(x, y) = sum_c x_c log2((x_c + y_c) / x_c) + y_c log2((x_c + y_c) / y_c)`` of non-negative rows, with 0 log 0 = 0.
+    """``k(x, y) = sum_c x_c log2((x_c + y_c) / x_c) + y_c log2((x_c + y_c) / y_c)`` of
+    non-negative rows, with 0 log 0 = 0.
 
     Twice the kernel of Vedaldi & Zisserman 2012, table 1: ``k(x, x) = 2 sum_c x_c``. Computed as
-    ``low (Q(low / high) + |log2 x - log2 y|)`` with the smaller and the larger of the two numbers and a polynomial Q for
-    ``(1 + r) log2(1 + r) / r``: both parts are positive, so nothing cancels, whether x and y are nearly equal or far apart.
-    The relative error of an entry is at most ``2 eps max |log2|`` plus 2e-15 (float64) or 3e-6 (float32, sums included).
-    Logarithms are taken once per row. Costs as much as 60 d flops.
+    ``low (Q(low / high) + |log2 x - log2 y|)`` with the smaller and the larger of the two numbers and a polynomial Q
+    for ``(1 + r) log2(1 + r) / r``: both parts are positive, so nothing cancels, whether x and y are nearly equal or
+    far apart. The relative error of an entry is at most ``2 eps max |log2|`` plus 2e-15 (float64) or 3e-6 (float32,
+    sums included). Logarithms are taken once per row. Costs as much as 60 d flops.
 
     Raises
     ------
@@ -87,7 +89,8 @@ class JensenShannon(HistogramKernel):
 
 @dataclass(frozen=True)
 class Hellinger(Kernel):
-    """``k(x, y) = sum_c sqrt(x_c y_c)`` of non-negative rows: the product of their roots, which are its exact feature map.
+    """``k(x, y) = sum_c sqrt(x_c y_c)`` of non-negative rows: the product of their roots,
+    which are its exact feature map.
 
     Also called Bhattacharyya's kernel (Vedaldi & Zisserman 2012, table 1). Costs 2 d flops.
 

@@ -34,7 +34,8 @@ def checked_gamma(gamma: float | None) -> None:
     """
     if isinstance(gamma, str):
         raise ValueError(
-            f"gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / d. Use 1 / (X.shape[1] * X.var()) for what "
+            f"gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / d. "
+            "Use 1 / (X.shape[1] * X.var()) for what "
             f'scikit-learn calls "scale", which a kernel of two rows cannot know, and None for "auto".'
         )
     if gamma is not None and not (is_number(gamma) and isfinite(gamma) and gamma > 0):
@@ -166,10 +167,10 @@ class WithGamma(DotKernel):
 class Polynomial(WithGamma):
     """``k(x, y) = (gamma x'y + coef0)^degree``; positive semi-definite where coef0 >= 0.
 
-    One product, and degree - 1 multiplications per entry (a negative base keeps its sign). Rows of float32 meet in float64
-    where ``(gamma |x|^2 + |coef0|)^degree`` may pass 1e18, or where the degree would make the product's rounding error
-    more than 1e-5 of the largest entry. The feature map, of all monomials with the roots of their multinomial
-    coefficients, is there where it has at most 20,000 columns.
+    One product, and degree - 1 multiplications per entry (a negative base keeps its sign). Rows of float32 meet in
+    float64 where ``(gamma |x|^2 + |coef0|)^degree`` may pass 1e18, or where the degree would make the product's
+    rounding error more than 1e-5 of the largest entry. The feature map, of all monomials with the roots of their
+    multinomial coefficients, is there where it has at most 20,000 columns.
 
     Parameters
     ----------
@@ -207,8 +208,10 @@ class Polynomial(WithGamma):
         if bounds.max(initial=0.0) > largest:
             row = int(np.argmax(bounds > largest))
             raise ValueError(
-                f"row {first_row + row}: gamma |x|^2 + |coef0| = {bounds[row]:.3g}, whose power {self.degree} is over 1e150, "
-                f"whose square float64 does not hold; at most {largest:.3g} was expected. Scale the rows, or use a smaller gamma."
+                f"row {first_row + row}: gamma |x|^2 + |coef0| = {bounds[row]:.3g}, "
+                f"whose power {self.degree} is over 1e150, "
+                f"whose square float64 does not hold; at most {largest:.3g} was expected. Scale the rows, "
+                "or use a smaller gamma."
             )
 
     def _precision(self, A: PreparedRows, B: PreparedRows) -> np.dtype[Any]:
@@ -250,8 +253,8 @@ class Polynomial(WithGamma):
 class Tanh(WithGamma):
     """``k(x, y) = tanh(gamma x'y + coef0)``, scikit-learn's sigmoid; not positive semi-definite.
 
-    One product and a tanh (80 flops' time) per entry; in float64 where the argument of rows of float32 would err by more
-    than 1e-5.
+    One product and a tanh (80 flops' time) per entry; in float64 where the argument of rows of
+    float32 would err by more than 1e-5.
 
     Parameters
     ----------
@@ -344,7 +347,9 @@ def checked_coef0(coef0: float) -> None:
 
 @lru_cache(maxsize=8)
 def _monomials(d: int, degree: int) -> tuple[NDArray[np.intp], Vector]:
-    """Return the factors (degree, D) of all monomials of this degree, and the roots of their multinomial coefficients."""
+    """Return the factors (degree, D) of all monomials of this degree, and the roots of their
+    multinomial coefficients.
+    """
     factors = list(combinations_with_replacement(range(d), degree))
     counts = [factorial(degree) // prod(map(factorial, Counter(item).values())) for item in factors]
     return np.array(factors, np.intp).reshape(-1, degree).T.copy(), np.sqrt(np.array(counts, np.float64))

@@ -14,13 +14,15 @@ from bigpca.kernels.mixture import GaussianMixtureScore
 
 @dataclass(frozen=True)
 class Fisher(Kernel):
-    """``k(x, y) = phi(x)' I^(-1) phi(y)``, phi the gradient of a model's log-likelihood (Jaakkola & Haussler 1999, eq. 5).
+    """``k(x, y) = phi(x)' I^(-1) phi(y)``, phi the gradient of a model's log-likelihood
+    (Jaakkola & Haussler 1999, eq. 5).
 
     The scores, ``I^(-1/2) phi(x)``, are its exact feature map. Costs 2 D flops, beside the scores of each row.
 
     Parameters
     ----------
-    score : GaussianMixtureScore, its description, or any object with ``scores(rows) -> (a, D)``, or a function of that kind
+    score : GaussianMixtureScore, its description, or any object with ``scores(rows) ->
+        (a, D)``, or a function of that kind
         The scores of rows (a, d), ALREADY multiplied by ``I^(-1/2)``: of each row for itself, whatever the others are.
     D : int >= 1 or None
         Their columns; asked of ``score.width(d)`` where None.
@@ -47,7 +49,8 @@ class Fisher(Kernel):
             object.__setattr__(self, "score", GaussianMixtureScore.from_description(given))
         elif not hasattr(given, "scores") and not callable(given):
             raise TypeError(
-                f"score = {given!r} is a {type(given).__name__}; an object with scores(rows), or a function of rows, was "
+                f"score = {given!r} is a {type(given).__name__}; an object with scores(rows), or a function of rows, "
+                "was "
                 f"expected. Use GaussianMixtureScore.of(mixture) for a Gaussian mixture."
             )
         if self.D is not None and (isinstance(self.D, bool) or not isinstance(self.D, int) or self.D < 1):
@@ -56,7 +59,8 @@ class Fisher(Kernel):
             )
         if self.D is None and not hasattr(self.score, "width"):
             raise TypeError(
-                "the score has no width(d), and D = None; the number of columns of the scores was expected. Give D, or add a "
+                "the score has no width(d), and D = None; the number of columns of the scores was expected. Give D, "
+                "or add a "
                 "method width(d)."
             )
 
@@ -92,13 +96,15 @@ class Fisher(Kernel):
         expected = (len(rows), self._width(rows.shape[1]))
         if scores.shape != expected:
             raise ValueError(
-                f"scores of {len(rows)} rows have shape {scores.shape}; {expected} was expected, one row of scores for each row. "
+                f"scores of {len(rows)} rows have shape {scores.shape}; {expected} was expected, "
+                "one row of scores for each row. "
                 f"Correct the score, or D."
             )
         if not np.isfinite(scores).all():
             row, column = np.argwhere(~np.isfinite(scores))[0]
             raise ValueError(
-                f"score {column} of row {first_row + row} is {scores[row, column]}; finite scores were expected. Scale the data, "
+                f"score {column} of row {first_row + row} is {scores[row, column]}; finite scores were expected. "
+                "Scale the data, "
                 f"or give float64."
             )
         return scores.astype(rows.dtype)

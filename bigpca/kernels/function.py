@@ -27,7 +27,8 @@ class FromFunction(Kernel):
     function : callable
         Must give the same entries however the rows are cut, and is called from several threads.
     positive_semidefinite : bool
-        What you know of it: sampling by residuals and the bounds need it. Fits raise ValueError where they see that it is not.
+        What you know of it: sampling by residuals and the bounds need it. Fits raise ValueError
+        where they see that it is not.
 
     Raises
     ------
@@ -46,7 +47,8 @@ class FromFunction(Kernel):
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise TypeError(
-                f"function = {self.function!r}; a function of two blocks of rows, (a, d) and (b, d), that returns (a, b) "
+                f"function = {self.function!r}; a function of two blocks of rows, (a, d) and (b, d), that returns (a, "
+                "b) "
                 "was expected. Give one."
             )
         checked_switch("positive_semidefinite", self.positive_semidefinite)
@@ -85,7 +87,8 @@ class FromFunction(Kernel):
         if result.shape != (len(A), len(B)):
             raise ValueError(
                 f"the kernel function returned shape {result.shape} for blocks of {len(A)} and {len(B)} rows; "
-                f"({len(A)}, {len(B)}) was expected. Write it for two blocks of rows, (a, d) and (b, d), not for two rows."
+                f"({len(A)}, {len(B)}) was expected. Write it for two blocks of rows, (a, d) and (b, d), "
+                "not for two rows."
             )
         if result.dtype not in (np.float32, np.float64):
             if result.dtype.kind not in "biuf":
@@ -97,7 +100,8 @@ class FromFunction(Kernel):
             if not np.isfinite(strip).all():
                 i, j = np.argwhere(~np.isfinite(strip))[0]
                 raise ValueError(
-                    f"the kernel function returned {strip[i, j]} for rows {where.start + i} and {j} of its blocks; finite "
+                    f"the kernel function returned {strip[i, j]} for rows {where.start + i} and {j} of its blocks; "
+                    "finite "
                     "numbers were expected. Correct the function, or scale the rows."
                 )
         return result.copy() if result.base is not None or not result.flags.writeable else result
@@ -110,6 +114,7 @@ class FromFunction(Kernel):
                 i, j = (int(place) for place in np.unravel_index(np.argmax(gap), gap.shape))
                 raise ValueError(
                     f"the kernel function returned {strip[i, j]:.6g} for rows ({where.start + i}, {j}) of a block and "
-                    f"{block[j, where.start + i]:.6g} for ({j}, {where.start + i}); k(x, y) = k(y, x) was expected. Make it "
+                    f"{block[j, where.start + i]:.6g} for ({j}, {where.start + i}); k(x, y) = k(y, x) was expected. "
+                    "Make it "
                     "symmetric."
                 )

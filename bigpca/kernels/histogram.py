@@ -90,8 +90,8 @@ class HistogramIntersection(HistogramKernel):
     Parameters
     ----------
     levels : int >= 2 or None
-        Where given, rows hold integers 0, 1, ..., levels - 1 and nothing else, and the kernel has an exact feature map: the
-        unary code, one column for each ``x_c >= t``, t = 1, ..., levels - 1.
+        Where given, rows hold integers 0, 1, ..., levels - 1 and nothing else, and the kernel has an exact feature map:
+        the unary code, one column for each ``x_c >= t``, t = 1, ..., levels - 1.
 
     Raises
     ------
@@ -146,8 +146,8 @@ class GeneralizedHistogramIntersection(HistogramKernel):
     ----------
     alpha : float > 0
     levels : int >= 2 or None
-        Where given, the absolute values of rows are integers 0, 1, ..., levels - 1, and the kernel has an exact feature map:
-        the unary code of HistogramIntersection with column t multiplied by ``sqrt(t^alpha - (t - 1)^alpha)``.
+        Where given, the absolute values of rows are integers 0, 1, ..., levels - 1, and the kernel has an exact feature
+        map: the unary code of HistogramIntersection with column t multiplied by ``sqrt(t^alpha - (t - 1)^alpha)``.
 
     Raises
     ------
@@ -171,7 +171,8 @@ class GeneralizedHistogramIntersection(HistogramKernel):
         object.__setattr__(self, "levels", _checked_levels(self.levels))
         if self.levels is not None and self.alpha * np.log(self.levels - 1) > np.log(np.finfo(np.float32).max):
             raise ValueError(
-                f"levels = {self.levels} and alpha = {self.alpha} make powers over 3e38; powers that fit float32 were expected. "
+                f"levels = {self.levels} and alpha = {self.alpha} make powers over 3e38; "
+                "powers that fit float32 were expected. "
                 f"Lower alpha."
             )
 
@@ -196,7 +197,8 @@ class GeneralizedHistogramIntersection(HistogramKernel):
         if not np.isfinite(powers).all():
             row, column = np.argwhere(~np.isfinite(powers))[0]
             raise ValueError(
-                f"row {first_row + row}, column {column}: |{rows[row, column]}|^{self.alpha} is over the largest {rows.dtype}; "
+                f"row {first_row + row}, column {column}: |{rows[row, column]}|^{self.alpha} is over the largest "
+                f"{rows.dtype}; "
                 f"a finite power was expected. Scale the data down, or give float64."
             )
         return powers
@@ -223,7 +225,8 @@ def refuse_negative(rows: Rows, first_row: int, kernel: Kernel) -> None:
     if rows.size and rows.min() < 0:
         row, column = np.argwhere(rows < 0)[0]
         raise ValueError(
-            f"row {first_row + row}, column {column} is {rows[row, column]}; {type(kernel).__name__} needs numbers of at "
+            f"row {first_row + row}, column {column} is {rows[row, column]}; "
+            f"{type(kernel).__name__} needs numbers of at "
             f"least 0. Shift the data, or use GeneralizedHistogramIntersection or a kernel of distances."
         )
 
@@ -233,7 +236,8 @@ def _refuse_other_levels(rows: Rows, first_row: int, levels: int) -> None:
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         raise ValueError(
-            f"row {first_row + row}, column {column} has size {rows[row, column]}; with levels={levels}, integers up to "
+            f"row {first_row + row}, column {column} has size {rows[row, column]}; with levels={levels}, "
+            "integers up to "
             f"{levels - 1} were expected. Raise levels, round the data, or use levels=None (no feature map)."
         )
 
@@ -247,7 +251,9 @@ def _checked_levels(levels: Any) -> int | None:
 
 
 def _unary_code(sizes: Rows, levels: int, alpha: float) -> NDArray[np.floating]:
-    """Return one column per (c, t), ``sqrt(t^alpha - (t - 1)^alpha)`` where x_c >= t: products of two sum to a minimum."""
+    """Return one column per (c, t), ``sqrt(t^alpha - (t - 1)^alpha)`` where x_c >= t:
+    products of two sum to a minimum.
+    """
     steps = np.arange(levels, dtype=np.float64)
     weights = np.sqrt(np.diff(steps**alpha)).astype(sizes.dtype)
     code = (sizes[:, :, None] >= steps[1:].astype(sizes.dtype)) * weights

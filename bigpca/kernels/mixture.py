@@ -18,15 +18,16 @@ Table = tuple[tuple[float, ...], ...]
 class GaussianMixtureScore:
     """``I^(-1/2)`` times the gradient of ``log sum_c w_c N(x; mean_c, diag(covariance_c))`` (a, K (1 + 2 d)).
 
-    With the posteriors gamma_c and the standard deviations s_c, the columns are (Sanchez et al. 2013, eqs. 16-18, of one
-    descriptor; Perronnin & Dance 2007, sec. 3)
+    With the posteriors gamma_c and the standard deviations s_c, the columns are (Sanchez et al. 2013, eqs. 16-18, of
+    one descriptor; Perronnin & Dance 2007, sec. 3)
 
     - ``(gamma_c - w_c) / sqrt(w_c)``, the weights as a softmax, K columns,
     - ``gamma_c (x - mean_c) / s_c / sqrt(w_c)``, K d columns,
     - ``gamma_c ((x - mean_c)^2 / s_c^2 - 1) / sqrt(2 w_c)``, K d columns.
 
-    I is the papers' diagonal approximation, for components that do not overlap: w_c for a weight, w_c / s_c^2 for a mean,
-    2 w_c / s_c^2 for a standard deviation. The true information of the weights is ``diag(w) - w w'``, of rank K - 1.
+    I is the papers' diagonal approximation, for components that do not overlap: w_c for a weight,
+    w_c / s_c^2 for a mean, 2 w_c / s_c^2 for a standard deviation. The true information of the
+    weights is ``diag(w) - w w'``, of rank K - 1.
 
     Parameters
     ----------
@@ -54,17 +55,20 @@ class GaussianMixtureScore:
         weights, means, covariances = (np.asarray(v, np.float64) for v in (self.weights, self.means, self.covariances))
         if weights.ndim != 1 or means.ndim != 2 or len(means) != len(weights) or covariances.shape != means.shape:
             raise ValueError(
-                f"weights, means and covariances have shapes {weights.shape}, {means.shape} and {covariances.shape}; (K,), "
+                f"weights, means and covariances have shapes {weights.shape}, {means.shape} and {covariances.shape}; "
+                "(K,), "
                 f"(K, d) and (K, d) were expected. Give the variances of a diagonal mixture."
             )
         if not (weights > 0).all() or not abs(weights.sum() - 1) <= 1e-6:
             raise ValueError(
-                f"weights have minimum {weights.min(initial=1)} and sum {weights.sum()}; numbers above 0 that add up to 1 were "
+                f"weights have minimum {weights.min(initial=1)} and sum {weights.sum()}; "
+                "numbers above 0 that add up to 1 were "
                 f"expected. Leave empty components out."
             )
         if not np.isfinite(means).all() or not (np.isfinite(covariances) & (covariances > 0)).all():
             raise ValueError(
-                f"means or covariances are not finite, or a variance is not above 0 (the smallest is {covariances.min()}); "
+                "means or covariances are not finite, or a variance is not above 0 (the smallest is "
+                f"{covariances.min()}); "
                 f"finite means and positive variances were expected. Fit with a larger reg_covar."
             )
         object.__setattr__(self, "weights", tuple(weights.tolist()))
@@ -83,7 +87,8 @@ class GaussianMixtureScore:
         kind = getattr(mixture, "covariance_type", None)
         if kind != "diag":
             raise ValueError(
-                f'the mixture has covariance_type={kind!r}; a GaussianMixture with covariance_type="diag" was expected. '
+                f'the mixture has covariance_type={kind!r}; a GaussianMixture with covariance_type="diag" was '
+                "expected. "
                 f"Fit it again so."
             )
         if not hasattr(mixture, "covariances_"):
@@ -106,7 +111,8 @@ class GaussianMixtureScore:
         return len(self.weights) * (1 + 2 * d)
 
     def scores(self, rows: Rows) -> NDArray[np.floating]:
-        """Return the scores (a, K (1 + 2 d)) of rows (a, d), in their precision; computed in float64, for 4 K d flops a row.
+        """Return the scores (a, K (1 + 2 d)) of rows (a, d), in their precision; computed in
+        float64, for 4 K d flops a row.
 
         Takes as much memory again as the result has in float64.
         """

@@ -30,16 +30,16 @@ class NumberedRows:
 class Precomputed(Kernel):
     """``k(x_i, x_j) = X[i, j]``: row i of X is row i of the kernel matrix.
 
-    The rows of B are known by their absolute numbers ``first_row``, ``first_row + 1``, ..., which are columns of the rows of A;
-    their contents are not looked at. New rows hold their kernel with all training rows, and have no diagonal. Blocks on the
-    diagonal are checked for symmetry; entries of other blocks are taken as they are.
+    The rows of B are known by their absolute numbers ``first_row``, ``first_row + 1``, ..., which are columns of the
+    rows of A; their contents are not looked at. New rows hold their kernel with all training rows, and have no
+    diagonal. Blocks on the diagonal are checked for symmetry; entries of other blocks are taken as they are.
 
     Parameters
     ----------
     indefinite : bool
-        Whether the matrix may have negative eigenvalues, as one of distances has: the largest by value are then kept, with a
-        warning. Without it, a fit raises ValueError where it meets significant ones, which only a fit that sees the whole
-        spectrum always does (KernelPCA up to some thousand rows, landmarks that are all rows).
+        Whether the matrix may have negative eigenvalues, as one of distances has: the largest by value are then kept,
+        with a warning. Without it, a fit raises ValueError where it meets significant ones, which only a fit that sees
+        the whole spectrum always does (KernelPCA up to some thousand rows, landmarks that are all rows).
 
     Raises
     ------
@@ -76,7 +76,8 @@ class Precomputed(Kernel):
         columns = A.rows.shape[1]
         if B.stop > columns:
             raise ValueError(
-                f"rows have {columns} columns, but their kernel with rows {B.start}:{B.stop} was asked for; one column for "
+                f"rows have {columns} columns, but their kernel with rows {B.start}:{B.stop} was asked for; "
+                "one column for "
                 f"each training row was expected. Give the kernel matrix (n, n), and (new rows, n) for new rows."
             )
         entries: NDArray[np.floating] = A.rows[:, B.start : B.stop].copy()
@@ -88,7 +89,8 @@ class Precomputed(Kernel):
         columns = A.rows.shape[1]
         if A.stop > columns:
             raise ValueError(
-                f"k(x, x) of row {max(A.start, columns)} was asked for, but rows have {columns} columns, one for each training "
+                f"k(x, x) of row {max(A.start, columns)} was asked for, but rows have {columns} columns, "
+                "one for each training "
                 f"row; a new row's k(x, x) is not in a precomputed matrix. Use a kernel that computes its entries."
             )
         places = np.arange(len(A.rows))
@@ -114,5 +116,6 @@ def _refuse_asymmetric(entries: NDArray[np.floating], start: int) -> None:
     if differences[row, column] > SYMMETRY * max(entries.max(), -entries.min()):
         raise ValueError(
             f"K[{start + row}, {start + column}] = {entries[row, column]}, but K[{start + column}, {start + row}] = "
-            f"{entries[column, row]}; a symmetric kernel matrix was expected. Use (K + K') / 2, or check the order of its rows."
+            f"{entries[column, row]}; a symmetric kernel matrix was expected. Use (K + K') / 2, "
+            "or check the order of its rows."
         )

@@ -53,8 +53,8 @@ def prepare_rows(rows: NDArray[Any], shift: Vector | None = None) -> PreparedRow
 def product_error(d: int, dtype: np.dtype[Any]) -> float:
     """Error of a product of two rows of d numbers, relative to (|x|^2 + |y|^2) / 2.
 
-    ``u (4 + 0.75 sqrt(d))`` with the unit roundoff u: rounding errors are of random sign (Higham & Mary 2019, sec. 2). On
-    four kinds of rows with d = 5 to 8,000 the largest of 90,000 errors was 0.1 to 0.7 of it.
+    ``u (4 + 0.75 sqrt(d))`` with the unit roundoff u: rounding errors are of random sign (Higham & Mary 2019, sec. 2).
+    On four kinds of rows with d = 5 to 8,000 the largest of 90,000 errors was 0.1 to 0.7 of it.
     """
     return float(np.finfo(dtype).eps) / 2 * (4 + 0.75 * sqrt(d))
 

@@ -58,7 +58,9 @@ def strips(block: Block) -> Iterator[tuple[slice, Block]]:
 
 
 def widens(*factors: float) -> bool:
-    """Whether kernel values times one of these leave what float32 holds; values themselves are between 1e-18 and 1e18."""
+    """Whether kernel values times one of these leave what float32 holds; values themselves are
+    between 1e-18 and 1e18.
+    """
     return any(factor and not 1 / MAX_FACTOR32 <= abs(factor) <= MAX_FACTOR32 for factor in factors)
 
 
@@ -87,6 +89,7 @@ def refuse_overflow(block: Block, what: str) -> None:
     for _, strip in strips(block):
         if not np.isfinite(strip).all():
             raise ValueError(
-                f"{what} is over 1.8e308, the largest float64; smaller values were expected. Scale the rows, or normalise "
+                f"{what} is over 1.8e308, the largest float64; smaller values were expected. Scale the rows, "
+                "or normalise "
                 "the kernels."
             )

@@ -27,7 +27,8 @@ class CountedWords:
 
 @dataclass(frozen=True)
 class Spectrum(Kernel):
-    """``k(x, y) = sum_u count_u(x) count_u(y)`` over all substrings u of one length (Leslie, Eskin & Noble 2002, sec. 2).
+    """``k(x, y) = sum_u count_u(x) count_u(y)`` over all substrings u of one length
+    (Leslie, Eskin & Noble 2002, sec. 2).
 
     Strings shorter than ``length`` have none: their kernel is 0. Rows are made by :func:`bigpca.kernels.string_codes`.
     A block is a product of sparse count matrices. Entries are float64, exact up to 2^53.
@@ -36,8 +37,8 @@ class Spectrum(Kernel):
     ----------
     length : int >= 1
     alphabet : str or None
-        Where given, strings are made of these characters alone, and the kernel has an exact feature map, the counts of all
-        ``len(alphabet)^length`` words, if these are at most 20,000.
+        Where given, strings are made of these characters alone, and the kernel has an exact feature map, the counts of
+        all ``len(alphabet)^length`` words, if these are at most 20,000.
 
     Raises
     ------
@@ -128,7 +129,8 @@ class Spectrum(Kernel):
             if foreign.any():
                 row, column = np.argwhere(foreign)[0]
                 raise ValueError(
-                    f"row {first_row + row}, character {column} is {chr(codes[row, column])!r}; characters of the alphabet "
+                    f"row {first_row + row}, character {column} is {chr(codes[row, column])!r}; "
+                    "characters of the alphabet "
                     f"{self.alphabet!r} were expected. Add it to the alphabet, or use alphabet=None."
                 )
         if codes.shape[1] < self.length:
@@ -143,9 +145,9 @@ class Subsequence(Kernel):
     """Gap-weighted common subsequences: ``k(x, y) = sum_u sum_(i: x[i] = u) sum_(j: y[j] = u) decay^(l(i) + l(j))``.
 
     u runs over all words of one length, i and j over their places in x and y, and l is the length that they span, gaps
-    included. By dynamic programming over positions in order length |x| |y| operations for each pair of strings (Lodhi et al.
-    2002, sec. 4 and definition 2), compiled at first use; 16 pairs side by side. Not normalised: use ``normalized(k)`` for
-    the kernel of that paper's experiments. Rows are made by :func:`bigpca.kernels.string_codes`.
+    included. By dynamic programming over positions in order length |x| |y| operations for each pair of strings (Lodhi
+    et al. 2002, sec. 4 and definition 2), compiled at first use; 16 pairs side by side. Not normalised: use
+    ``normalized(k)`` for the kernel of that paper's experiments. Rows are made by :func:`bigpca.kernels.string_codes`.
 
     Parameters
     ----------

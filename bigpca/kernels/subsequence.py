@@ -14,7 +14,8 @@ _built: list[Any] = []
 
 
 def pair_sums() -> Any:
-    """Return ``sums(A, B, length, decay, out, symmetric)``, which writes the kernel of strings A (a, L) and B (b, M) to out.
+    """Return ``sums(A, B, length, decay, out, symmetric)``, which writes the kernel of strings A
+    (a, L) and B (b, M) to out.
 
     Codes are int32, with zeros at the end; out is float64 (a, b). Holds no lock of Python. Takes 128 length M bytes.
     """
@@ -29,7 +30,9 @@ def _compile(numba: Any) -> Any:
 
     @numba.njit(nogil=True)  # type: ignore[untyped-decorator]
     def meet(x: Any, tile: Any, length: int, decay: float, prefixes: Any, ending: Any, total: Any) -> None:
-        """Lodhi's K'_l(x[:i], y[:j]) is ``prefixes[l, j]`` and K''_(l+1) is ``ending``; i grows in place, from the longest l."""
+        """Lodhi's K'_l(x[:i], y[:j]) is ``prefixes[l, j]`` and K''_(l+1) is ``ending``; i grows in
+        place, from the longest l.
+        """
         prefixes[1:] = 0.0
         total[:] = 0.0
         for i in range(len(x)):

@@ -46,7 +46,8 @@ def select_landmarks(
     sampling : str or ndarray
     request : LandmarkRequest
     row_squares : callable or None
-        For "column-norm": sweeps over the kernel matrix and returns ``sum_j k(x_i, x_j)^2`` (n,), evaluations and reads.
+        For "column-norm": sweeps over the kernel matrix and returns ``sum_j k(x_i,
+        x_j)^2`` (n,), evaluations and reads.
 
     Raises
     ------

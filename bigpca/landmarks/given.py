@@ -44,7 +44,8 @@ def given(landmarks: NDArray[Any], request: LandmarkRequest) -> Landmarks:
     """
     if landmarks.dtype.kind not in "iuf" or (landmarks.ndim == 1 and landmarks.dtype.kind == "f"):
         raise TypeError(
-            f"landmarks of dtype {landmarks.dtype} and shape {landmarks.shape} were given; integers (m,), the numbers of "
+            f"landmarks of dtype {landmarks.dtype} and shape {landmarks.shape} were given; integers (m,), "
+            "the numbers of "
             f"rows, or numbers (m, d), rows, were expected. Convert them."
         )
     if landmarks.ndim not in (1, 2):
@@ -64,7 +65,8 @@ def _given_rows(rows: NDArray[Any], request: LandmarkRequest) -> Landmarks:
     d = request.rows.n_columns
     if rows.shape[1] != d:
         raise ValueError(
-            f"the given landmarks have {rows.shape[1]} columns and X has {d}; the same number was expected. Give rows of X's "
+            f"the given landmarks have {rows.shape[1]} columns and X has {d}; the same number was expected. "
+            "Give rows of X's "
             f"kind."
         )
     if not np.isfinite(rows).all():
@@ -85,7 +87,8 @@ def _given_numbers(numbers: NDArray[Any], request: LandmarkRequest) -> Landmarks
     missing = np.setdiff1d(wanted, found.indices)
     if len(missing) or found.rows is None:
         raise ValueError(
-            f"row {missing[0]} was given as a landmark and is left out for missing values; complete rows were expected. "
+            f"row {missing[0]} was given as a landmark and is left out for missing values; "
+            "complete rows were expected. "
             f"Choose others, or repair the data."
         )
     return Landmarks(found.rows[np.searchsorted(found.indices, wanted)], wanted, 1.0, 0, "given", request.count)
@@ -95,7 +98,8 @@ def _check_numbers(numbers: NDArray[Any], n: int) -> None:
     outside = np.flatnonzero((numbers < 0) | (numbers >= n))
     if len(outside):
         raise ValueError(
-            f"landmark {outside[0]} is row {numbers[outside[0]]} of {n}; numbers from 0 to {n - 1} were expected. Correct it."
+            f"landmark {outside[0]} is row {numbers[outside[0]]} of {n}; numbers from 0 to {n - 1} were expected. "
+            "Correct it."
         )
     values, counts = np.unique(numbers, return_counts=True)
     if (counts > 1).any():

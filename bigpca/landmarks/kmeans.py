@@ -24,16 +24,16 @@ KMEANS_READS = (2.0 * 10 + START_READS, 2.0 * MOST_ITERATIONS + START_READS)  # 
 def kmeans(request: LandmarkRequest) -> Landmarks:
     """Return the centres of m clusters: ``dask_ml.cluster.KMeans`` on X, started by k-means||, at most 20 iterations.
 
-    Centres minimise a bound on what the Nyström approximation loses for kernels of distances (Zhang, Tsang & Kwok 2008). Two
-    reads of X for each iteration, up to fourteen for the start and the end: by far the most passes of all samplings; no
-    kernel evaluation. The centres depend on the chunks of X as well as on the seed, since dask-ml draws its random numbers
-    chunk by chunk. Centres that are equal (fewer distinct rows than m) are returned once.
+    Centres minimise a bound on what the Nyström approximation loses for kernels of distances (Zhang, Tsang & Kwok
+    2008). Two reads of X for each iteration, up to fourteen for the start and the end: by far the most passes of all
+    samplings; no kernel evaluation. The centres depend on the chunks of X as well as on the seed, since dask-ml draws
+    its random numbers chunk by chunk. Centres that are equal (fewer distinct rows than m) are returned once.
 
     Raises
     ------
     ValueError
-        Where rows are strings, or numbers of a precomputed matrix, which have no mean; where missing values were to be left
-        out; where X has missing values.
+        Where rows are strings, or numbers of a precomputed matrix, which have no mean; where missing values were to be
+        left out; where X has missing values.
 
     Notes
     -----
@@ -50,7 +50,8 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
         random_state=seed,
     )  # fmt: skip
     here: Any = dask.config.set(scheduler="threads") if request.options.scheduler == "local" else nullcontext()
-    # dask-ml computes in a way that no pass knows of: as a fold, so that chunks which fold rows themselves find their turn.
+    # dask-ml computes in a way that no pass knows of: as a fold, so that chunks which fold rows
+    # themselves find their turn.
     with one_blas_thread(), here, warnings.catch_warnings():
         # Fewer distinct rows than clusters: 0 / 0 draws no further candidate, and equal centres are returned once.
         for expected in (RuntimeWarning, ConvergenceWarning):
@@ -69,6 +70,7 @@ def _refuse(request: LandmarkRequest) -> None:
         )
     if request.rows.nan_policy == "omit":
         raise ValueError(
-            'sampling="kmeans" cannot leave out rows with missing values (nan_policy="omit"); complete rows were expected. '
+            'sampling="kmeans" cannot leave out rows with missing values (nan_policy="omit"); '
+            "complete rows were expected. "
             'Use sampling="rpcholesky" or "uniform", or repair the data.'
         )

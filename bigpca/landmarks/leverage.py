@@ -58,9 +58,9 @@ class Sample:
 def leverage(request: LandmarkRequest) -> Landmarks:
     """Draw rows by approximate ridge leverage scores, without replacement: two passes over X, (m + 1) n evaluations.
 
-    The first pass draws ``16 m`` rows uniformly; on them the recursion over halves runs in memory; the second scores all
-    rows against the weighted sample that it ends with, and draws. Costs some ``32 m^2`` evaluations and ``m^3`` flops a level
-    beside the pass; state: ``16 m`` rows.
+    The first pass draws ``16 m`` rows uniformly; on them the recursion over halves runs in memory; the second scores
+    all rows against the weighted sample that it ends with, and draws. Costs some ``32 m^2`` evaluations and ``m^3``
+    flops a level beside the pass; state: ``16 m`` rows.
 
     Raises
     ------
@@ -69,10 +69,11 @@ def leverage(request: LandmarkRequest) -> Landmarks:
 
     Notes
     -----
-    Musco & Musco (2017), RecursiveRLS-Nyström, with the constants of their experiments: k = m / (4 log m), oversampling log m.
-    NOTE: there the recursion starts from all rows, and every level evaluates half of them; a sample of 16 m rows bounds what
-    has to be in memory. Its weights are multiplied by the share of the rows that it is. NOTE: where fewer than m rows have a
-    score, because the weighted sample leaves nothing but rounding of the others, it completes the landmarks.
+    Musco & Musco (2017), RecursiveRLS-Nyström, with the constants of their experiments: k = m / (4 log m),
+    oversampling log m. NOTE: there the recursion starts from all rows, and every level evaluates half of
+    them; a sample of 16 m rows bounds what has to be in memory. Its weights are multiplied by the share of
+    the rows that it is. NOTE: where fewer than m rows have a score, because the weighted sample leaves
+    nothing but rounding of the others, it completes the landmarks.
     """
     refuse_indefinite(request.kernel, "leverage")
     n, m = request.rows.n_rows, request.count
@@ -95,8 +96,8 @@ def leverage(request: LandmarkRequest) -> Landmarks:
 def score_by_halves(sample: Sample, m: int, n: int, seed: int) -> tuple[Scorer, int]:
     """Return what scores all n rows, from a sample of them, and the kernel evaluations that it took.
 
-    The sample is halved until about m rows are left, which stand for themselves; each level scores twice as many rows from
-    those kept below, and keeps about m of them, each with the probability of its score.
+    The sample is halved until about m rows are left, which stand for themselves; each level scores twice as many rows
+    from those kept below, and keeps about m of them, each with the probability of its score.
     """
     sizes = [len(sample.rows)]
     while sizes[-1] > m:

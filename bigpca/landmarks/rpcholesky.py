@@ -42,14 +42,14 @@ class Chosen:
 def rpcholesky(request: LandmarkRequest) -> Landmarks:
     """Draw landmarks by randomly pivoted Cholesky, in ``rounds`` passes over X with n m evaluations in all.
 
-    Each round computes ``d_i = k(x_i, x_i) - |k(x_i, S) T|^2`` for all rows from nothing, draws twice as many candidates as
-    it needs with probability d, without replacement, and accepts a candidate with the probability that its residual has
-    left of d once those accepted before it have joined S: near-duplicates are rejected, and the law is that of the
-    sequential method as long as candidates last. Only the last round fills up from rejected ones. Where it comes up short
-    although rows with a residual are left, one more round follows (not with ``rounds=1``).
+    Each round computes ``d_i = k(x_i, x_i) - |k(x_i, S) T|^2`` for all rows from nothing, draws twice as many
+    candidates as it needs with probability d, without replacement, and accepts a candidate with the probability that
+    its residual has left of d once those accepted before it have joined S: near-duplicates are rejected, and the law is
+    that of the sequential method as long as candidates last. Only the last round fills up from rejected ones. Where it
+    comes up short although rows with a residual are left, one more round follows (not with ``rounds=1``).
 
-    Costs n m kernel evaluations (a third of m columns in the second of three rounds, two thirds in the third; 2 n m with the
-    round that follows) and about ``m^2`` more, ``n m^2`` flops; state: the candidates' rows, 4 m^2 numbers.
+    Costs n m kernel evaluations (a third of m columns in the second of three rounds, two thirds in the third; 2 n m
+    with the round that follows) and about ``m^2`` more, ``n m^2`` flops; state: the candidates' rows, 4 m^2 numbers.
 
     Returns
     -------

@@ -24,8 +24,8 @@ def uniform(request: LandmarkRequest) -> Landmarks:
 def diagonal(request: LandmarkRequest) -> Landmarks:
     """Draw rows with ``p_i = k(x_i, x_i)^2 / sum_j k(x_j, x_j)^2``, without replacement. One pass, n evaluations.
 
-    For RBF, Laplacian, cosine and normalised kernels, whose diagonal is constant, this *is* uniform sampling, and draws the
-    same rows for the same seed. For polynomial kernels it is far better.
+    For RBF, Laplacian, cosine and normalised kernels, whose diagonal is constant, this *is* uniform sampling, and draws
+    the same rows for the same seed. For polynomial kernels it is far better.
 
     Raises
     ------
@@ -42,15 +42,17 @@ def diagonal(request: LandmarkRequest) -> Landmarks:
 
 
 def column_norm(request: LandmarkRequest, row_squares: RowSquares | None) -> Landmarks:
-    """Draw rows with ``p_j ~ sum_i k(x_i, x_j)^2``, without replacement. One sweep over the kernel matrix, and one pass.
+    """Draw rows with ``p_j ~ sum_i k(x_i, x_j)^2``, without replacement.
+
+    One sweep over the kernel matrix, and one pass.
 
     The sweep costs n^2 kernel evaluations, half where symmetry is used; estimates of the sums from a few columns fail.
 
     Parameters
     ----------
     row_squares : callable
-        Makes the sweep; returns ``sum_j k(x_i, x_j)^2`` of every row (n,), float64, and the kernel evaluations and the reads
-        of X that it took.
+        Makes the sweep; returns ``sum_j k(x_i, x_j)^2`` of every row (n,), float64, and the kernel
+        evaluations and the reads of X that it took.
 
     Raises
     ------
@@ -63,7 +65,8 @@ def column_norm(request: LandmarkRequest, row_squares: RowSquares | None) -> Lan
     """
     if row_squares is None:
         raise ValueError(
-            'sampling="column-norm" was asked for without the sums of squares of the kernel matrix, which one sweep over it '
+            'sampling="column-norm" was asked for without the sums of squares of the kernel matrix, '
+            "which one sweep over it "
             'gives. A function row_squares was expected. Use sampling="diagonal" or "rpcholesky", which need no sweep.'
         )
     weights, evaluations, reads = row_squares()
@@ -86,7 +89,8 @@ def refuse_zero(weight_sum: float, what: str) -> None:
     """
     if weight_sum == 0:
         raise ValueError(
-            f"{what} are 0, so no row stands for any other. At least one row of positive weight was expected. Check the "
+            f"{what} are 0, so no row stands for any other. At least one row of positive weight was expected. "
+            "Check the "
             f"data (are all rows zero?) and the kernel."
         )
 

@@ -27,7 +27,8 @@ def hsic(
     missing_labels: str = "raise",
     progress: ProgressArgument = None,
 ) -> float:
-    """Return ``tr(K H K_y H) / (n - 1)^2``, 0 for rows that do not depend on their labels (Gretton et al. 2005; SPCA paper, eq. 29).
+    """Return ``tr(K H K_y H) / (n - 1)^2``, 0 for rows that do not depend on their labels (Gretton et al.
+    2005; SPCA paper, eq. 29).
 
     Parameters
     ----------
@@ -36,12 +37,12 @@ def hsic(
     kernel, gamma
         Of the rows, as in :class:`bigpca.KernelPCA`.
     label_kernel, label_gamma
-        Of real labels. The RBF label kernel of more than 256 distinct ones is approximated by that many landmarks, as in
-        :class:`bigpca.SupervisedPCA`: the answer is never above the exact one, and where they miss 1e-3 of the kernel's trace a
-        warning says so.
+        Of real labels. The RBF label kernel of more than 256 distinct ones is approximated by that many landmarks, as
+        in :class:`bigpca.SupervisedPCA`: the answer is never above the exact one, and where they miss 1e-3 of the
+        kernel's trace a warning says so.
     n_landmarks : int or None
-        Estimate from the Nyström features of so many landmarks, which is never above the exact value; None for the exact one:
-        one read for the linear kernel, else one sweep of ``n^2 / 2`` kernel evaluations.
+        Estimate from the Nyström features of so many landmarks, which is never above the exact value; None for the
+        exact one: one read for the linear kernel, else one sweep of ``n^2 / 2`` kernel evaluations.
 
     Examples
     --------
@@ -59,7 +60,8 @@ def hsic(
             return _criterion(job.read(options).statistics)
     form = "dual" if n_landmarks is None else "direct"
     model = KernelSupervisedPCA(
-        form=form, kernel=kernel, gamma=gamma, label_kernel=label_kernel, label_gamma=label_gamma, n_landmarks=n_landmarks,
+        form=form, kernel=kernel, gamma=gamma, label_kernel=label_kernel, label_gamma=label_gamma,
+        n_landmarks=n_landmarks,
         missing_labels=missing_labels,
     )  # fmt: skip
     planned = model._job(copy(model), X, y)

@@ -23,7 +23,8 @@ def example_importance(model: Any, X: Any) -> Any:
 
     An axis of the covariance is a weighted sum of the examples, ``sqrt(lambda_i) c_i = sum_t v_ti (x_t - mean)``, with
     the unit eigenvectors v_i of the dot matrix Xc Xc' (n, n) and its eigenvalues lambda_i. From the scores of the rows
-    of the fit, ``v_ti = score_ti / sqrt(lambda_i)``, where lambda_i = (n - 1) ``explained_variance_[i]``: no n x n matrix.
+    of the fit, ``v_ti = score_ti / sqrt(lambda_i)``, where lambda_i = (n - 1)
+    ``explained_variance_[i]``: no n x n matrix.
 
     Parameters
     ----------
@@ -61,7 +62,8 @@ def example_importance(model: Any, X: Any) -> Any:
     empty = np.flatnonzero(~(variances > 0))
     if len(empty):
         raise ValueError(
-            f"component {empty[0]} of {len(variances)} has variance {variances[empty[0]]:g}, so no example weighs in it; "
+            f"component {empty[0]} of {len(variances)} has variance {variances[empty[0]]:g}, "
+            "so no example weighs in it; "
             f"positive variances were expected. Fit with n_components = {max(1, int(empty[0]))}."
         )
     n = int(model.n_samples_)
@@ -144,7 +146,8 @@ def pixel_groups(image_shape: tuple[int, ...], cell: int | tuple[int, int]) -> N
     sizes = (cell, cell) if isinstance(cell, int) else cell
     if len(image_shape) not in (2, 3) or min(image_shape) < 1:
         raise ValueError(
-            f"image_shape = {image_shape}, but (height, width) or (height, width, channels) of positive numbers was expected. "
+            f"image_shape = {image_shape}, but (height, width) or (height, width, "
+            "channels) of positive numbers was expected. "
             "Give the shape of one image as it is flattened."
         )
     if len(sizes) != 2 or min(sizes) < 1:
@@ -166,7 +169,8 @@ class ReplacementBound:
     frobenius, spectral : ndarray of shape (r,)
         ``|D_a|_F`` (the tutorial's equation 35) and ``|D_a|_2 <= |D_a|_F`` of replacing feature a alone.
     correlations : ndarray of shape (r,)
-        Of each feature with what replaces it, about their means (about 0 for ``center=False``); NaN where one is constant.
+        Of each feature with what replaces it, about their means (about 0 for
+        ``center=False``); NaN where one is constant.
     singular_value_bound : float
         ``max_i |sigma_i - sigma~_i|`` is at most this, for the singular values of Xc and X~c: ``|Xc - X~c|_F``.
     """
@@ -238,10 +242,10 @@ def feature_replacement_bound(
     Notes
     -----
     Marukatat 2022, section 4.2. NOTE: the tutorial bounds one replacement. Grouping replaces many features at once, and
-    ``X X' - X~ X~'`` is the sum of their D_a, each of the original columns: ``bound`` is the sum of their spectral norms.
-    It holds always, but adds up what partly cancels: pairs of pixels of 8 x 8 digits move lambda_1 by a tenth, the bound
-    is 3 lambda_1. ``singular_value_bound`` (Weyl's inequality for singular values, not in the tutorial) grows with the square
-    root of their number only.
+    ``X X' - X~ X~'`` is the sum of their D_a, each of the original columns: ``bound`` is the sum of their spectral
+    norms. It holds always, but adds up what partly cancels: pairs of pixels of 8 x 8 digits move lambda_1 by a tenth,
+    the bound is 3 lambda_1. ``singular_value_bound`` (Weyl's inequality for singular values, not in the tutorial) grows
+    with the square root of their number only.
 
     Examples
     --------
@@ -275,7 +279,8 @@ def _check_replacements(replacements: ArrayLike, d: int) -> NDArray[np.int64]:
         raise TypeError(f"replacements are {chosen.dtype}, but integer feature numbers were expected. Convert them.")
     if chosen.shape != (d,):
         raise ValueError(
-            f"replacements have shape {chosen.shape}, but one feature number for each of {d} features was expected. Begin "
+            f"replacements have shape {chosen.shape}, but one feature number for each of {d} features was expected. "
+            "Begin "
             f"with np.arange({d}) and change those that are replaced."
         )
     bad = np.flatnonzero((chosen < 0) | (chosen >= d))

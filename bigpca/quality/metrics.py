@@ -55,7 +55,8 @@ def similarity(V: ArrayLike, V2: ArrayLike) -> Vector:
     A, B = _unit_rows(V, "V"), _unit_rows(V2, "V2")
     if A.shape != B.shape:
         raise ValueError(
-            f"V has shape {A.shape} and V2 {B.shape}; the same (k, d) was expected, rows in the same order. Cut the longer "
+            f"V has shape {A.shape} and V2 {B.shape}; the same (k, d) was expected, rows in the same order. "
+            "Cut the longer "
             "one, or compare whole subspaces with principal_angles."
         )
     return np.asarray(np.minimum(np.abs(np.einsum("ij,ij->i", A, B)), 1.0))
@@ -103,9 +104,9 @@ def eigenvalue_difference(eigenvalues: ArrayLike, eigenvalues2: ArrayLike) -> Ve
 def principal_angles(V: ArrayLike, V2: ArrayLike) -> Vector:
     """Compare whole subspaces: the principal angles between the spans of the rows, in radians, largest first.
 
-    With orthonormal rows Q and Q2 of the two spans, their cosines are the singular values of Q Q2', their sines those of
-    ``Q - (Q Q2') Q2`` where Q is the smaller; each angle is taken from both, so that 1e-12 comes out as such, where the
-    cosine is 1 in all digits. Costs O(d k^2).
+    With orthonormal rows Q and Q2 of the two spans, their cosines are the singular values of Q Q2', their sines those
+    of ``Q - (Q Q2') Q2`` where Q is the smaller; each angle is taken from both, so that 1e-12 comes out as such, where
+    the cosine is 1 in all digits. Costs O(d k^2).
 
     Parameters
     ----------
@@ -123,9 +124,9 @@ def principal_angles(V: ArrayLike, V2: ArrayLike) -> Vector:
 
     Notes
     -----
-    Bjorck & Golub 1973, theorem 1 and section 3; Knyazev & Argentati 2002, algorithm 3.1. NOTE: ``arctan2`` of both, where
-    they choose one: SciPy 1.17's ``subspace_angles`` chooses the cosine for small angles beside large ones, and is then
-    off by 1e-8.
+    Bjorck & Golub 1973, theorem 1 and section 3; Knyazev & Argentati 2002, algorithm 3.1. NOTE: ``arctan2``
+    of both, where they choose one: SciPy 1.17's ``subspace_angles`` chooses the cosine for small angles
+    beside large ones, and is then off by 1e-8.
 
     Examples
     --------
@@ -152,7 +153,8 @@ def _unit_rows(V: ArrayLike, name: str) -> Matrix:
     bad = np.flatnonzero(~((largest > 0) & np.isfinite(largest)))
     if len(bad):
         raise ValueError(
-            f"row {bad[0]} of {name} has no direction: its largest entry is {largest[bad[0], 0]:g}. Finite rows of positive "
+            f"row {bad[0]} of {name} has no direction: its largest entry is {largest[bad[0], 0]:g}. "
+            "Finite rows of positive "
             "length were expected. Leave it out."
         )
     scaled = rows / largest  # squares of the entries could overflow
@@ -198,12 +200,13 @@ def reconstruction_error(
 
     ``x_s^`` is the closest point of the span of ``components_``: what ``inverse_transform(transform(x))`` gives where
     they are orthonormal, and the least-squares reconstruction where they are not. Residuals are squared row by row in
-    float64, so a relative error of 1e-20 comes out as such. Costs 4 n d k flops; memory: the blocks being read, 8 MiB of
-    scratch space, and the components.
+    float64, so a relative error of 1e-20 comes out as such. Costs 4 n d k flops; memory: the blocks being read, 8 MiB
+    of scratch space, and the components.
 
     Parameters
     ----------
-    model : fitted PCA, or another scikit-learn estimator with ``components_`` (k, d), and perhaps ``mean_`` and ``scale_``
+    model : fitted PCA, or another scikit-learn estimator with ``components_`` (k, d), and
+        perhaps ``mean_`` and ``scale_``
     X : Dask array, path, Zarr array, xarray.DataArray, or anything array-like of shape (n, d)
     memory_limit : int, str or None
         Per process; None asks the live workers, or the machine for its free memory.
@@ -348,7 +351,8 @@ def dot_product_error(X: Any, Z: Any, n_pairs: int = 1000, seed: int = 0) -> Dot
     n = original.n_rows
     if n != sketch.n_rows or n < 2:
         raise ValueError(
-            f"X has {n} rows and Z {sketch.n_rows}; the same number, at least 2, was expected: row i of Z is the sketch of row "
+            f"X has {n} rows and Z {sketch.n_rows}; the same number, at least 2, was expected: "
+            "row i of Z is the sketch of row "
             "i of X. Pass the sketch of these rows."
         )
     pool, first, second = _draw_pairs(n, 8 * original.n_columns, int(n_pairs), check_seed(seed))

@@ -86,8 +86,8 @@ def image_tiles(
 ) -> NDArray[np.float64]:
     """Lay images out as one picture of tiles, row by row, all on the same scale.
 
-    Each value becomes ``(value - limits[0]) / (limits[1] - limits[0])``, cut to [0, 1]; limits from high to low give the
-    negative.
+    Each value becomes ``(value - limits[0]) / (limits[1] - limits[0])``, cut to [0, 1]; limits from
+    high to low give the negative.
 
     Parameters
     ----------
@@ -270,7 +270,8 @@ def _tidy(axes: Axes) -> None:
 
 
 def picture_of_portraits(portraits: Sequence[Portrait], *, title: str = "") -> Figure:
-    """Draw one row for each model: eigenvalues, variance captured, scores on the first two axes, on the first and the last.
+    """Draw one row for each model: eigenvalues, variance captured, scores on the first
+    two axes, on the first and the last.
 
     The four columns of the tutorial's figures 1 and 3 (Marukatat 2022). A legend stands beside rows of 2 to 10 kinds.
 
@@ -302,7 +303,8 @@ def picture_of_portraits(portraits: Sequence[Portrait], *, title: str = "") -> F
 
 
 def picture_of_strips(strips: Mapping[str, NDArray[np.float64]], *, title: str = "") -> Figure:
-    """Draw pictures of :func:`component_tiles` or :func:`image_tiles` one above the other, all as wide, each with its name.
+    """Draw pictures of :func:`component_tiles` or :func:`image_tiles` one above the other, all as
+    wide, each with its name.
 
     Parameters
     ----------

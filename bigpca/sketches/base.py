@@ -237,7 +237,8 @@ class RandomSketch(Sketch):
     def _width(self, d: int) -> int:
         if self.q > d:
             raise ValueError(
-                f"q = {self.q} is over the {d} columns of the data, but a sketch must not be wider than what it shortens. "
+                f"q = {self.q} is over the {d} columns of the data, but a sketch must not be wider than what it "
+                "shortens. "
                 f"Use q <= {d}."
             )
         return self.q

@@ -22,8 +22,8 @@ class _Entry:
 class Cache:
     """The values used last, up to ``limit`` bytes in all.
 
-    Room is made before a value is built, so kept values never exceed the limit; a value that a thread still uses when it
-    is dropped lives until that thread is done.
+    Room is made before a value is built, so kept values never exceed the limit; a value that a thread still uses when
+    it is dropped lives until that thread is done.
 
     Parameters
     ----------

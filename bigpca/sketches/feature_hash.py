@@ -16,7 +16,8 @@ STREAM = "feature hash sketch"
 
 @dataclass(frozen=True)
 class FeatureHash(SparseSketch):
-    """W with ``n_hashes`` entries +-1/sqrt(n_hashes) per row, at independent places that may meet (Weinberger et al. 2009).
+    """W with ``n_hashes`` entries +-1/sqrt(n_hashes) per row, at independent places that may meet
+    (Weinberger et al. 2009).
 
     ``signed=False`` makes all entries positive: hash kernels (Shi et al. 2009), biased by the collisions. With
     ``B = |x|^2 |y|^2 + (x'y)^2 - (2 / n_hashes) sum_i x_i^2 y_i^2``::
@@ -24,8 +25,8 @@ class FeatureHash(SparseSketch):
         signed    E <W'x, W'y> = x'y                                                       Var = B / q
         unsigned  E <W'x, W'y> = x'y + (n_hashes (sum_i x_i)(sum_i y_i) - x'y) / q         Var = B (1 - 1/q) / q
 
-    NOTE: the tutorial (Marukatat 2022, eq. 46) scales by 1/n_hashes, which shrinks dot products n_hashes-fold; the scale
-    that keeps them is 1/sqrt(n_hashes). Costs 2 d n_hashes flops per row.
+    NOTE: the tutorial (Marukatat 2022, eq. 46) scales by 1/n_hashes, which shrinks dot products n_hashes-fold; the
+    scale that keeps them is 1/sqrt(n_hashes). Costs 2 d n_hashes flops per row.
 
     Parameters
     ----------

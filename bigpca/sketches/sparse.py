@@ -13,8 +13,9 @@ from scipy.sparse import csc_array
 
 from bigpca.sketches.base import Matrix, RandomSketch, spans
 
-# Columns and rows of X laid out column-major at a time. The sparse product streams through such a tile while its (q, 16)
-# result stays in cache; measured on 200 x 100,352 float32, q = 2,000: more rows are slower, most of all at d a multiple of 1,024.
+# Columns and rows of X laid out column-major at a time. The sparse product streams through such a tile while
+# its (q, 16) result stays in cache; measured on 200 x 100,352 float32, q = 2,000: more rows are slower, most
+# of all at d a multiple of 1,024.
 TILE_COLUMNS, TILE_ROWS = 8192, 16
 
 

@@ -19,8 +19,8 @@ class SparseSign(SparseSketch):
     """W with ``nnz`` entries +-1/sqrt(nnz) at distinct places of every row (Kane & Nelson 2014, sec. 1).
 
     Lengths of unit vectors along the axes are kept exactly: every row of W has length 1.
-    ``Var <W'x, W'y> = (|x|^2 |y|^2 + (x'y)^2 - 2 sum_i x_i^2 y_i^2) / q``, whatever nnz; more entries make the worst case
-    rarer. Costs 2 d nnz flops per row.
+    ``Var <W'x, W'y> = (|x|^2 |y|^2 + (x'y)^2 - 2 sum_i x_i^2 y_i^2) / q``, whatever nnz; more entries make the worst
+    case rarer. Costs 2 d nnz flops per row.
 
     Parameters
     ----------

@@ -22,15 +22,16 @@ TILE_BYTES = 16 << 20  # of padded rows at a time: fewer rows leave the many sma
 
 @dataclass(frozen=True)
 class SRHT(RandomSketch):
-    """W = sqrt(d2/q) D H S: random signs, the orthonormal Hadamard matrix, and q of its d2 columns (Tropp 2011, sec. 1.1).
+    """W = sqrt(d2/q) D H S: random signs, the orthonormal Hadamard matrix, and q of its
+    d2 columns (Tropp 2011, sec. 1.1).
 
     d2 is the next power of two from d; X is padded with zero columns, and the q columns are drawn without replacement.
     ``Var <W'x, W'y> = (d2 - q) / (q (d2 - 1)) (|x|^2 |y|^2 + (x'y)^2 - 2 sum_i x_i^2 y_i^2)``: below Gaussian's, and 0
     at q = d2, where W is orthogonal.
 
-    H of size d2 = s t is the Kronecker product of two small ones, so a row, as an (s, t) matrix, takes two products: H_s
-    from the left, then only the wanted columns of H_t from the right. With s near sqrt(q) that is about
-    4 d2 sqrt(q) flops instead of 2 d q.
+    H of size d2 = s t is the Kronecker product of two small ones, so a row, as an (s, t) matrix, takes two products:
+    H_s from the left, then only the wanted columns of H_t from the right. With s near sqrt(q) that is about 4 d2
+    sqrt(q) flops instead of 2 d q.
 
     Parameters
     ----------

@@ -120,14 +120,18 @@ class ChunkWriter:
                 raise OSError(errno.ENOSPC, message) from error
             if error.errno == errno.EFBIG:
                 message = (
-                    f"chunk {index} needs a file of {len(data):,} bytes, more than may be written at {self.store} (ulimit -f, or "
+                    f"chunk {index} needs a file of {len(data):,} bytes, more than may be written at {self.store} "
+                    "(ulimit -f, or "
                     f"the file system's own limit). Raise it and rerun: finished chunks are kept"
                 )
                 raise OSError(errno.EFBIG, message) from error
             if isinstance(error, FileNotFoundError):
                 message = f"{self.store} is gone or belongs to another run now, so chunk {index} was not written"
                 raise FileNotFoundError(errno.ENOENT, message) from error
-            message = f"chunk {index} cannot be written at {self.store} ({error.strerror}). Mend that and rerun: finished chunks are kept"
+            message = (
+                f"chunk {index} cannot be written at {self.store} ({error.strerror}). Mend that and rerun: "
+                "finished chunks are kept"
+            )
             raise OutputWriteError(error.errno, message) from error
         return len(data)
 

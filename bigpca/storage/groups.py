@@ -257,7 +257,9 @@ def _read_array(target: Path, name: str, declared: Any) -> NDArray[Any]:
 
 
 def _check_metadata(metadata: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """Return the values in a chunk; reject what :func:`write_group` never writes: other shapes, huge chunks, other codecs."""
+    """Return the values in a chunk; reject what :func:`write_group` never writes: other shapes,
+    huge chunks, other codecs.
+    """
     chunks = [int(length) for length in metadata["chunk_grid"]["configuration"]["chunk_shape"]]
     names = [codec["name"] for codec in metadata["codecs"]]
     if tuple(metadata["shape"]) != shape or metadata["data_type"] != dtype.name:

@@ -104,7 +104,8 @@ def _read_partial(store: Path) -> dict[str, Any] | None:
         return None
     if store.is_symlink():
         raise OutputExistsError(
-            f"{store} is a link, which is not followed: the unfinished output would be written to where it points. Remove it."
+            f"{store} is a link, which is not followed: the unfinished output would be written to where it points. "
+            "Remove it."
         )
     try:
         metadata = read_document(store / "zarr.json")

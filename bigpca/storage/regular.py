@@ -1,6 +1,8 @@
-"""Only regular files are read: whatever else an untrusted name leads to (a pipe, a socket, a device) could keep a reader for ever.
+"""Only regular files are read: whatever else an untrusted name leads to (a pipe, a socket, a
+device) could keep a reader for ever.
 
-Every reader of the package opens by :func:`open_regular`, or looks by :func:`check_regular` before a library opens by itself.
+Every reader of the package opens by :func:`open_regular`, or looks by :func:`check_regular` before
+a library opens by itself.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ def read_regular(path: str | os.PathLike[str], limit: int = MAX_DOCUMENT_BYTES) 
 def max_encoded(nbytes: int) -> int:
     """Most bytes that a chunk of ``nbytes`` can become when it is encoded.
 
-    What cannot be compressed grows: by 1/6 with Snappy, 1/255 with LZ4, 1/8 with zfp at most, and by less with the others.
+    What cannot be compressed grows: by 1/6 with Snappy, 1/255 with LZ4, 1/8 with zfp at
+    most, and by less with the others.
     """
     return nbytes + nbytes // 4 + 2**16
 
@@ -83,11 +86,13 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
         if isinstance(error, CorruptedChunkError):
             raise
         raise CorruptedChunkError(
-            f"{os.fspath(path)} holds no JSON that can be read ({type(error).__name__}: {brief(error)}). Restore it from a copy."
+            f"{os.fspath(path)} holds no JSON that can be read ({type(error).__name__}: {brief(error)}). "
+            "Restore it from a copy."
         ) from error
     if not isinstance(found, dict):
         raise CorruptedChunkError(
-            f"{os.fspath(path)} holds {brief(json.dumps(found), 40)}; a JSON object was expected. Restore it from a copy."
+            f"{os.fspath(path)} holds {brief(json.dumps(found), 40)}; a JSON object was expected. "
+            "Restore it from a copy."
         )
     return found
 
@@ -102,7 +107,8 @@ def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
 def _check_size(size: int, path: str | os.PathLike[str], limit: int) -> None:
     if size > limit:
         raise CorruptedChunkError(
-            f"{os.fspath(path)} has {size:,} bytes; at most {limit:,} were expected, and it was not read. It is damaged or false: "
+            f"{os.fspath(path)} has {size:,} bytes; at most {limit:,} were expected, and it was not read. "
+            "It is damaged or false: "
             f"restore it from a copy."
         )
 
@@ -120,7 +126,8 @@ def _check_mode(mode: int, path: str | os.PathLike[str]) -> None:
     kind = KINDS.get(stat.S_IFMT(mode))
     if kind is not None:
         raise CorruptedChunkError(
-            f"{os.fspath(path)} is {kind}; a regular file was expected, and nothing else is read. Remove it, or restore the "
+            f"{os.fspath(path)} is {kind}; a regular file was expected, and nothing else is read. Remove it, "
+            "or restore the "
             f"file from a copy."
         )
 

@@ -1,7 +1,7 @@
 """Run the recipe on a real Dask Gateway server from end to end: ``python cluster/gateway/check.py``; about two minutes.
 
-Needs ``dask-gateway``, ``dask-gateway-server``, ``sqlalchemy`` and ``openssl``; where one is missing, the reason is said
-and the exit code is 77. Nothing outside a temporary directory is touched, and only 127.0.0.1 is listened on.
+Needs ``dask-gateway``, ``dask-gateway-server``, ``sqlalchemy`` and ``openssl``; where one is missing, the reason is
+said and the exit code is 77. Nothing outside a temporary directory is touched, and only 127.0.0.1 is listened on.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ if len(password) < 16:  # an empty one would let in everyone
         "Make one: openssl rand -hex 32 > password"
     )
 
-# Clients come in at one port, by HTTPS to the server and by TLS to the schedulers behind it; all else stays on loopback.
+# Clients come in at one port, by HTTPS to the server and by TLS to the schedulers behind it; all
+# else stays on loopback.
 c.DaskGateway.address = "127.0.0.1:0"
 c.Proxy.address = os.environ.get("GATEWAY_ADDRESS", "127.0.0.1:8000")
 c.Proxy.tls_cert = str(files / "cert.pem")

@@ -1,4 +1,6 @@
-"""Write ``bigpca.ipynb`` from ``examples/06_jupyter.py``, its one source: ``python cluster/jupyter/make_notebook.py``."""
+"""Write ``bigpca.ipynb`` from ``examples/06_jupyter.py``, its one source: ``python
+cluster/jupyter/make_notebook.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Check this recipe as far as that goes without a Kubernetes cluster: nothing here ran on one.
 
     check.py manifests     the manifests against the schemas of Kubernetes and of the operator
-    check.py image         the image's commands in a fresh virtual environment, then its containers' commands as processes
+    check.py image         the image's commands in a fresh virtual environment, then its
+    containers' commands as processes
 
 The operator's own code makes the objects of the DaskJob (Deployments, Service, Pods), which are then validated too.
 Ends with 77 and the reason where a package (dask-kubernetes, kubernetes-validate) or a program (openssl) is missing.
@@ -96,7 +97,9 @@ def check_image() -> None:
 
 
 def run_dockerfile(work: Path) -> None:
-    """Run COPY and RUN with the image's working directory under ``work`` and a fresh virtual environment for its Python."""
+    """Run COPY and RUN with the image's working directory under ``work`` and a fresh virtual
+    environment for its Python.
+    """
     subprocess.run([sys.executable, "-m", "venv", str(work / "venv")], check=True)
     for line in (HERE / "Dockerfile").read_text().splitlines():
         word, *rest = line.split(maxsplit=1)

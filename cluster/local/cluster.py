@@ -1,4 +1,6 @@
-"""Worker processes on this machine, TLS on loopback, as ``local.yaml`` says: for ``job.py --cluster`` and for notebooks."""
+"""Worker processes on this machine, TLS on loopback, as ``local.yaml`` says: for ``job.py
+--cluster`` and for notebooks.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ def start() -> LocalCluster:
     settings = dask.config.get("local-cluster", None)
     if settings is None:
         raise ValueError(
-            "Dask's configuration has no local-cluster; the directory that DASK_CONFIG names was expected to hold local.yaml. "
+            "Dask's configuration has no local-cluster; the directory that DASK_CONFIG names was expected to hold "
+            "local.yaml. "
             "Make one with cluster/configure.sh DIRECTORY cluster/local/local.yaml."
         )
     # A Ctrl-C in a terminal goes to all its processes: workers that inherit "ignore" leave it to this one.

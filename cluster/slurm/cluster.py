@@ -1,7 +1,7 @@
 """Workers as SLURM jobs, over TLS: ``python cluster/job.py SOURCE OUT --cluster cluster/slurm/cluster.py``.
 
-Settings are those of the directory that ``DASK_CONFIG`` names (``jobqueue.yaml`` and what ``cluster/configure.sh`` wrote)
-and ``JOBS``: how many worker jobs to keep in the queue.
+Settings are those of the directory that ``DASK_CONFIG`` names (``jobqueue.yaml`` and what ``cluster/configure.sh``
+wrote) and ``JOBS``: how many worker jobs to keep in the queue.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def start() -> SLURMCluster:
     memory = dask.config.get("jobqueue.slurm.memory")
     if security.tls_ca_file is None or memory is None:
         raise ValueError(
-            f"Dask's configuration has TLS certificate {security.tls_ca_file} and jobqueue.slurm.memory {memory}; both were "
+            f"Dask's configuration has TLS certificate {security.tls_ca_file} and jobqueue.slurm.memory {memory}; "
+            "both were "
             "expected in the directory that DASK_CONFIG names. Make one with cluster/configure.sh and copy "
             "cluster/slurm/jobqueue.yaml into it."
         )

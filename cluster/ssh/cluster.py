@@ -19,7 +19,8 @@ def start() -> Any:
     settings = dask.config.get("ssh-cluster", None)
     if settings is None:
         raise ValueError(
-            "Dask's configuration has no ssh-cluster; the directory that DASK_CONFIG names was expected to hold ssh.yaml. "
+            "Dask's configuration has no ssh-cluster; the directory that DASK_CONFIG names was expected to hold "
+            "ssh.yaml. "
             "Make one with cluster/configure.sh DIRECTORY cluster/ssh/ssh.yaml."
         )
     # Without an interface workers listen on all of them, and so does the HTTP server, with or without its dashboard.

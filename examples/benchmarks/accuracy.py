@@ -2,8 +2,9 @@
 
 usage: python examples/benchmarks/accuracy.py [--rows 200000] [--columns 1024]
 
-Power-law spectrum with lambda_20 = 1.05e-3 lambda_1; the reference is NumPy in float64 on the same float32 values. Prints
-the largest error of the top 20 relative to lambda_1 and to each eigenvalue, for bigpca and scikit-learn's covariance_eigh.
+Power-law spectrum with lambda_20 = 1.05e-3 lambda_1; the reference is NumPy in float64 on the same float32
+values. Prints the largest error of the top 20 relative to lambda_1 and to each eigenvalue, for bigpca and
+scikit-learn's covariance_eigh.
 """
 
 import argparse

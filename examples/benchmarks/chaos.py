@@ -2,10 +2,10 @@
 
 usage: python examples/benchmarks/chaos.py [--kills 1000] [--seed 1] [--directory DIRECTORY] [--log FILE]
 
-Workers and scheduler die of SIGKILL, the client (a process) of SIGKILL or of an interrupt. Every disturbed run is started
-again until it ends, and its result is compared, bit by bit, with that of an undisturbed run of one thread. Nothing may be
-lost: rows are counted, no unfinished output may be seen, no temporary file may stay, no wait may be endless, and a rerun
-reads again no more groups than were in flight. Exits with 1 where any of that does not hold.
+Workers and scheduler die of SIGKILL, the client (a process) of SIGKILL or of an interrupt. Every disturbed run is
+started again until it ends, and its result is compared, bit by bit, with that of an undisturbed run of one thread.
+Nothing may be lost: rows are counted, no unfinished output may be seen, no temporary file may stay, no wait may be
+endless, and a rerun reads again no more groups than were in flight. Exits with 1 where any of that does not hold.
 """
 
 import argparse
@@ -54,7 +54,8 @@ EXPECTED = {  # how a client may end after a kill
     "worker": DIED,
     "both workers": DIED,
     "scheduler": ("ConnectionError: the Dask scheduler is lost", "OSError: Timed out"),
-    # The second: Dask's client gives its own closing up, which an interrupt in the wrong moment blocks once in some hundred.
+    # The second: Dask's client gives its own closing up, which an interrupt in the wrong moment
+    # blocks once in some hundred.
     "client interrupted": ("interrupted", "TimeoutError: timed out after 60 s"),
 }
 FOLDER = Path(__file__).resolve().parent

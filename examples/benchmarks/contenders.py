@@ -130,7 +130,9 @@ def roofline(store: str, k: int, **_: str) -> dict:
 
 
 def roofline_multiply(store: str, k: int, **_: str) -> dict:
-    """What disk and BLAS allow an iteration: one read on two threads, one product ``X'(X W)`` with 2k columns on all."""
+    """What disk and BLAS allow an iteration: one read on two threads, one product ``X'(X
+    W)`` with 2k columns on all.
+    """
     array = zarr.open_array(store, mode="r")
     n, d = array.shape
     read = read_once(store)

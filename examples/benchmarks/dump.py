@@ -21,14 +21,18 @@ MEAN = 3.0  # of every column of the rows with a known spectrum
 def write_dump(
     store: str | Path, rows: int, columns: int, chunk_rows: int | None = None, dtype: str = "float32"
 ) -> Path:
-    """Write ``rows x columns`` features, uncompressed, in chunks of about 12.5 million values, unless they are there."""
+    """Write ``rows x columns`` features, uncompressed, in chunks of about 12.5 million values,
+    unless they are there.
+    """
     return write_rows(store, rows, columns, chunk_rows, dtype, partial(relu_features, rows, columns))
 
 
 def write_known(
     store: str | Path, rows: int, columns: int, power: float, chunk_rows: int | None = None, dtype: str = "float32"
 ) -> Path:
-    """Write rows whose covariance has the eigenvalues ``i^-power``, i <= min(rows - 1, columns), unless they are there."""
+    """Write rows whose covariance has the eigenvalues ``i^-power``, i <= min(rows - 1, columns),
+    unless they are there.
+    """
     return write_rows(store, rows, columns, chunk_rows, dtype, partial(known_rows, rows, columns, power))
 
 

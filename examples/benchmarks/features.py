@@ -2,11 +2,11 @@
 
 usage: python examples/benchmarks/features.py [--shape vgg16] [--dtype float16] [--rows N] [--cold] [CONTENDER ...]
 
-Writes the dump unless it is there (25,000 rows: 2.4 GiB for vgg16, 9.4 GiB for resnet50), computes reference eigenvalues
-beside it unless they are there, and runs the contenders in turn, each in a process of its own. Prints every run, then
-medians. "x reads" is seconds over 2.5 reads of the store by Zarr, "x bound" over 2.5 times a read or a product with 2k columns,
-whichever takes longer: both from this run. Peak memory is of all processes of a contender: over what they hold when
-the fit begins, and in all. "cpu" is the CPU time of all cores. Ends with one JSON line.
+Writes the dump unless it is there (25,000 rows: 2.4 GiB for vgg16, 9.4 GiB for resnet50), computes reference
+eigenvalues beside it unless they are there, and runs the contenders in turn, each in a process of its own. Prints every
+run, then medians. "x reads" is seconds over 2.5 reads of the store by Zarr, "x bound" over 2.5 times a read or a
+product with 2k columns, whichever takes longer: both from this run. Peak memory is of all processes of a contender:
+over what they hold when the fit begins, and in all. "cpu" is the CPU time of all cores. Ends with one JSON line.
 """
 
 import argparse

@@ -1,13 +1,14 @@
-"""Whether converged answers are: random spectra, built to mislead an iteration, against the singular values of the rows.
+"""Whether converged answers are: random spectra, built to mislead an iteration, against the
+singular values of the rows.
 
 usage: python examples/benchmarks/honesty.py [--spectra 2000] [--seed 0] [--largest 500]
 
-Every spectrum is given to the krylov solver itself: giants of 1e2 to 1e12, flat ones, plateaus, clusters, i^-0.1 to i^-3, rare
-rows, rows sorted by class; rows in float32 and float64, multiplied in their own precision however few; in rows
-(covariance operator) and in stores chunked in columns (dot operator); some k and tol. Prints, for each kind, how many answers claim to have
-converged, how many of those are off by more than tol and 3 tol of an eigenvalue, each of the latter with its parameters, how many
-bounds are broken by more than rounding; and, where lambda_2k <= 0.7 lambda_k, how many answers are claimed no later than one read
-after they were good enough. Ends with one JSON line.
+Every spectrum is given to the krylov solver itself: giants of 1e2 to 1e12, flat ones, plateaus, clusters, i^-0.1 to
+i^-3, rare rows, rows sorted by class; rows in float32 and float64, multiplied in their own precision however few; in
+rows (covariance operator) and in stores chunked in columns (dot operator); some k and tol. Prints, for each kind, how
+many answers claim to have converged, how many of those are off by more than tol and 3 tol of an eigenvalue, each of the
+latter with its parameters, how many bounds are broken by more than rounding; and, where lambda_2k <= 0.7 lambda_k, how
+many answers are claimed no later than one read after they were good enough. Ends with one JSON line.
 """
 
 import argparse

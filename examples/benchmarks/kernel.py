@@ -2,14 +2,15 @@
 
 usage: python examples/benchmarks/kernel.py [--rows 20000 | --shape 113270x50] [--landmarks 1000] [CONTENDER ...]
 
-Rows are pictures of Fashion-MNIST, grey levels from 0 to 1 (gamma 4/784), or, with --shape, points of clusters in a spectrum that
-decays (gamma 1): 80000x50 and 113270x50 are sizes at which users ran out of memory, 1000000x100 is for landmarks. Writes the store
-unless it is there, and reference eigenvalues beside it: arpack's up to 20,000 rows, KernelPCA(tol=1e-6)'s up to 200,000, none
-beyond. Runs the contenders in turn, each in a process of its own; prints every run, then medians. "values / n^2" are kernel
-evaluations; "x bound" is seconds over those of the products alone: of as many sweeps as these are (roofline-sweep), or of all
-passes by landmarks (roofline-landmarks of the same settings: give `"roofline-landmarks sampling=uniform"` beside
-`"bigpca-landmarks sampling=uniform"`). "bounds" is the widest interval of an eigenvalue, relative to it. Peak memory is of all
-processes of a contender: over what they hold when the fit begins, and in all. Ends with one JSON line.
+Rows are pictures of Fashion-MNIST, grey levels from 0 to 1 (gamma 4/784), or, with --shape, points of clusters in a
+spectrum that decays (gamma 1): 80000x50 and 113270x50 are sizes at which users ran out of memory, 1000000x100 is for
+landmarks. Writes the store unless it is there, and reference eigenvalues beside it: arpack's up to 20,000 rows,
+KernelPCA(tol=1e-6)'s up to 200,000, none beyond. Runs the contenders in turn, each in a process of its own; prints
+every run, then medians. "values / n^2" are kernel evaluations; "x bound" is seconds over those of the products alone:
+of as many sweeps as these are (roofline-sweep), or of all passes by landmarks (roofline-landmarks of the same settings:
+give `"roofline-landmarks sampling=uniform"` beside `"bigpca-landmarks sampling=uniform"`). "bounds" is the widest
+interval of an eigenvalue, relative to it. Peak memory is of all processes of a contender: over what they hold when the
+fit begins, and in all. Ends with one JSON line.
 """
 
 import argparse
@@ -60,7 +61,9 @@ def fashion_rows(folder: Path, rows: int, step: int) -> Iterator[np.ndarray]:
 
 
 def clustered_rows(rows: int, columns: int, step: int) -> Iterator[np.ndarray]:
-    """Yield points of 20 clusters: centres and points about them weigh half the variance each, which is 1 and falls like i^-2."""
+    """Yield points of 20 clusters: centres and points about them weigh half the variance each,
+    which is 1 and falls like i^-2.
+    """
     generator = np.random.default_rng(5)
     weights = np.arange(1.0, columns + 1) ** -POWER
     weights = (weights / np.linalg.norm(weights)).astype("f4") * np.float32(np.sqrt(0.5))

@@ -1,13 +1,15 @@
 """Fit one contender of kernel PCA, Gaussian kernel, to one Zarr store and print one JSON line, as contenders.py does.
 
-usage: python examples/benchmarks/kernel_contenders.py NAME STORE K [--reference FILE.npy] [gamma=G] [landmarks=M] [key=value ...]
+usage: python examples/benchmarks/kernel_contenders.py NAME STORE K [--reference FILE.npy] [gamma=G]
+[landmarks=M] [key=value ...]
 
-The eigenvalues are those of the centred kernel matrix. Rooflines run the products alone, on as many threads as there are cores,
-one BLAS thread each, and scale a sample of them up: of one sweep over half the pairs of rows, or of the passes by landmarks.
-roofline-landmarks takes `sampling` (uniform or rpcholesky) and `rounds` as bigpca-landmarks does. It counts what is done with
-every row: `X L'`, exp, `C T` and `B'B` for the features; for rpcholesky also `X S'`, exp, `C T` and its squares in every round after
-the first, of the s = m / rounds, 2 m / rounds, ... landmarks S chosen before. It counts no reading, nothing done once (the factors
-of K_mm, thinning the candidates), no sums over blocks, and no round beyond those asked for.
+The eigenvalues are those of the centred kernel matrix. Rooflines run the products alone, on as many threads as there
+are cores, one BLAS thread each, and scale a sample of them up: of one sweep over half the pairs of rows, or of the
+passes by landmarks. roofline-landmarks takes `sampling` (uniform or rpcholesky) and `rounds` as bigpca-landmarks does.
+It counts what is done with every row: `X L'`, exp, `C T` and `B'B` for the features; for rpcholesky also `X S'`, exp,
+`C T` and its squares in every round after the first, of the s = m / rounds, 2 m / rounds, ... landmarks S chosen
+before. It counts no reading, nothing done once (the factors of K_mm, thinning the candidates), no sums over blocks, and
+no round beyond those asked for.
 """
 
 import time
@@ -107,7 +109,9 @@ def gaussian(rows: np.ndarray, negative: np.ndarray, I: slice, J: slice) -> np.n
 
 
 def roofline_sweep(store: str, k: int, gamma: str = "1", **_: str) -> dict:
-    """Products of tiles of half the pairs of rows, exp, and two products with l columns, as many as a Krylov block has."""
+    """Products of tiles of half the pairs of rows, exp, and two products with l columns,
+    as many as a Krylov block has.
+    """
     array = zarr.open_array(store, mode="r")
     n, columns = array.shape[0], max(2 * k, k + 10)
     rows = array[: min(n, 8 * TILE)].astype("f4")

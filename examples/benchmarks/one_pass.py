@@ -1,11 +1,12 @@
-"""One read of rows whose eigenvalues and axes are known exactly: the cores of ApproximatePCA, and what their bounds say.
+"""One read of rows whose eigenvalues and axes are known exactly: the cores of
+ApproximatePCA, and what their bounds say.
 
 usage: python examples/benchmarks/one_pass.py [--directory DIR] [--rows 4000] [-q 500] [-k 20] [--rounds 3]
 
-Eigenvalues i^-1 and i^-0.5 at d = 2,000, and i^-2 at d = 25,088 (its first rows - 1). Medians over the rounds, each with a
-Gaussian sketch of another seed, of: the mean similarity of the k leading axes, the mean and the largest relative error of
-their eigenvalues, the width of the bounds over the eigenvalue (of the first, and the median of k), reads per chunk. Shows
-the warning, where a core gives one. Ends with one JSON line.
+Eigenvalues i^-1 and i^-0.5 at d = 2,000, and i^-2 at d = 25,088 (its first rows - 1). Medians over the rounds, each
+with a Gaussian sketch of another seed, of: the mean similarity of the k leading axes, the mean and the largest relative
+error of their eigenvalues, the width of the bounds over the eigenvalue (of the first, and the median of k), reads per
+chunk. Shows the warning, where a core gives one. Ends with one JSON line.
 """
 
 import argparse

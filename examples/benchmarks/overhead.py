@@ -2,8 +2,8 @@
 
 usage: python examples/benchmarks/overhead.py [--directory DIR] [--rows 800000]
 
-Compares a fit with the time that Zarr itself takes to read the store in slabs of 8,000 rows, counts tasks, and times the
-first group of a general array (``(X - 1) * 2``) over the same store.
+Compares a fit with the time that Zarr itself takes to read the store in slabs of 8,000 rows, counts tasks, and times
+the first group of a general array (``(X - 1) * 2``) over the same store.
 """
 
 import argparse

@@ -2,7 +2,8 @@
 
 usage: python examples/benchmarks/reading.py STORE [--cold] [--rounds 3]
 
-Also what the other benchmarks count reads with: a store and a row source that note which rows were read, chunk by chunk.
+Also what the other benchmarks count reads with: a store and a row source that note which
+rows were read, chunk by chunk.
 """
 
 import argparse

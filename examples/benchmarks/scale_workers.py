@@ -3,9 +3,9 @@
 usage: python examples/benchmarks/scale_workers.py SCHEDULER WORKERS
 
 One thing is replaced here: ``fold_group``, the body of a fold task, in this process alone. It sleeps, and returns a
-:class:`Span`, a few bytes that count as much as the state they stand for wherever Dask weighs them. Where the merges of a
-segment are complete, the span becomes a real state of real size, folded by the real task from 64 rows of each segment's
-first group; whatever is beyond (the client, the left fold over segments, the solve) gets real states.
+:class:`Span`, a few bytes that count as much as the state they stand for wherever Dask weighs them. Where the merges of
+a segment are complete, the span becomes a real state of real size, folded by the real task from 64 rows of each
+segment's first group; whatever is beyond (the client, the left fold over segments, the solve) gets real states.
 """
 
 import argparse

@@ -1,13 +1,15 @@
 """Fits on one and on two worker processes of one BLAS thread each, on work that is compute-bound.
 
-usage: python examples/benchmarks/scaling.py [--solvers covariance krylov ...] [--rows N] [--rounds 3] [--pinned] [--directory DIR]
+usage: python examples/benchmarks/scaling.py [--solvers covariance krylov ...] [--rows N] [--rounds 3]
+[--pinned] [--directory DIR]
 
-"products" are bare matrix products of the same kind, which read nothing: what two processes gain on this machine at most.
-"outside" is the share of a fit on two workers that is no group's: from the last group of each pass to the next pass or the
-end, merges and solves included, and before the first pass. A first fit on 1/16 of the rows warms the workers up.
+"products" are bare matrix products of the same kind, which read nothing: what two processes gain on this
+machine at most. "outside" is the share of a fit on two workers that is no group's: from the last group of
+each pass to the next pass or the end, merges and solves included, and before the first pass. A first fit on
+1/16 of the rows warms the workers up.
 
-A worker reads ahead in a thread of its own. On a machine with a core to spare that thread takes it, and one worker uses more
-than the one core that a cluster would give it: --pinned keeps each worker, whatever its threads, on one core.
+A worker reads ahead in a thread of its own. On a machine with a core to spare that thread takes it, and one worker uses
+more than the one core that a cluster would give it: --pinned keeps each worker, whatever its threads, on one core.
 """
 
 import argparse
@@ -50,10 +52,12 @@ CASES = {
         32_768, 25_088, lambda X, p: bp.ApproximatePCA(64, sketch=bp.sketches.Gaussian(400)).fit(X, progress=p)
     ),
     "kernel": Case(
-        40_000, 784, lambda X, p: bp.ApproximateKernelPCA(32, kernel="rbf", sketch=bp.sketches.Gaussian(64)).fit(X, progress=p)
+        40_000, 784, lambda X,
+        p: bp.ApproximateKernelPCA(32, kernel="rbf", sketch=bp.sketches.Gaussian(64)).fit(X, progress=p)
     ),
     "nystrom": Case(
-        400_000, 784, lambda X, p: bp.NystromKernelPCA(32, kernel="rbf", n_landmarks=1_000, sampling="uniform").fit(X, progress=p)
+        400_000, 784, lambda X,
+        p: bp.NystromKernelPCA(32, kernel="rbf", n_landmarks=1_000, sampling="uniform").fit(X, progress=p)
     ),
 }  # fmt: skip
 

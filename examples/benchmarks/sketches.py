@@ -2,10 +2,10 @@
 
 usage: python examples/benchmarks/sketches.py [--rows 200] [--columns 100352] [-q 2000] [--rounds 5]
 
-Rows are dense float32 maps of 7 x 7 cells per channel, non-negative as a network's features are; one BLAS thread. "W kept" is
-the plain product with a Gaussian W in memory, the yardstick of the ratios: medians over the rounds, in turn. "first" is the first
-call, which makes W. The error is that of dot products of pairs of rows relative to |x||y|, root mean square: measured, and as
-the sketch states it beforehand (bias and variance). Ends with one JSON line.
+Rows are dense float32 maps of 7 x 7 cells per channel, non-negative as a network's features are; one BLAS thread. "W
+kept" is the plain product with a Gaussian W in memory, the yardstick of the ratios: medians over the rounds, in turn.
+"first" is the first call, which makes W. The error is that of dot products of pairs of rows relative to |x||y|, root
+mean square: measured, and as the sketch states it beforehand (bias and variance). Ends with one JSON line.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
 usage: python examples/benchmarks/supervised.py [--shape 1000000x512] [--classes 1000] [--rounds 2] [CONTENDER ...]
 
-Writes rows of so many classes about their means in a spectrum that decays, float32, and their labels beside them, unless
-they are there; then runs the contenders in turn, each in a process of its own, and prints every run and the medians. "x PCA" is
-seconds over those of bigpca-pca, the exact PCA by the covariance. Ends with one JSON line.
+Writes rows of so many classes about their means in a spectrum that decays, float32, and their labels beside them,
+unless they are there; then runs the contenders in turn, each in a process of its own, and prints every run and the
+medians. "x PCA" is seconds over those of bigpca-pca, the exact PCA by the covariance. Ends with one JSON line.
 """
 
 import argparse

@@ -1,4 +1,6 @@
-"""Iterations and sketches from the command line: options reach the estimators, and what is known of the answer is shown."""
+"""Iterations and sketches from the command line: options reach the estimators, and what is known of the answer is
+shown.
+"""
 
 from __future__ import annotations
 

@@ -229,7 +229,8 @@ def test_an_output_that_would_destroy_the_source_or_another_output_is_refused_ev
         assert result.exit_code == 5
         assert "are one path or lie in each other, but writing one would destroy the other" in result.stderr
     for outputs in (
-        ("--model", "a", "--scores", "a"), ("--model", "a", "--checkpoint", "a"), ("--model", "a", "--scores", "a/scores")
+        ("--model", "a", "--scores", "a"), ("--model", "a", "--checkpoint", "a"), ("--model", "a", "--scores",
+            "a/scores")
     ):  # fmt: skip
         result = run("fit", store, "-k", 2, *outputs, "--overwrite")
         assert result.exit_code == 5

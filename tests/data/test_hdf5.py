@@ -20,7 +20,8 @@ STOPPED: dict[str, tuple[dict[str, Any], Any, str]] = {
     "row chunks": ({"chunks": (10, 6)}, np.s_[:20], r"2 of the 4 chunks needed here, the first at \(20, 0\)"),
     "column chunks": ({"chunks": (40, 2)}, np.s_[:, :4], r"1 of the 3 chunks needed here, the first at \(0, 4\)"),
     "one chunk": ({"chunks": (40, 6)}, None, r"1 of the 1 chunks needed here, the first at \(0, 0\)"),
-    "a hole": ({"chunks": (8, 6), "compression": "gzip"}, np.s_[np.r_[0:16, 24:40]], r"1 of the 5 .* the first at \(16, 0\)"),
+    "a hole": ({"chunks": (8, 6), "compression": "gzip"}, np.s_[np.r_[0:16, 24:40]],
+        r"1 of the 5 .* the first at \(16, 0\)"),
     "a fill value": ({"chunks": (10, 6), "fillvalue": 7.0}, np.s_[:30], r"1 of the 4 .* the first at \(30, 0\)"),
     "contiguous": ({}, None, "its values were never written"),
 }  # fmt: skip

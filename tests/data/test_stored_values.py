@@ -1,4 +1,6 @@
-"""Stored numbers that are not the values, and matrices that are not the data, are rejected with what to open instead."""
+"""Stored numbers that are not the values, and matrices that are not the data, are rejected with what to open
+instead.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ UMAP = X[:, :2]
 
 
 def write_anndata(folder: Path, end: str, matrix: Any) -> Path:
-    """Write X and an embedding as AnnData does: groups and arrays with ``encoding-type`` (anndata's on-disk format, 0.1.0)."""
+    """Write X and an embedding as AnnData does: groups and arrays with ``encoding-type`` (anndata's on-disk format,
+    0.1.0).
+    """
     path = folder / f"cells.{end}"
     root: Any = h5py.File(path, "w") if end == "h5ad" else zarr.open_group(path, mode="w")
     root.attrs["encoding-type"] = "anndata"
@@ -72,7 +76,8 @@ def test_anndata_opens_x_or_says_why_not_and_never_an_embedding(write: Any, end:
         for member in (None, "X"):
             with pytest.raises(
                 TypeError,
-                match=r"X is a sparse matrix of 30\d stored values|X is a sparse matrix of 2\d\d stored.*obsm/X_umap \(50, 2\)",
+                match=r"X is a sparse matrix of 30\d stored values|X is a sparse matrix of 2\d\d stored.*obsm/X_umap "
+                r"\(50, 2\)",
             ):
                 bp.open(path, member=member)
         np.testing.assert_array_equal(bp.open(path, member="obsm/X_umap"), UMAP)

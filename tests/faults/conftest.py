@@ -16,7 +16,8 @@ __all__ = ["client", "small_disk", "small_groups", "two_workers"]
 def _finalise_broken_connections() -> Iterator[None]:
     """Have asyncio report what became of broken connections now.
 
-    CPython 3.11 fails with a SystemError where such a report, which formats a traceback, comes while a module is parsed.
+    CPython 3.11 fails with a SystemError where such a report, which formats a traceback, comes
+    while a module is parsed.
     """
     yield
     gc.collect()

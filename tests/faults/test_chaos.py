@@ -1,4 +1,5 @@
-"""Twenty random kills, as ``examples/benchmarks/chaos.py`` makes them: the same bits, nothing lost, nothing left behind.
+"""Twenty random kills, as ``examples/benchmarks/chaos.py`` makes them: the same bits, nothing lost, nothing left
+behind.
 
 A thousand: ``python examples/benchmarks/chaos.py --kills 1000``.
 """

@@ -1,4 +1,6 @@
-"""Full disks: under an output it is an error that leaves nothing visible and resumes; under Dask's spill it is no matter."""
+"""Full disks: under an output it is an error that leaves nothing visible and resumes; under Dask's spill it is no
+matter.
+"""
 
 from __future__ import annotations
 

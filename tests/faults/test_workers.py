@@ -88,7 +88,10 @@ def test_a_group_whose_worker_the_system_kills_for_memory_is_named_with_the_numb
         client.as_current(),
     ):
         client.wait_for_workers(1, timeout=60)
-        said = r"workers died 1 times? while they read rows 1\d\d\d:1\d\d\d of .*x\.zarr .*planned .* had 2\.0 GiB\).*more memory"
+        said = (
+            r"workers died 1 times? while they read rows 1\d\d\d:1\d\d\d of .*x\.zarr .*planned .* had 2\.0 "
+            r"GiB\).*more memory"
+        )
         with pytest.raises(RuntimeError, match=said):
             moments_of(X, workers_timeout=60)
         moments_of(bp.open(store), workers_timeout=60)  # the worker that took its place works

@@ -23,8 +23,8 @@ Rows = NDArray[Any]
 class Case:
     """A kernel, rows that suit it, and its formula in plain NumPy.
 
-    ``rows(seed, n)`` returns float64 rows (n, d); those of psd=False have a clearly negative eigenvalue at some seed < 5.
-    ``oracle(x, y)`` takes two float64 rows. Tolerances are relative to the largest entry of the kernel matrix.
+    ``rows(seed, n)`` returns float64 rows (n, d); those of psd=False have a clearly negative eigenvalue at some seed <
+    5. ``oracle(x, y)`` takes two float64 rows. Tolerances are relative to the largest entry of the kernel matrix.
     """
 
     name: str
@@ -104,8 +104,10 @@ CASES = [
     Case("linear, wide", Linear(), wide, dot, True, T64, T32),
     Case("polynomial", Polynomial(), normal, lambda x, y: (dot(x, y) / D + 1) ** 3, True, T64, T32),
     Case("polynomial of degree 5", Polynomial(2.0, 0.0, 5), normal, lambda x, y: (2 * dot(x, y)) ** 5, True, T64, T32),
-    Case("polynomial of degree 5 on pixels", Polynomial(1.0, 1.0, 5), pixels, lambda x, y: (dot(x, y) + 1) ** 5, True, T64, T32),
-    Case("polynomial, negative constant", Polynomial(1.0, -3.0, 2), normal, lambda x, y: (dot(x, y) - 3) ** 2, False, T64, T32),
+    Case("polynomial of degree 5 on pixels", Polynomial(1.0, 1.0, 5), pixels, lambda x, y: (dot(x, y) + 1) ** 5, True,
+        T64, T32),
+    Case("polynomial, negative constant", Polynomial(1.0, -3.0, 2), normal, lambda x, y: (dot(x, y) - 3) ** 2, False,
+        T64, T32),
     Case("tanh", TANH, normal, tanh, False, T64, T32),
     Case("tanh, wide", Tanh(coef0=0.0, gamma=2.0), wide, lambda x, y: math.tanh(2 * dot(x, y)), False, T64, T32),
     Case("cosine", Cosine(), normal, lambda x, y: dot(x, y) / math.sqrt(dot(x, x) * dot(y, y)), True, T64, T32),
@@ -114,18 +116,23 @@ CASES = [
     Case("rbf, narrow", RBF(gamma=20.0), normal, lambda x, y: math.exp(-20 * squared(x, y)), True, 1000 * EPS, T32),
     Case("laplacian", Laplacian(), normal, lambda x, y: math.exp(-l1(x, y) / D), True, T64, T32),
     Case("laplacian, wide", Laplacian(gamma=0.02), wide, lambda x, y: math.exp(-0.02 * l1(x, y)), True, T64, T32),
-    Case("laplacian, l2", Laplacian(0.5, "l2"), normal, lambda x, y: math.exp(-0.5 * squared(x, y) ** 0.5), True, 1e-12, 1e-5),
-    Case("laplacian, l2, wide", Laplacian(0.5, "l2"), wide, lambda x, y: math.exp(-0.5 * squared(x, y) ** 0.5), True, 1e-12, 1e-5),
+    Case("laplacian, l2", Laplacian(0.5, "l2"), normal, lambda x, y: math.exp(-0.5 * squared(x, y) ** 0.5), True, 1e-12,
+        1e-5),
+    Case("laplacian, l2, wide", Laplacian(0.5, "l2"), wide, lambda x, y: math.exp(-0.5 * squared(x, y) ** 0.5), True,
+        1e-12, 1e-5),
     Case("sum", RBF3 + Linear(), normal, lambda x, y: rbf(x, y) + dot(x, y), True, T64, T32),
-    Case("weighted sum", 2 * RBF3 + 3 * Linear() ** 2 + 1, normal, lambda x, y: 2 * rbf(x, y) + 3 * dot(x, y) ** 2 + 1, True, T64, T32),
+    Case("weighted sum", 2 * RBF3 + 3 * Linear() ** 2 + 1, normal, lambda x, y: 2 * rbf(x, y) + 3 * dot(x, y) ** 2 + 1,
+        True, T64, T32),
     Case("difference", RBF3 - Linear(), normal, lambda x, y: rbf(x, y) - dot(x, y), False, T64, T32),
     Case("multiple", 0.5 * Linear(), normal, lambda x, y: dot(x, y) / 2, True, T64, T32),
     Case("negative multiple", -1 * RBF3, normal, lambda x, y: -rbf(x, y), False, T64, T32),
     Case("sum with tanh", RBF3 + TANH, normal, lambda x, y: rbf(x, y) + tanh(x, y), False, T64, T32),
     Case("product", RBF3 * Linear(1.0), normal, lambda x, y: rbf(x, y) * (dot(x, y) + 1), True, T64, T32),
-    Case("product of linears", Linear() * (2 * Linear(1.0)), normal, lambda x, y: 2 * dot(x, y) * (dot(x, y) + 1), True, T64, T32),
+    Case("product of linears", Linear() * (2 * Linear(1.0)), normal, lambda x, y: 2 * dot(x, y) * (dot(x, y) + 1), True,
+        T64, T32),
     Case("power", Linear() ** 3, normal, lambda x, y: dot(x, y) ** 3, True, T64, T32),
-    Case("fractional power", Polynomial(1.0, 0.0, 2) ** 0.25, normal, lambda x, y: abs(dot(x, y)) ** 0.5, False, T64**0.5, T32**0.5),
+    Case("fractional power", Polynomial(1.0, 0.0, 2) ** 0.25, normal, lambda x, y: abs(dot(x, y)) ** 0.5, False,
+        T64**0.5, T32**0.5),
     Case("square of tanh", TANH**2, normal, lambda x, y: tanh(x, y) ** 2, False, T64, T32),
     Case("scaled", scaled(RBF3, first_column), normal, lambda x, y: f(x) * rbf(x, y) * f(y), True, T64, T32),
     Case("scaled linear", scaled(Linear(), first_column), normal, lambda x, y: f(x) * dot(x, y) * f(y), True, T64, T32),

@@ -1,4 +1,6 @@
-"""Rows of the shared suite: histogram, string, Fisher and precomputed kernels, with formulas that share no code with them."""
+"""Rows of the shared suite: histogram, string, Fisher and precomputed kernels, with formulas that share no code with
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The operators make the kernels they say, flags and hooks follow the parts, and products do not overflow in silence."""
+"""The operators make the kernels they say, flags and hooks follow the parts, and products do not overflow in
+silence.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ def test_the_flag_follows_the_algebra(kernel: Kernel, psd: bool) -> None:
 @pytest.mark.parametrize(
     ("kernel", "width"),
     [
-        (Linear(), 4), (Linear(2.0), 5), (Linear() + 1, 5), (Linear() + Cosine(), 8), (2 * Linear(), 4), (Linear() ** 2, 16),
+        (Linear(), 4), (Linear(2.0), 5), (Linear() + 1, 5), (Linear() + Cosine(), 8), (2 * Linear(), 4),
+        (Linear() ** 2, 16),
         (Linear() * Cosine() * Linear(1.0), 80), (Linear() ** 0.5, None), (Linear() - 1, None), (-1 * Linear(), None),
         (Polynomial(degree=3), 35), (Polynomial(degree=3, coef0=0.0), 20), (Polynomial(coef0=-1.0), None),
         (normalized(Linear(1.0)), 5), (R, None), (R + L, None), (R * L, None), (rbf_of(L, 1.0), None), (L**8, None),

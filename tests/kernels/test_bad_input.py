@@ -179,7 +179,8 @@ def test_an_altered_description_is_refused(description: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "function"),
     [
-        ("linear", pairwise.linear_kernel), ("poly", pairwise.polynomial_kernel), ("polynomial", pairwise.polynomial_kernel),
+        ("linear", pairwise.linear_kernel), ("poly", pairwise.polynomial_kernel),
+        ("polynomial", pairwise.polynomial_kernel),
         ("rbf", pairwise.rbf_kernel), ("RBF", pairwise.rbf_kernel), ("laplacian", pairwise.laplacian_kernel),
         ("sigmoid", pairwise.sigmoid_kernel), ("Tanh", pairwise.sigmoid_kernel), ("cosine", pairwise.cosine_similarity),
         (pairwise.rbf_kernel, pairwise.rbf_kernel), (Linear(), pairwise.linear_kernel),
@@ -219,7 +220,8 @@ def test_weights_beyond_float32_neither_overflow_nor_vanish(factor: float, dtype
     rows = X.astype(dtype)
     K = RBF()(X)
     for kernel, expected in (
-        (factor * RBF(), factor * K), (factor * (RBF() + 1), factor * K + factor), (RBF() - factor * RBF(), K - factor * K),
+        (factor * RBF(), factor * K), (factor * (RBF() + 1), factor * K + factor),
+        (RBF() - factor * RBF(), K - factor * K),
         (scaled(RBF(), lambda rows: np.full(len(rows), abs(factor) ** 0.5)), abs(factor) * K),
     ):  # fmt: skip
         found = kernel(rows)

@@ -78,7 +78,9 @@ def trace_error(K: Array, chosen: Array | list[int]) -> float:
 
 
 def similarity(K: Array, chosen: Array, k: int = 10) -> float:
-    """Mean |v_i'w_i| of the first k kernel principal axes, and those of the features centred by the mean of all rows."""
+    """Mean |v_i'w_i| of the first k kernel principal axes, and those of the features centred by the mean of all
+    rows.
+    """
     H = np.eye(len(K)) - 1 / len(K)
     exact = np.linalg.eigh(H @ K @ H)[1][:, ::-1][:, :k]
     B = features(K, chosen)

@@ -1,4 +1,6 @@
-"""What the tests of the engine share: stores that log and delay their reads, one short way to fold, plain NumPy answers."""
+"""What the tests of the engine share: stores that log and delay their reads, one short way to fold, plain NumPy
+answers.
+"""
 
 from __future__ import annotations
 

@@ -146,8 +146,11 @@ def test_a_graph_of_which_every_group_reads_everything_is_refused_and_ingest_is_
     monkeypatch.setattr("bigpca.passes.reading.layout.LEAST_GROUPS", 4)
     X = da.from_zarr(write_store(tmp_path / "y.zarr", A, (5, D)))
     X = da.concatenate([X[:5], X[ORDER], X[-5:]])
-    with pytest.raises(ValueError, match=r"\d+ rows of the Dask array .* need \d+ input chunks, their share is \d+: every "
-                       r"group would read most of the input again\. Write the array once with bp\.ingest\(X, out\)"):  # fmt: skip
+    message = (
+        r"\d+ rows of the Dask array .* need \d+ input chunks, their share is \d+: every "
+        r"group would read most of the input again\. Write the array once with bp\.ingest\(X, out\)"
+    )
+    with pytest.raises(ValueError, match=message):
         moments_of(X)
 
 
@@ -175,7 +178,8 @@ def test_a_chunk_with_other_rows_than_promised_is_an_error_that_says_which(store
     X = da.from_zarr(store).map_blocks(lambda block: block[:-1], dtype="f4", chunks=((50,) * 12, (D,)))
     with pytest.raises(
         ValueError,
-        match=r"a chunk of the Dask array .* has shape \(49, \d+\); its Dask chunks promised \(50, .*compute_chunk_sizes",
+        match=r"a chunk of the Dask array .* has shape \(49, \d+\); its Dask chunks promised \(50, "
+        r".*compute_chunk_sizes",
     ):
         moments_of(X)
 
@@ -201,7 +205,8 @@ def test_a_nan_is_reported_with_its_rows_column_and_block(name: str, tmp_path: P
     B = A.copy()
     B[[333, 334], [4, 4]] = np.nan, np.inf
     X = GRAPHS[name][0](da.from_zarr(write_store(tmp_path / "n.zarr", B, (50, D))))
-    with pytest.raises(NonFiniteError, match=r"2 NaN or infinite values in 2 rows of rows \d+:\d+ of .*: rows 333, 334; "
+    with pytest.raises(NonFiniteError, match=r"2 NaN or infinite values in 2 rows of rows \d+:\d+ of .*: rows 333, "
+        r"334; "
                        r"the first is in row 333, column 4"):  # fmt: skip
         moments_of(X)
 

@@ -1,4 +1,6 @@
-"""Ingest: one Zarr array of the same values whatever the source, with every chunk written; a full disk loses nothing."""
+"""Ingest: one Zarr array of the same values whatever the source, with every chunk written; a full disk loses
+nothing.
+"""
 
 from __future__ import annotations
 

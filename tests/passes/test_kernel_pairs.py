@@ -1,4 +1,6 @@
-"""One sweep over a kernel matrix is K, its products, its trace and its norms, in the reads and evaluations that were counted."""
+"""One sweep over a kernel matrix is K, its products, its trace and its norms, in the reads and
+evaluations that were counted.
+"""
 
 from __future__ import annotations
 

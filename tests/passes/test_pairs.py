@@ -1,4 +1,6 @@
-"""The dot matrix over pairs of row panels, or over column blocks, equals NumPy and does not depend on how it was cut."""
+"""The dot matrix over pairs of row panels, or over column blocks, equals NumPy and does not depend on how it was
+cut.
+"""
 
 from __future__ import annotations
 

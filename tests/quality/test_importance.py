@@ -1,4 +1,6 @@
-"""Examples weigh as the dot matrix's eigenvectors say, and eigenvalues move no further than the bound when features go."""
+"""Examples weigh as the dot matrix's eigenvectors say, and eigenvalues move no further than the
+bound when features go.
+"""
 
 from __future__ import annotations
 
@@ -262,12 +264,17 @@ def test_grouped_images_are_their_top_left_pixels_repeated() -> None:
         (lambda: pixel_groups((4, 0), 2), ValueError, r"image_shape = \(4, 0\), but"),
         (lambda: pixel_groups((4, 4), 0), ValueError, r"cell = 0, but a positive size or \(rows, columns\)"),
         (lambda: pixel_groups((4, 4), (1, 2, 3)), ValueError, r"cell = \(1, 2, 3\), but"),
-        (lambda: feature_replacement_bound(X, [0, 1]), ValueError, r"shape \(2,\), but one feature number for each of 8"),
-        (lambda: feature_replacement_bound(X, np.arange(8) + 1), ValueError, "feature 7 is replaced by feature 8, but .* 0 to 7"),
+        (lambda: feature_replacement_bound(X, [0, 1]), ValueError,
+            r"shape \(2,\), but one feature number for each of 8"),
+        (lambda: feature_replacement_bound(X, np.arange(8) + 1), ValueError,
+            "feature 7 is replaced by feature 8, but .* 0 to 7"),
         (lambda: feature_replacement_bound(X, np.arange(8) - 1), ValueError, "feature 0 is replaced by feature -1"),
-        (lambda: feature_replacement_bound(X, np.zeros(8)), TypeError, "replacements are float64, but integer feature numbers"),
-        (lambda: feature_replacement_bound(X, np.arange(8), memory_limit=1), bp.MemoryBudgetError, "replacements needs"),
-        (lambda: feature_replacement_bound(np.full((3, 8), np.nan), np.arange(8)), bp.NonFiniteError, "24 NaN or infinite"),
+        (lambda: feature_replacement_bound(X, np.zeros(8)), TypeError,
+            "replacements are float64, but integer feature numbers"),
+        (lambda: feature_replacement_bound(X, np.arange(8), memory_limit=1), bp.MemoryBudgetError,
+            "replacements needs"),
+        (lambda: feature_replacement_bound(np.full((3, 8), np.nan), np.arange(8)), bp.NonFiniteError,
+            "24 NaN or infinite"),
     ],
 )  # fmt: skip
 def test_what_is_no_grouping_of_features_is_refused(call: Any, error: type[Exception], message: str) -> None:

@@ -1,4 +1,6 @@
-"""Metrics equal plain NumPy on the whole matrix, give known answers, read what they say and refuse what has no answer."""
+"""Metrics equal plain NumPy on the whole matrix, give known answers, read what they say and refuse what has no
+answer.
+"""
 
 from __future__ import annotations
 

@@ -99,7 +99,8 @@ def test_every_point_is_covered_by_tests_that_are_there() -> None:
 def test_the_trust_model_names_all_five() -> None:
     text = (ROOT / "SECURITY.md").read_text()
     for words in (
-        "Cluster members are trusted", "Data files are not trusted", "Model, state and checkpoint files are not trusted",
+        "Cluster members are trusted", "Data files are not trusted",
+        "Model, state and checkpoint files are not trusted",
         "Dashboards have no login", "Pickles of estimators", "DASK_CONFIG", "report a vulnerability privately",
     ):  # fmt: skip
         assert words in text, words

@@ -1,4 +1,6 @@
-"""Nothing but regular files is read: a named pipe in a dump, a model or a checkpoint is an error at once and not a wait for ever."""
+"""Nothing but regular files is read: a named pipe in a dump, a model or a checkpoint is an error at
+once and not a wait for ever.
+"""
 
 from __future__ import annotations
 

@@ -258,7 +258,8 @@ def test_no_name_in_a_file_reaches_a_terminal_raw_or_makes_a_long_message(name: 
 
 
 @pytest.mark.parametrize(
-    ("place", "value"), [("center", True), ("sketch", {"sketch": "Gaussian", "q": -1, "seed": 0}), ("sketch", {"sketch": "\x1b[2J" * 99})]
+    ("place", "value"), [("center", True), ("sketch", {"sketch": "Gaussian", "q": -1, "seed": 0}), ("sketch", {
+        "sketch": "\x1b[2J" * 99})]
 )  # fmt: skip
 def test_a_model_of_impossible_parameters_is_named(place: str, value: Any, tmp_path: Path) -> None:
     bp.ApproximatePCA(2, bp.sketches.Gaussian(4)).fit(X).save(tmp_path / "m.zarr")

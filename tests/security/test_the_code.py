@@ -71,7 +71,8 @@ def test_no_source_evaluates_text_unpickles_or_calls_a_shell() -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["eval(x)", "exec(x)", "subprocess.run(x, shell=True)", "subprocess.run(x, shell=flag)", "yaml.load(x)", "np.load(x)",
+    ["eval(x)", "exec(x)", "subprocess.run(x, shell=True)", "subprocess.run(x, shell=flag)", "yaml.load(x)",
+        "np.load(x)",
      "np.load(x, allow_pickle=True)", "pickle.loads(x)", "cloudpickle.loads(x)", "tempfile.mktemp()", "os.system(x)",
      "np.lib.format.read_array(f)", "torch.load(f)", "LocalCluster(host='0.0.0.0')"],
 )  # fmt: skip

@@ -1,4 +1,6 @@
-"""Files of arrays are not trusted: their headers promise nothing that is believed, and no object in them comes to life."""
+"""Files of arrays are not trusted: their headers promise nothing that is believed, and no object in them comes to
+life.
+"""
 
 from __future__ import annotations
 

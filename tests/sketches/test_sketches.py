@@ -69,7 +69,9 @@ def block(b, d, dtype=np.float64, seed=0):
 
 
 def rounding(rows, W):
-    """Bound on the error of rows @ W summed in any order: d eps sum_i |x_i w_i| (Higham 2002, sec. 3.1), and the scale's."""
+    """Bound on the error of rows @ W summed in any order: d eps sum_i |x_i w_i| (Higham 2002, sec. 3.1), and the
+    scale's.
+    """
     return (rows.shape[1] + 4) * np.finfo(rows.dtype).eps * (np.abs(rows).astype(np.float64) @ np.abs(W))
 
 
@@ -79,7 +81,9 @@ def matrices_of_many_seeds(sketch, d):
 
 
 def pairs(d):
-    """Pairs of vectors that part the terms of the variance: equal, orthogonal, disjoint, opposed, spiky, with a mean."""
+    """Pairs of vectors that part the terms of the variance: equal, orthogonal, disjoint, opposed, spiky, with a
+    mean.
+    """
     rng = np.random.default_rng(1)
     x, y = rng.standard_normal((2, d))
     spike = np.zeros(d)

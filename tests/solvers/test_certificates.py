@@ -59,7 +59,9 @@ def one_read(A, q, k, seed):
 @pytest.mark.parametrize("name", builders.solver_spectra(30))
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_every_bound_holds_in_every_case(name, dtype):
-    """11 spectra x 2 dtypes x 5 sizes x 5 seeds: 550 cases, none of which may fail; of the probes' 0.55 expected at most."""
+    """11 spectra x 2 dtypes x 5 sizes x 5 seeds: 550 cases, none of which may fail; of the probes' 0.55 expected at
+    most.
+    """
     for N, q, k in SIZES:
         for seed in SEEDS:
             A = builders.CountedProduct(builders.symmetric(builders.solver_spectra(N)[name], seed)[0], dtype)

@@ -42,7 +42,8 @@ def test_the_elbow_is_the_point_farthest_from_the_chord_in_the_plane():
 @pytest.mark.parametrize("shape", ["straight", "integers", "geometric", "two"])
 def test_the_elbow_does_not_depend_on_the_unit_even_where_points_tie(shape, unit):
     values = {
-        "straight": np.arange(23, 0, -1.0), "integers": np.repeat([17.0, 11, 5, 2], 4), "geometric": 0.5 ** np.arange(30),
+        "straight": np.arange(23, 0, -1.0), "integers": np.repeat([17.0, 11, 5, 2], 4),
+        "geometric": 0.5 ** np.arange(30),
         "two": np.array([0.7, 0.3]),
     }[shape]  # fmt: skip
     for r in range(1, len(values) + 1):

@@ -1,4 +1,6 @@
-"""Signed eigenpairs from one product: Ritz values interlace, Nyström's keep their signs, and cancellation ruins neither."""
+"""Signed eigenpairs from one product: Ritz values interlace, Nyström's keep their signs, and
+cancellation ruins neither.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Block Krylov on matrices with known spectra: the eigenvalues to tol, one multiplication per iteration, honest ends."""
+"""Block Krylov on matrices with known spectra: the eigenvalues to tol, one multiplication per
+iteration, honest ends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The Roweis family from its statistics: every (r1, r2) equals SciPy's generalised eigenproblem of matrices made whole."""
+"""The Roweis family from its statistics: every (r1, r2) equals SciPy's generalised eigenproblem of matrices made
+whole.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,9 @@ def test_normalized_terms_have_the_trace_of_the_identity(r1: float, r2: float) -
 
 
 def test_an_even_grid_collapses_to_its_corners_unless_normalized() -> None:
-    """On 20,000 rows the largest eigenvector turns by under a degree between r2 = 0.1 and 1, and by more than 3 normalized."""
+    """On 20,000 rows the largest eigenvector turns by under a degree between r2 = 0.1 and 1, and by more than 3
+    normalized.
+    """
     rows, y = labelled_rows(20_000, 4, 3, apart=0.6, seed=3)
     rows = rows * [5, 1, 1, 1]
 
@@ -103,7 +107,7 @@ def test_an_even_grid_collapses_to_its_corners_unless_normalized() -> None:
     assert turned() < 1 < 3 < turned(normalize=True)
 
 
-# R2 that is singular or nearly so --------------------------------------------------------------------------------------
+# R2 that is singular or nearly so
 
 FEW = labelled_rows(10, D, 3, seed=2)  # d > n - c = 7: S_W has rank 7
 
@@ -227,7 +231,7 @@ def test_eigenvalues_beyond_the_rank_that_rows_allow_are_rounding() -> None:
     )  # what it would have made of it
 
 
-# Supervised PCA --------------------------------------------------------------------------------------------------------
+# Supervised PCA
 
 
 @pytest.mark.parametrize(("m", "d"), [(3, 20), (20, 3), (12, 12), (12, 13), (1, 5)])

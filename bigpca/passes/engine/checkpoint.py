@@ -168,7 +168,8 @@ class Checkpoint:
         except OSError as error:
             self.release()
             raise CheckpointError(
-                f"the checkpoint {self.path} cannot be written ({type(error).__name__}: {error}); a directory with room for "
+                f"the checkpoint {self.path} cannot be written ({type(error).__name__}: {error}); "
+                "a directory with room for "
                 f"a few states was expected. Free space or permit writing there, or pass another path."
             ) from error
         except BaseException:
@@ -190,7 +191,8 @@ class Checkpoint:
             stored = read_document(others[0] / "run.json")
             differences = "; ".join(_differences(stored.get("description", {}), self.description)) or "another format"
             raise CheckpointError(
-                f"the checkpoint {self.path} belongs to another computation ({differences}). Resume with the same input "
+                f"the checkpoint {self.path} belongs to another computation ({differences}). "
+                "Resume with the same input "
                 f"and parameters, pass another checkpoint path, or delete the directory to begin anew."
             )
         foreign = [
@@ -198,7 +200,8 @@ class Checkpoint:
         ]
         if foreign:
             raise CheckpointError(
-                f"the checkpoint {self.path} holds files that are not a checkpoint's ({', '.join(sorted(foreign)[:3])}). "
+                f"the checkpoint {self.path} holds files that are not a checkpoint's "
+                f"({', '.join(sorted(foreign)[:3])}). "
                 f"Pass the path of a new or empty directory."
             )
         self.directory.mkdir(exist_ok=True)
@@ -210,7 +213,8 @@ class Checkpoint:
             changed = [f"{k} {stored.get(k)} -> {v}" for k, v in machine.items() if stored.get(k) != v]
             if changed:
                 warnings.warn(
-                    f"the checkpoint {self.path} was begun with other libraries ({'; '.join(changed)}): the result is as "
+                    f"the checkpoint {self.path} was begun with other libraries ({'; '.join(changed)}): "
+                    "the result is as "
                     f"accurate, but its last bits may differ from an undisturbed run's.",
                     UserWarning,
                     stacklevel=2,
@@ -279,7 +283,8 @@ def _of_groups(files: SegmentFiles, kind: str, index: int, segments: Sequence[ra
     state = files.read(kind, index)
     if state.stamps.keys() != {group for groups in segments for group in groups}:
         raise CheckpointError(
-            f"{files.path(kind, index)} holds {len(state.stamps)} groups of rows that are not those of its name: it was renamed "
+            f"{files.path(kind, index)} holds {len(state.stamps)} groups of rows that are not those of its name: "
+            "it was renamed "
             f"or copied from elsewhere. It is deleted, and its rows are read anew."
         )
     return state
@@ -288,7 +293,8 @@ def _of_groups(files: SegmentFiles, kind: str, index: int, segments: Sequence[ra
 def warn_unwritten(error: WriteFailed, path: Path) -> None:
     """Warn that a run goes on without its checkpoint."""
     warnings.warn(
-        f"the checkpoint {path} cannot be written any more ({error}). The run goes on without it; if it were interrupted, a "
+        f"the checkpoint {path} cannot be written any more ({error}). The run goes on without it; "
+        "if it were interrupted, a "
         f"rerun would begin from what is stored there so far. Free space there.",
         UserWarning,
         stacklevel=2,
@@ -319,6 +325,8 @@ def check_stamps(stored: Mapping[int, str], current: Mapping[int, str], rows_of:
     if changed:
         start, stop = rows_of(changed[0])
         raise CheckpointError(
-            f"the input changed since the checkpoint {path} was written: {len(changed)} of {len(stored)} finished groups, the "
-            f"first with rows {start}:{stop}. A model of old and new rows would be wrong; delete the checkpoint to begin anew."
+            f"the input changed since the checkpoint {path} was written: "
+            f"{len(changed)} of {len(stored)} finished groups, the "
+            f"first with rows {start}:{stop}. A model of old and new rows would be wrong; "
+            "delete the checkpoint to begin anew."
         )

@@ -1,7 +1,7 @@
 """What a forked child must forget: threads do not survive a fork, and whoever waits for one waits for ever.
 
-Dask keeps its pool of threads, and its clients, in globals that a child inherits without what drives them. The pool is made
-anew; of an inherited client only an error can come, which :func:`refuse_inherited` words.
+Dask keeps its pool of threads, and its clients, in globals that a child inherits without what drives them. The pool is
+made anew; of an inherited client only an error can come, which :func:`refuse_inherited` words.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def refuse_inherited(client: Any) -> None:
     """
     if client in _inherited:
         raise RuntimeError(
-            f"this process ({os.getpid()}) was forked from one that has a Dask client ({client.id}), which does not survive a "
-            f'fork; a process started afresh was expected. Start it by multiprocessing.get_context("spawn"), or make a client of '
+            f"this process ({os.getpid()}) was forked from one that has a Dask client ({client.id}), "
+            "which does not survive a "
+            'fork; a process started afresh was expected. Start it by multiprocessing.get_context("spawn"), '
+            "or make a client of "
             f'its own here, or run without one: dask.config.set(scheduler="threads").'
         )

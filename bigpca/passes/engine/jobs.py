@@ -1,7 +1,7 @@
 """One pass as a job, and the functions that its tasks run: the same ones wherever they run.
 
-Groups become states, a fixed tree merges the states of a segment, a left fold goes over the segments; so the bits do not
-depend on the scheduler.
+Groups become states, a fixed tree merges the states of a segment, a left fold goes over the segments; so the bits do
+not depend on the scheduler.
 """
 
 from __future__ import annotations
@@ -97,8 +97,9 @@ class Pass:
     def key(self, what: str, *numbers: object) -> str:
         """Return the key of another task of this pass.
 
-        NOTE: Dask names a task group by what stands before the run's id. Groups under a name of their own, with few copies of
-        what they share under another, would be "root-ish" to it: placed where there is room, and not where their copy lies.
+        NOTE: Dask names a task group by what stands before the run's id. Groups under a name of their own,
+        with few copies of what they share under another, would be "root-ish" to it: placed where there is
+        room, and not where their copy lies.
         """
         return "-".join([self.prefix, what, *map(str, numbers)])
 
@@ -197,7 +198,9 @@ def merge_states(left: PassState, right: PassState) -> PassState:
 
 
 def tree(graph: dict[Any, Any], leaves: list[Any], key: str) -> Any:
-    """Add a fixed binary tree of merges over ``leaves`` to ``graph``, under keys that begin so; return the key of its root."""
+    """Add a fixed binary tree of merges over ``leaves`` to ``graph``, under keys that begin so;
+    return the key of its root.
+    """
     level = 0
     while len(leaves) > 1:
         merged = []

@@ -55,7 +55,10 @@ def _in_task() -> bool:
 
 
 def threads_here(solve_threads: int | None) -> int:
-    """BLAS threads of a solve in this process: as given, or one for each core that it may use. Ask where the solve runs."""
+    """BLAS threads of a solve in this process: as given, or one for each core that it may use.
+
+    Ask where the solve runs.
+    """
     return solve_threads or int(CPU_COUNT)
 
 

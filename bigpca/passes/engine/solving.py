@@ -1,7 +1,7 @@
 """The BLAS threads of all that a fit computes where it was called, and of the last task of its passes.
 
-One place holds them, the public method: what it calls need not know. Bits then depend on ``solve_threads`` (or the cores), and
-not on what the process was started with.
+One place holds them, the public method: what it calls need not know. Bits then depend on ``solve_threads`` (or the
+cores), and not on what the process was started with.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ FLOAT32_LEAST, FLOAT32_MOST = 1e-12, 1e12  # largest entry of a block that is mu
 def product_dtype(dtype: np.dtype[np.generic], flops: float) -> np.dtype[np.floating]:
     """Return the dtype in which blocks are multiplied when the whole pass costs ``flops``.
 
-    float32 products carry an error of about 1e-7 of the largest eigenvalue, which falls with sqrt(n) and d. Where the pass
-    is small that error is largest and float64 costs little (at most a second or two more), so small passes use it.
+    float32 products carry an error of about 1e-7 of the largest eigenvalue, which falls with sqrt(n) and d. Where the
+    pass is small that error is largest and float64 costs little (at most a second or two more), so small passes use it.
     """
     return np.dtype(np.float64) if flops <= PRECISE_FLOPS else working_dtype(dtype)
 
@@ -105,8 +105,8 @@ def prepare_block(
 ) -> Block:
     """Subtract the shift and find NaN and infinities through the column sums, which the moments need anyway.
 
-    One walk through memory: a strip of rows is shifted, summed and, with ``find_largest``, searched while it lies in the
-    cache.
+    One walk through memory: a strip of rows is shifted, summed and, with ``find_largest``, searched
+    while it lies in the cache.
 
     Parameters
     ----------
@@ -150,7 +150,9 @@ def _non_finite(bad: NDArray[np.bool_], row_start: int, where: str) -> NonFinite
     column = int(np.flatnonzero(bad[rows[0]])[0])
     return NonFiniteError(
         f"{int(bad.sum())} NaN or infinite values in {len(rows)} rows of {where}: rows {shown}; "
-        f"the first is in row {row_start + rows[0]}, column {column}. Finite values were expected; masked entries count as NaN. "
-        f'Pass nan_policy="omit" to leave those rows out (solvers that pair all rows, such as "dot", refuse that), or repair '
+        f"the first is in row {row_start + rows[0]}, column {column}. Finite values were expected; "
+        "masked entries count as NaN. "
+        'Pass nan_policy="omit" to leave those rows out (solvers that pair all rows, such as "dot", refuse that), '
+        "or repair "
         f"the data."
     )

@@ -77,8 +77,8 @@ def plan_layout(row_chunks: Sequence[int], n_columns: int, dtype: np.dtype[np.ge
     """Cut rows into reads, groups and segments.
 
     ``groups = clamp(bytes / max(256 MiB, 8 state), 16, 4096)``, never less than 4 MiB a group; all bytes in the working
-    dtype, so that a uint8 store is cut as its float32 copy would be. Where groups would hold one large read each (over 32
-    MiB), with nothing to read while it is multiplied, there are fewer that hold two.
+    dtype, so that a uint8 store is cut as its float32 copy would be. Where groups would hold one large read each (over
+    32 MiB), with nothing to read while it is multiplied, there are fewer that hold two.
     """
     row_bytes = max(1, n_columns * working_dtype(dtype).itemsize)
     most = SLAB_BYTES if row_bytes <= 1 << 16 else WIDE_SLAB_BYTES
@@ -111,7 +111,9 @@ def _join_chunks(row_chunks: Sequence[int], most_rows: int) -> tuple[tuple[int, 
 
 
 def _split_evenly(weights: Sequence[int], parts: int) -> tuple[range, ...]:
-    """Cut consecutive items into at most ``parts`` non-empty runs of about equal weight: at the ends nearest to equal ones."""
+    """Cut consecutive items into at most ``parts`` non-empty runs of about equal weight: at the
+    ends nearest to equal ones.
+    """
     ends = np.cumsum(np.asarray(weights, dtype=np.int64)) if len(weights) else np.zeros(0, np.int64)
     runs: list[range] = []
     start = 0

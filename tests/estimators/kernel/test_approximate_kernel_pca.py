@@ -1,4 +1,6 @@
-"""Sketches of the empirical kernel map against the whole matrix: every sketch and core, what they cost, and odd data."""
+"""Sketches of the empirical kernel map against the whole matrix: every sketch and core, what they cost, and odd
+data.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,9 @@ def eigenpairs(A: Array) -> tuple[Array, Array]:
 
 
 def nystrom_matrix(A: Array, W: Array) -> Array:
-    """``A W (W'A W)^+ W'A``, by NumPy, as ``root P root`` with P the projector on ``root W``: no inverse loses digits."""
+    """``A W (W'A W)^+ W'A``, by NumPy, as ``root P root`` with P the projector on ``root W``: no inverse loses
+    digits.
+    """
     values, V = eigenpairs(A)
     root = (V * np.sqrt(np.maximum(values, 0))) @ V.T
     U, s, _ = np.linalg.svd(root @ W, full_matrices=False)
@@ -101,9 +105,11 @@ def nystrom_matrix(A: Array, W: Array) -> Array:
 
 
 def lost_to_shift(n: int, q: int, k: int) -> float:
-    """What Nyström's formula with a Gaussian W (n, q) loses of k eigenvalues, in terms of the shift nu = 4 precision |Y|_F.
+    """What Nyström's formula with a Gaussian W (n, q) loses of k eigenvalues, in terms of the shift nu = 4 precision
+    |Y|_F.
 
-    To the leading axes, a shift is a tail of n eigenvalues nu: the loss is ``nu |W_2 W_1^+|^2`` (W_1 what W shows of the axes).
+    To the leading axes, a shift is a tail of n eigenvalues nu: the loss is ``nu |W_2 W_1^+|^2``
+    (W_1 what W shows of the axes).
     """
     ratio = (np.sqrt(n) + np.sqrt(k)) / (np.sqrt(q) - np.sqrt(k))
     return float(ratio**2)
@@ -392,7 +398,10 @@ def test_fewer_positive_eigenvalues_than_components_are_said(core: str) -> None:
         model = approximate(30, kernel=TANH, sketch=Gaussian(30), core=core).fit(SIGNED)
     k = model.n_components_
     assert 10 < k < 30
-    said = f"30 components were asked for, and {k} positive eigenvalues are what a sketch of 30 columns shows: {k} are kept. Use a"
+    said = (
+        f"30 components were asked for, and {k} positive eigenvalues are what a sketch of 30 columns shows: "
+        f"{k} are kept. Use a"
+    )
     assert any(str(warning.message).startswith(said) for warning in caught)
     assert (model.eigenvalues_ > 0).all()
     lower, upper = model.eigenvalue_bounds_.T
@@ -554,8 +563,9 @@ def test_sketches_of_the_kernel_map_find_the_axes_of_digits(name: str) -> None:
         similarity[core] = np.mean(found)
     assert similarity["ritz"] >= 0.99
     assert similarity["nystrom"] >= 0.97
-    # Of one seed the similarity has a deviation of 0.106 (0.087 for the polynomial), over 400 seeds of NumPy's algorithm 6; so
-    # the mean of our 10 seeds and that of the table's 5 are apart by 0.106 sqrt(1/10 + 1/5) = 0.058, and by twice that at most.
+    # Of one seed the similarity has a deviation of 0.106 (0.087 for the polynomial), over 400 seeds of NumPy's
+    # algorithm 6; so the mean of our 10 seeds and that of the table's 5 are apart by 0.106 sqrt(1/10 + 1/5) = 0.058,
+    # and by twice that at most.
     assert abs(similarity["tutorial"] - tutorial) <= 0.116
 
 

@@ -1,4 +1,5 @@
-"""Every bound on an eigenvalue of HKH holds: 300 random cases, all approximations, against the whole matrix in long double.
+"""Every bound on an eigenvalue of HKH holds: 300 random cases, all approximations, against the
+whole matrix in long double.
 
 The bounds contain their rounding slack, so the tests add none: only what the oracle itself owes to rounding.
 """
@@ -293,9 +294,10 @@ def test_they_hold_for_a_handful_of_rows() -> None:
     assert wrong == []
 
 
-# What the bounds are worth -----------------------------------------------------------------------------------------------
+# What the bounds are worth
 
-# Largest width of the first three intervals, as a share of the eigenvalue, and of the captured variance: 300 rows, 5 columns.
+# Largest width of the first three intervals, as a share of the eigenvalue, and of the captured
+# variance: 300 rows, 5 columns.
 WIDTHS: dict[str, dict[str, tuple[float, float]]] = {
     "rbf": {"rpcholesky": (0.1, 0.02), "nystrom": (0.05, 0.02), "ritz": (0.01, 0.005), "krylov": (1e-5, 1e-5)},
     "wide rbf": {"rpcholesky": (1e-5, 1e-6), "nystrom": (1e-8, 1e-8), "ritz": (1e-9, 1e-9), "krylov": (1e-9, 1e-9)},
@@ -326,7 +328,7 @@ def test_bounds_are_narrow_where_landmarks_columns_or_sweeps_are_many(name: str)
             assert np.diff(model.captured_variance_bounds_)[0] <= captured, route
 
 
-# Kernels that magnify the rounding of rows ---------------------------------------------------------------------------------
+# Kernels that magnify the rounding of rows
 
 
 @pytest.mark.parametrize("seed", [2, 3, 5])
@@ -334,7 +336,9 @@ def test_bounds_are_narrow_where_landmarks_columns_or_sweeps_are_many(name: str)
 def test_bounds_cover_the_rounding_of_a_kernel_far_narrower_than_the_rows_are_wide(
     name: str, width: float, seed: int
 ) -> None:
-    """Rows in clusters of some share of the kernel's width, 1e-6 of their distances: entries are known to 1e-10 at best."""
+    """Rows in clusters of some share of the kernel's width, 1e-6 of their distances: entries are known to 1e-10 at
+    best.
+    """
     rng, gamma = np.random.default_rng(seed), 1e6
     centres, within = rng.standard_normal((5, 4)), rng.standard_normal((100, 4)) * width / gamma
     X = centres[rng.integers(0, 5, 100)] + within + 0.1

@@ -1,4 +1,6 @@
-"""A plan of kernel PCA counts kernel evaluations, reads and memory before anything is read, and refuses with a way out."""
+"""A plan of kernel PCA counts kernel evaluations, reads and memory before anything is read, and
+refuses with a way out.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,8 @@ def test_a_regression_on_too_many_rows_is_refused_unread() -> None:
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
-    [({"tol": 0.0}, "tol = 0.0 is outside"), ({"max_passes": 1}, "max_passes = 1, but"), ({"random_state": -1}, "is negative")],
+    [({"tol": 0.0}, "tol = 0.0 is outside"), ({"max_passes": 1}, "max_passes = 1, but"), ({"random_state": -1},
+        "is negative")],
 )  # fmt: skip
 def test_parameters_out_of_range_are_refused_unread(parameters: dict[str, Any], message: str) -> None:
     for call in ("fit", "plan"):

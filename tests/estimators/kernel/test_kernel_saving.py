@@ -28,7 +28,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "rbf": {"kernel": "rbf", "gamma": 0.3},
     "krylov": {"kernel": kernels.RBF(0.3), "solver": "krylov", "tol": 1e-4, "max_passes": 7, "random_state": 3},
     "features": {"kernel": "poly", "degree": 2, "coef0": 0.5},
-    "algebra": {"kernel": 2 * kernels.RBF(0.3) * kernels.Laplacian() + kernels.normalized(kernels.Polynomial(1.0, 1.0, 2))},
+    "algebra": {"kernel": 2 * kernels.RBF(0.3) * kernels.Laplacian() + kernels.normalized(
+        kernels.Polynomial(1.0, 1.0, 2))},
     "and back": {"kernel": "rbf", "fit_inverse_transform": True, "alpha": 0.1},
     "share": {"n_components": 0.8, "kernel": "laplacian", "memory_limit": "2 GiB", "solve_threads": 1},
     "rule": {"n_components": bp.RelativeThreshold(0.2), "kernel": "rbf", "max_kernel_evaluations": 1e9},
@@ -39,7 +40,8 @@ SAID = (
     "n_components_", "n_samples_", "n_omitted_", "n_features_in_", "solver_",
 )  # fmt: skip
 OPTIONAL = (
-    "eigenvectors_", "negative_mass_", "eigenvalue_bounds_", "captured_variance_bounds_", "bounds_confidence_", "residuals_",
+    "eigenvectors_", "negative_mass_", "eigenvalue_bounds_", "captured_variance_bounds_", "bounds_confidence_",
+    "residuals_",
     "n_passes_", "converged_",
 )  # fmt: skip
 WORDS = np.array(["banana", "ananas", "nab", "a", "bandana", "cabana"])
@@ -213,7 +215,9 @@ def test_training_rows_in_other_places_are_read_only_where_the_caller_names_them
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize(
     "named",
-    ["https://example.org/x.zarr", "memory://x", "simplecache::s3://a/b", "/etc", "//host/share", "{here}/../../etc/x.npy", "x.zarr",
+    ["https://example.org/x.zarr", "memory://x", "simplecache::s3://a/b", "/etc", "//host/share",
+        "{here}/../../etc/x.npy",
+        "x.zarr",
      "{here}/*/../../../etc/*.npy", "\x1b[2J" + "x" * 5000, ""],
 )  # fmt: skip
 def test_a_model_that_names_other_places_opens_nothing(

@@ -1,4 +1,6 @@
-"""Scores far from the origin are those of the fit: ``sum_i y_ij^2 = lambda_j`` for every kernel, dtype, offset and route."""
+"""Scores far from the origin are those of the fit: ``sum_i y_ij^2 = lambda_j`` for every kernel, dtype, offset and
+route.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Matrices and functions that are said to be positive semi-definite and are not: an error by every route, never an answer."""
+"""Matrices and functions that are said to be positive semi-definite and are not: an error by every route, never an
+answer.
+"""
 
 from __future__ import annotations
 

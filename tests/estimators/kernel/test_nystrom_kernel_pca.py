@@ -160,7 +160,9 @@ def test_pre_images_are_ridge_regressions_of_landmarks_on_their_scores() -> None
 
 
 def whole_extension(kernel: Kernel, L: Array, rows: Array, n: int) -> tuple[Array, Array]:
-    """Tutorial, eqs. 62-63: ``(n / m) lambda_q``, and ``k_c(x, L) u / sqrt(lambda_q)`` centred by the landmarks' means."""
+    """Tutorial, eqs. 62-63: ``(n / m) lambda_q``, and ``k_c(x, L) u / sqrt(lambda_q)`` centred by the landmarks'
+    means.
+    """
     G, C = matrix(kernel, L), matrix(kernel, rows, L)
     values, U = np.linalg.eigh(centred(G))
     values, U = values[::-1][:K], U[:, ::-1][:, :K]

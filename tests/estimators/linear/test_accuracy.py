@@ -1,4 +1,6 @@
-"""Eigenvalues and axes agree with NumPy's SVD of the whole matrix in float64, whatever the mean, dtype, chunks and solver."""
+"""Eigenvalues and axes agree with NumPy's SVD of the whole matrix in float64, whatever the mean,
+dtype, chunks and solver.
+"""
 
 from __future__ import annotations
 

@@ -97,7 +97,9 @@ def test_nothing_captures_a_share_of_a_trace_with_negative_parts(route: str, ker
 
 
 def angle(axes: Array, V: Array) -> float:
-    """The sine of the largest angle between rows of axes, not always orthogonal, and the span of orthonormal columns V."""
+    """The sine of the largest angle between rows of axes, not always orthogonal, and the span of
+    orthonormal columns V.
+    """
     Q = np.linalg.qr(axes.T)[0]
     return float(np.linalg.norm(Q - V @ (V.T @ Q), 2))
 

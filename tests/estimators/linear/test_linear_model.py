@@ -48,7 +48,8 @@ def certificate_of(model: Any) -> dict[str, Any]:
 def test_a_certificate_becomes_attributes() -> None:
     found = certificate_of(certified(FULL))
     assert set(found) == {
-        "eigenvalue_bounds_", "residuals_", "captured_variance_bounds_", "bounds_confidence_", "n_passes_", "converged_",
+        "eigenvalue_bounds_", "residuals_", "captured_variance_bounds_", "bounds_confidence_", "n_passes_",
+        "converged_",
     }  # fmt: skip
     assert found["eigenvalue_bounds_"] is FULL.eigenvalue_bounds
     assert found["residuals_"] is FULL.residuals

@@ -1,4 +1,6 @@
-"""A plan says what a fit will cost before anything is read, and refuses what does not fit, with the numbers and ways out."""
+"""A plan says what a fit will cost before anything is read, and refuses what does not fit, with the numbers and ways
+out.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from bigpca.planning import Plan, Resources
 from tests.estimators.stores import stored, unreadable
 
 ISSUE_FIELDS = {
-    "solver", "reason", "passes", "bytes_read", "flops", "tasks", "state_bytes", "block_rows", "peak_bytes", "output_bytes",
+    "solver", "reason", "passes", "bytes_read", "flops", "tasks", "state_bytes", "block_rows", "peak_bytes",
+    "output_bytes",
 }  # fmt: skip
 ROOMY = Resources(threads=2, limit_bytes=2**33, baseline_bytes=2**27, where="memory_limit")
 

@@ -1,4 +1,6 @@
-"""The reads that a plan states are those that run: for every estimator, solver and sampling, or within the stated range."""
+"""The reads that a plan states are those that run: for every estimator, solver and sampling, or within the stated
+range.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,21 @@ Y = np.arange(N) % 3
 RBF = {"kernel": "rbf", "gamma": 0.05}
 CASES: dict[str, Callable[[], Any]] = {
     **{f"PCA {s}": lambda s=s: bp.PCA(2, solver=s) for s in ("covariance", "dot", "krylov")},
-    **{f"ApproximatePCA {c}": lambda c=c: bp.ApproximatePCA(2, Gaussian(8), core=c) for c in ("nystrom", "tutorial", "ritz")},
+    **{f"ApproximatePCA {c}": lambda c=c: bp.ApproximatePCA(2, Gaussian(8), core=c)
+       for c in ("nystrom", "tutorial", "ritz")},
     "ApproximatePCA tutorial scaled": lambda: bp.ApproximatePCA(2, Gaussian(8), core="tutorial", scale=True),
     **{f"KernelPCA {s}": lambda s=s: bp.KernelPCA(2, solver=s, **RBF) for s in ("dense", "krylov")},
     "KernelPCA features": lambda: bp.KernelPCA(2, kernel="linear", solver="features"),
     **{f"ApproximateKernelPCA {c}": lambda c=c: bp.ApproximateKernelPCA(2, core=c, **RBF)
        for c in ("nystrom", "tutorial", "ritz")},
-    **{f"NystromKernelPCA {s} {e}": lambda s=s, e=e: bp.NystromKernelPCA(2, n_landmarks=30, sampling=s, extension=e, **RBF)
+    **{f"NystromKernelPCA {s} {e}":
+           lambda s=s, e=e: bp.NystromKernelPCA(2, n_landmarks=30, sampling=s, extension=e, **RBF)
        for s in SAMPLINGS for e in ("features", "tutorial")},
     "NystromKernelPCA numbers": lambda: bp.NystromKernelPCA(2, sampling=np.arange(0, N, 13), **RBF),
     "NystromKernelPCA rows": lambda: bp.NystromKernelPCA(2, sampling=X[::13], **RBF),
     "SupervisedPCA": lambda: bp.SupervisedPCA(2),
-    **{f"Roweis {s}": lambda s=s: bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5, solver=s) for s in ("covariance", "krylov")},
+    **{f"Roweis {s}": lambda s=s: bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5, solver=s)
+       for s in ("covariance", "krylov")},
     "Fisher": lambda: bp.FisherDiscriminantAnalysis(2),
     **{f"KernelSupervisedPCA {s}": lambda s=s: bp.KernelSupervisedPCA(2, n_landmarks=30, sampling=s, **RBF)
        for s in ("rpcholesky", "kmeans")},

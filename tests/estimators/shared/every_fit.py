@@ -1,7 +1,7 @@
 """Fit every estimator, by every solver, and print a digest of each number that comes of it.
 
-``python every_fit.py memory|threads|cluster [FIT ...]``: rows in memory, lazy ones, or lazy ones on a LocalCluster that was
-started before the first fit.
+``python every_fit.py memory|threads|cluster [FIT ...]``: rows in memory, lazy ones, or lazy ones on a LocalCluster that
+was started before the first fit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Fitted attributes and methods are those of scikit-learn's PCA(svd_solver="full"), for arrays in memory and lazy ones."""
+"""Fitted attributes and methods are those of scikit-learn's PCA(svd_solver="full"), for arrays in memory and lazy
+ones.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,8 @@ def test_attributes_are_those_of_scikit_learn(
 @pytest.mark.parametrize("k", [1, 5, D])
 @pytest.mark.parametrize("whiten", [False, True])
 def test_likelihood_and_covariance_are_those_of_scikit_learn(lazy: bool, k: int, whiten: bool) -> None:
-    # NOTE: scikit-learn's covariance of a whitened model multiplies by the variances twice, so its plain model is the judge.
+    # NOTE: scikit-learn's covariance of a whitened model multiplies by the variances twice, so its
+    # plain model is the judge.
     reference = InMemoryPCA(k, svd_solver="full").fit(X)
     pca = PCA(k, whiten=whiten).fit(X)
     new = X[:40] + 0.1

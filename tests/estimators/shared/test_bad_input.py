@@ -1,4 +1,6 @@
-"""Bad input gets an error that says what is wrong, before any read where it can be known; degenerate data gets zeros."""
+"""Bad input gets an error that says what is wrong, before any read where it can be known;
+degenerate data gets zeros.
+"""
 
 from __future__ import annotations
 

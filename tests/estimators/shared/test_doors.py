@@ -28,7 +28,8 @@ X = (RNG.standard_normal((60, 6)) * [3, 2, 1.5, 1, 1, 1] + 5).astype("f4").astyp
 FITTED = bp.PCA(2).fit(X)
 OTHERS = [
     bp.PCA(2, solver="krylov"), bp.PCA(2, solver="dot"), bp.ApproximatePCA(2), bp.KernelPCA(2), bp.NystromKernelPCA(2),
-    bp.KernelPCA(2, kernel="rbf", solver="krylov"), bp.SupervisedPCA(1), bp.ScoredPCA(1), bp.SketchTransformer(bp.sketches.Gaussian(2)),
+    bp.KernelPCA(2, kernel="rbf", solver="krylov"), bp.SupervisedPCA(1), bp.ScoredPCA(1),
+    bp.SketchTransformer(bp.sketches.Gaussian(2)),
 ]  # fmt: skip
 Y = np.arange(60) % 3
 
@@ -184,10 +185,12 @@ def test_plans_do_not_read_hdf5_datasets(tmp_path: Path) -> None:
 
 NAMED = {
     "Dask DataFrame": (lambda p: RIGHT["Dask DataFrame"].make(p, X), lambda given: given[list(given.columns)[::-1]]),
-    "pandas.DataFrame": (lambda p: RIGHT["pandas.DataFrame"].make(p, X), lambda given: given[list(given.columns)[::-1]]),
+    "pandas.DataFrame": (lambda p: RIGHT["pandas.DataFrame"].make(p, X),
+        lambda given: given[list(given.columns)[::-1]]),
     "DataArray": (lambda p: _array(X, f=list("uvwxyz")), lambda given: given[:, ::-1]),
     "DataArray of numbers": (lambda p: _array(X, f=[0.5, 1.5, 2.5, 3.5, 4.5, 5.5]), lambda given: given[:, ::-1]),
-    "DataArray of a grid": (lambda p: _array(X.reshape(60, 3, 2), lat=[10, 20, 30], lon=[5, 6]), lambda given: given[:, ::-1]),
+    "DataArray of a grid": (lambda p: _array(X.reshape(60, 3, 2), lat=[10, 20, 30], lon=[5, 6]),
+        lambda given: given[:, ::-1]),
     "DataArray of Dask": (lambda p: _array(lazy(X.reshape(60, 3, 2)), lat=[10, 20, 30]), lambda given: given[:, ::-1]),
 }  # fmt: skip
 

@@ -79,7 +79,8 @@ def test_everything_comes_back(name: str, tmp_path: Path) -> None:
     assert loaded.get_params() == pca.get_params()
     assert np.array_equal(loaded.transform(X), pca.transform(X))
     for attribute in (
-        "components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_", "noise_variance_",
+        "components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_",
+        "noise_variance_",
         "total_variance_", "n_components_", "n_features_in_", "n_samples_", "n_omitted_", "solver_",
     ):  # fmt: skip
         assert np.array_equal(getattr(loaded, attribute), getattr(pca, attribute)), attribute

@@ -1,4 +1,6 @@
-"""Where r2 = 1 a discriminant analysis classifies, as scikit-learn's does: by all c - 1 axes, lazily, far from the origin too."""
+"""Where r2 = 1 a discriminant analysis classifies, as scikit-learn's does: by all c - 1 axes,
+lazily, far from the origin too.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ def test_scores_have_variance_1_within_classes_however_many_rows_there_are() -> 
 def test_float32_rows_far_from_the_origin_keep_their_classes(
     order: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Means of 1e4 deviations, products in float32, chunks that lack classes: 1e-3 deviations are what the rows have left."""
+    """Means of 1e4 deviations, products in float32, chunks that lack classes: 1e-3 deviations are what the rows have
+    left.
+    """
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     monkeypatch.setattr(layout, "GROUP_LEAST", 64)
     far = (X + 1e4 * np.arange(1, D + 1)).astype("f4")

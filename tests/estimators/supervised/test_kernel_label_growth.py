@@ -1,4 +1,6 @@
-"""Labelled rows added to kernel models give the model of a fit on all rows with the same landmarks; saved models go on."""
+"""Labelled rows added to kernel models give the model of a fit on all rows with the same landmarks; saved models go
+on.
+"""
 
 from __future__ import annotations
 

@@ -55,7 +55,8 @@ def gram(kernel: kernels.Kernel, rows: Array) -> Array:
 def representer(kernel: kernels.Kernel, delta: Array, r1: float, r2: float, k: int) -> tuple[Array, Array]:
     """Eigenvalues, and centred scores of new rows, of ``K H P H K theta = lambda (r2 N + (1 - r2) K) theta``.
 
-    ``theta = V a`` in the range of K (RDA paper, section 4): a generalised problem whose second matrix has full rank there.
+    ``theta = V a`` in the range of K (RDA paper, section 4): a generalised problem whose second
+    matrix has full rank there.
     """
     K = gram(kernel, X)
     values, V = np.linalg.eigh(K)
@@ -110,7 +111,9 @@ def test_without_supervision_it_is_kernel_pca() -> None:
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("labels", ["classes", "real", "real, RBF"])
 def test_direct_and_dual_forms_are_one(name: str, labels: str) -> None:
-    """``(Delta'H K H Delta) v = s^2 v`` and scores ``s^-1 v'Delta'H k(X, x)``: divided by s (SPCA paper, section 6.2)."""
+    """``(Delta'H K H Delta) v = s^2 v`` and scores ``s^-1 v'Delta'H k(X, x)``: divided by s (SPCA paper, section
+    6.2).
+    """
     options: dict[str, Any] = {"label_kernel": "rbf", "n_components": 2} if labels == "real, RBF" else {}
     y: Any = Y if labels == "classes" else (np.round(REAL) if options else REAL)
     direct, dual = (
@@ -278,7 +281,7 @@ def test_a_plan_of_landmarks_counts_the_label_features() -> None:
     assert (wide.peak_bytes - thin.peak_bytes + 1) * wide.resources.threads >= 8 * 200_000 * 29
 
 
-# Reads, files, checkpoints -------------------------------------------------------------------------------------------------
+# Reads, files, checkpoints
 
 
 @pytest.mark.parametrize("model", [

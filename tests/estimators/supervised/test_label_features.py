@@ -61,7 +61,8 @@ def test_a_product_with_features_made_slab_by_slab_is_that_with_the_whole(name: 
 
 
 @pytest.mark.parametrize("model", [
-    SupervisedPCA(label_kernel="rbf", memory_limit="8 MiB"), SupervisedRandomProjection(n_features=5000, memory_limit="8 MiB"),
+    SupervisedPCA(label_kernel="rbf", memory_limit="8 MiB"),
+    SupervisedRandomProjection(n_features=5000, memory_limit="8 MiB"),
     KernelSupervisedPCA(label_kernel="rbf", gamma=0.1, n_landmarks=500, memory_limit="8 MiB"),
 ], ids=lambda model: type(model).__name__)  # fmt: skip
 def test_features_that_would_not_fit_are_not_made_before_the_plan_says_so(model: Any) -> None:

@@ -147,7 +147,9 @@ def test_none_keeps_all_axes_of_eigenvalues_that_are_not_0() -> None:
 @pytest.mark.parametrize(("r1", "r2"), [(0.3, 0.7), (1, 1), (0, 0)])
 @pytest.mark.parametrize("k", [1, 2, D])
 def test_scores_come_back_to_the_nearest_rows_that_they_allow(r1: float, r2: float, k: int) -> None:
-    """Least squares over all scores: the residual is orthogonal to U (SPCA paper, eq. 4); with all axes there is none."""
+    """Least squares over all scores: the residual is orthogonal to U (SPCA paper, eq. 4); with all axes there is
+    none.
+    """
     if r1 == 1 and k > C - 1:
         k = C - 1
     model = RoweisDiscriminantAnalysis(k, r1=r1, r2=r2).fit(X, Y)
@@ -160,7 +162,7 @@ def test_scores_come_back_to_the_nearest_rows_that_they_allow(r1: float, r2: flo
         np.testing.assert_allclose(back, X, atol=1e-9)
 
 
-# S_W that is singular ------------------------------------------------------------------------------------------------------
+# S_W that is singular
 
 CONSTANT = np.column_stack([X, np.full(N, 0.1)])
 
@@ -281,7 +283,7 @@ def test_rounding_of_float32_makes_no_axes_in_the_null_space_of_few_rows(monkeyp
     np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-3)
 
 
-# One read, any chunks, checkpoints ---------------------------------------------------------------------------------------
+# One read, any chunks, checkpoints
 
 
 def test_a_fit_reads_every_chunk_once_wherever_it_is_in_the_family(

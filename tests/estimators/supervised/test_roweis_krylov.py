@@ -1,4 +1,6 @@
-"""Discriminant analysis without a d x d matrix: the same answers where the space is whole, lower bounds and the truth else."""
+"""Discriminant analysis without a d x d matrix: the same answers where the space is whole, lower
+bounds and the truth else.
+"""
 
 from __future__ import annotations
 

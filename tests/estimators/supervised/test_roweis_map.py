@@ -145,7 +145,7 @@ def test_a_fitted_map_leaves_its_template_alone() -> None:
     assert not hasattr(template, "components_")
 
 
-# Grids ---------------------------------------------------------------------------------------------------------------------
+# Grids
 
 
 @pytest.mark.parametrize("n", [2, 1000])
@@ -220,7 +220,7 @@ def test_errors_that_cannot_be_are_refused(found: RoweisMap) -> None:
         found.errors(NEW, NEW_Y[:3])
 
 
-# Under a kernel -------------------------------------------------------------------------------------------------------------
+# Under a kernel
 
 
 @pytest.mark.parametrize("options", [{"regularization": 1e-3}, {"regularization": 1e-3, "normalize": True}], ids=str)

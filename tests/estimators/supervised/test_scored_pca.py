@@ -1,4 +1,6 @@
-"""Scored PCA: the scores are scikit-learn's statistics, the best features are chosen, and the rest is the estimator's."""
+"""Scored PCA: the scores are scikit-learn's statistics, the best features are chosen, and the rest is the
+estimator's.
+"""
 
 from __future__ import annotations
 
@@ -205,7 +207,7 @@ def test_a_model_whose_statistics_have_other_shapes_is_refused(kind: str, tmp_pa
             bp.load(tmp_path / own)
 
 
-# More rows, and back --------------------------------------------------------------------------------------------------------
+# More rows, and back
 
 PAIR = X[:, [3, 7]] + 0.1 * np.random.default_rng(3).standard_normal((N, 2))
 GROWING: dict[str, tuple[dict[str, Any], Any]] = {

@@ -38,7 +38,8 @@ def gaps(labels: Array) -> list[Any]:
 
 # Known before any read: X refuses to be read.
 PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = {
-    "r1 above 1": (RoweisDiscriminantAnalysis, {"r1": 1.5}, Y, ValueError, r"r1 = 1.5 is outside \[0, 1\].*from 0 to 1"),
+    "r1 above 1": (RoweisDiscriminantAnalysis, {"r1": 1.5}, Y, ValueError,
+        r"r1 = 1.5 is outside \[0, 1\].*from 0 to 1"),
     "r2 below 0": (RoweisDiscriminantAnalysis, {"r2": -1e-9}, Y, ValueError, r"r2 = -1e-09 is outside \[0, 1\]"),
     "r1 nan": (RoweisDiscriminantAnalysis, {"r1": np.nan}, Y, ValueError, r"r1 = nan is outside \[0, 1\]"),
     "r2 text": (RoweisDiscriminantAnalysis, {"r2": "1"}, Y, TypeError, "r2 = '1' is a str; a number from 0 to 1"),
@@ -47,48 +48,64 @@ PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = 
     "kernel r2": (KernelRoweisDiscriminantAnalysis, {"r2": -1}, Y, ValueError, r"r2 = -1 is outside \[0, 1\]"),
     "real, r2": (
         RoweisDiscriminantAnalysis, {"r2": 0.1}, REAL, ValueError,
-        "labels are continuous numbers, and r2 = 0.1 > 0 needs the scatter within classes; classes were expected.*use r2 = 0",
+        "labels are continuous numbers, and r2 = 0.1 > 0 needs the scatter within classes; "
+            "classes were expected.*use r2 = 0",
     ),
     "real, Fisher": (FisherDiscriminantAnalysis, {}, REAL, ValueError, "labels are continuous numbers, and r2 = 1 > 0"),
-    "real, kernel": (KernelRoweisDiscriminantAnalysis, {}, REAL, ValueError, "labels are continuous numbers, and r2 = 0.5 > 0"),
+    "real, kernel": (KernelRoweisDiscriminantAnalysis, {}, REAL, ValueError,
+        "labels are continuous numbers, and r2 = 0.5 > 0"),
     "robust share": (
-        RoweisDiscriminantAnalysis, {"robust": True, "robust_share": 1}, Y, ValueError, r"robust_share = 1 is outside \(0, 1\)",
+        RoweisDiscriminantAnalysis, {"robust": True, "robust_share": 1}, Y, ValueError,
+        r"robust_share = 1 is outside \(0, 1\)",
     ),
-    "robust share text": (FisherDiscriminantAnalysis, {"robust_share": "a"}, Y, ValueError, r"robust_share = 'a' is outside \(0, 1\)"),
+    "robust share text": (FisherDiscriminantAnalysis, {"robust_share": "a"}, Y, ValueError,
+        r"robust_share = 'a' is outside \(0, 1\)"),
     "regularization": (
         RoweisDiscriminantAnalysis, {"regularization": "ridge"}, Y, ValueError,
         "regularization = 'ridge'; None, \"pinv\" or a positive number was expected",
     ),
-    "regularization 0": (FisherDiscriminantAnalysis, {"regularization": 0.0}, Y, ValueError, "regularization = 0.0; None"),
-    "regularization inf": (FisherDiscriminantAnalysis, {"regularization": np.inf}, Y, ValueError, "regularization = inf"),
+    "regularization 0": (FisherDiscriminantAnalysis, {"regularization": 0.0}, Y, ValueError,
+        "regularization = 0.0; None"),
+    "regularization inf": (FisherDiscriminantAnalysis, {"regularization": np.inf}, Y, ValueError,
+        "regularization = inf"),
     "kernel regularization": (
         KernelRoweisDiscriminantAnalysis, {"regularization": -1}, Y, ValueError, "regularization = -1; None",
     ),
-    "kernel robust share": (KernelRoweisDiscriminantAnalysis, {"robust_share": 0}, Y, ValueError, r"robust_share = 0 is outside \(0, 1\)"),
-    "0 components": (RoweisDiscriminantAnalysis, {"n_components": 0}, Y, ValueError, "n_components = 0 is out of range; 1 to 5"),
+    "kernel robust share": (KernelRoweisDiscriminantAnalysis, {"robust_share": 0}, Y, ValueError,
+        r"robust_share = 0 is outside \(0, 1\)"),
+    "0 components": (RoweisDiscriminantAnalysis, {"n_components": 0}, Y, ValueError,
+        "n_components = 0 is out of range; 1 to 5"),
     "too many components": (
         RoweisDiscriminantAnalysis, {"n_components": D + 1}, Y, ValueError, "n_components = 6 is out of range; 1 to 5",
     ),
-    "mle": (RoweisDiscriminantAnalysis, {"n_components": "mle"}, Y, TypeError, "n_components = 'mle'; an int, a float in"),
-    "share 1.0": (FisherDiscriminantAnalysis, {"n_components": 1.0}, Y, TypeError, "n_components = 1.0; an int, a float in"),
+    "mle": (RoweisDiscriminantAnalysis, {"n_components": "mle"}, Y, TypeError,
+        "n_components = 'mle'; an int, a float in"),
+    "share 1.0": (FisherDiscriminantAnalysis, {"n_components": 1.0}, Y, TypeError,
+        "n_components = 1.0; an int, a float in"),
     "kernel components": (
-        KernelRoweisDiscriminantAnalysis, {"n_components": N + 1}, Y, ValueError, "n_components = 61 is out of range; 1 to 60",
+        KernelRoweisDiscriminantAnalysis, {"n_components": N + 1}, Y, ValueError,
+        "n_components = 61 is out of range; 1 to 60",
     ),
     "SPCA components": (SupervisedPCA, {"n_components": 0}, Y, ValueError, "n_components = 0 is below 1"),
     "SPCA mle": (SupervisedPCA, {"n_components": "mle"}, Y, TypeError, "n_components = 'mle' is a str"),
-    "SRP components": (SupervisedRandomProjection, {"n_components": 2.5}, Y, TypeError, "n_components = 2.5 is a float"),
+    "SRP components": (SupervisedRandomProjection, {"n_components": 2.5}, Y, TypeError,
+        "n_components = 2.5 is a float"),
     "SRP features": (SupervisedRandomProjection, {"n_features": 0}, Y, ValueError, "n_features = 0 is below 1"),
     "KSPCA components": (KernelSupervisedPCA, {"n_components": -1}, Y, ValueError, "n_components = -1 is below 1"),
     "label kernel": (SupervisedPCA, {"label_kernel": "poly"}, REAL, ValueError, "label_kernel = 'poly' is unknown"),
-    "label kernel of classes": (SupervisedPCA, {"label_kernel": "poly"}, Y, ValueError, "label_kernel = 'poly' is unknown"),
-    "kernel's label kernel": (KernelSupervisedPCA, {"label_kernel": "poly"}, Y, ValueError, "label_kernel = 'poly' is unknown"),
+    "label kernel of classes": (SupervisedPCA, {"label_kernel": "poly"}, Y, ValueError,
+        "label_kernel = 'poly' is unknown"),
+    "kernel's label kernel": (KernelSupervisedPCA, {"label_kernel": "poly"}, Y, ValueError,
+        "label_kernel = 'poly' is unknown"),
     "label gamma": (
         SupervisedPCA, {"label_kernel": "rbf", "label_gamma": 0}, REAL, ValueError,
         "label_gamma = 0; a finite number above 0 was expected",
     ),
-    "label gamma, random": (SupervisedRandomProjection, {"label_gamma": -1.0}, REAL, ValueError, "label_gamma = -1.0; a finite"),
+    "label gamma, random": (SupervisedRandomProjection, {"label_gamma": -1.0}, REAL, ValueError,
+        "label_gamma = -1.0; a finite"),
     "label gamma, kernel": (
-        KernelSupervisedPCA, {"label_kernel": "rbf", "label_gamma": np.inf}, REAL, ValueError, "label_gamma = inf; a finite",
+        KernelSupervisedPCA, {"label_kernel": "rbf", "label_gamma": np.inf}, REAL, ValueError,
+        "label_gamma = inf; a finite",
     ),
     "form": (KernelSupervisedPCA, {"form": "primal"}, Y, ValueError, "form = 'primal' is unknown"),
     "landmarks": (KernelSupervisedPCA, {"n_landmarks": N + 1}, Y, ValueError, "n_landmarks = 61, but X has 60 rows"),
@@ -97,7 +114,8 @@ PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = 
         KernelSupervisedPCA, {"form": "dual", "missing_labels": "drop"}, gaps(Y), ValueError,
         'form="dual" compares all pairs of rows.*leaves out none.*use form="direct"',
     ),
-    "dual, omit": (KernelSupervisedPCA, {"form": "dual", "nan_policy": "omit"}, Y, ValueError, 'form="dual" compares all pairs'),
+    "dual, omit": (KernelSupervisedPCA, {"form": "dual", "nan_policy": "omit"}, Y, ValueError,
+        'form="dual" compares all pairs'),
     "policy": (SupervisedPCA, {"nan_policy": "drop"}, Y, ValueError, "nan_policy = 'drop' is unknown"),
     "missing labels": (SupervisedPCA, {"missing_labels": "ignore"}, Y, ValueError, "'ignore'"),
 }  # fmt: skip
@@ -142,7 +160,8 @@ NAN = np.where(np.arange(N) == 7, np.nan, REAL)
 @pytest.mark.parametrize("kind", [SupervisedPCA, SupervisedRandomProjection, KernelSupervisedPCA])
 @pytest.mark.parametrize(("labels", "message"), [
     (NAN, r"1 of 60 labels are missing \(row 7\)"), (np.full(N, 2.5), "all 60 labels are equal"),
-    (np.full((N, 2), 0.1), "all 60 labels are equal"), (np.where(np.isnan(NAN), np.inf, NAN), "1 of 60 targets are infinite"),
+    (np.full((N, 2), 0.1), "all 60 labels are equal"), (np.where(np.isnan(NAN), np.inf, NAN),
+        "1 of 60 targets are infinite"),
 ], ids=["nan", "equal", "equal columns", "infinite"])  # fmt: skip
 def test_real_labels_that_say_nothing_are_refused_before_any_read(kind: type, labels: Array, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -171,11 +190,14 @@ def test_nothing_is_transformed_before_a_fit(kind: type) -> None:
             getattr(kind(**asked), call)(X)
 
 
-# Known from the read only ------------------------------------------------------------------------------------------------
+# Known from the read only
 
 
 def test_more_components_than_labels_determine_are_refused() -> None:
-    message = "n_components = 3, but the labels determine 2 axes, the rank of .*: for classes, one less.*Use 2 or fewer, or Roweis"
+    message = (
+        "n_components = 3, but the labels determine 2 axes, the rank of .*: for classes, one less.*Use 2 or fewer, "
+        "or Roweis"
+    )
     for model in (SupervisedPCA(3), KernelSupervisedPCA(3, kernel="linear")):
         with pytest.raises(ValueError, match=message):
             model.fit(X, Y)

@@ -33,7 +33,8 @@ NAMES = np.array(["dog", "ape", "cod", "bee"])
 REAL = np.column_stack([X[:, 0] ** 2, X[:, 1]])
 REPEATED = np.round(X[:, 0])
 ATTRIBUTES = (
-    "classes_", "class_counts_", "class_means_", "mean_", "n_samples_", "n_omitted_", "n_unlabelled_", "total_variance_",
+    "classes_", "class_counts_", "class_means_", "mean_", "n_samples_", "n_omitted_", "n_unlabelled_",
+    "total_variance_",
     "rank_", "eigenvalues_", "components_",
 )  # fmt: skip
 
@@ -110,7 +111,8 @@ def test_batches_may_be_single_rows_lazy_stored_or_frames(tmp_path: Path) -> Non
     assert_same(model, FisherDiscriminantAnalysis(1).fit(X, Y))
 
 
-@pytest.mark.parametrize("write", [np.asarray, lambda y: y[:, None], lambda y: np.eye(C, dtype=int)[y], lambda y: y.astype(float)],
+@pytest.mark.parametrize("write",
+    [np.asarray, lambda y: y[:, None], lambda y: np.eye(C, dtype=int)[y], lambda y: y.astype(float)],
                          ids=["flat", "column", "one-hot", "whole numbers"])  # fmt: skip
 def test_a_batch_may_write_the_classes_in_another_way(write: Any) -> None:
     model = FisherDiscriminantAnalysis(1).fit(X[:60], Y[:60]).partial_fit(X[60:], write(Y[60:]))
@@ -146,7 +148,8 @@ def test_a_failed_batch_changes_nothing() -> None:
     bad = X.copy()
     bad[0, 0] = np.inf
     for rows, labels, error in (
-        (bad, NAMES[Y], bp.NonFiniteError), (X, Y, TypeError), (X, NAMES[Y][:5], ValueError), (X[:, :3], NAMES[Y], ValueError),
+        (bad, NAMES[Y], bp.NonFiniteError), (X, Y, TypeError), (X, NAMES[Y][:5], ValueError),
+        (X[:, :3], NAMES[Y], ValueError),
         (X, None, ValueError),
     ):  # fmt: skip
         with pytest.raises(error):
@@ -173,7 +176,7 @@ def test_other_factors_may_be_set_before_a_batch_where_the_scatter_is_whole() ->
         thin.partial_fit(unreadable(N - 60, D), Y[60:])  # before the read
 
 
-# Files ----------------------------------------------------------------------------------------------------------------------
+# Files
 
 LABELS: dict[str, Any] = {
     "strings": NAMES[Y],

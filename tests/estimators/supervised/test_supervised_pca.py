@@ -69,7 +69,9 @@ def test_the_gaussian_label_kernel_is_exact_where_labels_repeat(gamma: float | N
 
 
 def test_the_gaussian_label_kernel_of_many_labels_is_near_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a smooth kernel few landmarks miss nothing; 4 miss so much that a warning says it, and the eigenvalues show it."""
+    """Of a smooth kernel few landmarks miss nothing; 4 miss so much that a warning says it, and the eigenvalues show
+    it.
+    """
     truth = dependence(X, rbf_kernel(REAL[:, :1], gamma=1 / REAL[:, 0].var()), 3)[0]
     monkeypatch.setattr(label_features, "MAX_LANDMARKS", 60)
     model = SupervisedPCA(3, label_kernel="rbf").fit(X, REAL[:, 0])
@@ -275,7 +277,7 @@ def test_scores_are_centred_projections_and_come_back_to_the_nearest_rows() -> N
     np.testing.assert_allclose((X - back) @ model.components_.T, 0, atol=1e-12)
 
 
-# One read, any chunks, any scheduler --------------------------------------------------------------------------------------
+# One read, any chunks, any scheduler
 
 
 def test_a_fit_reads_every_chunk_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -321,7 +323,8 @@ def test_lazy_rows_give_lazy_scores_and_out_writes_the_same_bits(tmp_path: Path)
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("model", [
-    SupervisedPCA(2), bp.RoweisDiscriminantAnalysis(2), bp.FisherDiscriminantAnalysis(), bp.ScoredPCA(2, n_features_to_select=3),
+    SupervisedPCA(2), bp.RoweisDiscriminantAnalysis(2), bp.FisherDiscriminantAnalysis(),
+    bp.ScoredPCA(2, n_features_to_select=3),
     SupervisedRandomProjection(2, n_features=20),
 ], ids=lambda model: type(model).__name__)  # fmt: skip
 def test_a_pipeline_with_dask_ml_scales_splits_and_stays_lazy(model: Any) -> None:

@@ -1,4 +1,6 @@
-"""What travels between workers: states on their way up the tree of merges, and once what all groups share; never rows."""
+"""What travels between workers: states on their way up the tree of merges, and once what all groups share; never
+rows.
+"""
 
 from __future__ import annotations
 

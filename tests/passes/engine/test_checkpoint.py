@@ -86,7 +86,8 @@ def test_a_changed_chunk_is_refused_on_resume_with_its_rows(store: Path, tmp_pat
     half_done(store, tmp_path / "c")
     chunk = store / "c" / "5" / "0"
     os.utime(chunk, ns=(0, 0))
-    with pytest.raises(bp.CheckpointError, match=r"the input changed since the checkpoint .*/c was written: 1 of \d+ finished "
+    with pytest.raises(bp.CheckpointError, match=r"the input changed since the checkpoint .*/c was written: "
+        r"1 of \d+ finished "
                        r"groups, the first with rows 125:150\. .* delete the checkpoint to begin anew"):  # fmt: skip
         moments_of(bp.open(store), checkpoint=tmp_path / "c")
 

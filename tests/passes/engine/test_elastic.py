@@ -100,10 +100,14 @@ def test_a_group_that_kills_its_workers_alone_is_blamed_with_rows_memory_and_rem
 ) -> None:
     events: list[Event] = []
     message = (
-        r"workers died 1 time while they read rows 1000:1050 of .*x\.zarr \(group 20\), and again 1 time with nothing else of "
-        r"this run on them: most often they were killed for memory \(planned \d+\.\d KiB over the idle process, 1 thread x "
-        r"\d+\.\d KiB \+ 3 states of \d\.\d KiB; the last worker, tcp://127\.0\.0\.1:\d+, had 1\.0 GiB\)\. Start workers with "
-        r"more memory or fewer threads, or store the input in smaller chunks \(bp\.ingest\(.*Resume with checkpoint='.*/c'\."
+        r"workers died 1 time while they read rows 1000:1050 of .*x\.zarr \(group 20\), "
+        r"and again 1 time with nothing else of "
+        r"this run on them: most often they were killed for memory \(planned \d+\.\d KiB over the idle process, "
+        r"1 thread x "
+        r"\d+\.\d KiB \+ 3 states of \d\.\d KiB; the last worker, tcp://127\.0\.0\.1:\d+, had 1\.0 GiB\)\. "
+        r"Start workers with "
+        r"more memory or fewer threads, or store the input in smaller chunks \(bp\.ingest\(.*Resume with "
+        r"checkpoint='.*/c'\."
     )
     with unforgiving.as_current(), pytest.raises(RuntimeError, match=message) as caught:
         moments_of(
@@ -252,7 +256,8 @@ def test_a_worker_that_is_preempted_or_at_the_end_of_its_lifetime_costs_segments
 def killed_at(task: str, allowed_failures: int = 3) -> KilledWorker:
     """What the scheduler raises for a task."""
     worker = WorkerState(
-        address="tcp://127.0.0.1:1", status=Status.closed, pid=1, name="a", nthreads=2, memory_limit=0, local_directory="/tmp",
+        address="tcp://127.0.0.1:1", status=Status.closed, pid=1, name="a", nthreads=2, memory_limit=0,
+        local_directory="/tmp",
         nanny=None, server_id="a",
     )  # fmt: skip
     return KilledWorker(task, worker, allowed_failures)
@@ -272,7 +277,8 @@ def test_tasks_that_read_nothing_are_sent_again_so_many_times_and_no_more(store:
     with pytest.raises(
         RuntimeError,
         match=r"workers died 4 times while they ran .*-merge-5-0-0, which reads no rows,: .*planned 2\.0 MiB over the "
-        r"idle process, 2 threads x 1\.0 MiB \+ 3 states of \d\.\d KiB; the last worker, tcp://127\.0\.0\.1:1, had no memory limit",
+        r"idle process, 2 threads x 1\.0 MiB \+ 3 states of \d\.\d KiB; the last worker, tcp://127\.0\.0\.1:1, "
+        r"had no memory limit",
     ):
         suspects.add(5, error)
 

@@ -1,4 +1,6 @@
-"""A forked child of a process that has fitted fits by itself, or says why it cannot; it never waits for its parent's threads."""
+"""A forked child of a process that has fitted fits by itself, or says why it cannot; it never waits
+for its parent's threads.
+"""
 
 from __future__ import annotations
 

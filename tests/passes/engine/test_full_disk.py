@@ -1,4 +1,6 @@
-"""A checkpoint on a full disk is refused at the start; one that fills up in mid-run is warned of, and the run goes on."""
+"""A checkpoint on a full disk is refused at the start; one that fills up in mid-run is warned of, and the run goes
+on.
+"""
 
 from __future__ import annotations
 

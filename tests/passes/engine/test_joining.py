@@ -1,4 +1,6 @@
-"""Before the first read, a cluster is looked at: software, files, memory; real workers in other environments and mounts."""
+"""Before the first read, a cluster is looked at: software, files, memory; real workers in other environments and
+mounts.
+"""
 
 from __future__ import annotations
 
@@ -265,7 +267,10 @@ def test_workers_that_join_are_asked_once_and_what_they_lack_is_refused_before_a
                 later.enter_context(worker(empty, path=ROOT, memory="400MiB"))
 
         with Client(empty.scheduler.address, set_as_default=False) as client, client.as_current():
-            large = rf"worker {first} has .* left of its memory limit of 2\.0 GiB .* plan for its 1 thread is 2\.0 GiB\. Start"
+            large = (
+                rf"worker {first} has .* left of its memory limit of 2\.0 GiB .* plan for its 1 thread is 2\.0 GiB\. "
+                r"Start"
+            )
             with pytest.raises(MemoryBudgetError, match=large):
                 fold_planned(X, 2 << 30)
         with Client(empty.scheduler.address, set_as_default=False) as client, client.as_current():

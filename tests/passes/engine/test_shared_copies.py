@@ -117,7 +117,9 @@ def test_copies_whose_workers_all_died_are_made_again_by_new_ones() -> None:
 @pytest.mark.cluster
 @pytest.mark.usefixtures("small_groups")
 def test_every_worker_folds_its_share_of_a_pass_whose_groups_share_something() -> None:
-    """With one copy, the worker that held it took nearly all; groups of a millisecond would be stolen back and forth."""
+    """With one copy, the worker that held it took nearly all; groups of a millisecond would be
+    stolen back and forth.
+    """
     X = da.random.default_rng(0).standard_normal((64 * 40, 300), chunks=(40, 300)).map_blocks(slow, dtype="f8")
     model = bp.PCA(3, solver="krylov", tol=0.5, max_passes=2)
     with start_cluster(3) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():

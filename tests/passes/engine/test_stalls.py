@@ -1,4 +1,6 @@
-"""A worker that is stopped, or whose read never ends, holds nobody up: it is named, and its groups are read by others too."""
+"""A worker that is stopped, or whose read never ends, holds nobody up: it is named, and its groups are read by others
+too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Products of slabs of few rows are summed as one slab's would be: rarely added in float64, and never lost to float32's range."""
+"""Products of slabs of few rows are summed as one slab's would be: rarely added in float64, and
+never lost to float32's range.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ def get_watched(graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout
     Raises
     ------
     TimeoutError, ConnectionError, FileNotFoundError
-        On a cluster: no worker for ``workers_timeout`` seconds; the scheduler lost; software or files that workers lack.
+        On a cluster: no worker for ``workers_timeout`` seconds; the scheduler lost;
+        software or files that workers lack.
     """
     with solve_paused():
         client = current_client()

@@ -1,8 +1,8 @@
 """What a cluster must have before the first read: the same software, the input's files, memory for the plan.
 
-A client asks its scheduler and each worker once, when it is first seen, which includes workers that join in mid-pass; files
-are looked for once per worker and path. Versions are asked by Dask's own message, which carries no pickle and so works
-between different Pythons; the rest by one small function that needs nothing but Python there.
+A client asks its scheduler and each worker once, when it is first seen, which includes workers that join in mid-pass;
+files are looked for once per worker and path. Versions are asked by Dask's own message, which carries no pickle and so
+works between different Pythons; the rest by one small function that needs nothing but Python there.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ def by_value(function: Callable[..., Any]) -> Callable[..., Any]:
 def package_versions(
     client: Any, workers: Iterable[str], *, scheduler: bool = True
 ) -> tuple[Versions, dict[str, Versions]]:
-    """Return the versions of Python and the packages that must agree (but bigpca): here, and on the scheduler and workers."""
+    """Return the versions of Python and the packages that must agree (but bigpca): here,
+    and on the scheduler and workers.
+    """
     packages = [name for name in PACKAGES if name not in ("python", "bigpca")]
     message = {"op": "versions", "packages": packages}
     answers = ask(client, client.scheduler.broadcast, msg=message, workers=list(workers), on_error="ignore")
@@ -140,7 +142,8 @@ def _check_answers(found: Mapping[str, Any]) -> None:
     for who, answer in found.items():
         if isinstance(answer, Exception) and not isinstance(answer, OSError):
             raise ConnectionError(
-                f"bigpca cannot be imported on worker {who} ({type(answer).__name__}: {answer}); it was expected to work as here. "
+                f"bigpca cannot be imported on worker {who} ({type(answer).__name__}: {answer}); "
+                "it was expected to work as here. "
                 f"{INSTALL}"
             ) from answer
 
@@ -151,14 +154,17 @@ def _check_paths(seen: Mapping[str, Mapping[str, Any]], paths: Mapping[str, str]
         blind = [f"worker {who}" for who, found in seen.items() if found[path] is None]
         if blind:
             raise FileNotFoundError(
-                f"{some(blind)} cannot see {path}, which this run {how} and which is here: it lies on this machine's own disk, or "
-                f"is not mounted there. Put it on storage that all workers mount under this path, start the workers on this "
+                f"{some(blind)} cannot see {path}, which this run {how} and which is here: "
+                "it lies on this machine's own disk, or "
+                "is not mounted there. Put it on storage that all workers mount under this path, "
+                "start the workers on this "
                 f'machine, or run without them (dask.config.set(scheduler="threads")).'
             )
         others = [f"worker {who}" for who, found in seen.items() if found[path] != here[path]]
         if others:
             raise FileNotFoundError(
-                f"{some(others)} has something else under {path}, which this run {how}: another disk is mounted there. Put it on "
+                f"{some(others)} has something else under {path}, which this run {how}: "
+                "another disk is mounted there. Put it on "
                 f"storage that all workers share, or give it a path that means the same everywhere."
             )
 
@@ -169,6 +175,8 @@ def _shortage(who: str, answer: Mapping[str, Any], process_bytes: Callable[[int]
     if not limit or needed <= room:
         return []
     return [
-        f"worker {who} has {format_bytes(max(0, room))} left of its memory limit of {format_bytes(limit)} ({SAFE_SHARE:.0%} of it, "
-        f"less what it holds idle), but the plan for its {threads} thread{'s' if threads > 1 else ''} is {format_bytes(needed)}"
+        f"worker {who} has {format_bytes(max(0, room))} left of its memory limit of {format_bytes(limit)} "
+        f"({SAFE_SHARE:.0%} of it, "
+        f"less what it holds idle), but the plan for its {threads} thread{'s' if threads > 1 else ''} is "
+        f"{format_bytes(needed)}"
     ]

@@ -20,8 +20,8 @@ def result_of(future: Any, check: Callable[[], None]) -> Any:
     Parameters
     ----------
     check : callable
-        Called every few seconds while the result is on its way, or computed again because its worker died with it; raises
-        where the cluster is gone.
+        Called every few seconds while the result is on its way, or computed again because its worker died with it;
+        raises where the cluster is gone.
     """
     try:
         while True:
@@ -48,7 +48,9 @@ def _spill_disk_full(client: Any) -> OSError:
     places = ", ".join(sorted({str(worker["local_directory"]) for worker in workers})[:3])
     return OSError(
         errno.ENOSPC,
-        f"the disk to which workers spill what does not fit in their memory is full ({places}); room for persisted chunks was "
-        f"expected there. Free space, start workers with --local-directory on a larger disk or with more memory, or do not "
+        f"the disk to which workers spill what does not fit in their memory is full ({places}); "
+        "room for persisted chunks was "
+        "expected there. Free space, start workers with --local-directory on a larger disk or with more memory, "
+        "or do not "
         f"persist the input: it is read chunk by chunk",
     )

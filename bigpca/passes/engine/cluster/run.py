@@ -4,10 +4,11 @@ A segment's state leaves the workers as soon as it is finished, to the checkpoin
 client up to 64 MiB, so that a lost worker costs the segments in flight and not the sub-tree above them. Larger states
 without a checkpoint stay on the workers, and Dask replays what a dead one held.
 
-Workers come and go. Each is looked at when it is first seen (:mod:`bigpca.passes.engine.cluster.joining`); the window of segments in flight
-follows the threads there are. A worker that is retired, scaled down or at the end of its ``--lifetime`` hands its results over;
-SIGTERM is no farewell in Dask (its nanny stops it with its task and its results), so preemption costs what a kill costs. Whom
-deaths are blamed on, whatever ``distributed.scheduler.allowed-failures`` is: :mod:`bigpca.passes.engine.cluster.suspects`.
+Workers come and go. Each is looked at when it is first seen (:mod:`bigpca.passes.engine.cluster.joining`); the window
+of segments in flight follows the threads there are. A worker that is retired, scaled down or at the end of its
+``--lifetime`` hands its results over; SIGTERM is no farewell in Dask (its nanny stops it with its task and its
+results), so preemption costs what a kill costs. Whom deaths are blamed on, whatever
+``distributed.scheduler.allowed-failures`` is: :mod:`bigpca.passes.engine.cluster.suspects`.
 """
 
 from __future__ import annotations
@@ -86,8 +87,10 @@ def _begin(watch: Watch, job: Pass, left: Left) -> ClusterRun:
     shared = files is not None and _workers_see(client, Path(files.directory))
     if files is not None and not shared and job.state_bytes > CLIENT_BYTES:
         raise CheckpointError(
-            f"workers cannot see the checkpoint {files.directory}, and a state of {job.state_bytes / 2**20:.0f} MiB is more than "
-            f"the {CLIENT_BYTES >> 20} MiB that the client writes for them. Put the checkpoint on storage that workers share."
+            f"workers cannot see the checkpoint {files.directory}, and a state of {job.state_bytes / 2**20:.0f} MiB "
+            "is more than "
+            f"the {CLIENT_BYTES >> 20} MiB that the client writes for them. "
+            "Put the checkpoint on storage that workers share."
         )
     gather = not shared and job.state_bytes <= CLIENT_BYTES
     run = ClusterRun(client, job, watch.options, files, shared, gather, None, left.covered, watch)

@@ -113,7 +113,8 @@ class ClusterRun:
         return self.client.submit(left.files.read, kind, index, key=key, pure=False)
 
     def held(self) -> list[Any]:
-        """Every future of this run but what groups share: to cancel a task together with dependents that no client holds
+        """Every future of this run but what groups share: to cancel a task together with
+        dependents that no client holds
         kills the client's stream in the scheduler (an assertion there), so that one is released once these are gone.
         """
         kept = [*self.ready.values(), *self.suspects.survived.values(), self.total]

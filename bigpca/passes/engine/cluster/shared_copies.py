@@ -1,8 +1,9 @@
 """What all groups of a pass share, once on every worker that has groups.
 
-Dask runs a task where its input is. With one copy of a shared input, all groups go to the worker that holds it, and reach the
-others only as these steal them: of 200 workers, 199 stood idle. So each thread's share of the groups takes its input from a copy
-of its own worker, a task that is pinned there for as long as the worker lives; copies pass from worker to worker as a tree.
+Dask runs a task where its input is. With one copy of a shared input, all groups go to the worker that holds it, and
+reach the others only as these steal them: of 200 workers, 199 stood idle. So each thread's share of the groups takes
+its input from a copy of its own worker, a task that is pinned there for as long as the worker lives; copies pass from
+worker to worker as a tree.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ class SharedCopies:
     def free(self, workers: Mapping[str, int]) -> None:
         """Let copies of workers that have gone be made again anywhere.
 
-        Dask says so of pinned tasks that may go elsewhere, but forgets it of those that were due while there was no worker at
-        all: these would wait for an address that never comes back.
+        Dask says so of pinned tasks that may go elsewhere, but forgets it of those that were due while there was no
+        worker at all: these would wait for an address that never comes back.
         """
         gone = [worker for worker in self.copies if worker not in workers]
         if gone:

@@ -1,9 +1,10 @@
 """Workers that do nothing: stopped, swapping, or waiting for storage.
 
-Dask removes a silent worker after ``distributed.scheduler.worker-ttl`` (5 minutes), and never one that still answers while its
-task does not end, as when a file server is lost. Here a silent worker is reported after ``stalled_seconds`` (a minute), and one
-that finishes nothing after that time and five times the longest segment so far. What they hold up is sent to other workers
-too: the first result counts, which has the same bits. Nobody is stopped, because a worker may come back.
+Dask removes a silent worker after ``distributed.scheduler.worker-ttl`` (5 minutes), and never one that still
+answers while its task does not end, as when a file server is lost. Here a silent worker is reported after
+``stalled_seconds`` (a minute), and one that finishes nothing after that time and five times the longest
+segment so far. What they hold up is sent to other workers too: the first result counts, which has the same
+bits. Nobody is stopped, because a worker may come back.
 
 NOTE: while no segment of a pass has finished, there is nothing to tell an endless read by.
 """
@@ -50,7 +51,8 @@ class Stalls:
     _count: int = 0
 
     def look(self, workers: Mapping[str, int], longest: float | None = None) -> set[int]:
-        """Return the segments that stalled workers hold up; a look is made four times in the time limit, and none between.
+        """Return the segments that stalled workers hold up; a look is made four times in
+        the time limit, and none between.
 
         Parameters
         ----------
@@ -127,7 +129,8 @@ class Stalls:
 
 
 def at_work(prefix: str, dask_scheduler: Any = None) -> dict[str, Any]:
-    """Return, on the scheduler, the silence of each worker in seconds, and the tasks of a pass that it has, and has done.
+    """Return, on the scheduler, the silence of each worker in seconds, and the tasks of a
+    pass that it has, and has done.
 
     It travels by value and imports what it needs, because bigpca may be missing where it runs.
     """

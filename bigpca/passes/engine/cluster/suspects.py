@@ -1,13 +1,13 @@
 """Groups whose workers died: which are tried again, which are tried alone, and which is blamed.
 
 Dask counts, for each task, the workers that died while it was assigned to them, whether it was the cause or only in
-flight; after ``distributed.scheduler.allowed-failures`` + 1 deaths (4 by default) it gives the task up. On a cluster whose
-workers are preempted that hits innocent groups, and beside a group that is too large for its worker it hits those that share
-the worker. So that verdict is a suspicion here:
+flight; after ``distributed.scheduler.allowed-failures`` + 1 deaths (4 by default) it gives the task up. On a cluster
+whose workers are preempted that hits innocent groups, and beside a group that is too large for its worker it hits those
+that share the worker. So that verdict is a suspicion here:
 
 1. No further segment is sent until those in flight have ended.
-2. The group is sent again, alone: nothing else of this run is on the workers. If workers die again until Dask gives it up,
-   it is blamed, with its rows, the memory that was planned and what the worker had.
+2. The group is sent again, alone: nothing else of this run is on the workers. If workers die again until Dask gives it
+   up, it is blamed, with its rows, the memory that was planned and what the worker had.
 3. If it comes through, its state is kept and the run goes on as before.
 4. Tasks that read nothing (merges, files of the checkpoint) are sent again at most ``RESUBMISSIONS`` times.
 5. After ``MOST_SUSPICIONS`` in one pass the run ends without blaming a group: workers die faster than groups end.
@@ -65,7 +65,8 @@ class Suspects:
     resubmissions: Counter[int] = field(default_factory=Counter)
 
     def add(self, segment: int, error: KilledWorker) -> bool:
-        """Take up Dask's verdict on a task of a segment; whether a group is to be tried alone, else send the segment again.
+        """Take up Dask's verdict on a task of a segment; whether a group is to be tried
+        alone, else send the segment again.
 
         Raises
         ------
@@ -104,9 +105,12 @@ class Suspects:
 
     def _unstable(self, error: KilledWorker) -> RuntimeError:
         return RuntimeError(
-            f"{self.count} tasks of this pass were given up because {error.allowed_failures + 1} workers died under each; alone, "
-            f"groups came through. At most {MOST_SUSPICIONS} were expected: workers leave faster than groups end, or their "
-            f"threads together need more memory than they have ({_memory(self.job, self.options, error.last_worker)}). Run on "
+            f"{self.count} tasks of this pass were given up because {error.allowed_failures + 1} workers died under "
+            "each; alone, "
+            f"groups came through. At most {MOST_SUSPICIONS} were expected: workers leave faster than groups end, "
+            "or their "
+            "threads together need more memory than they have "
+            f"({_memory(self.job, self.options, error.last_worker)}). Run on "
             f"workers that stay longer, or with fewer threads each.{resume_hint(self.options)}"
         )
 
@@ -132,7 +136,8 @@ def _memory(job: Pass, options: RunOptions, worker: Any) -> str:
     limit = format_bytes(worker.memory_limit) if worker.memory_limit else "no memory limit"
     each = f"{threads} thread{'s' if threads > 1 else ''} x {format_bytes(thread)}"
     return (
-        f"planned {format_bytes(planned)} over the idle process, {each} + 3 states of {format_bytes(job.state_bytes)}; the last "
+        f"planned {format_bytes(planned)} over the idle process, {each} + 3 states of "
+        f"{format_bytes(job.state_bytes)}; the last "
         f"worker, {worker.address}, had {limit}"
     )
 

@@ -93,7 +93,8 @@ def segment_graph(
 def group_of(prefix: str, key: Any) -> int | None:
     """Return the group that a task of this pass folds, or None for its other tasks.
 
-    >>> [group_of("bigpca-moments-1f", f"bigpca-moments-{end}") for end in ("1f-7", "1f-7-try-2", "1f-merge-7-0-0", "2f-7")]
+    >>> keys = [f"bigpca-moments-{end}" for end in ("1f-7", "1f-7-try-2", "1f-merge-7-0-0", "2f-7")]
+    >>> [group_of("bigpca-moments-1f", key) for key in keys]
     [7, 7, None, None]
     """
     first = str(key).removeprefix(f"{prefix}-").partition("-")[0]

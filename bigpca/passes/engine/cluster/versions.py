@@ -12,8 +12,8 @@ scipy,         (told only)             last digits may differ; formats do not
 numcodecs
 =============  ======================  ===================================================================
 
-Any other difference is told in one warning: results are as accurate, but the same bits are promised for the same versions.
-A scheduler runs no task, but it unpickles graphs: the same holds for it.
+Any other difference is told in one warning: results are as accurate, but the same bits are promised for the same
+versions. A scheduler runs no task, but it unpickles graphs: the same holds for it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ MUST_AGREE = {
 PACKAGES = tuple(MUST_AGREE)
 INSTALL = (
     "Best give scheduler and workers the image or environment that runs here. Workers that run already take it by "
-    'client.register_plugin(distributed.PipInstall(["bigpca"])), or by distributed.diagnostics.plugin.UploadDirectory of the '
+    'client.register_plugin(distributed.PipInstall(["bigpca"])), or by distributed.diagnostics.plugin.UploadDirectory '
+    "of the "
     "folder that holds the package."
 )
 Versions = Mapping[str, str | None]
@@ -65,7 +66,8 @@ def check_versions(here: Versions, others: Mapping[str, Versions]) -> str | None
     if breaking:
         raise ConnectionError(
             f"{'; '.join(breaking)}: tasks of one do not run on the other (python must agree in major.minor, dask and "
-            f"distributed in year.month, numpy and zarr in the major version, bigpca in all). Install the same versions on both."
+            "distributed in year.month, numpy and zarr in the major version, bigpca in all). "
+            "Install the same versions on both."
         )
     if different:
         told = "; ".join(_line(name, there, here, places) for (name, there), places in different.items())

@@ -62,7 +62,8 @@ class Watch:
         self.unasked.clear()
         if short:
             raise MemoryBudgetError(
-                f"{'; '.join(short)}. Start workers with more memory or fewer threads, or store the input in smaller chunks "
+                f"{'; '.join(short)}. Start workers with more memory or fewer threads, "
+                "or store the input in smaller chunks "
                 f"(bp.ingest(source, out, chunk_rows=...))."
             )
 
@@ -145,7 +146,8 @@ def ask(client: Any, method: Callable[..., Any], *arguments: Any, **options: Any
         return client.sync(answer, callback_timeout=ANSWER_SECONDS)
     except TimeoutError as error:
         raise TimeoutError(
-            f"{client.scheduler.address} or one of its workers did not answer within {ANSWER_SECONDS} s; an answer was expected "
+            f"{client.scheduler.address} or one of its workers did not answer within {ANSWER_SECONDS} s; "
+            "an answer was expected "
             f"at once. Look for stopped or overloaded processes there, remove them from the cluster and run again."
         ) from error
 
