@@ -29,7 +29,7 @@ SECONDS = 120
 SLOW = """
 from bigpca.passes.reading import layout
 from tests.passes.kit import logged
-layout.GROUP_LEAST, layout.LEAST_GROUPS = 256, 80
+layout.MIN_GROUP_BYTES, layout.MIN_GROUPS = 256, 80
 X = logged(folder / "x.zarr", folder / "log", delay=0.05)
 """
 pytestmark = pytest.mark.cluster

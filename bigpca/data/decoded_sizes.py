@@ -28,7 +28,7 @@ PIECE_BYTES = 2**20
 ZSTD_BLOCK = 128 * 2**10  # RFC 8878, section 3.1.1.2.4
 SPARE_BYTES = 64  # checksums of filters that lie inside the compressed bytes
 WIDENING = {"astype", "delta", "fixedscaleoffset", "quantize", "packbits", "bitround"}  # filters that change the dtype
-MOST_WIDENED = 16
+MAX_WIDENING = 16
 ABSENT = 2**64 - 1  # in a shard's index
 
 
@@ -66,7 +66,7 @@ class DecodedSizes:
         names = [name for name, _ in codecs]
         place = next((i for i, name in enumerate(names) if name in COMPRESSORS), None)
         nbytes = int(np.prod(chunks, dtype=object)) * itemsize
-        limit = nbytes * (MOST_WIDENED if WIDENING & set(names) else 1) + SPARE_BYTES
+        limit = nbytes * (MAX_WIDENING if WIDENING & set(names) else 1) + SPARE_BYTES
         after = [] if place is None else codecs[place + 1 :]
         before = ("crc32", "adler32", "jenkins_lookup3")
         skip = 4 * sum(name in before and options.get("location", "start") != "end" for name, options in after)
@@ -134,8 +134,8 @@ class DecodedSizes:
         if self.compressor == "zstd":
             if (stated := frame_size(head)) is not None:
                 return stated
-            most = _zstd_bound(head + file.read(max(nbytes - len(head), 0)), MOST_WIDENED * self.limit)
-            return most if most > MOST_WIDENED * self.limit else 0  # a bound only: frames may be flushed often
+            most = _zstd_bound(head + file.read(max(nbytes - len(head), 0)), MAX_WIDENING * self.limit)
+            return most if most > MAX_WIDENING * self.limit else 0  # a bound only: frames may be flushed often
         return 0
 
 

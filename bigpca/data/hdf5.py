@@ -28,7 +28,7 @@ from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import CorruptedChunkError, MissingChunksError, brief
 from bigpca.storage.regular import check_regular
 
-MOST_LINKS = 32
+MAX_LINKS = 32
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ def _node(file: Any, name: str, path: str) -> Any:
     Raises
     ------
     ValueError
-        For external links, and for more than ``MOST_LINKS`` soft ones.
+        For external links, and for more than ``MAX_LINKS`` soft ones.
     """
     node, parts, followed = file, name.split("/"), 0
     while parts:
@@ -277,9 +277,9 @@ def _node(file: Any, name: str, path: str) -> Any:
             raise ValueError(_elsewhere(path, name))
         if kind == "SoftLink":
             followed += 1
-            if followed > MOST_LINKS:
+            if followed > MAX_LINKS:
                 raise ValueError(
-                    f"{path}: {brief(name)} is a chain of more than {MOST_LINKS} links, or a loop of them; "
+                    f"{path}: {brief(name)} is a chain of more than {MAX_LINKS} links, or a loop of them; "
                     "a dataset was expected. "
                     f"Name the dataset itself."
                 )

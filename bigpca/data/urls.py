@@ -11,7 +11,7 @@ _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*://"
 _USER = re.compile(rf"({_SCHEME})[^\s/?#'\"]*@")
 _QUERY = re.compile(rf"({_SCHEME}[^\s?#'\"]*)[?#][^\s'\"]*")
 HIDDEN = "***"
-LEAST_SECRET = 8  # shorter values of a query are numbers and names, which would be blotted out everywhere
+MIN_SECRET_LENGTH = 8  # shorter values of a query are numbers and names, which would be blotted out everywhere
 
 
 def public(text: str) -> str:
@@ -38,7 +38,7 @@ def secrets_of(url: str) -> list[str]:
     user = [part[:-1] for part in re.findall(rf"{_SCHEME}([^\s/?#'\"]*@)", url)]
     query = re.findall(rf"{_SCHEME}[^\s?#'\"]*[?#]([^\s'\"]*)", url)
     passwords = [part.partition(":")[2] for part in user]
-    values = [value for part in query for _, value in parse_qsl(part) if len(value) >= LEAST_SECRET]
+    values = [value for part in query for _, value in parse_qsl(part) if len(value) >= MIN_SECRET_LENGTH]
     found = {form for part in (*user, *query, *passwords, *values) for form in (part, unquote(part))}
     return sorted(filter(None, found), key=lambda part: (-len(part), part))
 

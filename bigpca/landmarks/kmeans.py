@@ -16,9 +16,9 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.seeds import integers
 
 INIT_ROUNDS = 5
-MOST_ITERATIONS = 20  # landmarks need no converged clustering
+MAX_ITERATIONS = 20  # landmarks need no converged clustering
 START_READS = 4 + 2 * INIT_ROUNDS
-KMEANS_READS = (2.0 * 10 + START_READS, 2.0 * MOST_ITERATIONS + START_READS)  # typically, at most
+KMEANS_READS = (2.0 * 10 + START_READS, 2.0 * MAX_ITERATIONS + START_READS)  # typically, at most
 
 
 def kmeans(request: LandmarkRequest) -> Landmarks:
@@ -46,7 +46,7 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
     X = request.rows.X.astype(working_dtype(request.rows.dtype)).rechunk({1: -1})
     seed = int(integers(request.seed, "kmeans", 0, 1, 1, 2**31 - 1)[0, 0])
     clusters = KMeans(
-        request.count, oversampling_factor=2 * request.count, init_max_iter=INIT_ROUNDS, max_iter=MOST_ITERATIONS,
+        request.count, oversampling_factor=2 * request.count, init_max_iter=INIT_ROUNDS, max_iter=MAX_ITERATIONS,
         random_state=seed,
     )  # fmt: skip
     here: Any = dask.config.set(scheduler="threads") if request.options.scheduler == "local" else nullcontext()

@@ -25,7 +25,7 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Integers = NDArray[np.int64]
 SAMPLE = 16  # rows in memory for each landmark
-LEAST_RIDGE = 1e-10  # of the mean of the weighted diagonal
+MIN_RIDGE = 1e-10  # of the mean of the weighted diagonal
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _scorer(sample: Sample, positions: Integers, weights: Vector, rank: int, sha
     weighted = K_ss * weights * weights[:, None]
     trace = float(np.trace(weighted))
     largest = top_eigenpairs(weighted, min(rank, len(positions)), threads=sample.threads)[0]
-    ridge = max((trace - float(largest.sum())) / rank, LEAST_RIDGE * trace / len(positions))
+    ridge = max((trace - float(largest.sum())) / rank, MIN_RIDGE * trace / len(positions))
     if ridge <= 0:  # rows of zeros: any ridge will do
         ridge = 1.0
     np.fill_diagonal(K_ss, np.diagonal(K_ss) + ridge / weights**2)

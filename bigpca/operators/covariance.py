@@ -25,7 +25,7 @@ from bigpca.solvers.dual import SampleAxes, leading_axes
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 PROBES = 10
-MOST_UNEVEN = 10.0  # ratio of the lengths that probes may have along two columns
+MAX_LENGTH_RATIO = 10.0  # ratio of the lengths that probes may have along two columns
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class CovarianceOperator:
         if self.scale is not None:
             ratio = self.scale if guess is None else self.scale / guess
             B, least = W * self.scale[:, None], float(ratio.min())
-            if ratio.max() > MOST_UNEVEN * least:
+            if ratio.max() > MAX_LENGTH_RATIO * least:
                 return Products(B[:, :-PROBES], AB[:, :-PROBES])
         self.probes = Probes(B[:, -PROBES:] / least, AB[:, -PROBES:] / least)
         return Products(B[:, :-PROBES], AB[:, :-PROBES])

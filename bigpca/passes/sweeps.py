@@ -27,16 +27,16 @@ from bigpca.passes.engine.jobs import SHARED, Finish, GroupTask, Pass, RunOption
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import SHIFT
 from bigpca.passes.reading.blocks import prepare_block, product_dtype
-from bigpca.passes.reading.layout import MIB, MOST_GROUPS, MOST_SEGMENTS, Layout
+from bigpca.passes.reading.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, Layout
 from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
 from bigpca.passes.rows import RowInput
 
 Vector = NDArray[np.float64]
 TILE_ROWS = 1024  # rows of a tile: 4 MiB in float32, near the processor
-LEAST_TILE = 128
+MIN_TILE = 128
 TILES_ACROSS = 16  # at least, where rows allow: the tiles on the diagonal are made whole
 PANELS = 16  # at least, so that workers have work
-MOST_PANELS = 64
+MAX_PANELS = 64
 PANEL_ROWS = 4096
 PANEL_BYTES = 128 * MIB
 
@@ -95,14 +95,14 @@ class KernelLayout:
 def kernel_layout(rows: RowInput, kernel: Kernel) -> KernelLayout:
     """Cut the rows of X into panels, reads and tiles."""
     n, base = rows.n_rows, rows.layout(0)
-    tile = max(LEAST_TILE, min(TILE_ROWS, n // TILES_ACROSS))
+    tile = max(MIN_TILE, min(TILE_ROWS, n // TILES_ACROSS))
     itemsize = kernel_dtype(rows).itemsize
-    panels = min(MOST_PANELS, max(min(PANELS, n // tile), n // PANEL_ROWS))
+    panels = min(MAX_PANELS, max(min(PANELS, n // tile), n // PANEL_ROWS))
     panels = max(panels, -(-n * kernel.prepared_bytes(rows.n_columns, itemsize) // PANEL_BYTES))
-    panels = max(1, min(panels, MOST_GROUPS, n))
+    panels = max(1, min(panels, MAX_GROUPS, n))
     edges = [n * p // panels for p in range(panels + 1)]
     groups = tuple(range(p, p + 1) for p in range(panels))
-    runs = min(MOST_SEGMENTS, panels)
+    runs = min(MAX_SEGMENTS, panels)
     ends = [panels * s // runs for s in range(runs + 1)]
     segments = tuple(range(a, b) for a, b in itertools.pairwise(ends))
     cut = tuple(itertools.pairwise(edges))

@@ -21,7 +21,7 @@ from bigpca.quality.states import ChosenRows
 
 State = TypeVar("State", bound=Accumulator)
 ROW_FORMATS = ("npy", "npy-folder", "raw", "numpy")  # of which one row can be read without decoding others
-MOST_SEGMENTS = 64
+MAX_SEGMENTS = 64
 
 
 def read_once(
@@ -101,7 +101,7 @@ def read_rows(rows: RowInput, wanted: NDArray[np.int64], name: str) -> NDArray[A
     groups = tuple(range(i, i + 1) for i in range(len(reads)))
     if direct:
         groups = tuple(range(i, min(i + 64, len(reads))) for i in range(0, len(reads), 64))
-    step = -(-len(groups) // MOST_SEGMENTS)
+    step = -(-len(groups) // MAX_SEGMENTS)
     segments = tuple(range(i, min(i + step, len(groups))) for i in range(0, len(groups), step))
     count = sum(stop - start for start, stop in reads)
     layout = replace(rows.layout(0), n_rows=count, reads=reads, groups=groups, segments=segments)

@@ -21,7 +21,7 @@ Matrix = NDArray[np.float64]
 NOISE = 4.0  # of precision: parts of a residual below this share of theta_1 are rounding, and no direction to follow
 SAFETY = 1.5  # of the error at rho, which lies below the norm that it estimates
 SPREAD = 0.5  # of the error at rho + sigma, which rarely does
-LEAST_STEPS = 2  # of the probes before rho is trusted: the first has seen no direction grow
+MIN_STEPS = 2  # of the probes before rho is trusted: the first has seen no direction grow
 PATIENCE = 3  # multiplications without progress before giving up
 IMPROVED = 0.9
 
@@ -300,7 +300,7 @@ class _Run:
         chain, trace = self.probes, self.A.trace
         left = max(0.0, trace - float(pairs.nystrom_values.sum())) + self.A.precision * trace
         certified = pairs.error_for(min(chain.norm_bound, left))
-        if chain.steps < LEAST_STEPS or certified <= self.options.tol:
+        if chain.steps < MIN_STEPS or certified <= self.options.tol:
             return certified
         likely = SAFETY * pairs.error_for(chain.likely)
         return min(certified, max(likely, SPREAD * pairs.error_for(chain.likely + chain.spread)))

@@ -21,8 +21,8 @@ from bigpca.seeds import normals
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-LEAST_SIZE = 1024  # below, a dense solver takes less than half a second
-LEAST_RATIO = 20  # of d to k
+MIN_SIZE = 1024  # below, a dense solver takes less than half a second
+MIN_RATIO = 20  # of d to k
 ORTHONORMALITY = 1e-12
 STRIP = 256
 _SEEDED: dict[str, Any] = (
@@ -32,7 +32,7 @@ _SEEDED: dict[str, Any] = (
 
 def is_iterated(d: int, k: int) -> bool:
     """Whether :func:`leading_eigenpairs` is worth a try for k pairs of a (d, d) matrix."""
-    return d >= LEAST_SIZE and k * LEAST_RATIO <= d
+    return d >= MIN_SIZE and k * MIN_RATIO <= d
 
 
 def basis_columns(k: int) -> int:

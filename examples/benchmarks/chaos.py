@@ -46,7 +46,7 @@ from bigpca.passes.engine.events import GroupEvent
 
 SILENCE_SECONDS = 120.0  # without any word from the client: a hang
 LITTER_SECONDS = 10.0  # orphaned tasks may end in
-MOST_ATTEMPTS = 30
+MAX_ATTEMPTS = 30
 IN_FLIGHT = 2 * WORKERS + 1  # groups: twice the threads, and the one that is being taken in
 VICTIMS = {"worker": 10, "both workers": 1, "scheduler": 3, "client": 4, "client interrupted": 3}
 DIED = ("RuntimeError: workers died", "tasks of this pass were given up", "TimeoutError: no worker")
@@ -107,8 +107,8 @@ class Trial:
         ended = False
         while not ended and not self.faults:
             self.attempts += 1
-            if self.attempts > MOST_ATTEMPTS:
-                self.faults.append(f"no result after {MOST_ATTEMPTS} attempts: {dict(self.errors)}")
+            if self.attempts > MAX_ATTEMPTS:
+                self.faults.append(f"no result after {MAX_ATTEMPTS} attempts: {dict(self.errors)}")
                 return
             if self.on_cluster:
                 self.cluster.start()

@@ -164,7 +164,7 @@ def prepare(folder: Path) -> None:
 
 def small_groups() -> None:
     """Cut small data as if it were large: about 50 groups, each a segment of its own."""
-    layout.GROUP_LEAST, layout.LEAST_GROUPS, sweeps.LEAST_TILE = 256, 50, 16
+    layout.MIN_GROUP_BYTES, layout.MIN_GROUPS, sweeps.MIN_TILE = 256, 50, 16
 
 
 def open_logged(work: Work, places: Places) -> Any:

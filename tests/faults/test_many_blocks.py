@@ -52,8 +52,8 @@ class CountingRows:
 def test_100000_chunks_are_folded_with_few_tasks_at_a_time_and_little_memory_in_the_client(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
-    monkeypatch.setattr(layout, "LEAST_GROUPS", GROUPS)
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
+    monkeypatch.setattr(layout, "MIN_GROUPS", GROUPS)
     events: list[Event] = []
     known: list[int] = []
 

@@ -23,7 +23,7 @@ def show(event: Event) -> None:
 
 def main(store: str, checkpoint: str, scheduler: str = "") -> None:
     """Fit with the groups of the ``small_groups`` fixture and slow reads."""
-    layout.GROUP_LEAST, layout.LEAST_GROUPS = 256, 80
+    layout.MIN_GROUP_BYTES, layout.MIN_GROUPS = 256, 80
     X = logged(Path(store), Path(store).with_name("log"), delay=0.02)
     if scheduler:
         with Client(scheduler):

@@ -40,8 +40,8 @@ def client(two_workers: Client) -> Iterator[Client]:
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small data as if it were large: 80 groups in 64 segments where the chunks allow."""
-    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
-    monkeypatch.setattr(layout, "LEAST_GROUPS", 80)
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
+    monkeypatch.setattr(layout, "MIN_GROUPS", 80)
 
 
 @pytest.fixture

@@ -118,7 +118,7 @@ def test_stored_dtypes_are_added_exactly_as_their_upcast(dtype: str, tmp_path: P
 def test_a_stored_chunk_that_rechunk_cut_is_read_once_a_group_and_not_once_a_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bigpca.passes.reading.layout.LEAST_GROUPS", 3)
+    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUPS", 3)
     write_store(tmp_path / "y.zarr", A, (100, D))
     X = logged(tmp_path / "y.zarr", tmp_path / "log", chunk_rows=100).rechunk((10, D))
     assert_moments(moments_of(X), A)
@@ -143,7 +143,7 @@ def test_a_chunk_that_is_read_for_itself_and_for_the_mean_is_not_sent_to_every_g
 def test_a_graph_of_which_every_group_reads_everything_is_refused_and_ingest_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bigpca.passes.reading.layout.LEAST_GROUPS", 4)
+    monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUPS", 4)
     X = da.from_zarr(write_store(tmp_path / "y.zarr", A, (5, D)))
     X = da.concatenate([X[:5], X[ORDER], X[-5:]])
     message = (

@@ -78,7 +78,7 @@ def factor(n: int, columns: int = L) -> Array:
 @pytest.fixture
 def many_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small data as if it were large: 16 panels of 25 rows."""
-    monkeypatch.setattr(sweeps, "LEAST_TILE", 16)
+    monkeypatch.setattr(sweeps, "MIN_TILE", 16)
 
 
 def inputs(X: Array, folder: Path) -> dict[str, da.Array]:
@@ -155,7 +155,7 @@ def test_a_sweep_makes_at_most_055_of_all_pairs_and_its_panels_are_bounded(n: in
 def test_each_chunk_is_decoded_once_by_every_panel_that_needs_it(
     chunks: tuple[int, int], tiles: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeps, "LEAST_TILE", tiles)
+    monkeypatch.setattr(sweeps, "MIN_TILE", tiles)
     X = stored(tmp_path, offset_data(N, D, mean=1.0), chunks)
     layout = kernel_layout(RowInput(X), kernels.RBF(0.1))
     V, shift, rows = factor(N), np.ones(D), RowInput(X)

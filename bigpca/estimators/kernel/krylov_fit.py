@@ -58,7 +58,7 @@ Matrix = NDArray[np.float64]
 TYPICAL_SWEEPS = 3
 LANDMARKS_A_COLUMN = 16  # of the first block
 LANDMARK_SHARE = 20  # at most every twentieth row
-MOST_LANDMARKS = 2048
+MAX_LANDMARKS = 2048
 MORE_COLUMNS = 10
 
 
@@ -87,7 +87,7 @@ def size_iteration(rows: RowInput, settings: KernelSettings, blocks: int = BLOCK
 
 def start_landmarks(n: int, block: int) -> int:
     """Landmarks of the start; 0 where there are too few rows for one."""
-    wanted = min(LANDMARKS_A_COLUMN * block, MOST_LANDMARKS, n // LANDMARK_SHARE)
+    wanted = min(LANDMARKS_A_COLUMN * block, MAX_LANDMARKS, n // LANDMARK_SHARE)
     return wanted if wanted >= 2 * block else 0
 
 

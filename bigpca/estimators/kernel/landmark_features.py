@@ -40,7 +40,7 @@ Matrix = NDArray[np.float64]
 ALIKE = (
     128.0  # eps in three sums of a matrix product whose terms are all equal: up to 35 in each, measured for n to 8192
 )
-MOST_AMPLIFIED = 1.01 * truncation_for(float(np.finfo(np.float32).eps)) ** -0.5  # by a T made for float32
+MAX_AMPLIFICATION = 1.01 * truncation_for(float(np.finfo(np.float32).eps)) ** -0.5  # by a T made for float32
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def pass_dtype(rows: RowInput, features: tuple[LandmarkFeatures, ...]) -> np.dty
     """Dtype of the rows of a pass: float64, too, where a T magnifies the rounding of float32 by more than one made for
     float32 does, as that of a small fit that rows are added to.
     """
-    if max(f.amplification for f in features) > MOST_AMPLIFIED:
+    if max(f.amplification for f in features) > MAX_AMPLIFICATION:
         return np.dtype(np.float64)
     return features_dtype(rows, features[0].kernel, len(features[0].landmarks))
 

@@ -34,7 +34,7 @@ from bigpca.planning import Plan
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.components import NComponents, check_n_components
 
-LEAST_COLUMNS = 100
+MIN_COLUMNS = 100
 COLUMNS_PER_COMPONENT = 10
 
 
@@ -172,7 +172,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
             )
         given: Any = self.n_components
         k = int(given) if isinstance(given, int | np.integer) else 0
-        sketch = self.sketch or Gaussian(min(d, max(LEAST_COLUMNS, COLUMNS_PER_COMPONENT * k)))
+        sketch = self.sketch or Gaussian(min(d, max(MIN_COLUMNS, COLUMNS_PER_COMPONENT * k)))
         q = sketch.width(d)
         if k > q:
             raise ValueError(

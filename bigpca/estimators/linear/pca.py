@@ -22,7 +22,7 @@ from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.solvers.components import NComponents, check_n_components
 from bigpca.triangles import packed_size
 
-LEAST_APART = 1 << 20  # bytes of small batches that are multiplied together, however small the moments are
+MIN_BATCH_BYTES = 1 << 20  # bytes of small batches that are multiplied together, however small the moments are
 
 
 class PCA(LinearModel[Moments]):
@@ -177,7 +177,7 @@ class PCA(LinearModel[Moments]):
 
     @property
     def _apart_bytes(self) -> int:
-        return max(Moments(self.n_features_in_).state_bytes, LEAST_APART)
+        return max(Moments(self.n_features_in_).state_bytes, MIN_BATCH_BYTES)
 
     def _solution(self, state: Moments, count: int, omitted: int) -> tuple[Callable[[Moments], Spectrum], str]:
         """From merged moments; with too few rows so far, as many components as there are."""

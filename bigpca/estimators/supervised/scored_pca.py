@@ -46,7 +46,7 @@ from bigpca.sketches.base import positive_integer
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-MOST_CANDIDATES = 2048  # columns among which cross-validation chooses
+MAX_CANDIDATES = 2048  # columns among which cross-validation chooses
 
 
 def _estimator_has(method: str) -> Callable[[Any], bool]:
@@ -141,7 +141,7 @@ class ScoredPCA(LabelReader, RowTransformer):
         inner = estimator.plan(some_columns(opened, q), y)
         plans = [self._plan(rows, labelled.templates(d, whole=False), "scores"), inner]
         if q is None:
-            plans.append(self._plan(*self._folds(opened, np.arange(min(d, MOST_CANDIDATES)), labelled), "folds"))
+            plans.append(self._plan(*self._folds(opened, np.arange(min(d, MAX_CANDIDATES)), labelled), "folds"))
         return replace(
             inner, solver=f"scores, then {inner.solver}", reason=f"one read of rows and labels; {inner.reason}",
             passes=sum(plan.passes for plan in plans), flops=sum(plan.flops for plan in plans),
@@ -337,7 +337,7 @@ class ScoredPCA(LabelReader, RowTransformer):
         progress: ProgressArgument,
     ) -> dict[int, float]:  # fmt: skip
         """Return the explained share in the folds left out, for every number of features: one read of the candidates."""
-        candidates = order[:MOST_CANDIDATES]
+        candidates = order[:MAX_CANDIDATES]
         q, place = len(candidates), np.searchsorted(np.sort(candidates), candidates)
         rows, templates = self._folds(opened, candidates, labelled)
         plan = self._plan(rows, templates, "folds")
@@ -396,7 +396,7 @@ class ScoredPCA(LabelReader, RowTransformer):
 
 def some_columns(X: da.Array, q: int | None) -> da.Array:
     """Return q columns of X, or as many as cross-validation chooses among: to plan with."""
-    return X[:, : q or min(X.shape[1], MOST_CANDIDATES)]
+    return X[:, : q or min(X.shape[1], MAX_CANDIDATES)]
 
 
 def spread_of(labelled: Labelled) -> LabelSpread | None:

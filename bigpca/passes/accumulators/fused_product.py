@@ -18,7 +18,7 @@ from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.accumulators.factors import Factor, _check_one_factor
 from bigpca.passes.accumulators.products import column_squares
 from bigpca.passes.reading.blocks import Block, within_range
-from bigpca.passes.reading.layout import MIB, SLAB_LEAST, SLAB_ROWS
+from bigpca.passes.reading.layout import MIB, MIN_SLAB_BYTES, SLAB_ROWS
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -196,7 +196,7 @@ class FusedProduct(Accumulator):
     @property
     def product_bytes(self) -> int:
         d = max(1, self.n_features)
-        rows = max(SLAB_ROWS, SLAB_LEAST // (4 * d))
+        rows = max(SLAB_ROWS, MIN_SLAB_BYTES // (4 * d))
         rows = min(rows, max(1, 64 * MIB // (4 * d)))
         multiply = self.factor.bytes_for(self.n_features, rows, 8) if self.factor is not None else 0
         return 8 * self.n_features * self.n_columns + multiply

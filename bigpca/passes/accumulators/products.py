@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bigpca.blas import symmetric_rank_update
 from bigpca.passes.reading.blocks import cached_rows
 
-LEAST_SQUARE, MOST_SQUARE = 1e-28, 1e38  # between which float32 holds sums of squares
+MIN_SQUARE, MAX_SQUARE = 1e-28, 1e38  # between which float32 holds sums of squares
 
 
 def column_squares(values: NDArray[Any]) -> NDArray[np.float64]:
@@ -52,7 +52,7 @@ def add_symmetric_product(rows: NDArray[Any], out: NDArray[Any]) -> bool:
     """
     if rows.dtype != np.float64:
         squares = np.einsum("ij,ij->j", rows, rows)
-        if not (_squares_held(squares, rows) and (np.diagonal(out) + squares < MOST_SQUARE).all()):
+        if not (_squares_held(squares, rows) and (np.diagonal(out) + squares < MAX_SQUARE).all()):
             return False
     symmetric_rank_update(rows, out, add=True)
     return True
@@ -60,5 +60,5 @@ def add_symmetric_product(rows: NDArray[Any], out: NDArray[Any]) -> bool:
 
 def _squares_held(squares: NDArray[Any], rows: NDArray[Any]) -> bool:
     """Whether float32 sums of the columns' squares neither overflowed nor lost a value that is not zero."""
-    small = np.flatnonzero(squares < LEAST_SQUARE)
+    small = np.flatnonzero(squares < MIN_SQUARE)
     return bool(np.isfinite(squares).all()) and not (len(small) and rows[:, small].any())

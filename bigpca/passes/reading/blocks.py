@@ -12,7 +12,7 @@ from bigpca.passes.reading.layout import MIB, working_dtype
 
 CACHED_BYTES = 3 * MIB // 2  # of rows looked at several times in a row
 PRECISE_FLOPS = 1e11
-FLOAT32_LEAST, FLOAT32_MOST = 1e-12, 1e12  # largest entry of a block that is multiplied in float32
+FLOAT32_MIN, FLOAT32_MAX = 1e-12, 1e12  # largest entry of a block that is multiplied in float32
 
 
 def product_dtype(dtype: np.dtype[np.generic], flops: float) -> np.dtype[np.floating]:
@@ -54,7 +54,7 @@ def within_range(values: NDArray[np.floating], largest: float | None = None) -> 
         return values
     if largest is None:
         largest = _largest(values)
-    return values if largest == 0 or FLOAT32_LEAST < largest < FLOAT32_MOST else values.astype(np.float64)
+    return values if largest == 0 or FLOAT32_MIN < largest < FLOAT32_MAX else values.astype(np.float64)
 
 
 def _largest(values: NDArray[np.floating]) -> float:

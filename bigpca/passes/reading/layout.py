@@ -19,12 +19,12 @@ MIB = 1 << 20
 SLAB_BYTES = 64 * MIB
 WIDE_SLAB_BYTES = 32 * MIB  # for rows over 64 KiB, whose states are large already
 SLAB_ROWS = 8192  # enough rows that a d x d addition per slab is hidden by the product
-SLAB_LEAST = 4 * MIB
+MIN_SLAB_BYTES = 4 * MIB
 GROUP_BYTES = 256 * MIB
-GROUP_LEAST = 4 * MIB
-MOST_GROUPS = 4096
-LEAST_GROUPS = 16
-MOST_SEGMENTS = 64
+MIN_GROUP_BYTES = 4 * MIB
+MAX_GROUPS = 4096
+MIN_GROUPS = 16
+MAX_SEGMENTS = 64
 
 
 def working_dtype(dtype: np.dtype[np.generic]) -> np.dtype[np.floating]:
@@ -82,17 +82,17 @@ def plan_layout(row_chunks: Sequence[int], n_columns: int, dtype: np.dtype[np.ge
     """
     row_bytes = max(1, n_columns * working_dtype(dtype).itemsize)
     most = SLAB_BYTES if row_bytes <= 1 << 16 else WIDE_SLAB_BYTES
-    slab_bytes = min(most, max(SLAB_LEAST, SLAB_ROWS * row_bytes))
+    slab_bytes = min(most, max(MIN_SLAB_BYTES, SLAB_ROWS * row_bytes))
     slab_rows = max(1, slab_bytes // row_bytes)
     n_rows = int(sum(row_chunks))
     total = n_rows * row_bytes
-    wanted = min(MOST_GROUPS, max(LEAST_GROUPS, -(-total // max(GROUP_BYTES, 8 * state_bytes))))
-    wanted = max(1, min(wanted, total // GROUP_LEAST))
+    wanted = min(MAX_GROUPS, max(MIN_GROUPS, -(-total // max(GROUP_BYTES, 8 * state_bytes))))
+    wanted = max(1, min(wanted, total // MIN_GROUP_BYTES))
     reads = _join_chunks(row_chunks, min(slab_rows, max(1, -(-n_rows // wanted))))
     if wanted <= len(reads) < 2 * wanted and 2 * row_bytes * max(b - a for a, b in reads) > SLAB_BYTES:
         wanted = max(1, len(reads) // 2)
     groups = _split_evenly([b - a for a, b in reads], wanted)
-    segments = _split_evenly([1] * len(groups), MOST_SEGMENTS)
+    segments = _split_evenly([1] * len(groups), MAX_SEGMENTS)
     return Layout(n_rows, n_columns, row_bytes, slab_rows, reads, groups, segments)
 
 

@@ -498,7 +498,7 @@ def test_strings_and_a_precomputed_matrix_are_rows_too(core: str) -> None:
 def test_threads_do_not_change_a_bit_and_chunks_change_rounding_only(
     core: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeps, "LEAST_TILE", 16)  # 16 panels, whose ends lie inside chunks
+    monkeypatch.setattr(sweeps, "MIN_TILE", 16)  # 16 panels, whose ends lie inside chunks
     models: list[ApproximateKernelPCA] = []
     for scheduler in ("sync", "threads"):
         with dask.config.set(scheduler=scheduler):

@@ -31,8 +31,8 @@ Bits = tuple[bytes, ...]
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small data as if it were large: 16 panels, whose ends lie inside chunks."""
-    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
-    monkeypatch.setattr(sweeps, "LEAST_TILE", 16)
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
+    monkeypatch.setattr(sweeps, "MIN_TILE", 16)
     monkeypatch.setattr(features_fit, "CHUNK_BYTES", 40_000)
 
 
@@ -130,7 +130,7 @@ from tests.passes.kit import logged
 def show(event):
     print(type(event).__name__, getattr(event, "name", ""), flush=True)
 
-layout.GROUP_LEAST, sweeps.LEAST_TILE = 256, 16
+layout.MIN_GROUP_BYTES, sweeps.MIN_TILE = 256, 16
 with dask.config.set(scheduler="threads", num_workers=2):
     X = logged(Path(sys.argv[1]), Path(sys.argv[2]), delay=0.005)
     model = KernelPCA(2, kernel="laplacian", solver="krylov", tol=1e-5, solve_threads=1)

@@ -168,7 +168,7 @@ def test_counting_rows_first_is_a_read_too(core: str) -> None:
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_chunks_change_eigenvalues_by_rounding_only(core: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
-    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
     rows = X.astype(dtype)
     found = [approximate(core=core).fit(da.from_array(rows, chunks=(size, D)) + 0) for size in (N, 77, 8)]
     for other in found[1:]:

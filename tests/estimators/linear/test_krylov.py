@@ -427,7 +427,7 @@ def test_a_column_store_is_read_once_a_multiplication_and_once_for_the_component
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_chunks_and_workers_change_eigenvalues_by_rounding_only(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
-    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
     X = data_with_spectrum(600, power_law(D), mean=5.0, dtype=dtype)[0]
     found = [krylov().fit(da.from_array(X, chunks=(rows, D)) + 0) for rows in (600, 250, 37, 5)]
     values = found[0].explained_variance_

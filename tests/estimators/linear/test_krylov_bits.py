@@ -29,8 +29,8 @@ Bits = tuple[bytes, ...]
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small data as if it were large."""
-    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
-    monkeypatch.setattr(layout, "LEAST_GROUPS", 40)
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
+    monkeypatch.setattr(layout, "MIN_GROUPS", 40)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ from tests.passes.kit import logged
 def show(event):
     print(type(event).__name__, getattr(event, "name", ""), flush=True)
 
-layout.GROUP_LEAST, layout.LEAST_GROUPS = 256, 40
+layout.MIN_GROUP_BYTES, layout.MIN_GROUPS = 256, 40
 with dask.config.set(scheduler="threads", num_workers=2):
     X = logged(Path(sys.argv[1]), Path(sys.argv[2]), delay=0.01)
     PCA(3, solver="krylov", solve_threads=1).fit(X, checkpoint=Path(sys.argv[3]), progress=show)

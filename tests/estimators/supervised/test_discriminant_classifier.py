@@ -90,7 +90,7 @@ def test_float32_rows_far_from_the_origin_keep_their_classes(
     left.
     """
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
-    monkeypatch.setattr(layout, "GROUP_LEAST", 64)
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 64)
     far = (X + 1e4 * np.arange(1, D + 1)).astype("f4")
     at = np.argsort(Y, kind="stable") if order != "mixed" else np.arange(N)
     far, y = far[at], NAMES[Y[at]]

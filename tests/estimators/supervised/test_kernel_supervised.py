@@ -323,7 +323,7 @@ def test_a_saved_model_comes_back_with_its_classes(model: Any, names: str, tmp_p
 
 
 def test_a_fit_reads_rows_once_beyond_the_choice_of_landmarks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
     given, reads = stored(tmp_path, X, (20, D)), Reads().watch(monkeypatch)
     KernelRoweisDiscriminantAnalysis(2, gamma=GAMMA, sampling=X[:30]).fit(given, Y)
     counts = reads.per_chunk((N, D), (20, D))[:, 0]
@@ -372,8 +372,8 @@ def test_worker_processes_give_the_bits_of_one_thread(tmp_path: Path) -> None:
 def test_a_stopped_fit_goes_on_and_other_labels_are_refused(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
-    monkeypatch.setattr(sweeps, "LEAST_TILE", 16)
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
+    monkeypatch.setattr(sweeps, "MIN_TILE", 16)
     given, labels = stored(tmp_path, X, (10, D)), REAL[:, 0]
     model = KernelSupervisedPCA(form=form, gamma=GAMMA, sampling="uniform", n_landmarks=20, solve_threads=1)
     written: list[Event] = []

@@ -309,7 +309,7 @@ def bits(model: Any) -> tuple[bytes, ...]:
 
 
 def test_threads_and_a_stopped_fit_give_the_bits_of_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
     given = stored(tmp_path, X.astype("f4"), (11, D))
     events: list[Event] = []
 

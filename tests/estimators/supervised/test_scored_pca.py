@@ -298,7 +298,7 @@ def test_a_stopped_fit_goes_on_from_its_parts(tmp_path: Path, monkeypatch: pytes
 def test_a_fit_stopped_in_any_part_goes_on_to_the_same_bits(
     part: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
     given = stored(tmp_path, X, (20, D))
     model = ScoredPCA(n_features_to_select="cv", folds=2, estimator=bp.PCA(2, solver="covariance", solve_threads=1))
     written: list[str] = []

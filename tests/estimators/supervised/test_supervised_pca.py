@@ -298,7 +298,7 @@ def test_chunks_change_rounding_only(chunks: tuple[int, int]) -> None:
 
 
 def test_threads_give_the_bits_of_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "GROUP_LEAST", 256)
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
     given = stored(tmp_path, X.astype("f4"), (11, D))
     found = []
     for options in ({"scheduler": "sync"}, {"scheduler": "threads", "num_workers": 3}):

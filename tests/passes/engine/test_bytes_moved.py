@@ -25,8 +25,8 @@ from tests.passes.kit import moments_of, normal, write_store
 N, D = 2_000, 64
 RECORD = 256  # bytes of counts and sums beside the arrays of a state
 CUTS = (  # about 24 groups in 3 segments: trees of 8
-    (layout, "GROUP_LEAST", 256), (layout, "LEAST_GROUPS", 24), (layout, "MOST_SEGMENTS", 3),
-    (sweeps, "LEAST_TILE", 64), (sweeps, "MOST_SEGMENTS", 3),
+    (layout, "MIN_GROUP_BYTES", 256), (layout, "MIN_GROUPS", 24), (layout, "MAX_SEGMENTS", 3),
+    (sweeps, "MIN_TILE", 64), (sweeps, "MAX_SEGMENTS", 3),
 )  # fmt: skip
 Fit = Callable[[da.Array, Path, Any], Any]
 

@@ -122,7 +122,7 @@ def test_a_group_that_kills_its_workers_alone_is_blamed_with_rows_memory_and_rem
 def test_workers_that_leave_faster_than_groups_end_stop_the_run_without_blaming_a_group(
     store: Path, unforgiving: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suspects_module, "MOST_SUSPICIONS", 0)
+    monkeypatch.setattr(suspects_module, "MAX_SUSPICIONS", 0)
     with (
         unforgiving.as_current(),
         pytest.raises(

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from bigpca.errors import NonFiniteError
 from bigpca.passes.reading.blocks import column_sums, group_shift, prepare_block
 from bigpca.passes.reading.layout import (
-    GROUP_LEAST,
-    MOST_GROUPS,
-    MOST_SEGMENTS,
+    MAX_GROUPS,
+    MAX_SEGMENTS,
+    MIN_GROUP_BYTES,
     SLAB_BYTES,
     Layout,
     plan_layout,
@@ -43,8 +43,8 @@ def test_every_row_is_in_exactly_one_read_group_and_segment_whatever_the_chunks(
 ) -> None:
     layout = plan_layout(chunks, d, F4, state)
     assert_partition(layout, sum(chunks))
-    assert len(layout.groups) <= MOST_GROUPS
-    assert len(layout.segments) <= MOST_SEGMENTS
+    assert len(layout.groups) <= MAX_GROUPS
+    assert len(layout.segments) <= MAX_SEGMENTS
 
 
 @settings(max_examples=60, deadline=None)
@@ -112,14 +112,14 @@ def test_a_hundred_thousand_tiny_chunks_are_joined_to_few_reads_and_groups() -> 
 
 def test_large_data_has_at_most_4096_groups_in_64_segments() -> None:
     layout = plan_layout([8192] * 200_000, 2048, F4, 0)  # 12.5 TiB
-    assert len(layout.groups) == MOST_GROUPS
-    assert len(layout.segments) == MOST_SEGMENTS
+    assert len(layout.groups) == MAX_GROUPS
+    assert len(layout.segments) == MAX_SEGMENTS
     sizes = [b - a for a, b in map(layout.rows_of, range(len(layout.groups)))]
     assert max(sizes) <= 2 * min(sizes)
 
 
 def test_small_data_is_not_cut_below_four_mebibytes_a_group() -> None:
-    rows = 3 * GROUP_LEAST // (4 * 64)
+    rows = 3 * MIN_GROUP_BYTES // (4 * 64)
     assert len(plan_layout([100] * (rows // 100), 64, F4, 0).groups) <= 3
     assert len(plan_layout([10], 4, F4, 0).groups) == 1
 

@@ -10,7 +10,7 @@ that share the worker. So that verdict is a suspicion here:
    up, it is blamed, with its rows, the memory that was planned and what the worker had.
 3. If it comes through, its state is kept and the run goes on as before.
 4. Tasks that read nothing (merges, files of the checkpoint) are sent again at most ``RESUBMISSIONS`` times.
-5. After ``MOST_SUSPICIONS`` in one pass the run ends without blaming a group: workers die faster than groups end.
+5. After ``MAX_SUSPICIONS`` in one pass the run ends without blaming a group: workers die faster than groups end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bigpca.passes.engine.jobs import Pass, RunOptions
 from bigpca.planning import peak_bytes
 
 RESUBMISSIONS = 3
-MOST_SUSPICIONS = 16
+MAX_SUSPICIONS = 16
 REMEDY = (
     "Start workers with more memory or fewer threads, or store the input in smaller chunks "
     "(bp.ingest(source, out, chunk_rows=...)); the workers' logs say more."
@@ -75,7 +75,7 @@ class Suspects:
         """
         self.count += 1
         group = group_of(self.job.prefix, error.task)
-        if self.count > MOST_SUSPICIONS:
+        if self.count > MAX_SUSPICIONS:
             raise self._unstable(error) from error
         known = self.survived.get(group) if group is not None else None
         if known is not None and known.key == error.task:  # its state was lost, and workers died over it again
@@ -107,7 +107,7 @@ class Suspects:
         return RuntimeError(
             f"{self.count} tasks of this pass were given up because {error.allowed_failures + 1} workers died under "
             "each; alone, "
-            f"groups came through. At most {MOST_SUSPICIONS} were expected: workers leave faster than groups end, "
+            f"groups came through. At most {MAX_SUSPICIONS} were expected: workers leave faster than groups end, "
             "or their "
             "threads together need more memory than they have "
             f"({_memory(self.job, self.options, error.last_worker)}). Run on "
