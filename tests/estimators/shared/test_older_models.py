@@ -1,0 +1,44 @@
+"""Models that were saved by version 0.1.0 load, and return what they returned then."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bigpca as bp
+from bigpca.blas import numerical_environment
+from bigpca.storage import read_group
+from tests.estimators.models_of_0_1_0.make import LABELS, MODELS, results
+
+FOLDER = Path(__file__).parents[1] / "models_of_0_1_0"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("models")
+    with tarfile.open(FOLDER / "models.tar.xz") as archive:
+        archive.extractall(place, filter="data")
+    return place
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_of_0_1_0_returns_what_it_returned_then(name: str, models: Path) -> None:
+    expected = {
+        key.removeprefix(f"{name}/"): values
+        for key, values in np.load(FOLDER / "expected.npz").items()
+        if key.startswith(f"{name}/")
+    }
+    found = results(bp.load(models / name), LABELS.get(name))
+    assert set(found) == set(expected)
+    written_here = (
+        read_group(models / name, kind=None, newest=(1, 0)).attributes["environment"] == numerical_environment()
+    )
+    for method, values in expected.items():
+        if written_here and method != "after more rows":  # where a solver runs again
+            assert found[method].tobytes() == values.tobytes(), method
+        assert found[method].dtype == values.dtype
+        tolerance = 1e-5 if values.dtype == np.float32 else 1e-12 if method != "after more rows" else 1e-8
+        np.testing.assert_allclose(found[method], values, rtol=0, atol=tolerance * np.abs(values).max())
