@@ -37,9 +37,9 @@ def blas() -> list[dict[str, Any]]:
 
 def memory_total() -> int:
     """Bytes of memory this process may use: the machine's, or the container's where that is smaller."""
-    from distributed.system import MEMORY_LIMIT
+    from bigpca.machine import memory_limit
 
-    return int(MEMORY_LIMIT)
+    return memory_limit()
 
 
 def cores() -> int:

@@ -5,14 +5,19 @@ library is imported for it.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from numbers import Number
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.checks import check_dtype
+
+if TYPE_CHECKING:
+    import zarr
+    from typing_extensions import TypeIs
 
 _FILE_LIBRARIES = 'Open the file with xarray.open_dataset(path, chunks={}) and pass one variable, such as ds["x"].'
 
@@ -198,6 +203,18 @@ def is_dask_frame(X: Any) -> bool:
 def is_hdf5_dataset(X: Any) -> bool:
     """Whether this is an h5py.Dataset."""
     return type(X).__name__ == "Dataset" and type(X).__module__.startswith("h5py.")
+
+
+def is_zarr_array(X: Any) -> TypeIs[zarr.Array[Any]]:
+    """Whether this is a zarr.Array, which only a process that has imported Zarr can hold."""
+    library = sys.modules.get("zarr")
+    return library is not None and isinstance(X, library.Array)
+
+
+def is_zarr_group(X: Any) -> TypeIs[zarr.Group]:
+    """Whether this is a zarr.Group."""
+    library = sys.modules.get("zarr")
+    return library is not None and isinstance(X, library.Group)
 
 
 def is_path_list(X: Any, kinds: tuple[type, ...] = (str, os.PathLike)) -> bool:

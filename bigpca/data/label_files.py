@@ -8,13 +8,13 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from bigpca.data.checks import MemberError, is_decode_error
+from bigpca.data.containers import is_zarr_group
 from bigpca.data.files import PARQUET_SUFFIXES
 from bigpca.data.parquet import parquet_paths, parquet_rows
 from bigpca.data.urls import public, without_credentials
@@ -23,7 +23,10 @@ from bigpca.data.zarr_groups import arrays_of, is_zarr_directory
 from bigpca.data.zarr_metadata import ALLOWED_CODECS, array_document, check_grid, codecs_of, naming_damage, short_name
 from bigpca.data.zarr_reader import wrap_zarr
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, MissingChunksError, brief, shorten
-from bigpca.storage.regular import RegularStore, check_regular, open_regular
+from bigpca.storage.regular import check_regular, open_regular
+
+if TYPE_CHECKING:
+    import zarr
 
 # No leading zeros: "01" and "1" are two codes, and as numbers they would silently be one class.
 INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
@@ -59,11 +62,11 @@ def read_label_file(source: str) -> NDArray[Any]:
     path, name = _split(source)
     if "://" in path:
         with without_credentials(path):
-            return read_zarr(zarr.open(path, mode="r"), name)
+            return read_zarr(_open_node(path), name)
     path = os.path.abspath(os.path.expanduser(path))
     if os.path.isdir(path) and is_zarr_directory(path):
         with naming_damage(path):
-            return read_zarr(zarr.open(RegularStore(path), mode="r"), name)
+            return read_zarr(_open_node(path), name)
     if path.lower().endswith(PARQUET_SUFFIXES) or (os.path.isdir(path) and parquet_paths(path)):
         return _parquet_column(path, name)
     if not os.path.exists(path) or os.path.isdir(path):
@@ -236,6 +239,14 @@ def _has_gaps(column: Any) -> bool:
     return bool(column.null_count) or not number
 
 
+def _open_node(path: str) -> zarr.Array[Any] | zarr.Group:
+    import zarr  # heavy, and of no use to labels in a table
+
+    from bigpca.storage.regular_store import RegularStore
+
+    return zarr.open(path if "://" in path else RegularStore(path), mode="r")
+
+
 def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None) -> NDArray[Any]:
     """Read a Zarr array of numbers or of strings whole, once all its chunks are known to be there.
 
@@ -252,7 +263,7 @@ def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None) -> ND
         For dtypes and codecs that are not on the list, before any chunk is read.
     """
     path = public(str(node.store_path))
-    if isinstance(node, zarr.Group):
+    if is_zarr_group(node):
         arrays = dict(arrays_of(node))
         return read_zarr(arrays[_choose(path, name and name.strip("/"), list(arrays), "array")])
     if name is not None:

@@ -9,11 +9,10 @@ from numbers import Complex, Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from bigpca.blas import solve_paused
-from bigpca.data.containers import reject_foreign
+from bigpca.data.containers import is_zarr_array, is_zarr_group, reject_foreign
 from bigpca.data.label_files import check_chunks, read_label_file, read_zarr
 
 BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real numbers", "strings", "bytes"
@@ -88,13 +87,13 @@ def _as_array(y: Any) -> NDArray[Any]:
     """Give what was passed as a NumPy array, with None or NaN in its gaps."""
     if isinstance(y, (str, os.PathLike)):
         return read_label_file(os.fspath(y))
-    if isinstance(y, (zarr.Array, zarr.Group)):
+    if is_zarr_array(y) or is_zarr_group(y):
         return read_zarr(y)
     if hasattr(y, "__dask_graph__") and hasattr(y, "compute"):
         import dask.array as da  # of which pandas comes
 
         for node in dict(y.__dask_graph__() or {}).values():
-            if isinstance(held := getattr(node, "value", node), zarr.Array):
+            if is_zarr_array(held := getattr(node, "value", node)):
                 check_chunks(held)
         y = y.data if isinstance(getattr(y, "data", None), da.Array) else y  # of xarray
         if isinstance(y, da.Array):

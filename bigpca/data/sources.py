@@ -8,11 +8,18 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from bigpca.data.checks import check_dtype, check_shape, coalesce, row_width
-from bigpca.data.containers import is_hdf5_dataset, is_path_list, reject_chunks, reject_foreign, unmasked
+from bigpca.data.containers import (
+    is_hdf5_dataset,
+    is_path_list,
+    is_zarr_array,
+    is_zarr_group,
+    reject_chunks,
+    reject_foreign,
+    unmasked,
+)
 from bigpca.data.conventions import check_decoded
 from bigpca.data.files import file_source
 from bigpca.data.flat_files import raw_file
@@ -115,9 +122,9 @@ def row_source(source: Any, *, member: str | None = None, missing_chunks: str = 
     """Make the RowSource of anything that :func:`open` takes but Dask arrays (same parameters and errors)."""
     if isinstance(source, (str, os.PathLike)):
         return file_source(os.fspath(source), member, missing_chunks)
-    if isinstance(source, zarr.Group):
+    if is_zarr_group(source):
         source = group_member(source, member)
-    if isinstance(source, zarr.Array):
+    if is_zarr_array(source):
         source = wrap_zarr(source, missing_chunks)
     if isinstance(source, ZarrReader):
         return RowSource("zarr", public(source.store), source.path_in_group, ZarrRows(source))
@@ -201,7 +208,7 @@ def source_of(X: da.Array) -> RowSource | None:
 
 
 def _direct(value: Any, shape: tuple[int, ...]) -> RowSource | None:
-    if isinstance(value, zarr.Array):
+    if is_zarr_array(value):
         value = wrap_zarr(value)
     if isinstance(value, ZarrReader) or is_hdf5_dataset(value):
         value = row_source(value) if value.ndim == 2 else None

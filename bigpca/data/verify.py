@@ -19,7 +19,7 @@ from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_chunks import Cell, ChunkFiles
 from bigpca.data.zarr_groups import arrays_of, zarr_at
 from bigpca.data.zarr_metadata import array_document, check_document, has_checksum, is_uncompressed, naming_damage
-from bigpca.storage.regular import RegularStore
+from bigpca.storage.regular_store import RegularStore
 
 MANIFEST = "bigpca_manifest"
 THREADS = 4

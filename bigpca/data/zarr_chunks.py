@@ -7,20 +7,19 @@ import itertools
 import os
 from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
-from zarr.storage import LocalStore
 
 from bigpca.data.decoded_sizes import DecodedSizes
 from bigpca.data.urls import public
 from bigpca.data.zarr_direct import DirectRows
 from bigpca.data.zarr_metadata import array_document, codecs_of, short_name
-from bigpca.storage.regular import RegularStore, is_there, open_regular
+from bigpca.storage.regular import is_there, open_regular
+
+if TYPE_CHECKING:
+    import zarr
 
 Cell = tuple[int, ...]
 T = TypeVar("T")
@@ -144,6 +143,8 @@ class ChunkFiles:
         key = self.key(cell)
         try:
             if self.directory is None:
+                from zarr.core.sync import sync
+
                 return key, sync(self.array.store.getsize(self._full(key))), 0
             found = os.stat(os.path.join(self.directory, key))
             return key, found.st_size, found.st_mtime_ns
@@ -152,6 +153,9 @@ class ChunkFiles:
 
     def content(self, key: str) -> bytes:
         """Stored bytes of one object, undecoded."""
+        from zarr.core.buffer import default_buffer_prototype
+        from zarr.core.sync import sync
+
         buffer = sync(self.array.store.get(self._full(key), default_buffer_prototype()))
         if buffer is None:
             raise FileNotFoundError(f"{self.label} holds no {key}")
@@ -175,6 +179,10 @@ class ChunkFiles:
 
 def local_root(store: Any) -> str | None:
     """Directory of a store on local disks, also behind fsspec (``da.from_zarr`` of a path); None for any other."""
+    from zarr.storage import LocalStore
+
+    from bigpca.storage.regular_store import RegularStore
+
     if isinstance(store, LocalStore) and type(store) in (LocalStore, RegularStore):
         return os.path.abspath(store.root)
     files = getattr(store, "fs", None)
@@ -194,6 +202,8 @@ def _is_cut(path: str) -> bool:
 
 
 def _gather(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    from zarr.core.sync import sync
+
     async def bounded() -> list[T]:
         gate = asyncio.Semaphore(CONCURRENCY)
 

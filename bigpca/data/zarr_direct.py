@@ -12,15 +12,16 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
-from numcodecs.zstd import decompress
 from numpy.typing import NDArray
 
 from bigpca.data.zarr_metadata import array_document, codecs_of, short_name
 from bigpca.storage.regular import max_encoded, open_regular
+
+if TYPE_CHECKING:
+    import zarr
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -91,6 +92,8 @@ class DirectRows:
             data = file.read()
         if frame_size(data) != nbytes:
             return False
+        from numcodecs.zstd import decompress  # here only: a fit of arrays needs no codecs
+
         if target.nbytes == nbytes:
             decompress(data, target)
         else:

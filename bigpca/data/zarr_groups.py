@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
-
-import zarr
+from typing import TYPE_CHECKING, Any
 
 from bigpca.data.checks import MemberError
+from bigpca.data.containers import is_zarr_array
 from bigpca.data.members import choose_member
 from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_metadata import naming_damage
 from bigpca.data.zarr_reader import DOCUMENTS, ZarrReader
-from bigpca.storage.regular import RegularStore, read_document
+from bigpca.storage.regular import read_document
+
+if TYPE_CHECKING:
+    import zarr
 
 GROUP_DOCUMENTS = ("zarr.json", ".zgroup")
 
@@ -27,7 +29,7 @@ def arrays_of(group: zarr.Group) -> Iterator[tuple[str, zarr.Array[Any]]]:
     """Iterate over (path below the group, array) of all arrays, in nested groups too."""
     skip = len(group.path) + 1 if group.path else 0
     for _, node in group.members(max_depth=None):
-        if isinstance(node, zarr.Array):
+        if is_zarr_array(node):
             yield node.path[skip:], node
 
 
@@ -49,6 +51,10 @@ def group_member(group: zarr.Group, member: str | None) -> zarr.Array[Any]:
 
 def zarr_at(path: str, member: str | None, missing_chunks: str) -> ZarrReader:
     """Open the array at a local path or URL, or the member of the group there."""
+    import zarr  # heavy: loaded where the first store is opened
+
+    from bigpca.storage.regular_store import RegularStore
+
     if member is not None and "://" not in path and _is_array(os.path.join(path, member.strip("/"))):
         return ZarrReader(path, member, missing_chunks)
     if "://" not in path and _is_array(path):
@@ -57,7 +63,7 @@ def zarr_at(path: str, member: str | None, missing_chunks: str) -> ZarrReader:
     if "://" in path:
         with without_credentials(path):
             node = zarr.open(path, mode="r")
-        if isinstance(node, zarr.Array):
+        if is_zarr_array(node):
             _refuse_member(path, member)
             return ZarrReader(path, "", missing_chunks)
         chosen = group_member(node, member)

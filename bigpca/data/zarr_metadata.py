@@ -6,13 +6,15 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
 
 from bigpca.data.checks import check_cells, check_chunk, check_dtype, is_decode_error
 from bigpca.errors import CorruptedChunkError, brief
+
+if TYPE_CHECKING:
+    import zarr
 
 # Decoders that turn bytes into numbers and nothing else. Not in it: pickle, json2, msgpack2, vlen-*, categorize.
 ALLOWED_CODECS = {

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from bigpca.data.checks import check_dtype, is_decode_error
+from bigpca.data.containers import is_zarr_array
 from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_chunks import Cell, ChunkFiles, local_root
 from bigpca.data.zarr_index import Index, plan_index
 from bigpca.data.zarr_metadata import array_document, check_document, is_uncompressed, layout_digest, naming_damage
 from bigpca.errors import CorruptedChunkError, MissingChunksError
-from bigpca.storage.regular import RegularStore, read_document
+from bigpca.storage.regular import read_document
+
+if TYPE_CHECKING:
+    import zarr
 
 MissingChunks = Literal["raise", "fill"]
 DOCUMENTS = {"zarr.json": 3, ".zarray": 2}
@@ -63,7 +66,7 @@ class ZarrReader:
             raise ValueError(f'missing_chunks is {missing_chunks!r}; "raise" or "fill" was expected.')
         self.missing_chunks = missing_chunks
         self._held: ChunkFiles | None = None
-        if isinstance(store, zarr.Array):
+        if is_zarr_array(store):
             path_in_group = store.path
             root = local_root(store.store)
             if root is not None:
@@ -142,6 +145,10 @@ class ZarrReader:
         )
 
     def _open(self, document: str, version: int) -> ChunkFiles:
+        import zarr  # heavy: loaded where the first store is opened
+
+        from bigpca.storage.regular_store import RegularStore
+
         if not document:
             with without_credentials(self.store):
                 array = zarr.open_array(store=self.store, path=self.path_in_group, mode="r")

@@ -15,13 +15,12 @@ from typing import Any
 import cloudpickle
 import dask.array as da
 import numpy as np
-import zarr
 from dask._task_spec import convert_legacy_graph
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Alias, DataNode, GraphNode, Task
 from dask.typing import Key
 
-from bigpca.data.containers import is_hdf5_dataset
+from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
 from bigpca.data.hdf5 import Hdf5Rows
 from bigpca.data.sources import RowSource, row_source
 from bigpca.data.storages import ZarrRows
@@ -104,7 +103,9 @@ class GraphSource:
         if isinstance(node, DataNode):
             value = self._wrap(node.value)
             return node if value is node.value else DataNode(key, value)
-        if type(node) is Task and any(isinstance(a, zarr.Array | RowSource) or is_hdf5_dataset(a) for a in node.args):
+        if type(node) is Task and any(
+            isinstance(a, RowSource) or is_zarr_array(a) or is_hdf5_dataset(a) for a in node.args
+        ):
             return Task(
                 key, node.func, *map(self._wrap, node.args), **{k: self._wrap(v) for k, v in node.kwargs.items()}
             )
@@ -250,7 +251,7 @@ def filling(source: RowSource) -> RowSource:
 
 def guarded(value: Any, missing_chunks: str) -> Any:
     """Return a Zarr array or a source of a graph with the policy for missing chunks; anything else as it is."""
-    if isinstance(value, zarr.Array):
+    if is_zarr_array(value):
         return wrap_zarr(value, missing_chunks)
     if is_hdf5_dataset(value):  # an open handle does not travel
         if value.ndim != 2:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numcodecs.zstd import Zstd
 from numpy.typing import NDArray
 
 from bigpca.errors import CorruptedChunkError, OutputWriteError
@@ -105,6 +104,8 @@ class ChunkWriter:
         FileNotFoundError
             When the unfinished output is gone: finished, or begun again by another run.
         """
+        from numcodecs.zstd import Zstd  # with its libraries: whoever only reads an array has no use for it
+
         block = self._block(index, rows)
         # A new Zstd per call: the codec keeps no state worth sharing between threads.
         data = bytes(Zstd(level=self.level, checksum=True).encode(block))

@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
-from zarr.codecs import ZstdCodec
 
 from bigpca.errors import ModelFormatError, brief
 from bigpca.storage.files import fsync_tree, publish, repair, temporary_sibling, writing
 from bigpca.storage.json_values import canonical_json, from_json, to_json
-from bigpca.storage.regular import RegularStore, max_encoded, read_document
+from bigpca.storage.regular import max_encoded, read_document
 from bigpca.storage.stores import is_storable, refuse_existing
 
 CHUNK_BYTES = 64 * 2**20
@@ -87,6 +85,8 @@ def write_group(
     >>> read_group(path, kind="PCA", newest=(1, 0)).arrays["mean"]
     array([0., 1., 2.])
     """
+    import zarr  # heavy: only what writes or reads a model loads it
+
     target = Path(os.path.realpath(path))
     ready = {name: _storable(name, array) for name, array in arrays.items()}
     body = {
@@ -171,6 +171,9 @@ def _attributes_digest(body: Mapping[str, Any], values: Any) -> str:
 
 
 def _write_array(path: Path, array: NDArray[Any]) -> None:
+    import zarr  # heavy, as above
+    from zarr.codecs import ZstdCodec
+
     chunks = [max(1, length) for length in array.shape]
     for axis in range(array.ndim):
         # Halving the leading axes first keeps a chunk's rows together in memory.
@@ -228,6 +231,10 @@ def _read_header(target: Path, newest: tuple[int, int]) -> tuple[dict[str, Any],
 
 def _read_array(target: Path, name: str, declared: Any) -> NDArray[Any]:
     """Read one array, comparing the declaration, the array's own metadata, the files and the content."""
+    import zarr  # heavy, as above
+
+    from bigpca.storage.regular_store import RegularStore
+
     try:
         shape = tuple(int(length) for length in declared["shape"])
         dtype = np.dtype(str(declared["dtype"]))

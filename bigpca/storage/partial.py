@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
 from numpy.typing import DTypeLike
-from zarr.codecs import ZstdCodec
 
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.storage.chunks import ChunkWriter, fill_value
@@ -69,6 +67,9 @@ def check_layout(shape: tuple[int, int], dtype: DTypeLike, chunk_rows: int, iden
 
 def open_partial(target: Path, layout: Layout, resume: bool) -> ChunkWriter:
     """Continue the partial output when it is this run's own, else begin it; refuse when the disk cannot hold it."""
+    import zarr  # heavy, and needed where an output is begun only
+    from zarr.codecs import ZstdCodec
+
     store = target.with_name(target.name + ".partial")
     # Tasks of a run with another identity look for another journal, and fail instead of mixing two outputs.
     journal = ".bigpca-" + hashlib.sha256(layout.identity.encode()).hexdigest()[:16]

@@ -10,10 +10,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from pathlib import Path
 from typing import Any, BinaryIO
-
-from zarr.storage import LocalStore
 
 from bigpca.errors import CorruptedChunkError, brief
 
@@ -57,7 +54,7 @@ def read_regular(path: str | os.PathLike[str], limit: int = MAX_DOCUMENT_BYTES) 
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        _check_size(size, path, limit)
+        check_size(size, path, limit)
         return file.read(size)
 
 
@@ -104,7 +101,8 @@ def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
     return found
 
 
-def _check_size(size: int, path: str | os.PathLike[str], limit: int) -> None:
+def check_size(size: int, path: str | os.PathLike[str], limit: int) -> None:
+    """Raise :class:`CorruptedChunkError` for a file of more bytes than ``limit``."""
     if size > limit:
         raise CorruptedChunkError(
             f"{os.fspath(path)} has {size:,} bytes; at most {limit:,} were expected, and it was not read. "
@@ -130,25 +128,3 @@ def _check_mode(mode: int, path: str | os.PathLike[str]) -> None:
             "or restore the "
             f"file from a copy."
         )
-
-
-class RegularStore(LocalStore):
-    """A local Zarr store that reads regular files only, and no metadata of gigabytes."""
-
-    def __init__(self, root: str | Path, *, read_only: bool = True) -> None:
-        super().__init__(root, read_only=read_only)
-
-    async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
-        """Return the bytes of one object; see :func:`check_regular`."""
-        self._check(key)
-        return await super().get(key, *arguments, **options)
-
-    def get_sync(self, key: str, **options: Any) -> Any:
-        """Return the bytes of one object; see :func:`check_regular`."""
-        self._check(key)
-        return super().get_sync(key, **options)
-
-    def _check(self, key: str) -> None:
-        path = self.root / key
-        if is_there(path) and path.name in DOCUMENTS:
-            _check_size(path.stat().st_size, path, MAX_DOCUMENT_BYTES)

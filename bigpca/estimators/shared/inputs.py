@@ -8,7 +8,6 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
@@ -18,6 +17,8 @@ from bigpca.data.containers import (
     is_hdf5_dataset,
     is_labelled,
     is_path_list,
+    is_zarr_array,
+    is_zarr_group,
     reject_foreign,
     unmasked,
 )
@@ -27,12 +28,13 @@ from bigpca.data.sources import open as open_array
 from bigpca.errors import warn_caller, warn_rounded
 from bigpca.sketches.base import positive_integer
 
-LAZY = (da.Array, zarr.Array, zarr.Group, str, os.PathLike, np.memmap)
+LAZY = (da.Array, str, os.PathLike, np.memmap)
 
 
 def is_lazy(X: Any) -> bool:
     """Whether X is read by the engine (Dask, Zarr, xarray, HDF5, paths or a memory map) and not a plain array in memory."""
-    return isinstance(X, LAZY) or is_labelled(X) or is_dask_frame(X) or is_hdf5_dataset(X) or is_path_list(X)
+    known = (is_labelled, is_dask_frame, is_zarr_array, is_zarr_group, is_hdf5_dataset, is_path_list)
+    return isinstance(X, LAZY) or any(is_one(X) for is_one in known)
 
 
 def as_dask(estimator: Any, X: Any, *, reset: bool, minimum: int = 1) -> da.Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 _cancelled: set[str] = set()
 
 
@@ -18,12 +20,9 @@ def check_cancelled(run_id: str) -> None:
     """Raise :class:`RunCancelled` where this task's run was given up, in this process or by the Dask scheduler."""
     if run_id in _cancelled:
         raise RunCancelled(run_id)
-    try:
-        from distributed.worker import thread_state
-
-        worker, key = getattr(thread_state, "execution_state", {}).get("worker"), getattr(thread_state, "key", None)
-    except (ImportError, AttributeError):
-        return
+    workers = sys.modules.get("distributed.worker")
+    state = getattr(workers, "thread_state", None)
+    worker, key = getattr(state, "execution_state", {}).get("worker"), getattr(state, "key", None)
     if worker is None or key is None:
         return
     task = worker.state.tasks.get(key)

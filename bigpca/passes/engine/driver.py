@@ -11,7 +11,6 @@ from bigpca.errors import warn_rounded
 from bigpca.heap import steady_heap, trim_heap
 from bigpca.passes.engine.cancel import cancel_run
 from bigpca.passes.engine.checkpoint import Checkpoint, WriteFailed, check_stamps, warn_unwritten
-from bigpca.passes.engine.cluster.run import run_on_cluster
 from bigpca.passes.engine.events import DoneEvent, PassEvent
 from bigpca.passes.engine.jobs import Finish, Left, Pass, RunOptions
 from bigpca.passes.engine.local import current_client, run_locally
@@ -62,6 +61,8 @@ def _run(job: Pass, options: RunOptions, left: Left) -> tuple[Any, int]:
         if client is None:
             found: tuple[Any, int] = run_locally(job, options, left)
         else:
+            from bigpca.passes.engine.cluster.run import run_on_cluster  # with distributed, which is heavy
+
             found = run_on_cluster(client, job, options, left)
         if left.files is not None:
             left.files.forget_unfinished()  # of workers that were killed while they wrote

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -35,23 +36,31 @@ def current_client() -> Any:
     """
     if _in_task():
         return None
-    owner = getattr(get_scheduler(), "__self__", None)
+    owner = getattr(chosen_scheduler(), "__self__", None)
     if not hasattr(owner, "scheduler_info"):
         return None
     refuse_inherited(owner)
     return owner
 
 
+def chosen_scheduler() -> Get | None:
+    """Return what ``dask.base.get_scheduler`` returns, without its import of ``distributed``.
+
+    Where nobody has imported that, there is no client to ask, and asking takes as long as importing scikit-learn.
+    """
+    configured = any(dask.config.get(name, None) for name in ("scheduler", "get"))
+    chosen: Get | None = get_scheduler() if configured or "distributed" in sys.modules else None
+    return chosen
+
+
 def _in_task() -> bool:
     if inside_fold():
         return True
+    get_worker = getattr(sys.modules.get("distributed.worker"), "get_worker", None)  # a worker has imported it
     try:
-        from distributed import get_worker
-
-        get_worker()
-    except (ImportError, ValueError):
+        return get_worker is not None and get_worker() is not None
+    except ValueError:
         return False
-    return True
 
 
 def threads_here(solve_threads: int | None) -> int:
@@ -156,7 +165,7 @@ def _local_get(groups: int) -> Get:
     get: Get = dask.threaded.get
     if groups <= 1 or _in_task():
         get = dask.local.get_sync
-    elif not hasattr(getattr(get_scheduler(), "__self__", None), "scheduler_info"):
-        get = get_scheduler() or get
+    elif not hasattr(getattr(chosen_scheduler(), "__self__", None), "scheduler_info"):
+        get = chosen_scheduler() or get
     # Tasks here share this process's memory: another process would pickle states and see no progress.
     return dask.threaded.get if get is named_schedulers.get("processes") else get

@@ -9,8 +9,8 @@ from typing import Any
 
 import psutil
 from dask.utils import parse_bytes
-from distributed.system import MEMORY_LIMIT
 
+from bigpca.machine import memory_limit as machine_limit
 from bigpca.passes.engine.local import current_client, local_threads
 from bigpca.planning import Resources
 
@@ -58,7 +58,7 @@ def find_resources(memory_limit: int | str | None, *, in_process: bool = False) 
     idle = int(psutil.Process(os.getpid()).memory_info().rss)
     if given is not None:
         return Resources(local_threads(), given, idle, "memory_limit")
-    free = min(psutil.virtual_memory().available, max(0, int(MEMORY_LIMIT) - idle))
+    free = min(psutil.virtual_memory().available, max(0, machine_limit() - idle))
     return Resources(local_threads(), free + idle, idle, "this machine's free memory")
 
 
@@ -70,7 +70,7 @@ def _of_workers(client: Any, given: int | None) -> Resources:
     found = [_of_worker(address, worker, given) for address, worker in workers.items()]
     if not found:
         where = "memory_limit" if given else "this machine (no worker yet)"
-        return Resources(1, given or int(MEMORY_LIMIT), 0, where, local=False)
+        return Resources(1, given or machine_limit(), 0, where, local=False)
     smallest = min(found, key=lambda r: r.room_bytes / r.threads)
     if given:
         return replace(smallest, where="memory_limit")
@@ -80,7 +80,7 @@ def _of_workers(client: Any, given: int | None) -> Resources:
 
 
 def _of_worker(address: str, worker: Mapping[str, Any], given: int | None) -> Resources:
-    limit = given or int(worker.get("memory_limit") or 0) or int(MEMORY_LIMIT)
+    limit = given or int(worker.get("memory_limit") or 0) or machine_limit()
     idle = max(IMPORTED_BYTES, int(worker.get("metrics", {}).get("memory", 0)))
     where = f"the memory limit of the smallest worker, {address},"
     return Resources(int(worker["nthreads"]), limit, idle, where, local=False)

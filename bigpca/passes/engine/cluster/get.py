@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import dask.array as da
-from dask.base import get_scheduler
 
 from bigpca.blas import solve_paused
-from bigpca.passes.engine.cluster.joining import join_workers
-from bigpca.passes.engine.cluster.watch import Watch, scheduler_loss_named
 from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.engine.local import current_client
+from bigpca.passes.engine.local import chosen_scheduler, current_client
 
 POLL_SECONDS = 0.5
 
@@ -36,7 +33,7 @@ def get_watched(graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout
     with solve_paused():
         client = current_client()
         if client is None:
-            get = get_scheduler() or da.Array.__dask_scheduler__
+            get = chosen_scheduler() or da.Array.__dask_scheduler__
             return get(graph, keys, **options)
         return _get_by(client, graph, keys, paths, workers_timeout, options)
 
@@ -44,7 +41,10 @@ def get_watched(graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout
 def _get_by(
     client: Any, graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout: float, options: dict[str, Any]
 ) -> Any:
-    from distributed import wait
+    from distributed import wait  # heavy, as what is built on it: loaded where there is a client
+
+    from bigpca.passes.engine.cluster.joining import join_workers
+    from bigpca.passes.engine.cluster.watch import Watch, scheduler_loss_named
 
     run = RunOptions(workers_timeout=workers_timeout)
     watch = Watch(client, run, lambda workers: join_workers(client, workers, paths, lambda threads: 0))

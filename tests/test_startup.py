@@ -1,0 +1,32 @@
+"""What a process pays before its first fit: modules that nobody has asked for are not imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+# scikit-learn's base classes and dask.array are what no estimator can do without; they import what else is installed.
+PROGRAM = """
+import json, sys
+import dask.array, numpy, sklearn.base
+
+def libraries():
+    return {name.partition(".")[0] for name in sys.modules}
+
+before, found = libraries(), {}
+import bigpca
+X = numpy.random.default_rng(0).normal(size=(60, 8))
+PCA = bigpca.PCA
+found["import"] = libraries() - before
+model = PCA(2).fit(X)
+found["fit"] = libraries() - before
+model.transform(X)
+found["transform"] = libraries() - before
+print(json.dumps({step: sorted(names) for step, names in found.items()}))
+"""
+
+
+def test_an_estimator_and_its_fit_of_an_array_import_nothing_beside_scikit_learn_and_dask_array() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {step: ["bigpca"] for step in ("import", "fit", "transform")}
