@@ -52,6 +52,8 @@ class Multiplied(Protocol):
 class Known:
     """What is known before the iteration: a first block with its product, and probes.
 
+    The basis holds copies: a caller that keeps nothing of it saves their memory.
+
     Attributes
     ----------
     B, AB : ndarray of shape (N, c); any B with its product A B.
@@ -151,12 +153,13 @@ def krylov_bytes(N: int, columns: int, block: int, k: int, probes: int) -> int:
     Examples
     --------
     >>> f"{krylov_bytes(100_352, 300, 100, 50, 10) / 2**20:.0f} MiB"
-    '939 MiB'
+    '794 MiB'
     """
     columns, block = min(columns, N), max(block, k)
-    product = 16 * N * (block + probes) + 8 * STRIP * (2 * columns + block)
-    held = 16 * N * columns + 8 * N * (3 * block + 6 * probes) + 160 * columns**2  # what is known stays with the caller
-    return held + max(product, nystrom_bytes(N, columns, k, overwrite=True))
+    held = 16 * N * columns + 56 * N * probes + 160 * columns**2
+    first = 16 * N * (min(2 * block, columns) + block + probes) - held  # what is known, and the copies of it
+    product = 16 * N * (block + probes) + 8 * N * block + 8 * STRIP * (2 * columns + block)
+    return held + max(first, product, nystrom_bytes(N, columns, k, overwrite=True))
 
 
 def block_krylov(A: Multiplied, known: Known, k: Wanted, options: KrylovOptions) -> KrylovResult:
@@ -233,8 +236,9 @@ def block_krylov(A: Multiplied, known: Known, k: Wanted, options: KrylovOptions)
     (2, True)
     """
     _check(known, k, options)
-    run = _Run(A, known, options)
-    run.begin()
+    run = _Run(A, options)
+    run.begin(known)
+    del known  # its arrays, unless the caller holds them
     stopped = ""
     while not stopped:
         pairs = run.measure(k)
@@ -249,7 +253,6 @@ class _Run:
     """One computation: the basis, the probes, and what they have cost."""
 
     A: Multiplied
-    known: Known
     options: KrylovOptions
     multiplications: int = 0
     error: float = np.inf
@@ -258,11 +261,11 @@ class _Run:
     _last: Vector = field(default_factory=lambda: np.zeros(0))
     _product: Matrix | None = None  # of the probes, to be looked at with the next Ritz pairs
 
-    def begin(self) -> None:
-        """Take what is known into the basis."""
-        o, known = self.options, self.known
+    def begin(self, known: Known) -> None:
+        """Copy what is known into the basis."""
+        o = self.options
         self.rank = o.rank or len(known.B)
-        self.basis = KrylovBasis(o.max_columns, len(known.B), o.seed)
+        self.basis = KrylovBasis(o.max_columns, len(known.B), o.seed, beside=known.probes.shape[1])
         looks = o.max_multiplications + 1
         with blas_threads(o.threads):
             self.basis.adopt(known.B, known.AB)
@@ -329,24 +332,21 @@ class _Run:
         o = self.options
         if self._coarse(pairs):
             with blas_threads(o.threads):
-                rows = self.basis.images(pairs.coefficients[: pairs.block])
-                rows /= pairs.unit
-                self.basis.restart(pairs.values[:0], pairs.coefficients[:0])
+                self.basis.begin_again(pairs.coefficients[: pairs.block] / pairs.unit)
             self.A.refine()
             self.probes.begin()
-            self._multiply_block(rows, pairs.block, NOISE * self.A.precision)
+            self._multiply_block(pairs.block, NOISE * self.A.precision)
             return
         keep = self.basis.size - pairs.block
         if self.basis.count > keep and self.basis.size < self.basis.N:
             with blas_threads(o.threads):
                 self.basis.restart(pairs.values[:keep], pairs.coefficients[:keep])
             self.probes.shrink(float(pairs.values[keep]))
-        self._multiply_block(pairs.residual_rows, pairs.block, NOISE * self.A.precision)
+        self._multiply_block(pairs.block, NOISE * self.A.precision)
 
-    def _multiply_block(self, rows: Matrix, block: int, smallest: float) -> None:
+    def _multiply_block(self, block: int, smallest: float) -> None:
         with blas_threads(self.options.threads):
-            Q = self.basis.fill(rows, block, smallest)
-            together = np.concatenate([Q.T, self.probes.columns.T]).T
+            together = self.basis.fill(block, smallest, self.probes.columns)
         product = self.A.multiply(together)  # one read of all data
         self.multiplications += 1
         if product.shape != together.shape:
@@ -356,8 +356,9 @@ class _Run:
         if not np.isfinite(np.sum(product)):
             raise ValueError(f"multiplication {self.multiplications} gave numbers that are not finite. Check the data.")
         with blas_threads(self.options.threads):
-            self._product = product[:, Q.shape[1] :].copy()
-            self.basis.close(product[:, : Q.shape[1]])
+            own = together.shape[1] - self.probes.columns.shape[1]
+            self._product = product[:, own:].copy()
+            self.basis.close(product[:, :own])
 
     def finish(self, pairs: RitzPairs, stopped: str) -> KrylovResult:
         """Return the Nyström approximation of all stored products, which are its workspace."""

@@ -30,16 +30,19 @@ class KrylovBasis:
     most_columns : how many vectors it can hold; at most N are used. Memory is touched only as it fills.
     N : length of a vector.
     seed : of the random vectors.
+    beside : columns that :meth:`fill` can put beside a new block, so that both are multiplied as one array.
 
     Attributes
     ----------
     count : vectors held.
-    vectors, products : ndarray of shape (most_columns, N); the first ``count`` rows are filled.
+    vectors, products : ndarray with rows of length N; the first ``count`` are filled.
+    directions : ndarray of shape (r, N); what :meth:`fill` makes the next block from, which is its workspace.
     """
 
-    def __init__(self, most_columns: int, N: int, seed: int) -> None:
+    def __init__(self, most_columns: int, N: int, seed: int, beside: int = 0) -> None:
         self.N, self.size, self.count = N, min(most_columns, N), 0
-        self.vectors, self.products = np.empty((self.size, N)), np.empty((self.size, N))
+        self.vectors, self.products = np.empty((self.size + beside, N)), np.empty((self.size, N))
+        self.directions: Matrix = self.vectors[:0]
         self._H = np.zeros((self.size, self.size))
         self._rng = np.random.default_rng(seed)
 
@@ -67,17 +70,22 @@ class KrylovBasis:
         self._H[:c, :c] = self.vectors[:c] @ self.products[:c].T
         self.count = c
 
-    def fill(self, rows: Matrix, block: int, smallest: float) -> Matrix:
-        """Return ``block`` new orthonormal vectors as columns (N, block), to be multiplied and given to :meth:`close`.
+    def fill(self, block: int, smallest: float, beside: Matrix | None = None) -> Matrix:
+        """Return ``block`` new orthonormal vectors as columns, to be multiplied and given to :meth:`close`.
 
-        They span the given rows, whose directions below ``smallest`` (where 1 is the longest row) are dropped as
-        rounding; random ones take their place. Fewer where the basis is nearly full. ``rows`` is the workspace.
+        They span ``directions``, of which those below ``smallest`` (where 1 is the longest row) are dropped as rounding;
+        random ones take their place. Fewer where the basis is nearly full. The columns ``beside`` (N, r), which the basis does
+        not keep, come after them in the same array: nothing is copied but these.
         """
         c, stop = self.count, min(self.count + block, self.size)
+        rows, self.directions = self.directions, self.vectors[:0]
         end = self._append(rows, c, stop, smallest)
         while end < stop:
             end = self._append(self._rng.standard_normal((stop - end, self.N)), end, stop, RANDOM_RANK)
-        columns: Matrix = self.vectors[c:stop].T
+        if beside is not None:
+            end = stop + beside.shape[1]
+            self.vectors[stop:end] = beside.T
+        columns: Matrix = self.vectors[c:end].T
         return columns
 
     def close(self, product: Matrix) -> None:
@@ -93,21 +101,24 @@ class KrylovBasis:
         H = self._H[: self.count, : self.count]
         return top_eigenpairs((H + H.T) / 2)
 
-    def residuals(self, values: Vector, coefficients: Matrix, kept: int) -> tuple[Matrix, Matrix]:
-        """Return ``r = (A u - theta u) / theta_1`` of all Ritz pairs: the first ``kept`` rows (kept, N), and ``r r'`` (c, c).
+    def residuals(self, values: Vector, coefficients: Matrix, kept: int) -> Matrix:
+        """Return ``r r'`` (c, c) of the residuals ``r = (A u - theta u) / theta_1`` of all Ritz pairs.
 
-        They are computed as rows, and only then multiplied: the Gram matrix of the products, less ``Theta^2``, would keep half
-        the digits, none where theta_1 is 1e8 theta_i.
+        The first ``kept`` are the next directions; they lie where the next block will, if there is room. They are computed as
+        rows, and only then multiplied: the Gram matrix of the products, less ``Theta^2``, would keep half the digits, none
+        where theta_1 is 1e8 theta_i.
         """
         c, scaled = self.count, coefficients / (values[0] or 1.0)
         weighted = values[:, None] * scaled
-        rows, gram = np.empty((kept, self.N)), np.zeros((c, c))
+        rows = self.vectors[c : c + kept] if c + kept <= self.size else np.empty((kept, self.N))
+        gram = np.zeros((c, c))
         for j in range(0, self.N, STRIP):
             strip = scaled @ self.products[:c, j : j + STRIP]
             strip -= weighted @ self.vectors[:c, j : j + STRIP]
             rows[:, j : j + STRIP] = strip[:kept]
             gram += strip @ strip.T
-        return rows, gram
+        self.directions = rows
+        return gram
 
     def remainder(self, weights: Vector, coefficients: Matrix, Q: Matrix, product: Matrix) -> tuple[Matrix, Matrix]:
         """Return ``(I - BB') Q`` and ``(A - A_hat) Q`` for the product ``A Q``, with ``A_hat = sum_i A u_i weights_i (A u_i)'``.
@@ -120,10 +131,9 @@ class KrylovBasis:
         missed -= B.T @ (B @ missed)
         return Q - B.T @ (B @ Q), missed
 
-    def images(self, coefficients: Matrix) -> Matrix:
-        """Return ``A u`` (r, N) of the vectors with these coefficients (r, c)."""
-        rows: Matrix = coefficients @ self.products[: self.count]
-        return rows
+    def begin_again(self, coefficients: Matrix) -> None:
+        """Drop all vectors; the images ``A u`` of those with these coefficients (r, c) are the next directions."""
+        self.directions, self.count = coefficients @ self.products[: self.count], 0
 
     def restart(self, values: Vector, coefficients: Matrix) -> None:
         """Keep only these Ritz vectors (r, c), with their products: linear combinations, no multiplication."""
@@ -154,7 +164,9 @@ def orthonormal_columns(parts: Sequence[Matrix], seed: int) -> Matrix:
     Random columns take the place of directions that the rounding of their Gram matrix hides, about 1e-7 of the longest.
     """
     rows = np.vstack([part.T for part in parts])
-    return KrylovBasis(len(rows), rows.shape[1], seed).fill(rows, len(rows), RANDOM_RANK)
+    basis = KrylovBasis(len(rows), rows.shape[1], seed)
+    basis.directions = rows
+    return basis.fill(len(rows), RANDOM_RANK)
 
 
 def _is_identity(gram: Matrix) -> bool:

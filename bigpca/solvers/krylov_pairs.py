@@ -30,10 +30,10 @@ class RitzPairs:
     Attributes
     ----------
     values : ndarray of shape (c,), descending; coefficients : ndarray of shape (c, c), rows.
-    residual_rows : ndarray of shape (r, N), divided by theta_1; the directions of the next block.
     residuals : ndarray of shape (k,); their norms.
     nystrom_values : ndarray of shape (c,), between the Ritz values and the eigenvalues.
     coupling, outside : ndarray of shape (c, p), (p,); K and T, divided by theta_1.
+    size : int; N.
     unit : float; theta_1.
     floor : float; F = 10 precision theta_1, below which an eigenvalue is rounding.
     tol : float
@@ -44,11 +44,11 @@ class RitzPairs:
 
     values: Vector
     coefficients: Matrix
-    residual_rows: Matrix
     residuals: Vector
     nystrom_values: Vector
     coupling: Matrix
     outside: Vector
+    size: int
     unit: float
     floor: float
     tol: float
@@ -90,7 +90,7 @@ class RitzPairs:
         np.fill_diagonal(M, np.concatenate([self.values / self.unit, self.outside + mu]))
         M[:c, c:] = self.coupling
         M[c:, :c] = self.coupling.T
-        elsewhere = self.k if c + p < self.residual_rows.shape[1] else 0
+        elsewhere = self.k if c + p < self.size else 0
         values = np.concatenate([np.linalg.eigvalsh(M), np.full(elsewhere, mu)])
         return self.unit * np.sort(values)[::-1][: self.k]
 
@@ -113,7 +113,7 @@ def ritz_pairs(
     rank: int,
     threads: int | None,
 ) -> RitzPairs:
-    """Measure the Ritz pairs of a basis, from its stored products. Costs 5 N c^2 flops.
+    """Measure the Ritz pairs of a basis, from its stored products, and leave it the next directions. Costs 5 N c^2 flops.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def ritz_pairs(
     unit = float(values[0]) or 1.0
     floor = FLOOR * max(precision, EPS) * float(values[0])
     with blas_threads(threads):
-        rows, gram = basis.residuals(values, coefficients, min(block, c))
+        gram = basis.residuals(values, coefficients, min(block, c))
         roots = np.sqrt(unit / _lifted(values, floor))
         T = roots[:, None] * gram * roots
         nystrom = unit * top_eigenpairs(np.diag(values / unit) + T)[0]
@@ -140,8 +140,8 @@ def ritz_pairs(
         p = min(c, basis.N - c)
         coupling = np.sqrt(values / unit)[:, None] * V[:p].T * np.sqrt(outside[:p])
     return RitzPairs(
-        values, coefficients, rows, norms, nystrom, coupling, outside[:p], unit, floor, tol, shift, wanted <= c, block
-    )
+        values, coefficients, norms, nystrom, coupling, outside[:p], basis.N, unit, floor, tol, shift, wanted <= c, block,
+    )  # fmt: skip
 
 
 def _lifted(values: Vector, floor: float) -> Vector:

@@ -322,11 +322,12 @@ def test_the_stated_memory_is_kept():
     A, rng = Diagonal(builders.power_law(n, 0.5)), np.random.default_rng(0)
     tracemalloc.start()
     try:
-        B, probes = np.linalg.qr(rng.standard_normal((n, block)))[0], rng.standard_normal((n, PROBES))
         before = tracemalloc.get_traced_memory()[0]
-        given = Known(B, A.multiply(B), probes, A.multiply(probes))
+        B, probes = np.linalg.qr(rng.standard_normal((n, block)))[0], rng.standard_normal((n, PROBES))
+        given = [Known(B, A.multiply(B), probes, A.multiply(probes))]
+        del B, probes
         tracemalloc.reset_peak()
-        block_krylov(A, given, k, options(max_columns=columns, block=block, max_multiplications=6))
+        block_krylov(A, given.pop(), k, options(max_columns=columns, block=block, max_multiplications=6))
         peak = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()

@@ -225,11 +225,7 @@ def run_krylov(rows: RowInput, settings: Settings, options: RunOptions, iteratio
         rows, options, center=settings.center, scale=settings.scale, columns=iteration.block, seed=settings.seed,
         threads=settings.solve_threads,
     )  # fmt: skip
-    random = max(2, iteration.block // 20)  # a sample never saw the classes that it lacks
-    sample = operator.sample(iteration.block - random) if iteration.block > random else None
-    if sample is not None and _too_fine(sample.variances, iteration.components, settings.tol):
-        operator.refine()
-    result = iterate(operator, None if sample is None else sample.axes, settings, iteration)
+    result = iterate(operator, _sampled_axes(operator, settings.tol, iteration), settings, iteration)
     k = kept_components(operator, result, settings)
     certificate = certify_iteration(operator, result, k, settings)
     components = fix_signs(np.ascontiguousarray(result.vectors[:k]))
@@ -237,6 +233,17 @@ def run_krylov(rows: RowInput, settings: Settings, options: RunOptions, iteratio
         operator.count, operator.omitted, operator.mean, operator.scale, result.values[:k], components, operator.trace,
         certificate=certificate,
     )  # fmt: skip
+
+
+def _sampled_axes(operator: CovarianceOperator, tol: float, iteration: Iteration) -> Matrix | None:
+    """Return the axes of a sample (d, l), if there are rows for one; its variances choose the precision of the products."""
+    random = max(2, iteration.block // 20)  # a sample never saw the classes that it lacks
+    sample = operator.sample(iteration.block - random) if iteration.block > random else None
+    if sample is None:
+        return None
+    if _too_fine(sample.variances, iteration.components, tol):
+        operator.refine()
+    return sample.axes
 
 
 def _too_fine(variances: Vector, k: int, tol: float) -> bool:
@@ -252,27 +259,48 @@ def iterate(
     settings: IterationSettings,
     iteration: Iteration,
 ) -> KrylovResult:
-    """Multiply the first block, from the sample and random columns, and hand over to the solver."""
+    """Multiply the first block, from the sample and random columns, and hand over to the solver, which alone keeps it."""
+    return block_krylov(
+        operator,
+        _known(operator, _first_block(operator, start, settings, iteration), settings.seed),
+        _pairs_wanted(operator, settings, iteration),
+        _options(operator, settings, iteration),
+    )
+
+
+def _first_block(operator: Operator, start: Matrix | None, settings: IterationSettings, iteration: Iteration) -> Matrix:
     axes = np.zeros((operator.size, 0)) if start is None else start
     missing = iteration.block - axes.shape[1]
     random = normals(settings.seed, "start", 0, operator.size, max(1, missing), np.float64)[:, :missing]
     with blas_threads(settings.threads):
-        Q = orthonormal_columns([axes, random], settings.seed)
-    first = operator.begin(Q)
+        return orthonormal_columns([axes, random], settings.seed)
+
+
+def _known(operator: Operator, block: Matrix, seed: int) -> Known:
+    """Multiply the first block, and probes beside it."""
+    first = operator.begin(block)
     check_enough_rows(operator.shape[0], operator.omitted)
+    if operator.probes is None:
+        return Known(first.B, first.AB, probe_vectors(seed, operator.size, PROBES).astype(np.float64))
+    return Known(first.B, first.AB, operator.probes.vectors, operator.probes.products)
+
+
+def _options(operator: Operator, settings: IterationSettings, iteration: Iteration) -> KrylovOptions:
+    """Options of the solver, by what the first product told of the matrix."""
     left = settings.max_passes - 1 - int(isinstance(operator, DotOperator))  # its components take one more read
-    options = KrylovOptions(
+    return KrylovOptions(
         tol=settings.tol, max_multiplications=left, max_columns=iteration.columns, block=iteration.block,
         rank=min(operator.shape), shift=operator.sigma, seed=settings.seed, threads=settings.threads,
     )  # fmt: skip
-    wanted: int | Callable[[Vector], int] = iteration.components
-    if not isinstance(settings.n_components, int | np.integer):
-        room = iteration.columns if iteration.columns >= min(operator.shape) else iteration.columns // 2
-        wanted = partial(_wanted, settings.n_components, operator, room)
-    known = Known(first.B, first.AB, probe_vectors(settings.seed, operator.size, PROBES).astype(np.float64))
-    if operator.probes is not None:
-        known = replace(known, probes=operator.probes.vectors, probe_products=operator.probes.products)
-    return block_krylov(operator, known, wanted, options)
+
+
+def _pairs_wanted(
+    operator: Operator, settings: IterationSettings, iteration: Iteration
+) -> int | Callable[[Vector], int]:
+    if isinstance(settings.n_components, int | np.integer):
+        return iteration.components
+    room = iteration.columns if iteration.columns >= min(operator.shape) else iteration.columns // 2
+    return partial(_wanted, settings.n_components, operator, room)
 
 
 def _wanted(n_components: Any, operator: Operator, most: int, ritz: Vector) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+import weakref
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 import bigpca as bp
 from bigpca import PCA, ApproximationWarning, MemoryBudgetError
 from bigpca.estimators.linear import krylov_fit
+from bigpca.operators.covariance import CovarianceOperator, Products
 from bigpca.passes.engine.events import Event, PassEvent
 from bigpca.passes.reading import blocks, layout
 from bigpca.passes.sampling import sample_runs, sample_size
@@ -351,6 +353,28 @@ def test_a_basis_that_is_restarted_still_reaches_the_tolerance_and_says_where_bo
     assert_certified(pca, X)
     assert pca.converged_ is True
     assert pca.n_passes_ > blocks_held + 1
+
+
+def test_later_reads_find_no_array_of_the_first_block_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, multiply = CovarianceOperator.begin, CovarianceOperator.multiply
+    first: list[weakref.ref[Array]] = []
+    alive: list[int] = []
+
+    def begun(operator: CovarianceOperator, Q: Array) -> Products:
+        found = begin(operator, Q)
+        first.extend(weakref.ref(V if V.base is None else V.base) for V in (Q, found.B, found.AB))
+        return found
+
+    def multiplied(operator: CovarianceOperator, Q: Array) -> Array:
+        alive.append(sum(reference() is not None for reference in first))
+        assert Q.base is not None  # the basis itself: neither block nor probes are copied to be multiplied
+        return multiply(operator, Q)
+
+    monkeypatch.setattr(CovarianceOperator, "begin", begun)
+    monkeypatch.setattr(CovarianceOperator, "multiply", multiplied)
+    krylov(2, tol=1e-6).fit(data_with_spectrum(400, power_law(300, 0.5), mean=3.0)[0])
+    assert len(alive) > 1
+    assert not any(alive)
 
 
 def test_a_basis_beyond_the_memory_is_cut_and_then_refused_unread() -> None:
