@@ -111,10 +111,9 @@ def warn_approximation(message: str) -> None:
 def warn_rounded(count: int) -> None:
     """Warn of integers that float64 does not hold."""
     warn_approximation(
-        f"integers beyond 2^53 (9.0e15) were rounded, in {count} of the values read: float64, "
-        "in which rows are multiplied, "
-        "holds 53 bits. Leave out ids and hashes; subtract an offset from timestamps before you convert them to "
-        "float64."
+        f"integers beyond 2^53 (9.0e15) were rounded, in {count} of the values read: float64, in which rows are "
+        "multiplied, holds 53 bits. Leave out ids and hashes; subtract an offset from timestamps before you convert "
+        "them to float64."
     )
 
 

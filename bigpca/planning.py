@@ -133,10 +133,9 @@ class Plan:
         room = self.resources
         return (
             f"{self.solver} needs {format_bytes(self.process_bytes)} per process ({room.threads} threads x "
-            f"{format_bytes(self.peak_bytes)} + 3 states of {format_bytes(self.state_bytes)}), "
-            f"but {format_bytes(max(0, room.room_bytes))} "
-            f"are left of {room.where} = {format_bytes(room.limit_bytes)} ({SAFE_SHARE:.0%} of it, less "
-            f"{format_bytes(room.baseline_bytes)} that the idle process holds)"
+            f"{format_bytes(self.peak_bytes)} + 3 states of {format_bytes(self.state_bytes)}), but "
+            f"{format_bytes(max(0, room.room_bytes))} are left of {room.where} = {format_bytes(room.limit_bytes)} "
+            f"({SAFE_SHARE:.0%} of it, less {format_bytes(room.baseline_bytes)} that the idle process holds)"
         )
 
     def check(self) -> None:

@@ -42,9 +42,8 @@ def check_seed(seed: int, name: str = "seed") -> int:
     given: Any = seed
     if isinstance(given, bool | np.bool_) or not isinstance(given, Integral):
         raise TypeError(
-            f"{name} = {seed!r} is a {type(seed).__name__}, but a seed must be an integer of at least 0, "
-            "so that the same "
-            "numbers can be drawn again. Give for example 0."
+            f"{name} = {seed!r} is a {type(seed).__name__}, but a seed must be an integer of at least 0, so that the "
+            "same numbers can be drawn again. Give for example 0."
         )
     if given < 0:
         raise ValueError(
@@ -206,8 +205,7 @@ def _rows(name: tuple[str, str, int, int], start: int, stop: int, dtype: np.dtyp
     if width < 1 or not 0 <= start <= stop:
         raise ValueError(
             f"rows {start}:{stop} of width {width} were asked for, but 0 <= start <= stop and a width of at least 1 "
-            "are "
-            "needed. Correct the range."
+            "are needed. Correct the range."
         )
     digest = hashlib.blake2b(f"{kind}\0{stream}\0{seed}\0{width}".encode(), digest_size=16).digest()
     key = np.frombuffer(digest, dtype="<u8").astype(np.uint64)

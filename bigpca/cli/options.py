@@ -147,9 +147,8 @@ class Estimator:
         if only_exact:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in only_exact)
             raise typer.BadParameter(
-                f"--sketch answers in one read and has no use for {names}. Leave out {names}, "
-                "or leave out --sketch for a "
-                "solver that iterates to a tolerance."
+                f"--sketch answers in one read and has no use for {names}. Leave out {names}, or leave out --sketch "
+                "for a solver that iterates to a tolerance."
             )
         return bigpca.ApproximatePCA(
             sketch=parse_sketch(self.sketch, self.seed or 0), **arguments, **self._given("core")
@@ -162,7 +161,6 @@ class Estimator:
     def _refuse_core(self) -> None:
         if self.core is not None:
             raise typer.BadParameter(
-                "--core says what is made of a sketch, but no --sketch is given. Add one, "
-                "such as --sketch gaussian:500, or "
-                "leave out --core."
+                "--core says what is made of a sketch, but no --sketch is given. Add one, such as --sketch "
+                "gaussian:500, or leave out --core."
             )

@@ -71,7 +71,6 @@ def parse_sketch(text: str, seed: int) -> Sketch:
     except ValueError as error:
         raise typer.BadParameter(f"no sketch can be {text}: {error}") from None
     raise typer.BadParameter(
-        f"{text!r} is not a sketch. Write a kind ({', '.join(SKETCHES)}) and its columns, such as gaussian:500, "
-        "or the sizes "
-        "of images before and after, such as downsample:3x224x224:3x56x56."
+        f"{text!r} is not a sketch. Write a kind ({', '.join(SKETCHES)}) and its columns, such as gaussian:500, or the "
+        "sizes of images before and after, such as downsample:3x224x224:3x56x56."
     )

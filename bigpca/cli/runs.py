@@ -91,9 +91,8 @@ def refuse_shared_paths(source: str, **paths: Path | None) -> None:
             inside = there == here or here in there.parents or (other != "source" and there in here.parents)
             if inside:
                 raise OutputExistsError(
-                    f"the {name} {path} and the {other} {there} are one path or lie in each other, "
-                    "but writing one would "
-                    f"destroy the other. Choose another path for the {name}; --overwrite does not help."
+                    f"the {name} {path} and the {other} {there} are one path or lie in each other, but writing one "
+                    f"would destroy the other. Choose another path for the {name}; --overwrite does not help."
                 )
         taken[name] = here
 

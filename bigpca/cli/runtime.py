@@ -81,10 +81,9 @@ def _joined(address: str, timeout: float) -> Iterator[Client]:
     except (OSError, ValueError, TypeError, RuntimeError, MemoryError) as error:
         said = f"{type(error).__name__}: {error}" if str(error) else "it was silent"
         raise ConnectionError(
-            f"no Dask scheduler answered at {address} within {CONNECT_SECONDS} s ({said}). "
-            "Check the address (such as tcp://host:8786) and that the scheduler runs. "
-            "One that speaks TLS has an address "
-            "such as tls://host:8786 and wants certificates: set DASK_CONFIG to the directory that configures them."
+            f"no Dask scheduler answered at {address} within {CONNECT_SECONDS} s ({said}). Check the address (such as "
+            "tcp://host:8786) and that the scheduler runs. One that speaks TLS has an address such as tls://host:8786 "
+            "and wants certificates: set DASK_CONFIG to the directory that configures them."
         ) from error
     with client:
         Watch(client, RunOptions(workers_timeout=timeout), lambda workers: []).wait_for_workers()

@@ -94,10 +94,9 @@ def check_chunk(shape: Sequence[int], chunk: Sequence[int], itemsize: int, label
     inside = math.prod(map(min, shape, chunk)) * itemsize
     if whole > LARGE_CHUNK_BYTES and 0 < inside < whole / 2:
         raise ValueError(
-            f"{label} has shape {brief(tuple(shape))} in chunks of {brief(tuple(chunk))}: "
-            f"{whole:,} bytes would be decoded for at most "
-            f"{inside:,} that lie in the array. Smaller chunks were expected. If you trust the store, "
-            "write it anew in those."
+            f"{label} has shape {brief(tuple(shape))} in chunks of {brief(tuple(chunk))}: {whole:,} bytes would be "
+            f"decoded for at most {inside:,} that lie in the array. Smaller chunks were expected. If you trust the "
+            "store, write it anew in those."
         )
 
 
@@ -112,9 +111,8 @@ def check_cells(shape: Sequence[int], chunks: Sequence[int], label: str) -> None
     cells = math.prod(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
     if cells > MAX_CELLS:
         raise ValueError(
-            f"{label} has shape {brief(shape)} in {cells:,} chunks of {brief(chunks)}; "
-            f"at most {MAX_CELLS:,} were expected. Its "
-            "metadata are damaged or false: restore them, or write the store anew in larger chunks."
+            f"{label} has shape {brief(shape)} in {cells:,} chunks of {brief(chunks)}; at most {MAX_CELLS:,} were "
+            "expected. Its metadata are damaged or false: restore them, or write the store anew in larger chunks."
         )
 
 
@@ -136,9 +134,8 @@ def regular_chunks(n: int, rows: int) -> tuple[int, ...]:
     rows = min(max(rows, 1), n)
     if n // rows > MAX_CELLS:
         raise ValueError(
-            f"{n:,} rows in chunks of {rows:,} are {-(-n // rows):,} chunks; at most {MAX_CELLS:,} were expected. "
-            "The shape "
-            "that the file states is false, or it was written in chunks that are far too small: write it anew."
+            f"{n:,} rows in chunks of {rows:,} are {-(-n // rows):,} chunks; at most {MAX_CELLS:,} were expected. The "
+            "shape that the file states is false, or it was written in chunks that are far too small: write it anew."
         )
     whole, rest = divmod(n, rows)
     return (rows,) * whole + ((rest,) if rest else ())

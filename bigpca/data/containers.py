@@ -153,9 +153,8 @@ def dense_rows(chunk: Any, label: str, dtype: np.dtype[Any]) -> NDArray[Any]:
     rows: NDArray[Any] = chunk if isinstance(chunk, np.ndarray) else np.asarray(chunk)
     if not np.can_cast(check_dtype(rows.dtype), dtype, "same_kind"):
         raise TypeError(
-            f"a chunk of {label} has dtype {rows.dtype}, but the Dask array says {dtype}. "
-            "Chunks of that dtype were expected. "
-            f"Correct the dtype, such as X.map_blocks(..., dtype={rows.dtype.name!r})."
+            f"a chunk of {label} has dtype {rows.dtype}, but the Dask array says {dtype}. Chunks of that dtype were "
+            f"expected. Correct the dtype, such as X.map_blocks(..., dtype={rows.dtype.name!r})."
         )
     rows = unmasked(rows) if isinstance(rows, np.ma.MaskedArray) else np.asarray(rows)
     return rows.astype(dtype, copy=False) if np.can_cast(rows.dtype, dtype) else rows

@@ -47,9 +47,8 @@ def check_decoded(attributes: Mapping[str, Any], label: str, remedy: str) -> Non
     if found:
         shown = ", ".join(f"{name} = {', '.join(map(str, values[:3]))}" for name, values in found.items())
         raise ValueError(
-            f"{label} has {shown}: its numbers are stored encoded and are not yet the values. "
-            "Decoded values were expected. "
-            f"{remedy}."
+            f"{label} has {shown}: its numbers are stored encoded and are not yet the values. Decoded values were "
+            f"expected. {remedy}."
         )
 
 

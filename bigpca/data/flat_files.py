@@ -208,10 +208,8 @@ def _check_spans(
             expected = f"{end:,} to {'the next one' if nbytes is None else f'{end + nbytes:,}'}"
             raise CorruptedChunkError(
                 f"{path}: tensor {brief(repr(name))} of shape {brief(shapes[name])} and dtype {brief(dtypes[name])} "
-                "lies at bytes "
-                f"{start:,} to {stop:,}; {expected} were expected, where the tensor before it ends. "
-                "Its header is damaged or "
-                "false: copy the file again."
+                f"lies at bytes {start:,} to {stop:,}; {expected} were expected, where the tensor before it ends. Its "
+                "header is damaged or false: copy the file again."
             )
         end = stop
     if end != held:

@@ -238,9 +238,8 @@ def dataset_place(dataset: Any) -> tuple[str, str]:
     path, name = os.path.abspath(dataset.file.filename), str(dataset.name)
     if dataset.file.driver in ("core", "fileobj") or not os.path.exists(path):
         raise ValueError(
-            f"the h5py.Dataset {name} lies in {dataset.file.filename!r}, "
-            f"which is no file on disk (driver {dataset.file.driver!r}); "
-            f"a file was expected. Pass dataset[...] where it fits in memory."
+            f"the h5py.Dataset {name} lies in {dataset.file.filename!r}, which is no file on disk (driver "
+            f"{dataset.file.driver!r}); a file was expected. Pass dataset[...] where it fits in memory."
         )
     return path, name
 
@@ -279,9 +278,8 @@ def _node(file: Any, name: str, path: str) -> Any:
             followed += 1
             if followed > MAX_LINKS:
                 raise ValueError(
-                    f"{path}: {brief(name)} is a chain of more than {MAX_LINKS} links, or a loop of them; "
-                    "a dataset was expected. "
-                    f"Name the dataset itself."
+                    f"{path}: {brief(name)} is a chain of more than {MAX_LINKS} links, or a loop of them; a dataset "
+                    "was expected. Name the dataset itself."
                 )
             parts = [*link.path.split("/"), *parts]
             node = file if link.path.startswith("/") else node

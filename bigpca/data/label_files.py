@@ -287,9 +287,8 @@ def check_chunks(array: zarr.Array[Any]) -> None:
     missing = files.missing(files.all_cells())
     if missing.lost:
         raise MissingChunksError(
-            f"{files.label}: {missing.lost} chunks of labels are not in the store: {', '.join(missing.first[:5])}; "
-            "all were "
-            f"expected. They were lost, or held only the fill value {brief(repr(array.fill_value))} and were dropped "
-            "when written "
-            "(Zarr's default). Restore them or, if you know that they held it, pass the values: array[:]."
+            f"{files.label}: {missing.lost} chunks of labels are not in the store: {', '.join(missing.first[:5])}; all "
+            f"were expected. They were lost, or held only the fill value {brief(repr(array.fill_value))} and were "
+            "dropped when written (Zarr's default). Restore them or, if you know that they held it, pass the values: "
+            "array[:]."
         )

@@ -119,9 +119,8 @@ def _declared(block: Any, dtype: np.dtype[Any]) -> Any:
         return block
     if not np.can_cast(own, dtype, "safe"):
         raise TypeError(
-            f"a chunk of the labels has dtype {own}, but the Dask array declares {dtype}, "
-            "to which labels would be rounded or "
-            f"wrapped. Convert the chunks first: y.map_blocks(lambda block: block.astype(...), dtype=...)."
+            f"a chunk of the labels has dtype {own}, but the Dask array declares {dtype}, to which labels would be "
+            "rounded or wrapped. Convert the chunks first: y.map_blocks(lambda block: block.astype(...), dtype=...)."
         )
     return block.astype(dtype)
 
@@ -230,8 +229,7 @@ def _texts(given: list[Any], dtype: Any) -> NDArray[Any]:
     lost = [text for text, kept in zip(given, texts.tolist(), strict=True) if text != kept]
     if lost:
         raise ValueError(
-            f"{len(lost)} labels end in a zero character, such as {_shortened(lost[0])}; "
-            "NumPy's strings cannot hold it, "
-            "so two classes could become one. Strip it."
+            f"{len(lost)} labels end in a zero character, such as {_shortened(lost[0])}; NumPy's strings cannot hold "
+            "it, so two classes could become one. Strip it."
         )
     return texts

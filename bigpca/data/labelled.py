@@ -51,9 +51,8 @@ def feature_names(X: Any) -> NDArray[np.object_] | None:
         kinds = sorted({type(name).__qualname__ for name in names})
         if len(kinds) > 1 and "str" in kinds:
             raise TypeError(
-                f"Feature names are only supported if all input features have string names, but X has {kinds}. "
-                "Convert them all: "
-                f"X.columns = X.columns.astype(str)."
+                f"Feature names are only supported if all input features have string names, but X has {kinds}. Convert "
+                "them all: X.columns = X.columns.astype(str)."
             )
         return names if kinds == ["str"] else None
     if not is_labelled(X) or not any(dim in X.coords for dim in X.dims[1:]):

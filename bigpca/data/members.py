@@ -82,9 +82,8 @@ def _is_sparse(path: str, name: str, shapes: Shapes) -> str:
     return (
         f"{what} is a sparse matrix of {shapes[f'{inside}data'][0]:,} stored values ({brief(inside)}data, "
         f"{brief(inside)}indices, {brief(inside)}indptr), but dense data is required: sparse rows cannot be read yet. "
-        "Write it "
-        f"dense (such as adata.X = adata.X.toarray()), or pass "
-        f"anndata.experimental.read_elem_lazy(group).map_blocks(lambda block: block.toarray(), "
+        "Write it dense (such as adata.X = adata.X.toarray()), or pass "
+        "anndata.experimental.read_elem_lazy(group).map_blocks(lambda block: block.toarray(), "
         f"dtype=..., meta=np.empty((0, 0)))." + others
     )
 

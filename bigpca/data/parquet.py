@@ -188,9 +188,8 @@ def _column(stamp: Stamp, wanted: str | None) -> tuple[str, str, int]:
             f"column {brief(repr(wanted))} is not a column of lists" if wanted else f"{len(lists)} columns hold lists"
         )
         raise ValueError(
-            f"{path}: {found}; "
-            f"one column of equally long lists was expected, named with member=. Where each feature is a column, pass "
-            f"dask.dataframe.read_parquet(path). Its columns: {listed}."
+            f"{path}: {found}; one column of equally long lists was expected, named with member=. Where each feature "
+            f"is a column, pass dask.dataframe.read_parquet(path). Its columns: {listed}."
         )
     name = wanted or lists[0]
     kind = schema.field(name).type

@@ -71,9 +71,8 @@ class NpyShards:
         listing = _listed(self.pattern, self.digest)
         if listing.digest != self.digest:
             raise ValueError(
-                f"{_shown(self.pattern)} is not the set of shards that was opened: files were added, "
-                "removed or changed size. "
-                "Open it again."
+                f"{_shown(self.pattern)} is not the set of shards that was opened: files were added, removed or "
+                "changed size. Open it again."
             )
         return listing
 
@@ -181,12 +180,10 @@ def check_shard(shard: Shard, first: Shard) -> None:
     if shard.shape[1:] != first.shape[1:]:
         raise ValueError(
             f"shard {printable(shard.path)} has rows of shape {shard.shape[1:]}, but {first.shape[1:]} was expected, "
-            f"as in {printable(first.path)}. "
-            "Remove it or write it again."
+            f"as in {printable(first.path)}. Remove it or write it again."
         )
     if shard.dtype != first.dtype:
         raise TypeError(
-            f"shard {printable(shard.path)} has dtype {shard.dtype}, but {first.dtype} was expected, "
-            f"as in {printable(first.path)}. "
-            "Convert it, so that no precision is lost unseen."
+            f"shard {printable(shard.path)} has dtype {shard.dtype}, but {first.dtype} was expected, as in "
+            f"{printable(first.path)}. Convert it, so that no precision is lost unseen."
         )

@@ -138,9 +138,8 @@ def row_source(source: Any, *, member: str | None = None, missing_chunks: str = 
         array = unmasked(source) if isinstance(source, np.ma.MaskedArray) else np.asarray(source)
         return RowSource("numpy", "", "", MemoryRows(array))
     raise TypeError(
-        f"a {type(source).__module__}.{type(source).__name__} cannot be opened: a path or a list of paths, "
-        "a Zarr array or "
-        "group, a NumPy, Dask or xarray array, a Dask DataFrame or an h5py dataset was expected."
+        f"a {type(source).__module__}.{type(source).__name__} cannot be opened: a path or a list of paths, a Zarr "
+        "array or group, a NumPy, Dask or xarray array, a Dask DataFrame or an h5py dataset was expected."
     )
 
 
@@ -164,9 +163,8 @@ def _flatten(X: da.Array) -> da.Array:
     check_shape(X.shape, "the Dask array")
     if any(np.isnan(size) for size in X.shape[1:]):
         raise ValueError(
-            f"{label} has shape {X.shape}: a number of columns that is not known yet; "
-            "rows of one known length were expected. "
-            "Call X.compute_chunk_sizes() first."
+            f"{label} has shape {X.shape}: a number of columns that is not known yet; rows of one known length were "
+            "expected. Call X.compute_chunk_sizes() first."
         )
     if X.ndim == 2:
         return X

@@ -44,9 +44,8 @@ def naming_damage(label: str) -> Iterator[None]:
         if not is_decode_error(error) or label in str(error):
             raise
         raise CorruptedChunkError(
-            f"{label}: its metadata are damaged or false ({type(error).__name__}: {brief(error)}). Restore them, "
-            "or write the "
-            "store anew."
+            f"{label}: its metadata are damaged or false ({type(error).__name__}: {brief(error)}). Restore them, or "
+            "write the store anew."
         ) from error
 
 
@@ -143,10 +142,9 @@ def check_codecs(document: Mapping[str, Any], label: str, more: frozenset[str] =
     chained = [name for name in names if name in COMPRESSORS]
     if len(chained) > 1 or names.count("sharding_indexed") > 1:
         raise ValueError(
-            f"{label} uses {brief(', '.join(chained)) if len(chained) > 1 else 'shards'} inside one another, "
-            "so that the size of a "
-            "decoded chunk cannot be known before it is decoded; one compressor, in one layer of shards, was expected. "
-            "If you trust the store, decode it with Zarr and write it anew."
+            f"{label} uses {brief(', '.join(chained)) if len(chained) > 1 else 'shards'} inside one another, so that "
+            "the size of a decoded chunk cannot be known before it is decoded; one compressor, in one layer of shards, "
+            "was expected. If you trust the store, decode it with Zarr and write it anew."
         )
 
 

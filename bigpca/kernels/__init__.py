@@ -114,9 +114,8 @@ def kernel_from(description: Mapping[str, Any]) -> Kernel:
     given, expected = set(description) - {"kernel"}, {item.name for item in fields(kind)}
     if given != expected:
         raise ModelFormatError(
-            f"{name} is described by {sorted(given)}, but {sorted(expected)} were expected. "
-            "Load it with the version that "
-            "wrote it."
+            f"{name} is described by {sorted(given)}, but {sorted(expected)} were expected. Load it with the version "
+            "that wrote it."
         )
     try:
         return kind(**{key: _value(description[key]) for key in expected})

@@ -150,9 +150,8 @@ class RBFOf(Around):
         if error > MAX_EXPONENT_ERROR:
             raise ValueError(
                 f"k(x, x) reaches {largest:.3g} under {self.inner}, so float64 knows gamma |phi(x) - phi(y)|^2 to "
-                f"{error:.1g} only; "
-                f"{MAX_EXPONENT_ERROR:g} was expected. Centre or scale the rows, or use a smaller gamma, "
-                "a normalised kernel, or RBF."
+                f"{error:.1g} only; {MAX_EXPONENT_ERROR:g} was expected. Centre or scale the rows, or use a smaller "
+                "gamma, a normalised kernel, or RBF."
             )
 
     def block(self, A: PreparedWith, B: PreparedWith) -> Block:
@@ -207,8 +206,7 @@ class Normalized(Around):
             row = int(np.argmin(diagonal > 0))
             raise ValueError(
                 f"k(x, x) = {diagonal[row]:.6g} at row {first_row + row}; a value above 0 was expected, to divide by. "
-                "Drop "
-                "such rows, or add a constant to the kernel."
+                "Drop such rows, or add a constant to the kernel."
             )
         return np.asarray(1 / np.sqrt(diagonal), np.float64)
 

@@ -131,8 +131,7 @@ class Kernel(ABC):
         """
         raise TypeError(
             f"{self} has no exact finite feature map; a kernel with one was expected. Use KernelPCA's other solvers, "
-            "or "
-            f"NystromKernelPCA."
+            "or NystromKernelPCA."
         )
 
     @property

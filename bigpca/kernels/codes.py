@@ -75,17 +75,15 @@ def check_codes(rows: Rows, first_row: int) -> None:
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
             raise ValueError(
-                f"row {first_row + row}, column {column} is {rows[row, column]}; "
-                "the code of a character (an integer up to "
-                f"{LARGEST_CODE}) was expected. Make rows by string_codes."
+                f"row {first_row + row}, column {column} is {rows[row, column]}; the code of a character (an integer "
+                f"up to {LARGEST_CODE}) was expected. Make rows by string_codes."
             )
     gaps = (rows[:, :-1] == 0) & (rows[:, 1:] != 0)
     if gaps.any():
         row, column = np.argwhere(gaps)[0]
         raise ValueError(
-            f"row {first_row + row}, column {column} is 0, but a character follows; "
-            "zeros only after the end of a string were "
-            f"expected. Remove zero characters."
+            f"row {first_row + row}, column {column} is 0, but a character follows; zeros only after the end of a "
+            "string were expected. Remove zero characters."
         )
 
 
@@ -113,9 +111,8 @@ def _from_objects(values: list[Any]) -> NDArray[Any]:
     for row, value in enumerate(values):
         if not isinstance(value, kind):
             raise ValueError(
-                f"value {row} is {value!r}, a {type(value).__name__}, among {kind.__name__} values; strings only, "
-                "or bytes only, "
-                f"were expected. Convert them, or leave the row out."
+                f"value {row} is {value!r}, a {type(value).__name__}, among {kind.__name__} values; strings only, or "
+                "bytes only, were expected. Convert them, or leave the row out."
             )
         if value[-1:] in ("\0", b"\0"):
             raise ValueError(

@@ -208,10 +208,9 @@ class Polynomial(WithGamma):
         if bounds.max(initial=0.0) > largest:
             row = int(np.argmax(bounds > largest))
             raise ValueError(
-                f"row {first_row + row}: gamma |x|^2 + |coef0| = {bounds[row]:.3g}, "
-                f"whose power {self.degree} is over 1e150, "
-                f"whose square float64 does not hold; at most {largest:.3g} was expected. Scale the rows, "
-                "or use a smaller gamma."
+                f"row {first_row + row}: gamma |x|^2 + |coef0| = {bounds[row]:.3g}, whose power {self.degree} is over "
+                f"1e150, whose square float64 does not hold; at most {largest:.3g} was expected. Scale the rows, or "
+                "use a smaller gamma."
             )
 
     def _precision(self, A: PreparedRows, B: PreparedRows) -> np.dtype[Any]:

@@ -50,8 +50,7 @@ class Fisher(Kernel):
         elif not hasattr(given, "scores") and not callable(given):
             raise TypeError(
                 f"score = {given!r} is a {type(given).__name__}; an object with scores(rows), or a function of rows, "
-                "was "
-                f"expected. Use GaussianMixtureScore.of(mixture) for a Gaussian mixture."
+                "was expected. Use GaussianMixtureScore.of(mixture) for a Gaussian mixture."
             )
         if self.D is not None and (isinstance(self.D, bool) or not isinstance(self.D, int) or self.D < 1):
             raise ValueError(
@@ -59,9 +58,8 @@ class Fisher(Kernel):
             )
         if self.D is None and not hasattr(self.score, "width"):
             raise TypeError(
-                "the score has no width(d), and D = None; the number of columns of the scores was expected. Give D, "
-                "or add a "
-                "method width(d)."
+                "the score has no width(d), and D = None; the number of columns of the scores was expected. Give D, or "
+                "add a method width(d)."
             )
 
     @property
@@ -96,16 +94,14 @@ class Fisher(Kernel):
         expected = (len(rows), self._width(rows.shape[1]))
         if scores.shape != expected:
             raise ValueError(
-                f"scores of {len(rows)} rows have shape {scores.shape}; {expected} was expected, "
-                "one row of scores for each row. "
-                f"Correct the score, or D."
+                f"scores of {len(rows)} rows have shape {scores.shape}; {expected} was expected, one row of scores for "
+                "each row. Correct the score, or D."
             )
         if not np.isfinite(scores).all():
             row, column = np.argwhere(~np.isfinite(scores))[0]
             raise ValueError(
-                f"score {column} of row {first_row + row} is {scores[row, column]}; finite scores were expected. "
-                "Scale the data, "
-                f"or give float64."
+                f"score {column} of row {first_row + row} is {scores[row, column]}; finite scores were expected. Scale "
+                "the data, or give float64."
             )
         return scores.astype(rows.dtype)
 

@@ -48,8 +48,7 @@ class FromFunction(Kernel):
         if not callable(self.function):
             raise TypeError(
                 f"function = {self.function!r}; a function of two blocks of rows, (a, d) and (b, d), that returns (a, "
-                "b) "
-                "was expected. Give one."
+                "b) was expected. Give one."
             )
         checked_switch("positive_semidefinite", self.positive_semidefinite)
 
@@ -101,8 +100,7 @@ class FromFunction(Kernel):
                 i, j = np.argwhere(~np.isfinite(strip))[0]
                 raise ValueError(
                     f"the kernel function returned {strip[i, j]} for rows {where.start + i} and {j} of its blocks; "
-                    "finite "
-                    "numbers were expected. Correct the function, or scale the rows."
+                    "finite numbers were expected. Correct the function, or scale the rows."
                 )
         return result.copy() if result.base is not None or not result.flags.writeable else result
 
@@ -115,6 +113,5 @@ class FromFunction(Kernel):
                 raise ValueError(
                     f"the kernel function returned {strip[i, j]:.6g} for rows ({where.start + i}, {j}) of a block and "
                     f"{block[j, where.start + i]:.6g} for ({j}, {where.start + i}); k(x, y) = k(y, x) was expected. "
-                    "Make it "
-                    "symmetric."
+                    "Make it symmetric."
                 )

@@ -171,9 +171,8 @@ class GeneralizedHistogramIntersection(HistogramKernel):
         object.__setattr__(self, "levels", _checked_levels(self.levels))
         if self.levels is not None and self.alpha * np.log(self.levels - 1) > np.log(np.finfo(np.float32).max):
             raise ValueError(
-                f"levels = {self.levels} and alpha = {self.alpha} make powers over 3e38; "
-                "powers that fit float32 were expected. "
-                f"Lower alpha."
+                f"levels = {self.levels} and alpha = {self.alpha} make powers over 3e38; powers that fit float32 were "
+                "expected. Lower alpha."
             )
 
     @property
@@ -198,8 +197,7 @@ class GeneralizedHistogramIntersection(HistogramKernel):
             row, column = np.argwhere(~np.isfinite(powers))[0]
             raise ValueError(
                 f"row {first_row + row}, column {column}: |{rows[row, column]}|^{self.alpha} is over the largest "
-                f"{rows.dtype}; "
-                f"a finite power was expected. Scale the data down, or give float64."
+                f"{rows.dtype}; a finite power was expected. Scale the data down, or give float64."
             )
         return powers
 
@@ -225,9 +223,8 @@ def refuse_negative(rows: Rows, first_row: int, kernel: Kernel) -> None:
     if rows.size and rows.min() < 0:
         row, column = np.argwhere(rows < 0)[0]
         raise ValueError(
-            f"row {first_row + row}, column {column} is {rows[row, column]}; "
-            f"{type(kernel).__name__} needs numbers of at "
-            f"least 0. Shift the data, or use GeneralizedHistogramIntersection or a kernel of distances."
+            f"row {first_row + row}, column {column} is {rows[row, column]}; {type(kernel).__name__} needs numbers of "
+            "at least 0. Shift the data, or use GeneralizedHistogramIntersection or a kernel of distances."
         )
 
 
@@ -236,9 +233,8 @@ def _refuse_other_levels(rows: Rows, first_row: int, levels: int) -> None:
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         raise ValueError(
-            f"row {first_row + row}, column {column} has size {rows[row, column]}; with levels={levels}, "
-            "integers up to "
-            f"{levels - 1} were expected. Raise levels, round the data, or use levels=None (no feature map)."
+            f"row {first_row + row}, column {column} has size {rows[row, column]}; with levels={levels}, integers up "
+            f"to {levels - 1} were expected. Raise levels, round the data, or use levels=None (no feature map)."
         )
 
 

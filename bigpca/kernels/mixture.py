@@ -56,20 +56,17 @@ class GaussianMixtureScore:
         if weights.ndim != 1 or means.ndim != 2 or len(means) != len(weights) or covariances.shape != means.shape:
             raise ValueError(
                 f"weights, means and covariances have shapes {weights.shape}, {means.shape} and {covariances.shape}; "
-                "(K,), "
-                f"(K, d) and (K, d) were expected. Give the variances of a diagonal mixture."
+                "(K,), (K, d) and (K, d) were expected. Give the variances of a diagonal mixture."
             )
         if not (weights > 0).all() or not abs(weights.sum() - 1) <= 1e-6:
             raise ValueError(
-                f"weights have minimum {weights.min(initial=1)} and sum {weights.sum()}; "
-                "numbers above 0 that add up to 1 were "
-                f"expected. Leave empty components out."
+                f"weights have minimum {weights.min(initial=1)} and sum {weights.sum()}; numbers above 0 that add up "
+                "to 1 were expected. Leave empty components out."
             )
         if not np.isfinite(means).all() or not (np.isfinite(covariances) & (covariances > 0)).all():
             raise ValueError(
                 "means or covariances are not finite, or a variance is not above 0 (the smallest is "
-                f"{covariances.min()}); "
-                f"finite means and positive variances were expected. Fit with a larger reg_covar."
+                f"{covariances.min()}); finite means and positive variances were expected. Fit with a larger reg_covar."
             )
         object.__setattr__(self, "weights", tuple(weights.tolist()))
         object.__setattr__(self, "means", tuple(map(tuple, means.tolist())))
@@ -88,8 +85,7 @@ class GaussianMixtureScore:
         if kind != "diag":
             raise ValueError(
                 f'the mixture has covariance_type={kind!r}; a GaussianMixture with covariance_type="diag" was '
-                "expected. "
-                f"Fit it again so."
+                "expected. Fit it again so."
             )
         if not hasattr(mixture, "covariances_"):
             raise ValueError("the mixture has no covariances_; a fitted one was expected. Call its fit first.")

@@ -76,9 +76,8 @@ class Precomputed(Kernel):
         columns = A.rows.shape[1]
         if B.stop > columns:
             raise ValueError(
-                f"rows have {columns} columns, but their kernel with rows {B.start}:{B.stop} was asked for; "
-                "one column for "
-                f"each training row was expected. Give the kernel matrix (n, n), and (new rows, n) for new rows."
+                f"rows have {columns} columns, but their kernel with rows {B.start}:{B.stop} was asked for; one column "
+                "for each training row was expected. Give the kernel matrix (n, n), and (new rows, n) for new rows."
             )
         entries: NDArray[np.floating] = A.rows[:, B.start : B.stop].copy()
         if A is B:

@@ -89,7 +89,6 @@ def refuse_overflow(block: Block, what: str) -> None:
     for _, strip in strips(block):
         if not np.isfinite(strip).all():
             raise ValueError(
-                f"{what} is over 1.8e308, the largest float64; smaller values were expected. Scale the rows, "
-                "or normalise "
-                "the kernels."
+                f"{what} is over 1.8e308, the largest float64; smaller values were expected. Scale the rows, or "
+                "normalise the kernels."
             )

@@ -129,9 +129,8 @@ class Spectrum(Kernel):
             if foreign.any():
                 row, column = np.argwhere(foreign)[0]
                 raise ValueError(
-                    f"row {first_row + row}, character {column} is {chr(codes[row, column])!r}; "
-                    "characters of the alphabet "
-                    f"{self.alphabet!r} were expected. Add it to the alphabet, or use alphabet=None."
+                    f"row {first_row + row}, character {column} is {chr(codes[row, column])!r}; characters of the "
+                    f"alphabet {self.alphabet!r} were expected. Add it to the alphabet, or use alphabet=None."
                 )
         if codes.shape[1] < self.length:
             return np.empty(0, np.int64), np.empty((0, self.length), np.int64)

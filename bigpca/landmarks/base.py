@@ -130,8 +130,7 @@ def draw_rows(
     if drawn.count < request.count:
         raise ValueError(
             f"{request.count} landmarks were asked for, and {drawn.count} of {request.rows.n_rows} rows are free of "
-            "missing "
-            f"values. At most as many landmarks as rows were expected. Ask for fewer, or repair the data."
+            "missing values. At most as many landmarks as rows were expected. Ask for fewer, or repair the data."
         )
     return drawn
 

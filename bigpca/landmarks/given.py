@@ -44,9 +44,8 @@ def given(landmarks: NDArray[Any], request: LandmarkRequest) -> Landmarks:
     """
     if landmarks.dtype.kind not in "iuf" or (landmarks.ndim == 1 and landmarks.dtype.kind == "f"):
         raise TypeError(
-            f"landmarks of dtype {landmarks.dtype} and shape {landmarks.shape} were given; integers (m,), "
-            "the numbers of "
-            f"rows, or numbers (m, d), rows, were expected. Convert them."
+            f"landmarks of dtype {landmarks.dtype} and shape {landmarks.shape} were given; integers (m,), the numbers "
+            "of rows, or numbers (m, d), rows, were expected. Convert them."
         )
     if landmarks.ndim not in (1, 2):
         raise ValueError(
@@ -65,9 +64,8 @@ def _given_rows(rows: NDArray[Any], request: LandmarkRequest) -> Landmarks:
     d = request.rows.n_columns
     if rows.shape[1] != d:
         raise ValueError(
-            f"the given landmarks have {rows.shape[1]} columns and X has {d}; the same number was expected. "
-            "Give rows of X's "
-            f"kind."
+            f"the given landmarks have {rows.shape[1]} columns and X has {d}; the same number was expected. Give rows "
+            "of X's kind."
         )
     if not np.isfinite(rows).all():
         i, j = np.argwhere(~np.isfinite(rows))[0]
@@ -87,9 +85,8 @@ def _given_numbers(numbers: NDArray[Any], request: LandmarkRequest) -> Landmarks
     missing = np.setdiff1d(wanted, found.indices)
     if len(missing) or found.rows is None:
         raise ValueError(
-            f"row {missing[0]} was given as a landmark and is left out for missing values; "
-            "complete rows were expected. "
-            f"Choose others, or repair the data."
+            f"row {missing[0]} was given as a landmark and is left out for missing values; complete rows were "
+            "expected. Choose others, or repair the data."
         )
     return Landmarks(found.rows[np.searchsorted(found.indices, wanted)], wanted, 1.0, 0, "given", request.count)
 

@@ -89,9 +89,8 @@ def refuse_zero(weight_sum: float, what: str) -> None:
     """
     if weight_sum == 0:
         raise ValueError(
-            f"{what} are 0, so no row stands for any other. At least one row of positive weight was expected. "
-            "Check the "
-            f"data (are all rows zero?) and the kernel."
+            f"{what} are 0, so no row stands for any other. At least one row of positive weight was expected. Check "
+            "the data (are all rows zero?) and the kernel."
         )
 
 

@@ -62,9 +62,8 @@ def example_importance(model: Any, X: Any) -> Any:
     empty = np.flatnonzero(~(variances > 0))
     if len(empty):
         raise ValueError(
-            f"component {empty[0]} of {len(variances)} has variance {variances[empty[0]]:g}, "
-            "so no example weighs in it; "
-            f"positive variances were expected. Fit with n_components = {max(1, int(empty[0]))}."
+            f"component {empty[0]} of {len(variances)} has variance {variances[empty[0]]:g}, so no example weighs in "
+            f"it; positive variances were expected. Fit with n_components = {max(1, int(empty[0]))}."
         )
     n = int(model.n_samples_)
     # Whitened scores are divided by their standard deviations already.
@@ -146,9 +145,8 @@ def pixel_groups(image_shape: tuple[int, ...], cell: int | tuple[int, int]) -> N
     sizes = (cell, cell) if isinstance(cell, int) else cell
     if len(image_shape) not in (2, 3) or min(image_shape) < 1:
         raise ValueError(
-            f"image_shape = {image_shape}, but (height, width) or (height, width, "
-            "channels) of positive numbers was expected. "
-            "Give the shape of one image as it is flattened."
+            f"image_shape = {image_shape}, but (height, width) or (height, width, channels) of positive numbers was "
+            "expected. Give the shape of one image as it is flattened."
         )
     if len(sizes) != 2 or min(sizes) < 1:
         raise ValueError(f"cell = {cell}, but a positive size or (rows, columns) was expected. Give for example 2.")
@@ -280,8 +278,7 @@ def _check_replacements(replacements: ArrayLike, d: int) -> NDArray[np.int64]:
     if chosen.shape != (d,):
         raise ValueError(
             f"replacements have shape {chosen.shape}, but one feature number for each of {d} features was expected. "
-            "Begin "
-            f"with np.arange({d}) and change those that are replaced."
+            f"Begin with np.arange({d}) and change those that are replaced."
         )
     bad = np.flatnonzero((chosen < 0) | (chosen >= d))
     if len(bad):

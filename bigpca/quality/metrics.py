@@ -55,9 +55,8 @@ def similarity(V: ArrayLike, V2: ArrayLike) -> Vector:
     A, B = _unit_rows(V, "V"), _unit_rows(V2, "V2")
     if A.shape != B.shape:
         raise ValueError(
-            f"V has shape {A.shape} and V2 {B.shape}; the same (k, d) was expected, rows in the same order. "
-            "Cut the longer "
-            "one, or compare whole subspaces with principal_angles."
+            f"V has shape {A.shape} and V2 {B.shape}; the same (k, d) was expected, rows in the same order. Cut the "
+            "longer one, or compare whole subspaces with principal_angles."
         )
     return np.asarray(np.minimum(np.abs(np.einsum("ij,ij->i", A, B)), 1.0))
 
@@ -153,9 +152,8 @@ def _unit_rows(V: ArrayLike, name: str) -> Matrix:
     bad = np.flatnonzero(~((largest > 0) & np.isfinite(largest)))
     if len(bad):
         raise ValueError(
-            f"row {bad[0]} of {name} has no direction: its largest entry is {largest[bad[0], 0]:g}. "
-            "Finite rows of positive "
-            "length were expected. Leave it out."
+            f"row {bad[0]} of {name} has no direction: its largest entry is {largest[bad[0], 0]:g}. Finite rows of "
+            "positive length were expected. Leave it out."
         )
     scaled = rows / largest  # squares of the entries could overflow
     return np.asarray(scaled / np.linalg.norm(scaled, axis=1, keepdims=True))
@@ -351,9 +349,8 @@ def dot_product_error(X: Any, Z: Any, n_pairs: int = 1000, seed: int = 0) -> Dot
     n = original.n_rows
     if n != sketch.n_rows or n < 2:
         raise ValueError(
-            f"X has {n} rows and Z {sketch.n_rows}; the same number, at least 2, was expected: "
-            "row i of Z is the sketch of row "
-            "i of X. Pass the sketch of these rows."
+            f"X has {n} rows and Z {sketch.n_rows}; the same number, at least 2, was expected: row i of Z is the "
+            "sketch of row i of X. Pass the sketch of these rows."
         )
     pool, first, second = _draw_pairs(n, 8 * original.n_columns, int(n_pairs), check_seed(seed))
     exact, norms = _products(read_rows(original, pool, "pairs"), first, second)

@@ -47,9 +47,8 @@ def sketch_from(description: Mapping[str, Any]) -> Sketch:
     given, expected = set(description) - {"sketch"}, {item.name for item in fields(kind)}
     if given != expected:
         raise ModelFormatError(
-            f"{name} is described by {sorted(given)}, but {sorted(expected)} were expected. "
-            "Load it with the version that "
-            "wrote it."
+            f"{name} is described by {sorted(given)}, but {sorted(expected)} were expected. Load it with the version "
+            "that wrote it."
         )
     try:
         return kind(**{key: description[key] for key in expected})

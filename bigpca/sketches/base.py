@@ -238,8 +238,7 @@ class RandomSketch(Sketch):
         if self.q > d:
             raise ValueError(
                 f"q = {self.q} is over the {d} columns of the data, but a sketch must not be wider than what it "
-                "shortens. "
-                f"Use q <= {d}."
+                f"shortens. Use q <= {d}."
             )
         return self.q
 

@@ -122,8 +122,7 @@ class ChunkWriter:
             if error.errno == errno.EFBIG:
                 message = (
                     f"chunk {index} needs a file of {len(data):,} bytes, more than may be written at {self.store} "
-                    "(ulimit -f, or "
-                    f"the file system's own limit). Raise it and rerun: finished chunks are kept"
+                    "(ulimit -f, or the file system's own limit). Raise it and rerun: finished chunks are kept"
                 )
                 raise OSError(errno.EFBIG, message) from error
             if isinstance(error, FileNotFoundError):

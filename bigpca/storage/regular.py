@@ -105,9 +105,8 @@ def check_size(size: int, path: str | os.PathLike[str], limit: int) -> None:
     """Raise :class:`CorruptedChunkError` for a file of more bytes than ``limit``."""
     if size > limit:
         raise CorruptedChunkError(
-            f"{os.fspath(path)} has {size:,} bytes; at most {limit:,} were expected, and it was not read. "
-            "It is damaged or false: "
-            f"restore it from a copy."
+            f"{os.fspath(path)} has {size:,} bytes; at most {limit:,} were expected, and it was not read. It is "
+            "damaged or false: restore it from a copy."
         )
 
 
@@ -124,7 +123,6 @@ def _check_mode(mode: int, path: str | os.PathLike[str]) -> None:
     kind = KINDS.get(stat.S_IFMT(mode))
     if kind is not None:
         raise CorruptedChunkError(
-            f"{os.fspath(path)} is {kind}; a regular file was expected, and nothing else is read. Remove it, "
-            "or restore the "
-            f"file from a copy."
+            f"{os.fspath(path)} is {kind}; a regular file was expected, and nothing else is read. Remove it, or "
+            "restore the file from a copy."
         )

@@ -22,8 +22,7 @@ def start() -> LocalCluster:
     if settings is None:
         raise ValueError(
             "Dask's configuration has no local-cluster; the directory that DASK_CONFIG names was expected to hold "
-            "local.yaml. "
-            "Make one with cluster/configure.sh DIRECTORY cluster/local/local.yaml."
+            "local.yaml. Make one with cluster/configure.sh DIRECTORY cluster/local/local.yaml."
         )
     # A Ctrl-C in a terminal goes to all its processes: workers that inherit "ignore" leave it to this one.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -25,9 +25,8 @@ def start() -> SLURMCluster:
     memory = dask.config.get("jobqueue.slurm.memory")
     if security.tls_ca_file is None or memory is None:
         raise ValueError(
-            f"Dask's configuration has TLS certificate {security.tls_ca_file} and jobqueue.slurm.memory {memory}; "
-            "both were "
-            "expected in the directory that DASK_CONFIG names. Make one with cluster/configure.sh and copy "
+            f"Dask's configuration has TLS certificate {security.tls_ca_file} and jobqueue.slurm.memory {memory}; both "
+            "were expected in the directory that DASK_CONFIG names. Make one with cluster/configure.sh and copy "
             "cluster/slurm/jobqueue.yaml into it."
         )
     cluster = SLURMCluster(security=security)

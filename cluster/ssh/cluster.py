@@ -20,8 +20,7 @@ def start() -> Any:
     if settings is None:
         raise ValueError(
             "Dask's configuration has no ssh-cluster; the directory that DASK_CONFIG names was expected to hold "
-            "ssh.yaml. "
-            "Make one with cluster/configure.sh DIRECTORY cluster/ssh/ssh.yaml."
+            "ssh.yaml. Make one with cluster/configure.sh DIRECTORY cluster/ssh/ssh.yaml."
         )
     # Without an interface workers listen on all of them, and so does the HTTP server, with or without its dashboard.
     common = {"protocol": "tls", "interface": settings["interface"], "dashboard_address": "127.0.0.1:0"}

@@ -168,9 +168,8 @@ class Checkpoint:
         except OSError as error:
             self.release()
             raise CheckpointError(
-                f"the checkpoint {self.path} cannot be written ({type(error).__name__}: {error}); "
-                "a directory with room for "
-                f"a few states was expected. Free space or permit writing there, or pass another path."
+                f"the checkpoint {self.path} cannot be written ({type(error).__name__}: {error}); a directory with "
+                "room for a few states was expected. Free space or permit writing there, or pass another path."
             ) from error
         except BaseException:
             self.release()
@@ -191,9 +190,8 @@ class Checkpoint:
             stored = read_document(others[0] / "run.json")
             differences = "; ".join(_differences(stored.get("description", {}), self.description)) or "another format"
             raise CheckpointError(
-                f"the checkpoint {self.path} belongs to another computation ({differences}). "
-                "Resume with the same input "
-                f"and parameters, pass another checkpoint path, or delete the directory to begin anew."
+                f"the checkpoint {self.path} belongs to another computation ({differences}). Resume with the same "
+                "input and parameters, pass another checkpoint path, or delete the directory to begin anew."
             )
         foreign = [
             p.name for p in self.path.iterdir() if p.name not in {"run.lock", self.fingerprint} and p.name[0] != "."
@@ -201,8 +199,7 @@ class Checkpoint:
         if foreign:
             raise CheckpointError(
                 f"the checkpoint {self.path} holds files that are not a checkpoint's "
-                f"({', '.join(sorted(foreign)[:3])}). "
-                f"Pass the path of a new or empty directory."
+                f"({', '.join(sorted(foreign)[:3])}). Pass the path of a new or empty directory."
             )
         self.directory.mkdir(exist_ok=True)
         _remove_hidden(self.directory)
@@ -213,9 +210,8 @@ class Checkpoint:
             changed = [f"{k} {stored.get(k)} -> {v}" for k, v in machine.items() if stored.get(k) != v]
             if changed:
                 warnings.warn(
-                    f"the checkpoint {self.path} was begun with other libraries ({'; '.join(changed)}): "
-                    "the result is as "
-                    f"accurate, but its last bits may differ from an undisturbed run's.",
+                    f"the checkpoint {self.path} was begun with other libraries ({'; '.join(changed)}): the result is "
+                    "as accurate, but its last bits may differ from an undisturbed run's.",
                     UserWarning,
                     stacklevel=2,
                 )
@@ -283,9 +279,8 @@ def _of_groups(files: SegmentFiles, kind: str, index: int, segments: Sequence[ra
     state = files.read(kind, index)
     if state.stamps.keys() != {group for groups in segments for group in groups}:
         raise CheckpointError(
-            f"{files.path(kind, index)} holds {len(state.stamps)} groups of rows that are not those of its name: "
-            "it was renamed "
-            f"or copied from elsewhere. It is deleted, and its rows are read anew."
+            f"{files.path(kind, index)} holds {len(state.stamps)} groups of rows that are not those of its name: it "
+            "was renamed or copied from elsewhere. It is deleted, and its rows are read anew."
         )
     return state
 
@@ -293,9 +288,8 @@ def _of_groups(files: SegmentFiles, kind: str, index: int, segments: Sequence[ra
 def warn_unwritten(error: WriteFailed, path: Path) -> None:
     """Warn that a run goes on without its checkpoint."""
     warnings.warn(
-        f"the checkpoint {path} cannot be written any more ({error}). The run goes on without it; "
-        "if it were interrupted, a "
-        f"rerun would begin from what is stored there so far. Free space there.",
+        f"the checkpoint {path} cannot be written any more ({error}). The run goes on without it; if it were "
+        "interrupted, a rerun would begin from what is stored there so far. Free space there.",
         UserWarning,
         stacklevel=2,
     )
@@ -325,8 +319,7 @@ def check_stamps(stored: Mapping[int, str], current: Mapping[int, str], rows_of:
     if changed:
         start, stop = rows_of(changed[0])
         raise CheckpointError(
-            f"the input changed since the checkpoint {path} was written: "
-            f"{len(changed)} of {len(stored)} finished groups, the "
-            f"first with rows {start}:{stop}. A model of old and new rows would be wrong; "
-            "delete the checkpoint to begin anew."
+            f"the input changed since the checkpoint {path} was written: {len(changed)} of {len(stored)} finished "
+            f"groups, the first with rows {start}:{stop}. A model of old and new rows would be wrong; delete the "
+            "checkpoint to begin anew."
         )

@@ -149,10 +149,8 @@ def _non_finite(bad: NDArray[np.bool_], row_start: int, where: str) -> NonFinite
     shown = ", ".join(str(row_start + r) for r in rows[:5]) + (", ..." if len(rows) > 5 else "")
     column = int(np.flatnonzero(bad[rows[0]])[0])
     return NonFiniteError(
-        f"{int(bad.sum())} NaN or infinite values in {len(rows)} rows of {where}: rows {shown}; "
-        f"the first is in row {row_start + rows[0]}, column {column}. Finite values were expected; "
-        "masked entries count as NaN. "
+        f"{int(bad.sum())} NaN or infinite values in {len(rows)} rows of {where}: rows {shown}; the first is in row "
+        f"{row_start + rows[0]}, column {column}. Finite values were expected; masked entries count as NaN. "
         'Pass nan_policy="omit" to leave those rows out (solvers that pair all rows, such as "dot", refuse that), '
-        "or repair "
-        f"the data."
+        "or repair the data."
     )

@@ -142,9 +142,8 @@ def _check_answers(found: Mapping[str, Any]) -> None:
     for who, answer in found.items():
         if isinstance(answer, Exception) and not isinstance(answer, OSError):
             raise ConnectionError(
-                f"bigpca cannot be imported on worker {who} ({type(answer).__name__}: {answer}); "
-                "it was expected to work as here. "
-                f"{INSTALL}"
+                f"bigpca cannot be imported on worker {who} ({type(answer).__name__}: {answer}); it was expected to "
+                f"work as here. {INSTALL}"
             ) from answer
 
 
@@ -154,18 +153,16 @@ def _check_paths(seen: Mapping[str, Mapping[str, Any]], paths: Mapping[str, str]
         blind = [f"worker {who}" for who, found in seen.items() if found[path] is None]
         if blind:
             raise FileNotFoundError(
-                f"{some(blind)} cannot see {path}, which this run {how} and which is here: "
-                "it lies on this machine's own disk, or "
-                "is not mounted there. Put it on storage that all workers mount under this path, "
-                "start the workers on this "
+                f"{some(blind)} cannot see {path}, which this run {how} and which is here: it lies on this machine's "
+                "own disk, or is not mounted there. Put it on storage that all workers mount under this path, start "
+                "the workers on this "
                 f'machine, or run without them (dask.config.set(scheduler="threads")).'
             )
         others = [f"worker {who}" for who, found in seen.items() if found[path] != here[path]]
         if others:
             raise FileNotFoundError(
-                f"{some(others)} has something else under {path}, which this run {how}: "
-                "another disk is mounted there. Put it on "
-                f"storage that all workers share, or give it a path that means the same everywhere."
+                f"{some(others)} has something else under {path}, which this run {how}: another disk is mounted there. "
+                "Put it on storage that all workers share, or give it a path that means the same everywhere."
             )
 
 
@@ -176,7 +173,6 @@ def _shortage(who: str, answer: Mapping[str, Any], process_bytes: Callable[[int]
         return []
     return [
         f"worker {who} has {format_bytes(max(0, room))} left of its memory limit of {format_bytes(limit)} "
-        f"({SAFE_SHARE:.0%} of it, "
-        f"less what it holds idle), but the plan for its {threads} thread{'s' if threads > 1 else ''} is "
-        f"{format_bytes(needed)}"
+        f"({SAFE_SHARE:.0%} of it, less what it holds idle), but the plan for its {threads} "
+        f"thread{'s' if threads > 1 else ''} is {format_bytes(needed)}"
     ]

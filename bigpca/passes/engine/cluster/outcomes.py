@@ -48,9 +48,7 @@ def _spill_disk_full(client: Any) -> OSError:
     places = ", ".join(sorted({str(worker["local_directory"]) for worker in workers})[:3])
     return OSError(
         errno.ENOSPC,
-        f"the disk to which workers spill what does not fit in their memory is full ({places}); "
-        "room for persisted chunks was "
-        "expected there. Free space, start workers with --local-directory on a larger disk or with more memory, "
-        "or do not "
-        f"persist the input: it is read chunk by chunk",
+        f"the disk to which workers spill what does not fit in their memory is full ({places}); room for persisted "
+        "chunks was expected there. Free space, start workers with --local-directory on a larger disk or with more "
+        "memory, or do not persist the input: it is read chunk by chunk",
     )

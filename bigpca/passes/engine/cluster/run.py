@@ -87,10 +87,9 @@ def _begin(watch: Watch, job: Pass, left: Left) -> ClusterRun:
     shared = files is not None and _workers_see(client, Path(files.directory))
     if files is not None and not shared and job.state_bytes > CLIENT_BYTES:
         raise CheckpointError(
-            f"workers cannot see the checkpoint {files.directory}, and a state of {job.state_bytes / 2**20:.0f} MiB "
-            "is more than "
-            f"the {CLIENT_BYTES >> 20} MiB that the client writes for them. "
-            "Put the checkpoint on storage that workers share."
+            f"workers cannot see the checkpoint {files.directory}, and a state of {job.state_bytes / 2**20:.0f} MiB is "
+            f"more than the {CLIENT_BYTES >> 20} MiB that the client writes for them. Put the checkpoint on storage "
+            "that workers share."
         )
     gather = not shared and job.state_bytes <= CLIENT_BYTES
     run = ClusterRun(client, job, watch.options, files, shared, gather, None, left.covered, watch)

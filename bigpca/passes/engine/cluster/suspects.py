@@ -106,12 +106,10 @@ class Suspects:
     def _unstable(self, error: KilledWorker) -> RuntimeError:
         return RuntimeError(
             f"{self.count} tasks of this pass were given up because {error.allowed_failures + 1} workers died under "
-            "each; alone, "
-            f"groups came through. At most {MAX_SUSPICIONS} were expected: workers leave faster than groups end, "
-            "or their "
-            "threads together need more memory than they have "
-            f"({_memory(self.job, self.options, error.last_worker)}). Run on "
-            f"workers that stay longer, or with fewer threads each.{resume_hint(self.options)}"
+            f"each; alone, groups came through. At most {MAX_SUSPICIONS} were expected: workers leave faster than "
+            "groups end, or their threads together need more memory than they have "
+            f"({_memory(self.job, self.options, error.last_worker)}). Run on workers that stay longer, or with fewer "
+            f"threads each.{resume_hint(self.options)}"
         )
 
 
@@ -136,9 +134,8 @@ def _memory(job: Pass, options: RunOptions, worker: Any) -> str:
     limit = format_bytes(worker.memory_limit) if worker.memory_limit else "no memory limit"
     each = f"{threads} thread{'s' if threads > 1 else ''} x {format_bytes(thread)}"
     return (
-        f"planned {format_bytes(planned)} over the idle process, {each} + 3 states of "
-        f"{format_bytes(job.state_bytes)}; the last "
-        f"worker, {worker.address}, had {limit}"
+        f"planned {format_bytes(planned)} over the idle process, {each} + 3 states of {format_bytes(job.state_bytes)}; "
+        f"the last worker, {worker.address}, had {limit}"
     )
 
 

@@ -28,8 +28,7 @@ PACKAGES = tuple(MUST_AGREE)
 INSTALL = (
     "Best give scheduler and workers the image or environment that runs here. Workers that run already take it by "
     'client.register_plugin(distributed.PipInstall(["bigpca"])), or by distributed.diagnostics.plugin.UploadDirectory '
-    "of the "
-    "folder that holds the package."
+    "of the folder that holds the package."
 )
 Versions = Mapping[str, str | None]
 

@@ -62,9 +62,8 @@ class Watch:
         self.unasked.clear()
         if short:
             raise MemoryBudgetError(
-                f"{'; '.join(short)}. Start workers with more memory or fewer threads, "
-                "or store the input in smaller chunks "
-                f"(bp.ingest(source, out, chunk_rows=...))."
+                f"{'; '.join(short)}. Start workers with more memory or fewer threads, or store the input in smaller "
+                "chunks (bp.ingest(source, out, chunk_rows=...))."
             )
 
     def check(self) -> None:
