@@ -1,6 +1,6 @@
 """PCA of data that does not fit in memory: planned before it runs, bounded while it runs, resumable, exact.
 
-Names are imported when they are first used, so that the command line answers at once and workers load what they need.
+Names are imported on first use, so that the command line starts quickly and workers load only what they need.
 """
 
 from importlib import import_module

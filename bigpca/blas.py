@@ -1,9 +1,9 @@
-"""How many threads BLAS uses in this process: one while rows are folded, more while a small matrix is solved.
+"""The number of BLAS threads in this process: one while rows are folded, more while a small matrix is solved.
 
-Bits change with the number of BLAS threads, and the number is one per process, so no task may set it for itself: the
-first fold to enter lowers it to one and the last to leave restores it; a solve waits until no fold is running, and
-holds back new folds meanwhile. A fit is one long solve, which pauses while its passes (and whatever else computes for
-it) run. A solve inside a fold (a chunk function that fits a model) would wait for itself: it uses one thread.
+The result's bits depend on the number of BLAS threads, and that number is global to the process, so a task cannot set
+it for itself. The first fold to start lowers it to one and the last to finish restores it; a solve waits until no fold
+is running and delays new folds meanwhile. A fit is one long solve that pauses while its passes (and anything else
+computed for it) run. A solve inside a fold (a chunk function that fits a model) would deadlock: it uses one thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from threadpoolctl import ThreadpoolController
 
 @dataclass
 class _Solve:
-    """A solve on its way: its threads, those that it found, and whether it has its turn."""
+    """A solve in progress: the threads it uses, the counts to restore, and whether it is running."""
 
     count: int
     before: list[int] = field(default_factory=list)
@@ -40,26 +40,26 @@ _solves_waiting = 0
 _inside_fold: ContextVar[bool] = ContextVar("bigpca_inside_fold", default=False)
 _inside_solve: ContextVar[_Solve | None] = ContextVar("bigpca_inside_solve", default=None)
 _before: list[int] = []
-HOLD_BACK_SECONDS = 10.0  # longest that a new fold lets a waiting solve go first
+HOLD_BACK_SECONDS = 10.0  # the longest that a new fold is delayed by a waiting solve
 _libraries: list[Any] = [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
 
 
 def _set_threads(counts: list[int]) -> None:
-    """Set each library's threads, from whichever thread: threadpoolctl obeys only the first thread that ever asked."""
+    """Set each library's thread count from any thread; threadpoolctl honours only the first thread that called it."""
     for lib, count in zip(_libraries, counts, strict=True):
         getattr(lib, "_real_set_num_threads", lib.set_num_threads)(count)
 
 
 def current_threads() -> list[int]:
-    """Threads that each BLAS library of this process uses now."""
+    """Return the number of threads that each BLAS library of this process uses now."""
     return [int(lib.get_num_threads()) for lib in _libraries]
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Run the body, a fold, with one BLAS thread; nested and concurrent folds share the setting.
+    """Run the body (a fold) with one BLAS thread; nested and concurrent folds share the setting.
 
-    A solve around it pauses.
+    A surrounding solve pauses.
     """
     with solve_paused(), _fold():
         yield
@@ -89,15 +89,15 @@ def _fold() -> Iterator[None]:
 
 
 def inside_fold() -> bool:
-    """Whether the caller runs in a fold, or reads for one."""
+    """Whether the caller runs inside a fold, or reads for one."""
     return _inside_fold.get()
 
 
 @contextmanager
 def blas_threads(count: int | None) -> Iterator[None]:
-    """Run the body, a solve, with ``count`` BLAS threads once no fold is running here; None leaves the number as it is.
+    """Run the body (a solve) with ``count`` BLAS threads once no fold is running; None keeps the current number.
 
-    A solve inside a solve keeps the number of the outer one.
+    A nested solve keeps the number of the outer one.
     """
     if count is None or inside_fold() or _inside_solve.get() is not None:
         yield
@@ -114,9 +114,9 @@ def blas_threads(count: int | None) -> Iterator[None]:
 
 @contextmanager
 def solve_paused() -> Iterator[None]:
-    """Run the body, which folds rows here or waits for those who do, outside of the caller's solve, if it is in one.
+    """Suspend the caller's solve, if there is one, while the body folds rows or waits for folds.
 
-    The solve is over where the body raises: folds that still run would have to be waited for.
+    If the body raises, the solve is not resumed: that would mean waiting for folds that still run.
     """
     solve = _inside_solve.get()
     if solve is None:
@@ -152,7 +152,7 @@ def _leave(solve: _Solve) -> None:
 
 
 def forget_others() -> None:
-    """Begin anew in a forked child, which has none of the threads that fold or solve in its parent."""
+    """Reset the state in a forked child, which inherits none of its parent's folding or solving threads."""
     global _turn, _folding, _solving, _solves_waiting
     if _folding:
         _set_threads(_before)
@@ -162,7 +162,7 @@ def forget_others() -> None:
 
 
 def blas_description() -> str:
-    """Name, version and kernel of the BLAS libraries here, as recorded with checkpoints and models."""
+    """Return name, version and kernel of the BLAS libraries, as recorded with checkpoints and models."""
     np.ones((2, 2)) @ np.ones((2, 2))  # the kernel is chosen at the first product
     found = [lib.info() for lib in _libraries]
     names = {f"{lib.get('internal_api')} {lib.get('version')} {lib.get('architecture') or ''}".strip() for lib in found}
@@ -170,7 +170,7 @@ def blas_description() -> str:
 
 
 def numerical_environment() -> dict[str, str]:
-    """What the last bits of a result depend on beside its input: recorded with checkpoints and models."""
+    """Return what the last bits of a result depend on besides its input; recorded with checkpoints and models."""
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -194,10 +194,10 @@ _GEMM = {"f": (_fortran_routine("sgemm", 13), ctypes.c_float), "d": (_fortran_ro
 
 
 def symmetric_rank_update(rows: NDArray[Any], out: NDArray[Any], *, add: bool = False) -> None:
-    """Write the upper triangle of ``rows' rows`` (d, d) into ``out``, or add it; the rest of ``out`` is left as it is.
+    """Write the upper triangle of ``rows' rows`` (d, d) into ``out``, or add it; the lower triangle is not touched.
 
-    BLAS syrk on the rows as they lie in memory, half the flops of a general product. NumPy's ``rows.T @ rows`` finds
-    syrk too, but then copies one triangle onto the other, which costs an eighth of the time on slabs of 3,000 rows.
+    Calls BLAS syrk on the rows in their memory order: half the flops of a general product. NumPy's ``rows.T @ rows``
+    uses syrk too, but then mirrors the triangle, which takes an eighth of the time on slabs of 3,000 rows.
 
     Parameters
     ----------
@@ -209,8 +209,7 @@ def symmetric_rank_update(rows: NDArray[Any], out: NDArray[Any], *, add: bool = 
         rows = np.ascontiguousarray(rows)
     routine, real = _SYRK[rows.dtype.char]
     count, d = (ctypes.c_int(size) for size in rows.shape)
-    # Fortran sees both arrays transposed: its lower triangle is the upper one here, and rows in C
-    # order are not transposed.
+    # Fortran sees both arrays transposed: its lower triangle is our upper one, and rows in C order need no transpose.
     order, leading = (b"N", d) if rows.flags.c_contiguous else (b"T", count)
     one, beta = real(1.0), real(float(add))
     routine(
@@ -220,8 +219,7 @@ def symmetric_rank_update(rows: NDArray[Any], out: NDArray[Any], *, add: bool = 
 
 
 def add_product(rows: NDArray[Any], factors: NDArray[Any], out: NDArray[Any]) -> None:
-    """Add ``rows' factors`` to ``out`` in its precision: BLAS gemm with beta = 1, so no
-    temporary of the size of ``out``.
+    """Add ``rows' factors`` to ``out`` in its precision, by BLAS gemm with beta = 1: no temporary as large as ``out``.
 
     Parameters
     ----------
@@ -235,8 +233,8 @@ def add_product(rows: NDArray[Any], factors: NDArray[Any], out: NDArray[Any]) ->
             f"rows are {rows.dtype}, factors {factors.dtype}, out {out.dtype}; "
             "one dtype and a contiguous out were expected"
         )
-    # Fortran sees rows and factors transposed, and an out in C order: out' += factors' rows, or
-    # else out += rows' factors.
+    # Fortran sees rows and factors transposed. For an out in C order it computes out' += factors' rows, else
+    # out += rows' factors.
     left, right = (factors, rows) if out.flags.c_contiguous else (rows, factors)
     routine, real = _GEMM[rows.dtype.char]
     count, high, wide = (ctypes.c_int(size) for size in (len(rows), left.shape[1], right.shape[1]))

@@ -1,7 +1,7 @@
-"""The demonstration: all 16 x 16 x 3 patches of scikit-learn's two photographs, fitted in less memory than they take.
+"""The demonstration: all 16 x 16 x 3 patches of scikit-learn's two photographs, fitted in less memory than they need.
 
-515,000 x 768 float32 patches are 1.5 GiB. They are written as a folder of ``.npy`` shards, as feature extractors leave
-them, then ingested, fitted, transformed and pictured, with the memory of all processes measured from start to end.
+515,000 x 768 float32 patches are 1.5 GiB. They are written as a folder of ``.npy`` shards, the form that feature
+extractors write, then ingested, fitted, transformed and plotted, while the memory of all processes is measured.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from bigpca.quality.memory import MemoryMeter
 
 PATCH = (16, 16, 3)
 BAND = 16
-CHUNK_ROWS = 5000  # 14.6 MiB: small chunks keep the reads small, and with them the peak
-THREADS = 2  # the plan counts every thread, so more of them would not fit the budget
-BUDGET = 512 * 2**20  # over the idle process
+CHUNK_ROWS = 5000  # 14.6 MiB: small chunks keep reads small, and so the peak
+THREADS = 2  # the plan counts every thread, so more would exceed the budget
+BUDGET = 512 * 2**20  # above the idle process
 N_COMPONENTS = 64
 OWN_NAMES = {"shards", "patches.zarr", "model.zarr", "scores.zarr", "components.png"}
 
 
 @dataclass(frozen=True)
 class DemoReport:
-    """What the demonstration did and what it took.
+    """What the demonstration did, and its cost.
 
     Attributes
     ----------
     n_samples, n_features, n_components, passes : int
     data_bytes : int; size of the patches as float32.
-    budget_bytes : int; what the run may take over the idle process.
-    peak_bytes, baseline_bytes : int; measured over all processes, the peak over the baseline.
+    budget_bytes : int; memory the run may use above the idle process.
+    peak_bytes, baseline_bytes : int; measured over all processes, the peak above the baseline.
     variance_captured : float in [0, 1]
     seconds : dict of step -> seconds
     solver : str
     store, model, scores : Path
-    picture : Path or None; None where matplotlib is not installed.
+    picture : Path or None; None if matplotlib is not installed.
     """
 
     n_samples: int
@@ -66,12 +66,12 @@ class DemoReport:
 
     @property
     def within_budget(self) -> bool:
-        """Whether the measured peak kept to the budget."""
+        """Whether the measured peak stayed within the budget."""
         return self.peak_bytes <= self.budget_bytes
 
 
 def patch_bands(photographs: list[NDArray[np.uint8]], step: int = 1) -> Iterator[NDArray[np.float32]]:
-    """Yield all patches of the photographs, a band of patch rows at a time, as float32 of shape (rows, 768).
+    """Yield all patches of the photographs, one band of patch rows at a time, as float32 of shape (rows, 768).
 
     >>> bands = list(patch_bands([np.zeros((34, 20, 3), np.uint8)]))
     >>> [band.shape for band in bands]
@@ -84,7 +84,7 @@ def patch_bands(photographs: list[NDArray[np.uint8]], step: int = 1) -> Iterator
 
 
 def write_shards(directory: Path, *, small: bool) -> int:
-    """Write the patches as numbered ``.npy`` shards of at most 30 MiB and return how many rows they hold."""
+    """Write the patches as numbered ``.npy`` shards of at most 30 MiB; return their number of rows."""
     from sklearn.datasets import load_sample_images
 
     directory.mkdir(parents=True)
@@ -96,20 +96,20 @@ def write_shards(directory: Path, *, small: bool) -> int:
 
 
 def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, ...] = ()) -> DemoReport:
-    """Ingest, fit, transform and picture the patches in 512 MiB over the idle process, on two threads.
+    """Ingest, fit, transform and plot the patches in 512 MiB above the idle process, on two threads.
 
     Parameters
     ----------
     directory : Path
-        New, empty, or left by an earlier demonstration, whose files are replaced.
+        New, empty, or from an earlier demonstration, whose files are replaced.
     small : bool
-        Every sixteenth row of patches only: 32,500 instead of 515,000.
-    progress : tuple of callables that take events
+        Use every sixteenth row of patches only: 32,500 instead of 515,000.
+    progress : tuple of callables that receive events
 
     Raises
     ------
     OutputExistsError
-        If ``directory`` holds anything that the demonstration did not write.
+        If ``directory`` holds anything else.
     MemoryBudgetError
         If the plan does not fit the budget, before the fit reads anything.
     """
@@ -120,7 +120,7 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
 
     _clear(directory)
     clock = _Clock()
-    limit = int((psutil.Process().memory_info().rss + BUDGET) / SAFE_SHARE)  # the plan keeps to this share of it
+    limit = int((psutil.Process().memory_info().rss + BUDGET) / SAFE_SHARE)  # a plan may use this share of the limit
     with dask.config.set(num_workers=THREADS), MemoryMeter() as meter:
         data = _write_store(directory, small, progress, clock)
         pca = bigpca.PCA(n_components=N_COMPONENTS, memory_limit=limit)
@@ -147,7 +147,7 @@ def run_demo(directory: Path, *, small: bool = False, progress: tuple[Progress, 
 
 
 def _write_store(directory: Path, small: bool, progress: tuple[Progress, ...], clock: _Clock) -> Any:
-    """Write the shards, ingest them and delete them; returns the opened store."""
+    """Write the shards, ingest them and delete them; return the opened store."""
     import bigpca
 
     write_shards(directory / "shards", small=small)
@@ -162,7 +162,7 @@ def _write_store(directory: Path, small: bool, progress: tuple[Progress, ...], c
 def _fit_and_score(
     directory: Path, pca: Any, data: Any, progress: tuple[Progress, ...], clock: _Clock
 ) -> tuple[str, int]:
-    """Fit, save the model and write the scores; returns the solver and the passes of the fit."""
+    """Fit, save the model and write the scores; return the solver and the number of passes of the fit."""
     passes: list[PassEvent] = []
 
     def listen(event: Event) -> None:
@@ -179,7 +179,7 @@ def _fit_and_score(
 
 
 class _Clock:
-    """Seconds since the step before, under the step's name."""
+    """Seconds taken by each step, by name."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

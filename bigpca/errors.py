@@ -1,6 +1,6 @@
-"""The errors that callers may want to catch by name; everything else is a ValueError or a TypeError.
+"""Errors that callers may want to catch by name; everything else is a ValueError or a TypeError.
 
-Every message says what is wrong with the numbers, what was expected, and what to do.
+Every message states the offending numbers, what was expected, and what to do.
 """
 
 import os
@@ -11,7 +11,7 @@ import warnings
 PACKAGE = os.path.dirname(__file__) + os.sep
 MAX_MESSAGE = 2000
 MAX_NAME = 200
-# Control characters but tab and line feed (ESC begins a terminal's commands), marks that reorder text, half surrogates.
+# Control characters except tab and line feed (ESC starts terminal commands), bidirectional marks, lone surrogates.
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -28,31 +28,31 @@ class MissingChunksError(ValueError):
 
 
 class NonFiniteError(ValueError):
-    """NaN or infinite values in the input, found in the same read that was to use them."""
+    """NaN or infinite values in the input, found during the read that uses them."""
 
 
 class CorruptedChunkError(ValueError):
-    """A stored chunk cannot be decoded: truncated, emptied, or failing its checksum."""
+    """A stored chunk cannot be decoded: it is truncated or empty, or fails its checksum."""
 
 
 class ModelFormatError(ValueError):
-    """A model (or state) store is truncated, altered, of a newer format, or not a bigpca model at all."""
+    """A model (or state) store is truncated, altered, in a newer format, or not a bigpca model."""
 
 
 class ApproximationWarning(UserWarning):
-    """An approximate answer is not to be trusted, or did not converge; the message has the number that says so."""
+    """An approximate answer did not converge or cannot be trusted; the message gives the number that shows it."""
 
 
 class OutputExistsError(FileExistsError):
-    """The output is there already and overwriting was not asked for."""
+    """The output exists already and ``overwrite=True`` was not given."""
 
 
 class OutputLockedError(RuntimeError):
-    """Another live run holds the output or the checkpoint."""
+    """Another running process holds the output or the checkpoint."""
 
 
 class OutputWriteError(OSError):
-    """An output cannot be written: no permission, a name that is too long, an error of the disk."""
+    """An output cannot be written: missing permission, a name that is too long, a disk error."""
 
 
 class CheckpointError(RuntimeError):
@@ -60,7 +60,7 @@ class CheckpointError(RuntimeError):
 
 
 def format_bytes(count: float) -> str:
-    """Write a number of bytes in binary units, as every message does.
+    """Format a number of bytes in binary units.
 
     >>> format_bytes(1.5 * 2**30), format_bytes(700)
     ('1.5 GiB', '700 B')
@@ -73,7 +73,7 @@ def format_bytes(count: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Write the control characters of a text as escapes, so that no terminal obeys them.
+    """Escape the control characters of a text, so that no terminal executes them.
 
     >>> printable("a\\x1b[2Jb")
     'a\\\\x1b[2Jb'
@@ -82,7 +82,7 @@ def printable(text: str) -> str:
 
 
 def shorten(text: str, limit: int = MAX_MESSAGE) -> str:
-    """Leave out the middle of a text that is longer than ``limit`` characters.
+    """Cut the middle out of a text that is longer than ``limit`` characters.
 
     >>> shorten("abcdefghijklmnop", 11)
     'abc ... nop'
@@ -94,7 +94,7 @@ def shorten(text: str, limit: int = MAX_MESSAGE) -> str:
 
 
 def brief(value: object, limit: int = MAX_NAME) -> str:
-    """Write what an untrusted file says (a name, a shape, another library's error) for a message: one short line.
+    """Format untrusted content (a name, a shape, another library's error) as one short line for a message.
 
     >>> brief("a\\nb"), brief(list(range(1000)), 20)
     ('a\\\\nb', '[0, 1,  ... 8, 999]')
@@ -104,12 +104,12 @@ def brief(value: object, limit: int = MAX_NAME) -> str:
 
 
 def warn_approximation(message: str) -> None:
-    """Warn of what an approximate answer is worth, at the line outside this package that asked for it."""
+    """Issue an ApproximationWarning that points to the calling line outside this package."""
     warn_caller(message, ApproximationWarning)
 
 
 def warn_rounded(count: int) -> None:
-    """Warn of integers that float64 does not hold."""
+    """Warn about integers that float64 cannot represent."""
     warn_approximation(
         f"integers beyond 2^53 (9.0e15) were rounded, in {count} of the values read: float64, in which rows are "
         "multiplied, holds 53 bits. Leave out ids and hashes; subtract an offset from timestamps before you convert "
@@ -118,7 +118,7 @@ def warn_rounded(count: int) -> None:
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
-    """Warn at the line outside this package that called it."""
+    """Issue a warning that points to the calling line outside this package."""
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         level, frame = level + 1, frame.f_back

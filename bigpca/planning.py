@@ -1,7 +1,7 @@
-"""What a run will cost, known before any row is read, and the refusal of what does not fit.
+"""What a run will cost, computed before any row is read; plans that do not fit are rejected.
 
-Pure arithmetic on shapes and limits; who asks Dask or the machine for the limits is
-:mod:`bigpca.passes.engine.resources`.
+Pure arithmetic on shapes and limits. The limits come from :mod:`bigpca.passes.engine.resources`, which queries Dask
+and the machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import inf
 
 from bigpca.errors import EvaluationBudgetError, MemoryBudgetError, format_bytes
 
-SAFE_SHARE = 0.75  # of a worker's memory limit: Dask pauses it at 0.80
+SAFE_SHARE = 0.75  # of a worker's memory limit; Dask pauses the worker at 0.80
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Resources:
     limit_bytes : int
         Memory limit of one process.
     baseline_bytes : int
-        What the idle process holds already.
+        Memory that the idle process holds.
     where : str
         Where the limit comes from.
     local : bool
-        Whether passes run in the process that plans, which then holds what an iteration keeps between them.
+        Whether passes run in the planning process, which then also holds what an iteration keeps between passes.
     """
 
     threads: int
@@ -41,15 +41,15 @@ class Resources:
 
     @property
     def room_bytes(self) -> int:
-        """Bytes for the run itself: three quarters of the limit, less the baseline."""
+        """Bytes available to the run: three quarters of the limit, less the baseline."""
         return int(SAFE_SHARE * self.limit_bytes) - self.baseline_bytes
 
 
 def peak_bytes(read_bytes: int, copy_bytes: int, product_bytes: int, state_bytes: int) -> int:
-    """Peak bytes of one worker thread: 3 reads + 1 slab where it is copied + product + 4 states.
+    """Return the peak bytes of one worker thread: 3 reads + 1 slab (if it is copied) + product + 4 states.
 
-    Two reads are held (one is being used, the next is being read) and one stands for what decoding holds; a slab is a
-    copy where rows are upcast or belong to someone else, and otherwise a part of its read.
+    Two reads are held (one in use, the next being read) and a third accounts for the decoder's buffers. A slab is a
+    copy if rows are upcast or owned by someone else, and otherwise a view of its read.
     """
     return 3 * read_bytes + copy_bytes + product_bytes + 4 * state_bytes
 
@@ -61,7 +61,7 @@ class Plan:
     Attributes
     ----------
     solver, reason : str
-        What is to run, and why it was chosen.
+        What will run, and why it was chosen.
     passes : float
         Reads of the whole input.
     bytes_read : int
@@ -73,7 +73,7 @@ class Plan:
     state_bytes : int
         One accumulator state.
     block_rows : int
-        Most rows multiplied at a time.
+        Largest number of rows multiplied at a time.
     peak_bytes : int
         Peak memory of one worker thread above the idle process.
     output_bytes : int
@@ -81,11 +81,12 @@ class Plan:
     resources : Resources
     notes : tuple of str
     evaluations : float
-        Kernel evaluations; 0 where there is no kernel.
+        Kernel evaluations; 0 without a kernel.
     most_evaluations : float
-        More of them are refused.
+        Budget of kernel evaluations; a plan above it is rejected.
     most_passes : float or None
-        Most reads, where the data decide how many; ``passes`` are then the typical ones. None where these are all.
+        Upper limit of the reads if their number depends on the data; ``passes`` is then the typical number. None if
+        ``passes`` is exact.
     """
 
     solver: str
@@ -106,12 +107,12 @@ class Plan:
 
     @property
     def process_bytes(self) -> int:
-        """Peak of one process above idle: every thread's peak, and three states for merges."""
+        """Peak of one process above idle: every thread's peak, plus three states for merging."""
         return self.resources.threads * self.peak_bytes + 3 * self.state_bytes
 
     @property
     def fits(self) -> bool:
-        """Whether a process has room for it, and its kernel evaluations are within their budget."""
+        """Whether it fits the memory of a process and the budget of kernel evaluations."""
         return self.process_bytes <= self.resources.room_bytes and self.evaluations <= self.most_evaluations
 
     @property
@@ -121,15 +122,15 @@ class Plan:
 
     @property
     def baseline_bytes(self) -> int:
-        """What the idle process holds."""
+        """Memory that the idle process holds."""
         return self.resources.baseline_bytes
 
     def with_solver(self, solver: str, reason: str) -> Plan:
-        """Return the plan with another account of the choice."""
+        """Return the plan with another solver's name and reason."""
         return replace(self, solver=solver, reason=reason)
 
     def shortage(self) -> str:
-        """Say what does not fit, with the numbers."""
+        """Describe what does not fit, with the numbers."""
         room = self.resources
         return (
             f"{self.solver} needs {format_bytes(self.process_bytes)} per process ({room.threads} threads x "
@@ -139,30 +140,30 @@ class Plan:
         )
 
     def check(self) -> None:
-        """Refuse a plan that does not fit.
+        """Raise if the plan does not fit.
 
         Raises
         ------
         EvaluationBudgetError
-            For more kernel evaluations than were allowed.
+            If it needs more kernel evaluations than ``max_kernel_evaluations``.
         MemoryBudgetError
-            With the numbers and the ways out.
+            If its peak does not fit the memory limit; the message has the numbers and the alternatives.
         """
         if self.evaluations > self.most_evaluations:
             raise EvaluationBudgetError(
                 f"{self.solver} needs about {self.evaluations:.2g} kernel evaluations, over max_kernel_evaluations = "
                 f"{self.most_evaluations:.2g}. Use NystromKernelPCA(n_landmarks=1000), "
-                "which needs 1,000 a row and pass and says "
-                f'how far it is off (with labels: form="direct"), or raise max_kernel_evaluations.'
+                "which needs 1,000 per row and read and reports "
+                'its error (with labels: form="direct"), or raise max_kernel_evaluations.'
             )
         if not self.fits:
             raise MemoryBudgetError(
                 f"{self.shortage()}. Give each process more memory or fewer threads, store the input in smaller chunks "
-                f"(bp.ingest(source, out, chunk_rows=...)), or reduce the columns."
+                "(bp.ingest(source, out, chunk_rows=...)), or reduce the number of columns."
             )
 
     def rows(self) -> list[tuple[str, str]]:
-        """Say what there is to say about it as (name, text) pairs, for people."""
+        """Return the plan as (name, text) pairs for display."""
         reads = f"{self.passes:g} read{'' if self.passes == 1 else 's'} of X, {format_bytes(self.bytes_read)}"
         if self.most_passes is not None:
             reads += f"; at most {self.most_passes:g} reads"

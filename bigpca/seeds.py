@@ -1,12 +1,11 @@
-"""Random numbers as a function of (seed, stream, absolute row), whoever draws them and in whatever order.
+"""Random numbers as a function of (seed, stream, absolute row), independent of worker, thread and order.
 
-Rows are drawn in fixed blocks of absolute rows; a block is one run of NumPy's counter-based Philox, keyed by
-what is drawn, the stream's name, the seed and the width, and started at a counter that only the block's
-number sets. A range is cut from the blocks that hold it, so no row depends on the range, the worker, the
-thread or the order in which it was asked for.
+Rows are drawn in fixed blocks of absolute rows. A block is one run of NumPy's counter-based Philox, whose key is a hash
+of the distribution, the stream's name, the seed and the width, and whose counter starts at the block's number. A range
+is cut from the blocks that hold it, so no row depends on the range in which it was requested.
 
-Signs, integers and uniforms are made from Philox's raw bits, which NumPy promises never to change. Normals use NumPy's
-ziggurat, which a new NumPy may change: a test holds its present numbers, and models record the version.
+Signs, integers and uniforms come from Philox's raw bits, which NumPy guarantees never to change. Normals use NumPy's
+ziggurat, which a future NumPy may change: a test pins its present numbers, and models record the version.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def check_seed(seed: int, name: str = "seed") -> int:
 
 
 def draw_seed(random_state: Any, name: str = "random_state") -> int:
-    """Return an integer as it is, and draw a seed in [0, 2^31 - 1) from anything else that scikit-learn's users give.
+    """Return an integer unchanged; draw a seed in [0, 2^31 - 1) from the other kinds of scikit-learn's random_state.
 
     Parameters
     ----------
@@ -63,7 +62,7 @@ def draw_seed(random_state: Any, name: str = "random_state") -> int:
     Raises
     ------
     TypeError, ValueError
-        For anything else, and a negative integer.
+        For any other type, or a negative integer.
 
     Examples
     --------
@@ -80,20 +79,20 @@ def draw_seed(random_state: Any, name: str = "random_state") -> int:
 
 
 def draws_seed(random_state: Any) -> bool:
-    """Whether :func:`draw_seed` draws."""
+    """Whether :func:`draw_seed` draws a number rather than returning the one given."""
     return random_state is None or isinstance(random_state, np.random.RandomState | np.random.Generator)
 
 
 def normals(seed: int, stream: str, start: int, stop: int, width: int, dtype: DTypeLike) -> NDArray[Any]:
     """Draw rows ``start:stop`` of an endless matrix of independent standard normals.
 
-    Row i depends on (seed, stream, i, width) and the dtype only, never on start and stop: any cut of a range gives the
-    same bits. float32 has its own numbers, not rounded float64 ones. About 8e7 numbers per second and core.
+    Row i depends only on (seed, stream, i, width) and the dtype, never on start and stop: any split of a range gives
+    the same bits. float32 has its own numbers, not rounded float64 ones. About 8e7 numbers per second and core.
 
     Parameters
     ----------
     seed : int >= 0
-    stream : name of what is drawn: two streams, or two seeds, are independent.
+    stream : name of the sequence; different streams, or seeds, are independent.
     start, stop : absolute rows, 0 <= start <= stop.
     width : numbers per row, at least 1.
     dtype : float32 or float64.
@@ -105,7 +104,7 @@ def normals(seed: int, stream: str, start: int, stop: int, width: int, dtype: DT
     Raises
     ------
     TypeError, ValueError
-        When the seed, the range, the width or the dtype is none.
+        When the seed, the range, the width or the dtype is invalid.
 
     Examples
     --------
@@ -116,7 +115,7 @@ def normals(seed: int, stream: str, start: int, stop: int, width: int, dtype: DT
     kind = np.dtype(dtype)
     if kind not in (np.float32, np.float64):
         raise TypeError(
-            f"normals of dtype {kind} were asked for, but only float32 and float64 are drawn. Use one of these."
+            f"normals of dtype {kind} were requested, but only float32 and float64 are available. Use one of these."
         )
     precision: Any = kind
 
@@ -129,8 +128,8 @@ def normals(seed: int, stream: str, start: int, stop: int, width: int, dtype: DT
 def signs(seed: int, stream: str, start: int, stop: int, width: int, dtype: DTypeLike) -> NDArray[Any]:
     """Draw rows ``start:stop`` of an endless matrix of independent -1 and +1, each with probability 1/2.
 
-    Parameters, independence of the cut, and errors as in :func:`normals`; the dtype may be any signed one, and does not
-    change the signs.
+    Parameters, independence of the split, and errors as in :func:`normals`; the dtype may be any signed one, and does
+    not change the signs.
 
     Examples
     --------
@@ -140,7 +139,7 @@ def signs(seed: int, stream: str, start: int, stop: int, width: int, dtype: DTyp
     kind = np.dtype(dtype)
     if kind.kind not in "if":
         raise TypeError(
-            f"signs of dtype {kind} were asked for, but -1 needs a signed one. Use int8, float32 or float64."
+            f"signs of dtype {kind} were requested, but -1 needs a signed dtype. Use int8, float32 or float64."
         )
 
     def draw(bits: np.random.Philox, out: NDArray[Any]) -> None:
@@ -155,9 +154,9 @@ def signs(seed: int, stream: str, start: int, stop: int, width: int, dtype: DTyp
 def integers(seed: int, stream: str, start: int, stop: int, width: int, bound: int) -> NDArray[np.int64]:
     """Draw rows ``start:stop`` of an endless matrix of independent integers, uniform on 0, ..., bound - 1.
 
-    Exactly uniform: raw 64-bit numbers at or above the largest multiple of the bound are drawn again, within
-    their block. Parameters, independence of the cut, and errors as in :func:`normals`; row i depends on the
-    bound too, from 1 to 2^63.
+    Exactly uniform, by rejection: raw 64-bit numbers at or above the largest multiple of the bound are drawn again,
+    within their block. Parameters, independence of the split, and errors as in :func:`normals`; row i also depends on
+    the bound, which lies in [1, 2^63].
 
     Examples
     --------
@@ -166,9 +165,9 @@ def integers(seed: int, stream: str, start: int, stop: int, width: int, bound: i
     """
     if not 1 <= bound <= LARGEST_BOUND:
         raise ValueError(
-            f"integers below {bound} were asked for, but the bound must be in [1, 2^63]. Use such a bound."
+            f"integers below {bound} were requested, but the bound must be in [1, 2^63]. Use such a bound."
         )
-    excess = 2**64 % bound
+    excess = 2**64 % bound  # raw numbers above 2^64 - 1 - excess would favour the smallest remainders
     last = np.uint64(2**64 - 1 - excess)
 
     def draw(bits: np.random.Philox, out: NDArray[Any]) -> None:
@@ -183,7 +182,7 @@ def integers(seed: int, stream: str, start: int, stop: int, width: int, bound: i
 def uniforms(seed: int, stream: str, start: int, stop: int, width: int) -> NDArray[np.float64]:
     """Draw rows ``start:stop`` of an endless matrix of independent uniforms: multiples of 2^-53 in [0, 1), float64.
 
-    Parameters, independence of the cut, and errors as in :func:`normals`.
+    Parameters, independence of the split, and errors as in :func:`normals`.
 
     Examples
     --------
@@ -199,13 +198,13 @@ def uniforms(seed: int, stream: str, start: int, stop: int, width: int) -> NDArr
 
 
 def _rows(name: tuple[str, str, int, int], start: int, stop: int, dtype: np.dtype[Any], draw: Draw) -> NDArray[Any]:
-    """Draw the blocks that hold rows ``start:stop``, whole, and cut the range from them."""
+    """Draw every block that overlaps rows ``start:stop`` and cut the range out."""
     kind, stream, seed, width = name
     seed = check_seed(seed)
     if width < 1 or not 0 <= start <= stop:
         raise ValueError(
-            f"rows {start}:{stop} of width {width} were asked for, but 0 <= start <= stop and a width of at least 1 "
-            "are needed. Correct the range."
+            f"rows {start}:{stop} of width {width} were requested, but 0 <= start <= stop and a width of at least 1 "
+            "are required. Correct the range."
         )
     digest = hashlib.blake2b(f"{kind}\0{stream}\0{seed}\0{width}".encode(), digest_size=16).digest()
     key = np.frombuffer(digest, dtype="<u8").astype(np.uint64)

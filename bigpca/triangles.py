@@ -1,7 +1,7 @@
-"""Symmetric matrices of which one triangle is kept: packed to half the bytes, strip by strip, or in place.
+"""Symmetric matrices stored as one triangle: packed into half the bytes, or in place.
 
-The packed form is one vector: the upper triangle in strips of 256 rows, each as a block that begins at the diagonal, so
-that every operation runs at the speed of memory and none needs a second d x d array.
+The packed form is one vector: the upper triangle in strips of 256 rows, each a block that starts at the diagonal, so
+that every operation runs at memory speed and none needs a second d x d array.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-STRIP = 256  # rows of a triangle worked on at a time
-OUTER = 8  # rows of an outer product at a time
+STRIP = 256  # rows of a triangle that are processed at a time
+OUTER = 8  # rows of an outer product that are computed at a time
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 
 def packed_size(d: int) -> int:
-    """Length of the packed upper triangle of a (d, d) matrix.
+    """Return the length of the packed upper triangle of a (d, d) matrix.
 
     >>> packed_size(300) == 256 * 300 + 44 * 44
     True
@@ -29,9 +29,7 @@ def packed_size(d: int) -> int:
 
 
 def packed_strips(packed: Vector, d: int) -> Iterator[tuple[slice, Matrix]]:
-    """Yield rows ``i : i + 256`` of a packed triangle as a view (rows, d - i), its columns i and
-    on, and that slice of rows.
-    """
+    """Yield (slice of rows i : i + 256, view (rows, d - i) of their columns from i on) of a packed triangle."""
     start = 0
     for i in range(0, d, STRIP):
         stop = min(i + STRIP, d)
@@ -41,7 +39,7 @@ def packed_strips(packed: Vector, d: int) -> Iterator[tuple[slice, Matrix]]:
 
 
 def unpack_upper(packed: Vector, d: int) -> Matrix:
-    """Return the (d, d) matrix of a packed upper triangle; zeros below the squares on the diagonal."""
+    """Return the (d, d) matrix of a packed upper triangle, with zeros below the diagonal blocks."""
     matrix = np.zeros((d, d))
     for rows, strip in packed_strips(packed, d):
         matrix[rows, rows.start :] = strip
@@ -74,7 +72,7 @@ def add_outer_packed(packed: Vector, factor: float, vector: Vector) -> None:
     """Add ``factor * vector vector'`` to a packed upper triangle, in place."""
     for rows, strip in packed_strips(packed, len(vector)):
         left, right = factor * vector[rows], vector[rows.start :]
-        for i in range(0, len(left), OUTER):  # a product that stays in the cache: memory is read and written once
+        for i in range(0, len(left), OUTER):  # the product stays in cache, so memory is read and written once
             strip[i : i + OUTER] += np.multiply.outer(left[i : i + OUTER], right)
 
 

@@ -148,7 +148,7 @@ def test_a_seed_that_is_no_integer_is_refused(seed):
     ("draw", "error", "message"),
     [
         (lambda: uniforms(-1, "x", 0, 1, 1), ValueError, "seed = -1 is negative"),
-        (lambda: uniforms(0, "x", -1, 1, 1), ValueError, "rows -1:1 of width 1 were asked for, but 0 <= start <= stop"),
+        (lambda: uniforms(0, "x", -1, 1, 1), ValueError, "rows -1:1 of width 1 were requested, but 0 <= start <= stop"),
         (lambda: uniforms(0, "x", 2, 1, 1), ValueError, "rows 2:1 of width 1"),
         (lambda: uniforms(0, "x", 0, 1, 0), ValueError, "rows 0:1 of width 0 .* a width of at least 1"),
         (
@@ -157,7 +157,7 @@ def test_a_seed_that_is_no_integer_is_refused(seed):
             "normals of dtype float16 .* only float32 and float64",
         ),
         (lambda: signs(0, "x", 0, 1, 1, np.uint8), TypeError, "signs of dtype uint8 .* -1 needs a signed one"),
-        (lambda: integers(0, "x", 0, 1, 1, 0), ValueError, "integers below 0 were asked for, but the bound must be in"),
+        (lambda: integers(0, "x", 0, 1, 1, 0), ValueError, "integers below 0 were requested, but the bound must be in"),
         (lambda: integers(0, "x", 0, 1, 1, 2**63 + 1), ValueError, r"the bound must be in \[1, 2\^63\]"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Everything that bigpca leaves on a disk: models, outputs, locks; whole or absent, and checked when read."""
+"""Everything that bigpca stores on disk: models, outputs, locks; complete or absent, and checked when read."""
 
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter
 from bigpca.storage.files import atomic_write_bytes, free_bytes

@@ -1,4 +1,4 @@
-"""The worker's side of an output: whole chunks, written by any process, each with a record of what was written."""
+"""The worker's side of an output: whole chunks, written by any process, each with a record in a journal."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from bigpca.storage.regular import read_regular
 
 MAX_LOG_BYTES = 2**30
 FSYNC_BYTES = 2**20  # smaller chunks are not fsynced one by one; a resume checks their bytes instead
-_PROCESS: dict[int, str] = {}  # pid -> name of this process's log; a forked child gets its own
+_PROCESS: dict[int, str] = {}  # pid -> name of the process's log, so that a forked child gets its own
 
 
 @dataclass(frozen=True)
 class ChunkRecord:
-    """What was written for one chunk: CRC-32 and size of its file, its time stamp, and whether it was fsynced."""
+    """The record of one written chunk: CRC-32, size and time stamp of its file, and whether it was fsynced."""
 
     index: int
     crc32: int
@@ -41,15 +41,16 @@ class ChunkRecord:
 class ChunkWriter:
     """Write whole row chunks of one 2-d Zarr v3 array from any process; small, and safe to pickle into tasks.
 
-    Writers share no file: a chunk appears under its name by a rename, its record goes to a log of the process.
-    A chunk written twice gets equal bytes.
+    Writers share no file: a chunk appears under its name by a rename, and its record goes to a log of its process.
+    A chunk that is written twice has equal bytes.
 
     Attributes
     ----------
     store : str
         Directory of the unfinished array.
     journal : str
-        Directory of the logs, inside the store. Its name tells runs of another identity apart: their late tasks fail.
+        Directory of the logs, inside the store. Its name is unique to the run's identity, so late tasks of other
+        runs fail.
     shape : (int, int)
     dtype : str
         Little-endian, such as ``"<f4"``.
@@ -70,11 +71,11 @@ class ChunkWriter:
         return -(-self.shape[0] // self.chunk_rows)
 
     def row_range(self, index: int) -> tuple[int, int]:
-        """Give the rows [start, stop) of one chunk."""
+        """Return the rows [start, stop) of one chunk."""
         return index * self.chunk_rows, min((index + 1) * self.chunk_rows, self.shape[0])
 
     def chunk_path(self, index: int) -> Path:
-        """Give the file of one chunk, in Zarr v3's default naming."""
+        """Return the path of one chunk's file, in Zarr v3's default naming."""
         return Path(self.store, "c", str(index), "0")
 
     def write(self, index: int, rows: NDArray[Any]) -> int:
@@ -85,7 +86,7 @@ class ChunkWriter:
         index : int
             Which chunk.
         rows : ndarray of shape (stop - start, d)
-            All its rows. Another dtype is cast where that loses precision only, never range.
+            All its rows. Another dtype is cast if that loses only precision, not range.
 
         Returns
         -------
@@ -95,19 +96,19 @@ class ChunkWriter:
         Raises
         ------
         ValueError
-            When the shape is not the chunk's, or a value overflows the output's dtype.
+            If the shape is not the chunk's, or a value overflows the output's dtype.
         TypeError
-            When the dtype cannot become the output's (floats into integers, complex, objects).
+            If the dtype cannot be cast to the output's (floats to integers, complex, objects).
         OSError
-            With ``errno.ENOSPC`` when the disk is full: says how many bytes were needed and are free, and where; with
-            ``errno.EFBIG`` where files may not be that large.
+            With ``errno.ENOSPC`` if the disk is full (states the bytes required and free, and where), or
+            ``errno.EFBIG`` if files may not be that large.
         FileNotFoundError
-            When the unfinished output is gone: finished, or begun again by another run.
+            If the unfinished output is gone: finished, or started again by another run.
         """
         from numcodecs.zstd import Zstd  # with its libraries: whoever only reads an array has no use for it
 
         block = self._block(index, rows)
-        # A new Zstd per call: the codec keeps no state worth sharing between threads.
+        # A new Zstd per call: the codec has no state worth sharing between threads.
         data = bytes(Zstd(level=self.level, checksum=True).encode(block))
         try:
             record = self._write_file(index, data)
@@ -126,17 +127,17 @@ class ChunkWriter:
                 )
                 raise OSError(errno.EFBIG, message) from error
             if isinstance(error, FileNotFoundError):
-                message = f"{self.store} is gone or belongs to another run now, so chunk {index} was not written"
+                message = f"{self.store} is gone or now belongs to another run, so chunk {index} was not written"
                 raise FileNotFoundError(errno.ENOENT, message) from error
             message = (
-                f"chunk {index} cannot be written at {self.store} ({error.strerror}). Mend that and rerun: "
+                f"chunk {index} cannot be written at {self.store} ({error.strerror}). Fix that and rerun: "
                 "finished chunks are kept"
             )
             raise OutputWriteError(error.errno, message) from error
         return len(data)
 
     def _block(self, index: int, rows: NDArray[Any]) -> NDArray[Any]:
-        """Check and cast the rows, and pad the last chunk with the fill value to the full chunk that Zarr stores."""
+        """Check and cast the rows, and pad the last chunk with the fill value to the full size that Zarr stores."""
         if not 0 <= index < self.n_chunks:
             raise ValueError(f"chunk {index} was given, but the output has chunks 0 to {self.n_chunks - 1}.")
         start, stop = self.row_range(index)
@@ -182,7 +183,7 @@ class ChunkWriter:
             os.close(descriptor)
 
     def records(self) -> Iterator[ChunkRecord]:
-        """Iterate over the records of all processes; lines that a crash cut are passed over."""
+        """Iterate over the records of all processes, skipping lines that a crash truncated."""
         for log in sorted(Path(self.journal).glob("*.log")):
             for line in read_regular(log, MAX_LOG_BYTES).decode(errors="replace").splitlines():
                 with suppress(ValueError, TypeError):
@@ -191,7 +192,7 @@ class ChunkWriter:
                         yield record
 
     def is_intact(self, record: ChunkRecord, *, check_bytes: bool) -> bool:
-        """Whether the chunk's file is the recorded one: its size, and its bytes unless fsynced and untouched since."""
+        """Whether the chunk's file matches its record: its size, and its bytes unless fsynced and unchanged since."""
         path = self.chunk_path(record.index)
         try:
             found = path.stat()
@@ -205,7 +206,7 @@ class ChunkWriter:
 
 
 def fill_value(dtype: np.dtype[Any]) -> float | int:
-    """Give what stands for 'never written': NaN for floats, 0 for the rest."""
+    """Return the fill value of chunks that were never written: NaN for floats, 0 otherwise."""
     return float("nan") if dtype.kind == "f" else 0
 
 

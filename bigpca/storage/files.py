@@ -1,4 +1,4 @@
-"""Files that are whole or absent: durable writes, replacement by two renames, and its repair after a crash."""
+"""Files that are complete or absent: durable writes, replacement by two renames, and repair after a crash."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from bigpca.errors import OutputExistsError, OutputWriteError, brief
 MANY_FILES = 2000  # beyond this, one os.sync() is cheaper than an fsync per file
 MUTEX_SECONDS = 10.0
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-SUFFIX_BYTES = len("..partial.new-") + 32  # the longest name that is made of an output's
+SUFFIX_BYTES = len("..partial.new-") + 32  # the longest addition to an output's name
 
 
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Name the output in the errors of the file system, and refuse a name that is too long for what is made beside it.
+    """Add the output's path to file-system errors, and reject a name too long for its temporary siblings.
 
     Raises
     ------
     OutputWriteError
-        In place of an OSError that is not one of this package; keeps its ``errno``.
+        Instead of an OSError that does not come from this package; keeps its ``errno``.
     """
     target = Path(path)
     try:
         length, most = len(os.fsencode(target.name)), _longest_name(target)
         if length > most:
-            raise OSError(errno.ENAMETOOLONG, f"its name has {length} bytes, and {most} are left for it here")
+            raise OSError(errno.ENAMETOOLONG, f"its name has {length} bytes, but at most {most} are possible here")
         yield
     except (OutputExistsError, OutputWriteError, BlockingIOError):
         raise
     except OSError as error:
-        if error.errno in NO_SPACE and error.filename is None:  # worded already, with the bytes that are needed
+        if error.errno in NO_SPACE and error.filename is None:  # has its message already, with the bytes required
             raise
         reason = brief(error.strerror or str(error))
         raise OutputWriteError(
-            error.errno, f"{target} cannot be written ({reason}). Choose another path, or mend what is in the way"
+            error.errno, f"{target} cannot be written ({reason}). Choose another path, or remove the obstacle"
         ) from error
 
 
 def _longest_name(target: Path) -> int:
-    """Bytes that the name of an output may have, so that its unfinished siblings have names too."""
+    """Return how many bytes an output's name may have, so that its temporary siblings can be named too."""
     place = target.absolute().parent
     while not os.path.isdir(place) and place != place.parent:
         place = place.parent
@@ -56,7 +56,7 @@ def _longest_name(target: Path) -> int:
 
 def fsync_path(path: Path) -> None:
     """Force one file, or the entries of one directory, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe that others put there must not be waited for
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # do not block if someone put a pipe there
     try:
         os.fsync(descriptor)
     finally:
@@ -64,7 +64,7 @@ def fsync_path(path: Path) -> None:
 
 
 def fsync_tree(directory: Path) -> None:
-    """Force every file and directory under ``directory``, itself included, to the disk."""
+    """Force ``directory`` and every file and directory under it to the disk."""
     paths = [directory]
     for root, directories, files in os.walk(directory):
         paths += [Path(root, name) for name in (*files, *directories)]
@@ -76,14 +76,14 @@ def fsync_tree(directory: Path) -> None:
 
 
 def atomic_write_bytes(path: str | os.PathLike[str], data: bytes | bytearray | memoryview) -> None:
-    """Write a file that, after any crash, holds either its old content or all of ``data``.
+    """Write a file that holds, after any crash, either its old content or all of ``data``.
 
     A temporary sibling is written, fsynced and renamed over ``path``; then the directory is fsynced.
 
     Raises
     ------
     OSError
-        From the file system (disk full, no permission); ``path`` is then untouched and the temporary file removed.
+        From the file system (disk full, no permission); ``path`` is then unchanged and the temporary file removed.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def atomic_write_bytes(path: str | os.PathLike[str], data: bytes | bytearray | m
 
 
 def free_bytes(path: str | os.PathLike[str]) -> int:
-    """Bytes that this user may still write where ``path`` is, or would be: asked of its nearest existing parent."""
+    """Return the free bytes for this user where ``path`` is or would be: those of its nearest existing parent."""
     place = Path(path).absolute()
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -117,12 +117,12 @@ def free_bytes(path: str | os.PathLike[str]) -> int:
 
 
 def exists(path: Path) -> bool:
-    """Whether anything, a dangling link included, has this name."""
+    """Whether anything has this name, a dangling link included."""
     return os.path.lexists(path)
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link or a whole directory; absent is fine."""
+    """Remove a file, a link or a whole directory, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -133,9 +133,9 @@ def remove(path: Path) -> None:
 def flock(path: Path, *, wait_seconds: float) -> Iterator[bool]:
     """Hold the kernel's advisory lock on ``path`` (file or directory); yield whether it was obtained.
 
-    The kernel frees it when the process dies. File systems without such locks yield False.
+    The kernel releases it when the process dies. File systems without such locks yield False.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe that others put there must not be waited for
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # do not block if someone put a pipe there
     deadline = time.monotonic() + wait_seconds
     held = False
     try:
@@ -156,9 +156,9 @@ def flock(path: Path, *, wait_seconds: float) -> Iterator[bool]:
 
 @contextmanager
 def temporary_sibling(target: Path) -> Iterator[Path]:
-    """Make an empty directory beside ``target``, to be filled and published; removed at the end if it was not.
+    """Make an empty directory beside ``target``, to be filled and published; removed on exit if it was not.
 
-    Siblings left by killed processes are removed first: a live owner holds the kernel's lock on its own.
+    Siblings of killed processes are removed first: a live owner holds the kernel's lock on its sibling.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     sibling = target.with_name(f".{target.name}.new-{uuid.uuid4().hex}")
@@ -178,15 +178,15 @@ def temporary_sibling(target: Path) -> Iterator[Path]:
 
 
 def publish(source: Path, target: Path, *, replace: bool) -> None:
-    """Give the finished ``source`` its final name, keeping the old ``target`` until the new one is in place.
+    """Rename the finished ``source`` to ``target``, keeping the old ``target`` until the new one is in place.
 
-    Replacing is two renames, target -> ``.<name>.old-<id>`` and source -> target, then the old one is removed;
-    :func:`repair` undoes the first if a crash comes before the second.
+    A replacement is two renames, target -> ``.<name>.old-<id>`` and source -> target, then the old one is removed;
+    :func:`repair` undoes the first after a crash between the two.
 
     Raises
     ------
     FileExistsError
-        When ``target`` is there and ``replace`` is False.
+        If ``target`` exists and ``replace`` is False.
     """
     with flock(target.parent, wait_seconds=MUTEX_SECONDS):
         _repair(target)
@@ -208,7 +208,7 @@ def publish(source: Path, target: Path, *, replace: bool) -> None:
 
 
 def repair(target: Path) -> None:
-    """Finish what a crash interrupted in :func:`publish`: restore the old target, or remove it if replaced."""
+    """Complete a :func:`publish` that a crash interrupted: restore the old target, or remove it if replaced."""
     if _siblings(target, "old"):
         with flock(target.parent, wait_seconds=MUTEX_SECONDS):
             _repair(target)

@@ -1,4 +1,4 @@
-"""Models on disk: one Zarr v3 group of named arrays and JSON attributes, whole or absent, and checked when read."""
+"""Models on disk: one Zarr v3 group of named arrays and JSON attributes, complete or absent, and checked when read."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from bigpca.storage.regular import max_encoded, read_document
 from bigpca.storage.stores import is_storable, refuse_existing
 
 CHUNK_BYTES = 64 * 2**20
-LARGEST_RATIO = 40_000  # zstd cannot shrink by more than 32,768: a declaration beyond it is false
+LARGEST_RATIO = 40_000  # zstd compresses by at most 32,768, so a larger declared ratio is false
 
 
 @dataclass(frozen=True)
 class Group:
-    """A model as it was stored.
+    """A stored model.
 
     Attributes
     ----------
     kind : str
-        What the arrays are, such as ``"PCA"``.
+        What the arrays represent, such as ``"PCA"``.
     format : (int, int)
         Major and minor version of the layout.
     arrays : dict of str to ndarray
@@ -53,29 +53,29 @@ def write_group(
     format_version: tuple[int, int],
     overwrite: bool = False,
 ) -> None:
-    """Write one Zarr v3 group of named arrays and JSON attributes, invisible until all of it is there.
+    """Write one Zarr v3 group of named arrays and JSON attributes, invisible until it is complete.
 
-    The arrays (bool, integer or floating; any shape) are chunked to at most 64 MiB and compressed by zstd with its
-    checksum; their SHA-256 and that of everything else goes into the attributes. Costs one pass over the arrays and
-    an fsync of every file.
+    The arrays (bool, integer or floating; any shape) are stored in chunks of at most 64 MiB, compressed by zstd with a
+    checksum; their SHA-256 and that of everything else go into the attributes. Costs one pass over the arrays and an
+    fsync of every file.
 
     Parameters
     ----------
-    path : where the group is to be.
+    path : path of the group.
     arrays : names are Python identifiers.
     attributes : None, bool, int, str, float (NaN and infinities too), NumPy scalars, and lists, tuples (read back as
         lists) and str-keyed dicts of those.
-    kind, format_version : what it is, and the version of its layout.
-    overwrite : replace a store that is there; the old one stays until the new one is complete.
+    kind, format_version : the kind of model, and the version of its layout.
+    overwrite : replace an existing store, which stays until the new one is complete.
 
     Raises
     ------
     OutputExistsError
-        When ``path`` is there and ``overwrite`` is False, or is something other than a Zarr store.
+        If ``path`` exists and ``overwrite`` is False, or it is not a Zarr store.
     OutputWriteError
-        When the file system does not take it.
+        If the file system rejects it.
     TypeError, ValueError
-        When an array or an attribute cannot be stored.
+        If an array or an attribute cannot be stored.
 
     Examples
     --------
@@ -114,13 +114,13 @@ def write_group(
 
 
 def read_group(path: str | os.PathLike[str], *, kind: str | Collection[str] | None, newest: tuple[int, int]) -> Group:
-    """Read a group that :func:`write_group` wrote, believing nothing that is not checked.
+    """Read a group that :func:`write_group` wrote, trusting nothing that is not checked.
 
     Parameters
     ----------
     path : the group's directory.
-    kind : the kind, or kinds, that the caller can use; None for any.
-    newest : the newest format the caller knows. A newer minor version is read, a newer major one refused.
+    kind : the kind, or kinds, that the caller accepts; None for any.
+    newest : the newest format that the caller knows. A newer minor version is read, a newer major one rejected.
 
     Returns
     -------
@@ -129,11 +129,11 @@ def read_group(path: str | os.PathLike[str], *, kind: str | Collection[str] | No
     Raises
     ------
     ModelFormatError
-        When it is absent, not a bigpca store, incomplete, altered, of another kind or of a newer major format.
-        No code from the store runs, and no array is allocated whose size the files cannot back.
+        If it is absent, not a bigpca store, incomplete, altered, of another kind or of a newer major format.
+        No code from the store is executed, and no array is allocated that is larger than the files can justify.
     """
     target = Path(os.path.realpath(path))
-    with suppress(OSError):  # a read-only place cannot be repaired
+    with suppress(OSError):  # a read-only directory cannot be repaired
         repair(target)
     body, values = _read_header(target, newest)
     if kind is not None and body["kind"] not in ({kind} if isinstance(kind, str) else set(kind)):
@@ -176,7 +176,7 @@ def _write_array(path: Path, array: NDArray[Any]) -> None:
 
     chunks = [max(1, length) for length in array.shape]
     for axis in range(array.ndim):
-        # Halving the leading axes first keeps a chunk's rows together in memory.
+        # Cutting the leading axes first keeps a chunk contiguous in memory.
         below = int(np.prod(chunks[axis + 1 :], dtype=np.int64)) * array.dtype.itemsize
         chunks[axis] = max(1, min(chunks[axis], CHUNK_BYTES // max(below, 1)))
     stored = zarr.create_array(
@@ -199,7 +199,7 @@ def _fail(target: Path, cause: str) -> ModelFormatError:
 
 
 def _read_header(target: Path, newest: tuple[int, int]) -> tuple[dict[str, Any], Any]:
-    """Read and check everything but the arrays: the group's zarr.json."""
+    """Read and check the group's zarr.json: everything but the arrays."""
     try:
         attributes = read_document(target / "zarr.json")["attributes"]
         body, values = attributes["bigpca"], attributes["attributes"]
@@ -254,7 +254,7 @@ def _read_array(target: Path, name: str, declared: Any) -> NDArray[Any]:
         array = np.asarray(zarr.open_array(RegularStore(target / name), mode="r", zarr_format=3)[...])
         if array.shape != shape or array.dtype != dtype:
             raise ValueError(f"it is {array.shape} {array.dtype}, declared as {shape} {dtype}")
-        # A scalar selection of a 0-d array, or a read-only buffer, must not reach the caller.
+        # The caller must get neither a scalar (from a 0-d array) nor a read-only buffer.
         array = np.array(array, dtype=dtype, order="C", copy=not array.flags.writeable)
         if _digest(array.astype(dtype.newbyteorder("<"), copy=False)) != declared["sha256"]:
             raise ValueError("its content was altered (its SHA-256 is not the recorded one)")
@@ -264,8 +264,9 @@ def _read_array(target: Path, name: str, declared: Any) -> NDArray[Any]:
 
 
 def _check_metadata(metadata: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """Return the values in a chunk; reject what :func:`write_group` never writes: other shapes,
-    huge chunks, other codecs.
+    """Return the number of values in a chunk; reject what :func:`write_group` never writes.
+
+    That is another shape, huge chunks, and other codecs.
     """
     chunks = [int(length) for length in metadata["chunk_grid"]["configuration"]["chunk_shape"]]
     names = [codec["name"] for codec in metadata["codecs"]]

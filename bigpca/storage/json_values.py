@@ -1,4 +1,4 @@
-"""Values that JSON can carry everywhere: no NaN literals, no NumPy scalars, no objects."""
+"""Conversion to portable JSON: no NaN literals, no NumPy scalars, no objects."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ NON_FINITE = "__non_finite__"  # {"__non_finite__": "nan" | "inf" | "-inf"}
 
 
 def to_json(value: Any, where: str) -> Any:
-    """Turn a value into plain JSON values; non-finite floats become ``{"__non_finite__": "nan"}``.
+    """Convert a value to plain JSON values; non-finite floats become ``{"__non_finite__": "nan"}``.
 
     Parameters
     ----------
     value : None, bool, int, float, str, NumPy scalar, or list, tuple, str-keyed mapping of those.
-    where : how the message names the value.
+    where : the value's name in error messages.
 
     Raises
     ------
     TypeError
-        Naming the entry that JSON cannot carry.
+        If an entry cannot be represented; names the entry.
 
     Examples
     --------
@@ -46,8 +46,8 @@ def to_json(value: Any, where: str) -> Any:
                 )
         return {key: to_json(entry, f"{where}[{key!r}]") for key, entry in value.items()}
     raise TypeError(
-        f"{where} is a {type(value).__name__}, which JSON cannot carry. Give numbers, strings, lists or dicts; store "
-        "arrays among the arrays."
+        f"{where} is a {type(value).__name__}, which JSON cannot represent. Give numbers, strings, lists or dicts; "
+        "store arrays as arrays."
     )
 
 
@@ -63,5 +63,5 @@ def from_json(value: Any) -> Any:
 
 
 def canonical_json(value: Any) -> bytes:
-    """One byte string per JSON value, whatever the order of its keys."""
+    """Return one byte string per JSON value, independent of the order of its keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

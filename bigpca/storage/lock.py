@@ -1,4 +1,4 @@
-"""One run at a time: a lock file that says who holds it, and can tell that its holder is dead."""
+"""One run at a time: a lock file that records its holder, so that a dead holder can be recognised."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from bigpca.storage.regular import read_regular
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock.
+    """The holder of a lock.
 
     Attributes
     ----------
     host, namespace : str
-        The machine, and the process-number namespace on it (containers have their own).
+        The machine, and its PID namespace (containers have their own).
     pid : int
     started : str
-        A mark of the process's start, so that a reused pid is not taken for the holder.
+        Identifies the process's start, so that a reused pid is not mistaken for the holder.
     run_id : str
     since : str
-        When the lock was taken, ISO 8601, UTC.
+        When the lock was acquired, ISO 8601, UTC.
     """
 
     host: str
@@ -44,15 +44,15 @@ class Holder:
 
 
 class RunLock:
-    """Mutual exclusion of runs by a small JSON file, created only by the one who gets it.
+    """Mutual exclusion of runs by a small JSON file, created only by the run that acquires it.
 
-    A holder on this machine that is dead (no such process, or another one under its number) is taken over; a holder
-    on another machine cannot be checked and counts as live.
+    The lock of a dead holder on this machine (no such process, or another one with its pid) is taken over; a holder on
+    another machine cannot be checked and counts as alive.
 
     Parameters
     ----------
     path : path of the lock file itself, such as ``scores.zarr.lock``; its directory must exist.
-    what : what it guards, for the message: ``"the output scores.zarr"``.
+    what : what it guards, for messages: ``"the output scores.zarr"``.
 
     Examples
     --------
@@ -77,12 +77,12 @@ class RunLock:
         return self._held
 
     def acquire(self) -> None:
-        """Take the lock, or raise at once.
+        """Acquire the lock, or raise immediately.
 
         Raises
         ------
         OutputLockedError
-            When a live run holds it: names host, pid, start time and what to do.
+            If a live run holds it: names host, pid, start time and the remedy.
         """
         while not self._held:
             try:
@@ -104,8 +104,8 @@ class RunLock:
                 return
             content = os.pread(descriptor, 1 << 16, 0)
             holder = _parse(content)
-            # A file without a record is one whose creator died (or lost this race) before it wrote: free when we
-            # are alone with it. Without kernel locks only the creator may go on.
+            # The creator of a file without a record died (or lost this race) before it wrote: the file is free if we
+            # hold its kernel lock. Without kernel locks only the creator may continue.
             free = (created or alone) if holder is None else _is_dead(holder)
             if not free:
                 raise OutputLockedError(self._message(holder))
@@ -126,7 +126,7 @@ class RunLock:
         )
 
     def release(self) -> None:
-        """Give the lock back; a no-op when it is not held, or when someone deleted and took it meanwhile."""
+        """Release the lock; a no-op if it is not held, or if it was deleted and acquired by another run."""
         if not self._held:
             return
         self._held = False
@@ -158,7 +158,7 @@ def _namespace() -> str:
 
 
 def _start_mark(pid: int) -> str:
-    """Name one process for ever: boot id and start tick on Linux (clock changes leave them), else the start second."""
+    """Identify one process uniquely: boot id and start tick on Linux (immune to clock changes), else start second."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         # The second field is the command in parentheses, which may hold anything; the start time is field 22.
@@ -176,7 +176,7 @@ def _is_dead(holder: Holder) -> bool:
     try:
         return _start_mark(holder.pid) != holder.started or psutil.Process(holder.pid).status() == psutil.STATUS_ZOMBIE
     except (psutil.Error, OSError):
-        return False  # it exists but may not be looked at: it counts as live
+        return False  # it exists but may not be inspected: it counts as alive
 
 
 def _parse(content: bytes) -> Holder | None:

@@ -29,14 +29,14 @@ from bigpca.storage.stores import refuse_existing
 
 
 class Output:
-    """An output being written: hand :attr:`writer` to the tasks, then :meth:`finish`; made by :func:`create_output`.
+    """An output being written: pass :attr:`writer` to the tasks, then :meth:`finish`; made by :func:`create_output`.
 
-    As a context manager it is aborted, and so resumable, unless it was finished.
+    Leaving its context without :meth:`finish` aborts it, and it can be resumed.
 
     Attributes
     ----------
     path : Path
-        Where the finished array will be.
+        Path of the finished array.
     writer : ChunkWriter
         Small and picklable; ``writer.write(index, rows)`` in any process.
     shape : (int, int)
@@ -55,7 +55,7 @@ class Output:
         self._lock = lock
         self._attributes = attributes
         self._replace = replace
-        # What earlier runs left is believed only after a look at its bytes; what this run writes, on its size.
+        # Chunks of earlier runs are trusted only after their bytes are checked; those of this run, by their size.
         self._earlier = {r.index: r for r in writer.records() if writer.is_intact(r, check_bytes=True)}
         self._distrusted = {r for r in writer.records() if self._earlier.get(r.index) != r}
 
@@ -67,7 +67,7 @@ class Output:
         return found
 
     def row_range(self, index: int) -> tuple[int, int]:
-        """Give the rows [start, stop) of one chunk."""
+        """Return the rows [start, stop) of one chunk."""
         return self.writer.row_range(index)
 
     def pending(self) -> list[int]:
@@ -84,9 +84,9 @@ class Output:
         Raises
         ------
         RuntimeError
-            When chunks are missing: names how many and the first ones. The output stays open.
+            If chunks are missing: states how many, and the first ones. The output stays open.
         OutputExistsError
-            When something appeared at ``path`` meanwhile and overwriting was not asked for.
+            If something appeared at ``path`` meanwhile and ``overwrite`` is False.
         """
         self._check_open()
         finished = self._finished()
@@ -111,7 +111,7 @@ class Output:
         self._lock.release()
 
     def abort(self) -> None:
-        """Release the lock and keep what is finished for the next run; with nothing finished, remove the rest.
+        """Release the lock and keep finished chunks for the next run; remove the output if there are none.
 
         A no-op after :meth:`finish`.
         """
@@ -145,34 +145,34 @@ def create_output(
     overwrite: bool = False,
     resume: bool = True,
 ) -> Output:
-    """Begin, or continue, one 2-d Zarr v3 array that becomes visible at ``path`` only when it is complete.
+    """Create, or resume, one 2-d Zarr v3 array that becomes visible at ``path`` only when it is complete.
 
-    The work happens in ``<path>.partial`` under the lock ``<path>.lock``. Chunks are (chunk_rows, d), zstd with its
-    checksum; the fill value is NaN for floats. What a killed run with the same ``identity`` finished is kept.
+    It is written in ``<path>.partial`` under the lock ``<path>.lock``. Chunks are (chunk_rows, d), zstd with a
+    checksum; the fill value is NaN for floats. Chunks finished by a killed run with the same ``identity`` are kept.
 
     Parameters
     ----------
-    path : where the array is to be; missing parent folders are made.
+    path : path of the array; missing parent folders are created.
     shape : (n, d), d >= 1.
     dtype : bool, integer or floating; float16 stays float16.
     chunk_rows : rows per chunk (at most n are used).
-    identity : fingerprint of what is written; a partial output of another one is removed.
+    identity : fingerprint of the content; a partial output with another one is removed.
     attributes : JSON values for the finished array's ``bigpca`` attribute.
-    overwrite : replace the Zarr store that is there, which stays until the new one is complete.
-    resume : False begins again.
+    overwrite : replace an existing Zarr store, which stays until the new one is complete.
+    resume : False starts again.
 
     Raises
     ------
     OutputExistsError
-        When ``path`` is there (and overwriting was not asked for, or it is no Zarr store).
+        If ``path`` exists and ``overwrite`` is False, or it is not a Zarr store.
     OutputLockedError
-        When a live run holds it.
+        If a live run holds it.
     OutputWriteError
-        When the file system does not take it: no permission, a name that is too long.
+        If the file system rejects it: missing permission, a name that is too long.
     MemoryBudgetError
-        When the disk has less free than the remaining rows, uncompressed, plus 1 %.
+        If the free disk space is less than the remaining rows, uncompressed, plus 1 %.
     ValueError, TypeError
-        When shape, dtype or chunk_rows cannot be stored.
+        If shape, dtype or chunk_rows cannot be stored.
 
     Examples
     --------

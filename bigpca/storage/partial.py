@@ -1,4 +1,4 @@
-"""The unfinished output: its layout, whether an earlier run's can be continued, and whether the disk can hold it."""
+"""Unfinished outputs: their layout, whether an earlier run's can be resumed, and whether the disk has room."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from bigpca.storage.regular import read_document
 from bigpca.storage.stores import is_storable
 
 FORMAT = (1, 0)
-LEVEL = 1  # zstd: scores and features hardly compress further
-LARGEST_CHUNK = 2**31 - 1  # numcodecs' limit on one buffer
+LEVEL = 1  # of zstd; scores and features hardly compress further
+LARGEST_CHUNK = 2**31 - 1  # numcodecs' limit per buffer
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What must agree for a partial output to be continued."""
+    """What must agree for a partial output to be resumed."""
 
     shape: tuple[int, int]
     dtype: np.dtype[Any]
@@ -32,7 +32,7 @@ class Layout:
     identity: str
 
     def matches(self, metadata: Mapping[str, Any]) -> bool:
-        """Whether the Zarr metadata of a partial output are these."""
+        """Whether the Zarr metadata of a partial output describe this layout."""
         return bool(
             tuple(metadata["shape"]) == self.shape
             and metadata["data_type"] == self.dtype.name
@@ -43,15 +43,15 @@ class Layout:
 
 
 def check_layout(shape: tuple[int, int], dtype: DTypeLike, chunk_rows: int, identity: str) -> Layout:
-    """Check what was asked for, and give it in the form that is stored."""
+    """Check the requested output and return it in its stored form."""
     kind = np.dtype(dtype)
     if not is_storable(kind):
         raise TypeError(
-            f"an output of dtype {kind} was asked for, but only bool, integers and floats (up to 64 bits) are written. "
+            f"an output of dtype {kind} was requested, but only bool, integers and floats (up to 64 bits) are written. "
             "Choose float32 or float64."
         )
     if len(shape) != 2 or shape[0] < 0 or shape[1] < 1:
-        raise ValueError(f"an output of shape {tuple(shape)} was asked for, but it must be (n, d) with d >= 1.")
+        raise ValueError(f"an output of shape {tuple(shape)} was requested, but it must be (n, d) with d >= 1.")
     if chunk_rows < 1:
         raise ValueError(f"chunk_rows is {chunk_rows}, but it must be at least 1.")
     n, d = int(shape[0]), int(shape[1])
@@ -66,12 +66,12 @@ def check_layout(shape: tuple[int, int], dtype: DTypeLike, chunk_rows: int, iden
 
 
 def open_partial(target: Path, layout: Layout, resume: bool) -> ChunkWriter:
-    """Continue the partial output when it is this run's own, else begin it; refuse when the disk cannot hold it."""
+    """Resume the partial output if it belongs to this run, else create it; raise if the disk cannot hold it."""
     import zarr  # heavy, and needed where an output is begun only
     from zarr.codecs import ZstdCodec
 
     store = target.with_name(target.name + ".partial")
-    # Tasks of a run with another identity look for another journal, and fail instead of mixing two outputs.
+    # Tasks of a run with another identity look for another journal, and so fail instead of mixing two outputs.
     journal = ".bigpca-" + hashlib.sha256(layout.identity.encode()).hexdigest()[:16]
     writer = ChunkWriter(str(store), str(store / journal), layout.shape, layout.dtype.str, layout.chunk_rows, LEVEL)
     ours = _read_partial(store)
@@ -100,12 +100,12 @@ def open_partial(target: Path, layout: Layout, resume: bool) -> ChunkWriter:
 
 
 def _read_partial(store: Path) -> dict[str, Any] | None:
-    """Read a partial output's metadata; None when there is none, an error when somebody else's files have its name."""
+    """Read a partial output's metadata; None if there is none. Raises if unrelated files have its name."""
     if not exists(store):
         return None
     if store.is_symlink():
         raise OutputExistsError(
-            f"{store} is a link, which is not followed: the unfinished output would be written to where it points. "
+            f"{store} is a symbolic link, which is not followed: the unfinished output would be written to its target. "
             "Remove it."
         )
     try:
@@ -113,7 +113,7 @@ def _read_partial(store: Path) -> dict[str, Any] | None:
         metadata["attributes"]["bigpca"]["identity"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise OutputExistsError(
-            f"{store} is in the way: the unfinished output is written there, but bigpca did not make it. Move it away."
+            f"{store} is in the way: the unfinished output is written there, but bigpca did not create it. Move it."
         ) from error
     return dict(metadata)
 

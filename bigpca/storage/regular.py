@@ -1,8 +1,7 @@
-"""Only regular files are read: whatever else an untrusted name leads to (a pipe, a socket, a
-device) could keep a reader for ever.
+"""Reading of regular files only: a pipe, a socket or a device under an untrusted name could block a reader for ever.
 
-Every reader of the package opens by :func:`open_regular`, or looks by :func:`check_regular` before
-a library opens by itself.
+Every reader of the package opens files by :func:`open_regular`, or calls :func:`check_regular` before a library
+opens them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, BinaryIO
 
 from bigpca.errors import CorruptedChunkError, brief
 
-MAX_DOCUMENT_BYTES = 64 * 2**20  # of metadata: parsed, they take some 20 times the memory
+MAX_DOCUMENT_BYTES = 64 * 2**20  # of metadata; parsing takes about 20 times the memory
 DOCUMENTS = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 KINDS = {
     stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
@@ -22,12 +21,12 @@ KINDS = {
 
 
 def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
-    """Open a regular file for reading, as :func:`open` does, without ever waiting for somebody to write.
+    """Open a regular file for reading, as :func:`open` does, without ever blocking on a pipe.
 
     Raises
     ------
     CorruptedChunkError
-        Where the path leads to a pipe, a socket or a device.
+        If the path leads to a pipe, a socket or a device.
     OSError
         As :func:`open` does.
     """
@@ -45,12 +44,12 @@ def _opened(path: str, flags: int) -> int:
 
 
 def read_regular(path: str | os.PathLike[str], limit: int = MAX_DOCUMENT_BYTES) -> bytes:
-    """Return the content of a regular file of at most ``limit`` bytes; raises as :func:`open_regular`.
+    """Return the content of a regular file of at most ``limit`` bytes; raises like :func:`open_regular`.
 
     Raises
     ------
     CorruptedChunkError
-        Where the file is larger: a few bytes of disk suffice for a file of any size with a hole.
+        If the file is larger: a sparse file of any size takes only a few bytes of disk.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -59,10 +58,9 @@ def read_regular(path: str | os.PathLike[str], limit: int = MAX_DOCUMENT_BYTES) 
 
 
 def max_encoded(nbytes: int) -> int:
-    """Most bytes that a chunk of ``nbytes`` can become when it is encoded.
+    """Return the largest encoded size of a chunk of ``nbytes``.
 
-    What cannot be compressed grows: by 1/6 with Snappy, 1/255 with LZ4, 1/8 with zfp at
-    most, and by less with the others.
+    Incompressible data grow: by at most 1/6 with Snappy, 1/255 with LZ4, 1/8 with zfp, and by less with other codecs.
     """
     return nbytes + nbytes // 4 + 2**16
 
@@ -73,7 +71,7 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises
     ------
     CorruptedChunkError
-        Where it is larger than 64 MiB, no JSON, nested without end, or no object.
+        If it is larger than 64 MiB, not JSON, nested too deeply, or not an object.
     OSError
         As :func:`open` does.
     """
@@ -83,8 +81,7 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
         if isinstance(error, CorruptedChunkError):
             raise
         raise CorruptedChunkError(
-            f"{os.fspath(path)} holds no JSON that can be read ({type(error).__name__}: {brief(error)}). "
-            "Restore it from a copy."
+            f"{os.fspath(path)} is not valid JSON ({type(error).__name__}: {brief(error)}). Restore it from a copy."
         ) from error
     if not isinstance(found, dict):
         raise CorruptedChunkError(
@@ -95,7 +92,7 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
-    """Return the ``stat`` of a file (or directory) that may be opened; raises as :func:`open_regular`."""
+    """Return the ``stat`` of a file (or directory) that is safe to open; raises like :func:`open_regular`."""
     found = os.stat(path)
     _check_mode(found.st_mode, path)
     return found
@@ -105,13 +102,13 @@ def check_size(size: int, path: str | os.PathLike[str], limit: int) -> None:
     """Raise :class:`CorruptedChunkError` for a file of more bytes than ``limit``."""
     if size > limit:
         raise CorruptedChunkError(
-            f"{os.fspath(path)} has {size:,} bytes; at most {limit:,} were expected, and it was not read. It is "
-            "damaged or false: restore it from a copy."
+            f"{os.fspath(path)} has {size:,} bytes; at most {limit:,} were expected, so it was not read. It is "
+            "damaged or forged: restore it from a copy."
         )
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Whether there is a file that may be opened; raises as :func:`check_regular` for other things."""
+    """Whether a file that is safe to open exists there; raises like :func:`check_regular` for pipes and devices."""
     try:
         check_regular(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -123,6 +120,5 @@ def _check_mode(mode: int, path: str | os.PathLike[str]) -> None:
     kind = KINDS.get(stat.S_IFMT(mode))
     if kind is not None:
         raise CorruptedChunkError(
-            f"{os.fspath(path)} is {kind}; a regular file was expected, and nothing else is read. Remove it, or "
-            "restore the file from a copy."
+            f"{os.fspath(path)} is {kind}, but only regular files are read. Remove it, or restore the file from a copy."
         )

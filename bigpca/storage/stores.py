@@ -1,4 +1,4 @@
-"""What is at a path and may be replaced, and what may be stored at all."""
+"""What exists at a path and whether it may be replaced, and which dtypes can be stored."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MARKERS = ("zarr.json", ".zarray", ".zgroup")
 
 
 def is_storable(dtype: np.dtype[Any]) -> bool:
-    """Whether every Zarr reader knows the dtype: bool, integers, floats of up to 64 bits; nothing that needs pickle."""
+    """Whether every Zarr reader supports the dtype: bool, integers, floats up to 64 bits; nothing that needs pickle."""
     return dtype.kind in "fiub" and dtype.itemsize <= 8
 
 
 def describe(path: Path) -> str:
-    """Say in a few words what is there: ``a Zarr array (1000, 64) float32``, ``a folder of 3 entries``."""
+    """Describe what is there in a few words: ``a Zarr array (1000, 64) float32``, ``a folder of 3 entries``."""
     if path.is_symlink():
         return "a dangling link"
     if path.is_file():
@@ -36,7 +36,7 @@ def describe(path: Path) -> str:
 
 
 def is_replaceable(path: Path) -> bool:
-    """Whether overwriting may take this away: a Zarr store, or an empty folder; never other people's files."""
+    """Whether overwriting may remove this: a Zarr store or an empty folder, never unrelated files."""
     return path.is_dir() and (any((path / marker).is_file() for marker in MARKERS) or not any(path.iterdir()))
 
 

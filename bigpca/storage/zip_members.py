@@ -1,4 +1,4 @@
-"""Arrays in ``.npz`` files that are not trusted: no size is believed that the file's own bytes cannot back."""
+"""Arrays in untrusted ``.npz`` files: a declared size is rejected if the file's own bytes cannot produce it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from bigpca.storage.regular import open_regular
 
-DEFLATE_RATIO = 1032  # zlib's manual: the most that deflate can shrink
+DEFLATE_RATIO = 1032  # deflate's largest compression ratio (zlib's manual)
 
 
 def check_member(info: zipfile.ZipInfo, header_bytes: int, nbytes: int) -> None:
-    """Refuse a member whose header promises other bytes than it has, or more than its compressed bytes can hold.
+    """Reject a member whose header declares a size other than its own, or more than its compressed bytes can hold.
 
     Parameters
     ----------
@@ -24,12 +24,12 @@ def check_member(info: zipfile.ZipInfo, header_bytes: int, nbytes: int) -> None:
     header_bytes : int
         Length of its ``.npy`` header.
     nbytes : int
-        Bytes of values that the header promises.
+        Bytes of values that the header declares.
 
     Raises
     ------
     ValueError
-        With the sizes.
+        States the sizes.
     """
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(
@@ -38,20 +38,20 @@ def check_member(info: zipfile.ZipInfo, header_bytes: int, nbytes: int) -> None:
     ratio = 1 if info.compress_type == zipfile.ZIP_STORED else DEFLATE_RATIO
     if info.file_size != header_bytes + nbytes or info.file_size > ratio * info.compress_size:
         raise ValueError(
-            f"{info.filename} promises {nbytes:,} bytes of values, but has {info.file_size:,} bytes in "
+            f"{info.filename} declares {nbytes:,} bytes of values, but has {info.file_size:,} bytes in "
             f"{info.compress_size:,} compressed ones"
         )
 
 
 def check_place(info: zipfile.ZipInfo, held: int) -> None:
-    """Reject an entry that does not begin in its file of ``held`` bytes: to seek there is an OSError without a reason.
+    """Reject an entry that starts outside its file of ``held`` bytes; seeking there would be an unexplained OSError.
 
     Raises
     ------
     zipfile.BadZipFile
     """
     if not 0 <= info.header_offset < held:
-        raise zipfile.BadZipFile(f"{info.filename} would begin at byte {info.header_offset:,} of {held:,}")
+        raise zipfile.BadZipFile(f"{info.filename} would start at byte {info.header_offset:,} of {held:,}")
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
@@ -60,7 +60,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     Raises
     ------
     zipfile.BadZipFile, ValueError, EOFError
-        Where it is truncated or altered, before memory is asked for in its name.
+        If it is truncated or altered; raised before any memory is allocated for it.
     """
     arrays = {}
     with open_regular(path) as file, zipfile.ZipFile(file) as archive:

@@ -302,7 +302,7 @@ def test_a_name_longer_than_the_file_system_takes_is_rejected_before_any_read(
     shutil.rmtree(store / "c")  # so that any read would fail with exit code 3
     result = run("fit", store, "-k", 2, option, "x" * length)
     assert result.exit_code == 5
-    assert f"its name has {length} bytes, and 209 are left for it here" in result.stderr
+    assert f"its name has {length} bytes, but at most 209 are possible here" in result.stderr
 
 
 def test_names_of_every_length_that_is_left_are_written(store: Path) -> None:

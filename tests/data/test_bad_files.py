@@ -259,6 +259,6 @@ def test_an_npz_entry_outside_its_file_is_damage(tmp_path: Path) -> None:
     content[entry + 16 + 26 : entry + 16 + 30] = (2**31).to_bytes(4, "little")  # where the member begins
     (tmp_path / "a.npz").write_bytes(content)
     with pytest.raises(
-        CorruptedChunkError, match=r"a.npz is not a complete .npz file \(x.npy would begin at byte 2,147,483,648"
+        CorruptedChunkError, match=r"a.npz is not a complete .npz file \(x.npy would start at byte 2,147,483,648"
     ):
         sources.open(tmp_path / "a.npz")

@@ -164,7 +164,7 @@ def test_a_checkpoint_that_promises_more_than_it_holds_is_refused_and_read_anew(
     with zipfile.ZipFile(state, "w", method) as archive:
         archive.writestr("moments.scatter.npy", npy_header((10**7, 10**6)) + bytes(99))
     rows = bp.open(written / "rows.zarr")
-    with little_memory(), pytest.warns(UserWarning, match="promises 40,000,000,000,000 bytes of values"):
+    with little_memory(), pytest.warns(UserWarning, match="declares 40,000,000,000,000 bytes of values"):
         again = bp.PCA(2, solver="covariance").fit(rows, checkpoint=tmp_path / "c")
     np.testing.assert_array_equal(again.components_, bp.PCA(2, solver="covariance").fit(rows).components_)
 
@@ -194,7 +194,7 @@ def test_links_in_the_places_of_locks_manifests_and_states_are_not_written_throu
         0, X[:2, :2].astype("f4")
     )
     (tmp_path / "y.zarr.partial").symlink_to(victim / "y.zarr.partial")
-    with pytest.raises(OutputExistsError, match=r"y\.zarr\.partial is a link, which is not followed"):
+    with pytest.raises(OutputExistsError, match=r"y\.zarr\.partial is a symbolic link, which is not followed"):
         create_output(tmp_path / "y.zarr", shape=(4, 2), dtype="f4", chunk_rows=2, identity="a")
     assert (victim / "precious").read_text() == "precious"
 

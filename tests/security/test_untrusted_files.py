@@ -37,12 +37,12 @@ def zipped(path: Path, content: bytes, method: int) -> Path:
         (
             npy_header((10**12, 8)) + bytes(64),
             zipfile.ZIP_DEFLATED,
-            "promises 32,000,000,000,000 bytes of values, but has",
+            "declares 32,000,000,000,000 bytes of values, but has",
         ),
         (
             npy_header((10**12, 8)) + bytes(64),
             zipfile.ZIP_STORED,
-            "promises 32,000,000,000,000 bytes of values, but has",
+            "declares 32,000,000,000,000 bytes of values, but has",
         ),
         (
             npy_header((16, 1)) + bytes(64),

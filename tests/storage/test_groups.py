@@ -294,7 +294,12 @@ def test_no_damage_anywhere_is_believed(pristine, data, how):
         ({"x": np.zeros(2, complex)}, {}, TypeError, "array 'x' has dtype complex128"),
         ({"x": np.zeros(2, np.longdouble)}, {}, TypeError, "up to 64 bits"),
         ({"../x": np.zeros(2)}, {}, ValueError, "array name '../x' is not a Python identifier"),
-        ({}, {"a": {"b": np.zeros(2)}}, TypeError, r"attributes\['a'\]\['b'\] is a ndarray, which JSON cannot carry"),
+        (
+            {},
+            {"a": {"b": np.zeros(2)}},
+            TypeError,
+            r"attributes\['a'\]\['b'\] is a ndarray, which JSON cannot represent",
+        ),
         ({}, {"a": [print]}, TypeError, r"attributes\['a'\]\[0\] is a builtin"),
         ({}, {"a": {1: 2}}, TypeError, r"attributes\['a'\] has the key 1, but keys must be str"),
     ],

@@ -138,11 +138,11 @@ def test_narrowing_keeps_nan_and_infinity_that_were_there(path):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"shape": (5, 0)}, ValueError, r"shape \(5, 0\) was asked for, but it must be \(n, d\) with d >= 1"),
+        ({"shape": (5, 0)}, ValueError, r"shape \(5, 0\) was requested, but it must be \(n, d\) with d >= 1"),
         ({"shape": (5,)}, ValueError, r"shape \(5,\)"),
         ({"chunk_rows": 0}, ValueError, "chunk_rows is 0, but it must be at least 1"),
-        ({"dtype": "complex64"}, TypeError, "an output of dtype complex64 was asked for"),
-        ({"dtype": object}, TypeError, "an output of dtype object was asked for"),
+        ({"dtype": "complex64"}, TypeError, "an output of dtype complex64 was requested"),
+        ({"dtype": object}, TypeError, "an output of dtype object was requested"),
         (
             {"shape": (10**6, 10**4), "chunk_rows": 10**6},
             ValueError,
