@@ -63,7 +63,7 @@ def test_the_refusal_says_need_room_and_ways_out() -> None:
         "memory_limit = 1000.0 MiB (75% of it, less 150.0 MiB that the idle process holds). "
         "Give each process more memory or "
         "fewer threads, store the input in smaller chunks (bp.ingest(source, out, chunk_rows=...)), "
-        "or reduce the columns."
+        "or reduce the number of columns."
     )
 
 

@@ -156,7 +156,7 @@ def test_a_seed_that_is_no_integer_is_refused(seed):
             TypeError,
             "normals of dtype float16 .* only float32 and float64",
         ),
-        (lambda: signs(0, "x", 0, 1, 1, np.uint8), TypeError, "signs of dtype uint8 .* -1 needs a signed one"),
+        (lambda: signs(0, "x", 0, 1, 1, np.uint8), TypeError, "signs of dtype uint8 .* -1 needs a signed dtype"),
         (lambda: integers(0, "x", 0, 1, 1, 0), ValueError, "integers below 0 were requested, but the bound must be in"),
         (lambda: integers(0, "x", 0, 1, 1, 2**63 + 1), ValueError, r"the bound must be in \[1, 2\^63\]"),
     ],

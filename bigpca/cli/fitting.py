@@ -14,7 +14,7 @@ from bigpca.cli import options as o
 from bigpca.cli.certificate import answer_rows, describe_answer
 from bigpca.cli.groups import grouped
 from bigpca.cli.output import Output, command_line, plain, reporting, table
-from bigpca.cli.runs import PassCounter, open_source, refuse_existing, refuse_shared_paths, refuse_unwritable, shown
+from bigpca.cli.runs import PassCounter, open_source, reject_existing, reject_shared_paths, reject_unwritable, shown
 from bigpca.cli.runtime import running
 from bigpca.cli.scoring import transform_command
 from bigpca.errors import format_bytes
@@ -64,14 +64,14 @@ def fit(
     """Fit PCA (with --sketch an approximation), save the model and, with --scores, the scores; prints plan and cost."""
     with reporting(as_json, debug) as output:
         scores_command = transform_command(source, outputs.model, outputs.scores, reading)
-        _refuse_existing_outputs(source, outputs, scores_command)
+        _reject_existing_outputs(source, outputs, scores_command)
         model = estimator.build(reading.missing_chunks, cluster.workers_timeout)
         with running(cluster) as client:
             data = open_source(source, reading)
             planned = model.plan(data)
             output.say(str(planned))
-            refuse_unwritable(outputs.model, "model", planned.output_bytes)
-            refuse_unwritable(outputs.scores, "scores store", _scores_bytes(data, model))
+            reject_unwritable(outputs.model, "model", planned.output_bytes)
+            reject_unwritable(outputs.scores, "scores store", _scores_bytes(data, model))
             with MemoryMeter(client) as meter:
                 record = _fit_and_save(output, model, data, outputs, scores_command)
         record |= {"peak_bytes": meter.peak_bytes, "baseline_bytes": meter.baseline_bytes}
@@ -79,13 +79,13 @@ def fit(
         output.finish({"command": "fit", "source": source, **record, "plan": plain(planned)})
 
 
-def _refuse_existing_outputs(source: str, outputs: Outputs, scores_command: str) -> None:
-    refuse_shared_paths(source, model=outputs.model, scores=outputs.scores, checkpoint=outputs.checkpoint)
+def _reject_existing_outputs(source: str, outputs: Outputs, scores_command: str) -> None:
+    reject_shared_paths(source, model=outputs.model, scores=outputs.scores, checkpoint=outputs.checkpoint)
     scores_only = ""
     if outputs.scores is not None and not os.path.lexists(outputs.scores):
         scores_only = f" To write only the scores: {scores_command}"
-    refuse_existing(outputs.model, "model", outputs.overwrite, scores_only)
-    refuse_existing(outputs.scores, "scores store", outputs.overwrite)
+    reject_existing(outputs.model, "model", outputs.overwrite, scores_only)
+    reject_existing(outputs.scores, "scores store", outputs.overwrite)
 
 
 def _scores_bytes(data: Any, model: Any) -> int:

@@ -141,7 +141,7 @@ class Estimator:
         arguments |= {name: getattr(self, name) for name in ("center", "scale", "whiten", "solve_threads")}
         only_exact = self._given("solver", "tol", "max_passes")
         if self.sketch is None:
-            self._refuse_core()
+            self._reject_core()
             seeded: dict[str, Any] = {} if self.seed is None else {"random_state": self.seed}
             return bigpca.PCA(**arguments, **only_exact, **seeded)
         if only_exact:
@@ -158,7 +158,7 @@ class Estimator:
         values = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return {name: str(value) if isinstance(value, StrEnum) else value for name, value in values.items()}
 
-    def _refuse_core(self) -> None:
+    def _reject_core(self) -> None:
         if self.core is not None:
             raise typer.BadParameter(
                 "--core says what is made of a sketch, but no --sketch is given. Add one, such as --sketch "

@@ -40,7 +40,7 @@ def _without_plans(show: Progress) -> Progress:
     return show_others
 
 
-def refuse_existing(path: Path | None, what: str, overwrite: bool, instead: str = "") -> None:
+def reject_existing(path: Path | None, what: str, overwrite: bool, instead: str = "") -> None:
     """Raise before anything is read if an output is there already.
 
     Raises
@@ -57,9 +57,9 @@ def refuse_existing(path: Path | None, what: str, overwrite: bool, instead: str 
     if not there:
         return
     if overwrite:
-        from bigpca.storage.stores import refuse_existing as refuse_all_but_stores
+        from bigpca.storage.stores import reject_existing as reject_all_but_stores
 
-        refuse_all_but_stores(Path(os.path.realpath(path)), True)
+        reject_all_but_stores(Path(os.path.realpath(path)), True)
     else:
         raise OutputExistsError(
             f"the {what} {path} exists already, but a new path was expected. "
@@ -67,7 +67,7 @@ def refuse_existing(path: Path | None, what: str, overwrite: bool, instead: str 
         )
 
 
-def refuse_shared_paths(source: str, **paths: Path | None) -> None:
+def reject_shared_paths(source: str, **paths: Path | None) -> None:
     """Raise before anything is read if writing one path of a command would destroy its source or another of its paths.
 
     Parameters
@@ -97,7 +97,7 @@ def refuse_shared_paths(source: str, **paths: Path | None) -> None:
         taken[name] = here
 
 
-def refuse_unwritable(path: Path | None, what: str, size: int) -> None:
+def reject_unwritable(path: Path | None, what: str, size: int) -> None:
     """Raise before anything is read if an output could not be written after all the work.
 
     Parameters

@@ -12,7 +12,7 @@ import typer
 from bigpca.cli import options as o
 from bigpca.cli.groups import grouped
 from bigpca.cli.output import command_line, reporting, table
-from bigpca.cli.runs import PassCounter, open_source, refuse_existing, refuse_shared_paths, shown
+from bigpca.cli.runs import PassCounter, open_source, reject_existing, reject_shared_paths, shown
 from bigpca.cli.runtime import running
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
@@ -34,9 +34,9 @@ def transform(
 ) -> None:
     """Write the scores of SOURCE under a saved model to a Zarr store. Run again after a stop, it goes on."""
     with reporting(as_json, debug) as output:
-        refuse_shared_paths(source, scores=scores)
-        refuse_shared_paths(str(model), scores=scores)
-        refuse_existing(scores, "scores store", overwrite)
+        reject_shared_paths(source, scores=scores)
+        reject_shared_paths(str(model), scores=scores)
+        reject_existing(scores, "scores store", overwrite)
         fitted = _load(model, [source, *(references or ())])
         fitted.workers_timeout = cluster.workers_timeout
         with running(cluster) as client:

@@ -13,7 +13,7 @@ from bigpca.cli.certificate import answer_rows, describe_answer
 from bigpca.cli.exits import ExitCode
 from bigpca.cli.groups import grouped
 from bigpca.cli.output import command_line, plain, reporting, table
-from bigpca.cli.runs import PassCounter, open_source, refuse_existing, shown
+from bigpca.cli.runs import PassCounter, open_source, reject_existing, shown
 from bigpca.cli.runtime import running
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
@@ -53,7 +53,7 @@ def ingest(
 ) -> None:
     """Copy a dump into one checksummed Zarr store, visible only when complete. Run again after a stop, it goes on."""
     with reporting(as_json, debug) as output:
-        refuse_existing(out, "store", overwrite)
+        reject_existing(out, "store", overwrite)
         import bigpca
 
         with running(cluster):

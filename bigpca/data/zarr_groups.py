@@ -58,13 +58,13 @@ def zarr_at(path: str, member: str | None, missing_chunks: str) -> ZarrReader:
     if member is not None and "://" not in path and _is_array(os.path.join(path, member.strip("/"))):
         return ZarrReader(path, member, missing_chunks)
     if "://" not in path and _is_array(path):
-        _refuse_member(path, member)
+        _reject_member(path, member)
         return ZarrReader(path, "", missing_chunks)
     if "://" in path:
         with without_credentials(path):
             node = zarr.open(path, mode="r")
         if is_zarr_array(node):
-            _refuse_member(path, member)
+            _reject_member(path, member)
             return ZarrReader(path, "", missing_chunks)
         chosen = group_member(node, member)
         return ZarrReader(path, chosen.path, missing_chunks)
@@ -73,7 +73,7 @@ def zarr_at(path: str, member: str | None, missing_chunks: str) -> ZarrReader:
     return ZarrReader(path, chosen.path, missing_chunks)
 
 
-def _refuse_member(path: str, member: str | None) -> None:
+def _reject_member(path: str, member: str | None) -> None:
     if member is not None:
         raise MemberError(f"{public(path)} is one Zarr array, so it has no member {member!r}. Leave member out.")
 

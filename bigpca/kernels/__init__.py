@@ -1,4 +1,4 @@
-"""Kernels: similarities of two rows that are dot products of something, and the algebra that combines them."""
+"""Kernels: similarities k(x, y) of two rows, and the algebra that combines them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _KINDS: dict[str, type[Kernel]] = {
         Tanh,
     )
 }
-_NAMES: dict[str, type[Kernel]] = {  # scikit-learn's
+_NAMES: dict[str, type[Kernel]] = {  # scikit-learn's names
     "linear": Linear,
     "poly": Polynomial,
     "polynomial": Polynomial,
@@ -89,16 +89,16 @@ _NAMES: dict[str, type[Kernel]] = {  # scikit-learn's
 
 
 def kernel_from(description: Mapping[str, Any]) -> Kernel:
-    """Make the kernel that :meth:`Kernel.describe` described, and those inside it.
+    """Restore a kernel, and those inside it, from :meth:`Kernel.describe`.
 
     Parameters
     ----------
-    description : the JSON values, as stored with a model.
+    description : the JSON values stored with a model.
 
     Raises
     ------
     ModelFormatError
-        When a name is unknown, or the parameters are not this kernel's.
+        If a name is unknown, or the parameters do not belong to this kernel.
 
     Examples
     --------
@@ -124,17 +124,17 @@ def kernel_from(description: Mapping[str, Any]) -> Kernel:
 
 
 def as_kernel(kernel: Kernel | str | Any) -> Kernel:
-    """Return the kernel that is meant: itself, one of that name with its defaults, or one made of a function.
+    """Convert to a kernel: a kernel is returned unchanged, a name gets its defaults, and a function is wrapped.
 
     Parameters
     ----------
     kernel : Kernel; scikit-learn's name or that of a class here, such as "rbf" or "RBF"; or a function of two blocks of
-        rows, as :class:`FromFunction` takes it.
+        rows, as for :class:`FromFunction`.
 
     Raises
     ------
     TypeError, ValueError
-        Where it is none of these, or the name is unknown or of a kernel that needs parameters.
+        If it is none of these, or the name is unknown or belongs to a kernel that requires parameters.
 
     Examples
     --------
@@ -160,7 +160,7 @@ def _named(name: str) -> Kernel:
     needed = [item.name for item in fields(kinds[name]) if item.default is MISSING and item.default_factory is MISSING]
     if needed:
         raise ValueError(
-            f"kernel = {name!r} has no defaults for {', '.join(needed)}; a kernel with them was expected. Use "
+            f"kernel = {name!r} requires values for {', '.join(needed)}. Use "
             f"bigpca.kernels.{kinds[name].__name__}(...)."
         )
     return kinds[name]()

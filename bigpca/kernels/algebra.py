@@ -1,4 +1,4 @@
-"""Kernels made of one kernel: scaled, put into an RBF, normalised.
+"""Kernels derived from one kernel: scaled, inside an RBF, normalised.
 
 Sums, products and powers are operators of Kernel.
 """
@@ -15,17 +15,17 @@ import numpy as np
 from bigpca.kernels.base import Kernel, Product, Rows, Sum, Vector
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.dot import Linear, checked_gamma
-from bigpca.kernels.rows import Block, refuse_overflow, strips, widened
+from bigpca.kernels.rows import Block, reject_overflow, strips, widened
 
 __all__ = ["Normalized", "Product", "RBFOf", "Scaled", "Sum", "normalized", "rbf_of", "scaled"]
 
 
-MAX_EXPONENT_ERROR = 1e-3  # what rounding in float64 may leave of an exponent
+MAX_EXPONENT_ERROR = 1e-3  # largest accepted rounding error of an exponent in float64
 
 
 @dataclass(frozen=True)
 class PreparedWith:
-    """A prepared block of the kernel inside, and one number per row: a factor, or k(x, x)."""
+    """A prepared block of the inner kernel, and one number per row: a factor, or k(x, x)."""
 
     inner: Any
     numbers: Vector
@@ -33,19 +33,19 @@ class PreparedWith:
 
 @dataclass(frozen=True)
 class Around(Kernel):
-    """A kernel made of one kernel and one number per row."""
+    """A kernel derived from an inner kernel and one number per row."""
 
     inner: Kernel
 
     def __post_init__(self) -> None:
         given: Any = self.inner
         if not isinstance(given, Kernel):
-            raise TypeError(f"inner = {given!r}; a kernel was expected. Make it with bigpca.kernels.as_kernel.")
+            raise TypeError(f"inner = {given!r} is not a kernel. Convert it with bigpca.kernels.as_kernel.")
         self._check_options()
 
     @abstractmethod
     def _check_options(self) -> None:
-        """Refuse the parameters beside the kernel."""
+        """Check the parameters other than the kernel."""
 
     @property
     def taken_on_trust(self) -> bool:
@@ -84,7 +84,7 @@ class Scaled(Around):
     def _check_options(self) -> None:
         if not callable(self.function):
             raise TypeError(
-                f"f = {self.function!r}; a function of a block of rows (a, d) that returns (a,) was expected. Give one."
+                f"f = {self.function!r} is not a function. Give a function of a block of rows (a, d) that returns (a,)."
             )
 
     @property
@@ -129,9 +129,7 @@ class RBFOf(Around):
 
     def _check_options(self) -> None:
         if self.gamma is None:
-            raise ValueError(
-                "gamma = None; a finite number above 0 was expected, for no default suits every kernel. Give one."
-            )
+            raise ValueError("gamma = None, but no default suits every kernel; give a finite number above 0.")
         checked_gamma(self.gamma)
 
     @property
@@ -139,19 +137,19 @@ class RBFOf(Around):
         return self.inner.positive_semidefinite
 
     def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedWith:
-        """In float64: the difference of three values of the kernel inside loses digits that float32 does not have."""
+        """Prepare in float64: k(x, x) + k(y, y) - 2 k(x, y) cancels digits that float32 does not have."""
         inner = self.inner.prepare(rows.astype(np.float64, copy=False), shift, first_row)
         return PreparedWith(inner, np.asarray(self.inner.diagonal_of(inner), np.float64))
 
     def _check_digits(self, numbers: Vector) -> None:
-        """Refuse kernel values whose differences are rounding."""
+        """Reject kernel values so large that their differences are mostly rounding error."""
         largest = float(np.abs(numbers).max(initial=0.0))
         error = 4 * float(np.finfo(np.float64).eps) * self.gamma * largest
         if error > MAX_EXPONENT_ERROR:
             raise ValueError(
-                f"k(x, x) reaches {largest:.3g} under {self.inner}, so float64 knows gamma |phi(x) - phi(y)|^2 to "
-                f"{error:.1g} only; {MAX_EXPONENT_ERROR:g} was expected. Centre or scale the rows, or use a smaller "
-                "gamma, a normalised kernel, or RBF."
+                f"k(x, x) reaches {largest:.3g} under {self.inner}, so float64 gives gamma |phi(x) - phi(y)|^2 only to "
+                f"{error:.1g}; {MAX_EXPONENT_ERROR:g} is required. Centre or scale the rows, or use a smaller gamma, "
+                "a normalised kernel, or RBF."
             )
 
     def block(self, A: PreparedWith, B: PreparedWith) -> Block:
@@ -167,7 +165,7 @@ class RBFOf(Around):
                     np.minimum(strip, 0, out=strip)
                 strip *= self.gamma
                 np.exp(strip, out=strip)
-        refuse_overflow(result, "the exponential of kernel values")
+        reject_overflow(result, "the exponential of kernel values")
         if A is B:
             np.fill_diagonal(result, 1)
         return result
@@ -205,7 +203,7 @@ class Normalized(Around):
         if not (diagonal > 0).all():
             row = int(np.argmin(diagonal > 0))
             raise ValueError(
-                f"k(x, x) = {diagonal[row]:.6g} at row {first_row + row}; a value above 0 was expected, to divide by. "
+                f"k(x, x) = {diagonal[row]:.6g} at row {first_row + row}, but normalisation needs a value above 0. "
                 "Drop such rows, or add a constant to the kernel."
             )
         return np.asarray(1 / np.sqrt(diagonal), np.float64)
@@ -232,12 +230,12 @@ class Normalized(Around):
 
 
 def scaled(kernel: Kernel, f: Callable[[Rows], Any]) -> Scaled:
-    """Return ``f(x) k(x, y) f(y)``, positive semi-definite where k is.
+    """Return ``f(x) k(x, y) f(y)``, positive semi-definite if k is.
 
     Parameters
     ----------
     kernel : Kernel
-    f : function of a block of rows (a, d) that returns (a,) finite numbers, whatever the block.
+    f : function of a block of rows (a, d) that returns finite numbers (a,), each depending on its row only.
 
     Examples
     --------
@@ -249,10 +247,10 @@ def scaled(kernel: Kernel, f: Callable[[Rows], Any]) -> Scaled:
 
 
 def rbf_of(kernel: Kernel, gamma: float) -> RBFOf | RBF:
-    """Return ``exp(-gamma |phi(x) - phi(y)|^2)`` in the feature space of k, positive semi-definite where k is.
+    """Return ``exp(-gamma |phi(x) - phi(y)|^2)`` in the feature space of k, positive semi-definite if k is.
 
-    The kernel inside works in float64, at about twice its cost for rows of float32. Of the linear kernel it is
-    ``RBF(gamma)``, which takes differences before squares.
+    The inner kernel is evaluated in float64, at about twice the cost for float32 rows. For the linear kernel the result
+    is ``RBF(gamma)``, which subtracts before it squares.
 
     Parameters
     ----------
@@ -270,8 +268,7 @@ def rbf_of(kernel: Kernel, gamma: float) -> RBFOf | RBF:
 
 
 def normalized(kernel: Kernel) -> Normalized:
-    """Return ``k(x, y) / sqrt(k(x, x) k(y, y))``, positive semi-definite where k is; rows
-    with k(x, x) <= 0 are refused.
+    """Return ``k(x, y) / sqrt(k(x, x) k(y, y))``, positive semi-definite if k is; rows with k(x, x) <= 0 are rejected.
 
     Examples
     --------

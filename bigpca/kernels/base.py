@@ -1,8 +1,8 @@
-"""What every kernel is: a function of two rows, evaluated block on block, that knows its
-diagonal, its cost and its limits.
+"""The kernel interface: a function of two rows, evaluated block by block, with its diagonal, cost and limits.
 
-A block of rows is *prepared* once (checked, and everything computed that depends on one row alone: norms, roots, score
-vectors), and then meets many other prepared blocks. Kernels know nothing of Dask, centring or passes.
+A block of rows is *prepared* once (checked, and everything computed that depends on single rows: norms, roots, score
+vectors), and then evaluated against many other prepared blocks. Kernels know nothing of Dask, centring or passes.
+:class:`Sum` and :class:`Product` are defined here because the operators of :class:`Kernel` return them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bigpca.kernels.rows import Block, checked_rows, raise_to, refuse_overflow, widened, widens
+from bigpca.kernels.rows import Block, checked_rows, raise_to, reject_overflow, widened, widens
 
 Vector = NDArray[np.float64]
 Rows = NDArray[Any]
-WIDEST = 20_000  # columns of a feature map that is still worth having
+WIDEST = 20_000  # columns up to which a feature map is worthwhile
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Kernel(ABC):
     """A symmetric function ``k(x, y)`` of two rows.
 
     Subclasses are frozen dataclasses whose fields are their parameters. They are combined by ``k1 + k2``, ``c * k``,
-    ``k + c``, ``k1 * k2``, ``k ** p``, and by the functions of :mod:`bigpca.kernels.algebra`; the flag of
-    positive semi-definiteness follows.
+    ``k + c``, ``k1 * k2``, ``k ** p``, and by the functions of :mod:`bigpca.kernels.algebra`;
+    ``positive_semidefinite`` is derived from the parts.
 
     Examples
     --------
@@ -49,36 +49,35 @@ class Kernel(ABC):
 
     @property
     def taken_on_trust(self) -> bool:
-        """Whether that is what the caller says of a matrix or a function: fits look for evidence to the contrary."""
+        """Whether positive semi-definiteness is only the caller's claim; fits then look for evidence against it."""
         return False
 
     @abstractmethod
     def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> Any:
-        """Return all that :meth:`block` needs of these rows, and refuse rows that the kernel does not accept.
+        """Return all that :meth:`block` needs from these rows; reject rows outside the kernel's domain.
 
         Parameters
         ----------
         rows : ndarray of shape (a, d), float32 or float64, finite
-            Not kept by reference where it may change; not overwritten.
+            Not overwritten; copied if it might change later.
         shift : ndarray of shape (d,) or None
-            Near the mean of all rows, the same for all blocks: translation-invariant kernels subtract it, so that their
-            distances keep their digits; others ignore it.
+            Close to the mean of all rows, and the same for all blocks. Translation-invariant kernels subtract it, so
+            that distances keep their precision; others ignore it.
         first_row : int
-            Absolute number of the first row: named in errors, and the identity of rows in precomputed kernels.
+            Absolute number of the first row, for error messages and to identify rows in precomputed kernels.
 
         Raises
         ------
         ValueError
-            Where the kernel does not accept these rows, with the first such row and column.
+            If the kernel does not accept these rows; names the first such row and column.
         """
 
     @abstractmethod
     def block(self, A: Any, B: Any) -> Block:
-        """Return ``K[i, j] = k(a_i, b_j)`` (a, b) of two prepared blocks, a new array in the
-        precision of the rows or better.
+        """Return ``K[i, j] = k(a_i, b_j)`` (a, b) of two prepared blocks: a new array, at least as precise as the rows.
 
-        ``block(A, A)``, the same object twice, is symmetric, with a diagonal that equals :meth:`diagonal_of` to
-        rounding (distances are exactly 0 there).
+        ``block(A, A)`` (the same object twice) is symmetric, and its diagonal equals :meth:`diagonal_of` to rounding
+        (distances are exactly 0 there).
         """
 
     @abstractmethod
@@ -88,37 +87,35 @@ class Kernel(ABC):
     def entry_error(self, A: Any, B: Any) -> float:
         """Return the root mean square error of entries of ``block(A, B)``, as a share of ``sqrt(k(x, x) k(y, y))``.
 
-        What differences lose before a kernel magnifies them, estimated from above; 0 where entries
-        are as exact as their dtype.
+        An upper estimate of the cancellation error in differences that the kernel then magnifies; 0 if entries are as
+        exact as their dtype.
         """
         return 0.0
 
     @abstractmethod
     def flops_per_entry(self, d: int) -> float:
-        """Cost of one entry of a block, in floating-point operations at the speed of a matrix product.
+        """Return the cost of one entry of a block, in floating-point operations at the speed of a matrix product.
 
-        The work beside the product, of passes over the block, is counted at their measured time: 80 to 600 operations.
+        Elementwise passes over the block are counted by their measured time: 80 to 600 operations.
         """
 
     @abstractmethod
     def entry_bytes(self, itemsize: int) -> int:
-        """Peak bytes of :meth:`block` per entry, the result included; ``itemsize`` is that of the rows.
+        """Return the peak bytes of :meth:`block` per entry, including the result; ``itemsize`` is that of the rows.
 
-        :data:`bigpca.kernels.rows.FIXED_BYTES` come on top, once for each block in the making.
+        Each block being computed needs another :data:`bigpca.kernels.rows.FIXED_BYTES`.
         """
 
     @abstractmethod
     def prepared_bytes(self, d: int, itemsize: int) -> int:
-        """Bytes of one prepared row."""
+        """Return the bytes of one prepared row."""
 
     def resolve(self, d: int) -> Kernel:
-        """Return the kernel with the defaults that depend on the number of columns filled in
-        (``gamma=None`` is 1 / d).
-        """
+        """Return the kernel with defaults that depend on the number of columns filled in (``gamma=None`` is 1 / d)."""
         return self
 
     def feature_width(self, d: int) -> int | None:
-        """Columns D of the exact finite feature map, or None where there is none (or it was not asked for)."""
+        """Return the number of columns D of the exact finite feature map, or None if there is none."""
         return None
 
     def features(self, rows: Rows, first_row: int = 0) -> Block:
@@ -127,30 +124,27 @@ class Kernel(ABC):
         Raises
         ------
         TypeError
-            Where the kernel has no exact finite feature map.
+            If the kernel has no exact finite feature map.
         """
-        raise TypeError(
-            f"{self} has no exact finite feature map; a kernel with one was expected. Use KernelPCA's other solvers, "
-            "or NystromKernelPCA."
-        )
+        raise TypeError(f"{self} has no exact finite feature map. Use KernelPCA's other solvers, or NystromKernelPCA.")
 
     @property
     def needs_rows(self) -> bool:
-        """Whether ``block(A, B)`` looks at the rows of B, or only at their numbers (precomputed kernels)."""
+        """Whether ``block(A, B)`` uses the rows of B, rather than only their row numbers (precomputed kernels)."""
         return True
 
     @property
     def accepts_strings(self) -> bool:
-        """Whether rows are strings, as the integer codes of their characters with zeros at the end."""
+        """Whether rows are strings, encoded as character codes and padded with zeros."""
         return False
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> Block:
-        """Return the kernel matrix of rows X (n, d) and Y (m, d), or of X with itself; all of it in memory.
+        """Return the kernel matrix of rows X (n, d) and Y (m, d), or of X with itself, in memory.
 
         Raises
         ------
         ValueError
-            Where shapes do not match, values are not finite, or the kernel does not accept the rows.
+            If shapes do not match, values are not finite, or the kernel does not accept the rows.
         """
         rows = checked_rows(X, "X")
         kernel = self.resolve(rows.shape[1])
@@ -161,24 +155,23 @@ class Kernel(ABC):
         others = checked_rows(Y, "Y")
         if others.shape[1] != rows.shape[1] and kernel.needs_rows and not kernel.accepts_strings:
             raise ValueError(
-                f"X has {rows.shape[1]} columns and Y {others.shape[1]}; the same number was expected. "
-                "Give rows of one kind."
+                f"X has {rows.shape[1]} columns, but Y has {others.shape[1]}. Give rows with the same columns."
             )
         return kernel.block(A, kernel.prepare(others, shift))
 
     def diagonal(self, X: ArrayLike) -> Vector:
-        """Return ``k(x, x)`` (n,) of the rows of X; nothing else of the kernel matrix is computed."""
+        """Return ``k(x, x)`` (n,) of the rows of X, without computing the rest of the kernel matrix."""
         rows = checked_rows(X, "X")
         kernel = self.resolve(rows.shape[1])
         return kernel.diagonal_of(kernel.prepare(rows, rows.mean(axis=0, dtype=np.float64) if len(rows) else None))
 
     def describe(self) -> dict[str, Any]:
-        """Return name and parameters as JSON values; :func:`bigpca.kernels.kernel_from` makes the kernel again.
+        """Return name and parameters as JSON values; :func:`bigpca.kernels.kernel_from` restores the kernel.
 
         Raises
         ------
         TypeError
-            Where a parameter is a Python function, which no file can hold.
+            If a parameter is a Python function, which cannot be stored in a file.
         """
         return {"kernel": type(self).__name__} | {
             field.name: self._json(field.name, getattr(self, field.name)) for field in fields(self)
@@ -227,15 +220,15 @@ class Kernel(ABC):
         if value is not None and not isinstance(value, bool | int | float | str):
             kind = "function" if callable(value) else "object"
             raise TypeError(
-                f"{name} of {type(self).__name__} is the Python {kind} {value!r}, which no file can hold; numbers and "
-                "texts were expected. Keep the model in memory, or pickle it."
+                f"{name} of {type(self).__name__} is the Python {kind} {value!r}, which cannot be stored in a model "
+                "file. Keep the model in memory, or pickle it."
             )
         return value
 
 
 @dataclass(frozen=True)
 class Combined(Kernel):
-    """What kernels made of kernels share: each of :attr:`kernels` prepares the rows for itself."""
+    """Base of kernels made from several kernels, each of which prepares the rows for itself."""
 
     kernels: tuple[Kernel, ...]
 
@@ -248,15 +241,14 @@ class Combined(Kernel):
         if len({item.accepts_strings for item in given}) > 1:
             names = ", ".join(type(item).__name__ for item in given)
             raise TypeError(
-                f"{names} were combined, but some take strings and some numbers; rows of one kind were expected. "
-                "Combine kernels of one kind."
+                f"{names} cannot be combined: some take strings and some numbers. Combine kernels of one kind."
             )
         object.__setattr__(self, "kernels", given)
         self._check_options()
 
     @abstractmethod
     def _check_options(self) -> None:
-        """Refuse the parameters beside the kernels."""
+        """Check the parameters other than the kernels."""
 
     @property
     def _all_positive(self) -> bool:
@@ -276,7 +268,7 @@ class Combined(Kernel):
         return sum(kernel.flops_per_entry(d) + 100.0 for kernel in self.kernels)
 
     def entry_bytes(self, itemsize: int) -> int:
-        """The largest part, beside the result so far where there are several."""
+        """Return the bytes of the largest part plus those of the partial result."""
         return max(kernel.entry_bytes(itemsize) for kernel in self.kernels) + 8
 
     def resolve(self, d: int) -> Self:
@@ -293,17 +285,17 @@ class Combined(Kernel):
 
 @dataclass(frozen=True)
 class Sum(Combined):
-    """``sum_i weights_i k_i(x, y) + constant``: what ``k1 + k2``, ``c * k`` and ``k + c`` make.
+    """``sum_i weights_i k_i(x, y) + constant``: the result of ``k1 + k2``, ``c * k`` and ``k + c``.
 
-    Positive semi-definite where all kernels are, and weights and constant are >= 0. The feature map is that of the
-    parts side by side, times the roots of the weights, with one more column for the constant.
+    Positive semi-definite if all kernels are, and weights and constant are >= 0. The feature map concatenates those of
+    the parts, times the square roots of the weights, and a column for the constant.
 
     Parameters
     ----------
     kernels : tuple of Kernel
-    weights : tuple of float, one each
+    weights : tuple of float, one per kernel
     constant : float
-        Invisible after centring.
+        Removed by centring.
     """
 
     weights: tuple[float, ...]
@@ -326,7 +318,7 @@ class Sum(Combined):
             total = reduce(_add, weighted)
             total += self.constant
         if widens(*factors):
-            refuse_overflow(total, "a weighted sum of kernel values")
+            reject_overflow(total, "a weighted sum of kernel values")
         return total
 
     def diagonal_of(self, A: Any) -> Vector:
@@ -354,15 +346,15 @@ class Sum(Combined):
 
 @dataclass(frozen=True)
 class Product(Combined):
-    """``prod_i k_i(x, y)^exponents_i``: what ``k1 * k2`` and ``k ** p`` make, in float64.
+    """``prod_i k_i(x, y)^exponents_i``, in float64: the result of ``k1 * k2`` and ``k ** p``.
 
-    Positive semi-definite where all kernels are, and the exponents are positive integers (Schur 1911). The feature map
-    is the Kronecker product of those of the parts, where it has at most 20,000 columns.
+    Positive semi-definite if all kernels are and the exponents are positive integers (Schur 1911). The feature map is
+    the Kronecker product of those of the parts, if it has at most 20,000 columns.
 
     Parameters
     ----------
     kernels : tuple of Kernel
-    exponents : tuple of float > 0, one each
+    exponents : tuple of float > 0, one per kernel
     """
 
     exponents: tuple[float, ...]
@@ -385,7 +377,7 @@ class Product(Combined):
         powers = (_power(part, exponent) for part, exponent in zip(parts, self.exponents, strict=True))
         with np.errstate(over="ignore", invalid="ignore"):
             result = reduce(lambda total, part: np.multiply(total, part, out=total), powers)
-        refuse_overflow(result, "a product of kernel values")
+        reject_overflow(result, "a product of kernel values")
         return result
 
     def diagonal_of(self, A: Any) -> Vector:
@@ -422,19 +414,19 @@ def _as_product(kernel: Kernel) -> Product:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a parameter is a real number: True and False are not."""
+    """Whether a parameter is a real number; booleans are not."""
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
 def _numbers(name: str, values: tuple[float, ...], count: int) -> tuple[float, ...]:
-    """Return finite floats, as many as asked for, or refuse them under this name."""
+    """Return ``count`` finite floats, or raise an error with the parameter's name."""
     if len(values) != count or not all(is_number(value) and isfinite(value) for value in values):
         raise ValueError(f"{name} = {values!r}; {count} finite number(s) were expected. Give one for each kernel.")
     return tuple(float(value) for value in values)
 
 
 def _add(total: Block, part: Block) -> Block:
-    """Add two blocks in place, in the wider one."""
+    """Add two blocks in place, in the one with the wider dtype."""
     return np.add(total, part, out=total if total.dtype.itemsize >= part.dtype.itemsize else part)
 
 

@@ -10,16 +10,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from bigpca.kernels.base import Rows
 
-LARGEST_CODE = 0x10FFFF  # of Unicode; float32 holds it exactly
+LARGEST_CODE = 0x10FFFF  # of Unicode; exact in float32
 
 
 def string_codes(X: ArrayLike, width: int | None = None) -> NDArray[np.integer[Any]]:
-    """Return the codes of the characters of each string, one string a row, zeros at the end.
+    """Return the character codes of each string, one string per row, padded with zeros.
 
     Parameters
     ----------
     X : array of strings or of bytes, of shape (n,) or (n, 1); of dtype U, S or object.
-    width : columns of the result; that of the longest string where None.
+    width : columns of the result; None for the length of the longest string.
 
     Returns
     -------
@@ -28,19 +28,20 @@ def string_codes(X: ArrayLike, width: int | None = None) -> NDArray[np.integer[A
     Raises
     ------
     ValueError
-        When a value is not a string (bytes among strings neither), holds a zero character, or is longer than ``width``.
+        If a value is not a string (or bytes and strings are mixed), holds a zero character, or is longer than
+        ``width``.
 
     Examples
     --------
     >>> string_codes(["ab", "c"]).tolist()
     [[97, 98], [99, 0]]
     """
-    # NumPy would make strings of numbers and bytes in a list.
+    # NumPy would convert numbers and bytes in a list to strings.
     strings = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object if isinstance(X, list | tuple) else None)
     if strings.ndim == 2 and strings.shape[1] == 1:
         strings = strings[:, 0]
     if strings.ndim != 1:
-        raise ValueError(f"strings have shape {strings.shape}; (n,) or (n, 1) was expected. Give one string a row.")
+        raise ValueError(f"strings have shape {strings.shape}; (n,) or (n, 1) was expected. Give one string per row.")
     if strings.dtype.kind in "OT":
         strings = _from_objects(list(strings))
     if strings.dtype.kind not in "SU":
@@ -61,12 +62,12 @@ def string_codes(X: ArrayLike, width: int | None = None) -> NDArray[np.integer[A
 
 
 def check_codes(rows: Rows, first_row: int) -> None:
-    """Refuse rows that are not codes of characters followed by zeros.
+    """Check that rows are character codes followed by zeros.
 
     Raises
     ------
     ValueError
-        With the first such row and column.
+        If they are not; names the first such row and column.
     """
     if not rows.size:
         return
@@ -82,8 +83,8 @@ def check_codes(rows: Rows, first_row: int) -> None:
     if gaps.any():
         row, column = np.argwhere(gaps)[0]
         raise ValueError(
-            f"row {first_row + row}, column {column} is 0, but a character follows; zeros only after the end of a "
-            "string were expected. Remove zero characters."
+            f"row {first_row + row}, column {column} is 0, but a character follows; zeros may only pad the end of a "
+            "string. Remove zero characters."
         )
 
 
@@ -94,12 +95,12 @@ def lengths_of(rows: Rows) -> NDArray[np.int64]:
 
 
 def checked_length(length: Any) -> int:
-    """Return the length of substrings or subsequences as an int, or refuse it.
+    """Return the length of substrings or subsequences as an int.
 
     Raises
     ------
     ValueError
-        When it is not an integer of at least 1.
+        If it is not an integer of at least 1.
     """
     if isinstance(length, bool) or not isinstance(length, Integral) or length < 1:
         raise ValueError(f"length = {length!r}; an integer of at least 1 was expected. 3 to 5 characters are usual.")
@@ -111,8 +112,8 @@ def _from_objects(values: list[Any]) -> NDArray[Any]:
     for row, value in enumerate(values):
         if not isinstance(value, kind):
             raise ValueError(
-                f"value {row} is {value!r}, a {type(value).__name__}, among {kind.__name__} values; strings only, or "
-                "bytes only, were expected. Convert them, or leave the row out."
+                f"value {row} is {value!r}, a {type(value).__name__}, among {kind.__name__} values; use strings only, "
+                "or bytes only. Convert the value, or leave the row out."
             )
         if value[-1:] in ("\0", b"\0"):
             raise ValueError(

@@ -1,9 +1,7 @@
-"""Kernels that are sums over columns of a term of two numbers, compiled: no loop in Python over
-pairs, no temporary per pair.
+"""Compiled kernels that are sums over columns of a term of two numbers, without a temporary per pair.
 
-Compiled at first use in each process (about 1 s for each term and precision) and kept in memory only: a cache
-on disk would fail on a read-only or shared installation. The compiled code holds no lock of Python, so
-threads run side by side.
+Compiled on first use in each process (about 1 s per term and precision) and kept only in memory: a disk cache would
+fail on a read-only or shared installation. The compiled code releases the GIL, so threads run in parallel.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
 Rows = NDArray[Any]
-LANES = 64  # rows of Y that are met at once, so that the compiler can use vector instructions
+LANES = 64  # rows of Y processed together, so that the compiler can use vector instructions
 STRIP = 256  # rows of X per strip of sums
-COLUMNS = 512  # columns of Y turned at a time: with LANES, 256 KiB that stay in cache
-RUN = 16  # columns added up in the precision of the rows before they join a float64 sum
-STRICT = {"contract", "nsz"}  # no reordering of sums: the same bits however the rows are cut into blocks
+COLUMNS = 512  # columns of Y transposed at a time: with LANES, 256 KiB that stay in cache
+RUN = 16  # columns summed in the precision of the rows before they are added to a float64 sum
+STRICT = {"contract", "nsz"}  # no reordering of sums: the same bits for any division of the rows into blocks
 _lock = threading.Lock()
 _built: dict[tuple[str, str], Any] = {}
 
@@ -30,18 +28,17 @@ _built: dict[tuple[str, str], Any] = {}
 def column_sums(term: str, X: Rows, X_extra: Rows, Y: Rows, Y_extra: Rows, symmetric: bool) -> Rows:
     """Compute ``K[i, j] = sum_c term(X[i, c], Y[j, c])`` (a, b), in the precision of the rows.
 
-    Sums of ``RUN`` columns are made in the precision of the rows, their total in float64: float32 rows with terms of
-    one sign err by at most 16 * 6e-8 = 1e-6 of the sum beside the error of the terms themselves. The bits of an entry
-    depend on its two rows only, not on the block they come in.
+    Runs of ``RUN`` columns are summed in the precision of the rows, and the runs in float64: for float32 rows and terms
+    of one sign this adds at most 16 * 6e-8 = 1e-6 of the sum to the error of the terms themselves. The bits of an entry
+    depend only on its two rows, not on their block.
 
     Parameters
     ----------
     term : "minimum", "chi square" or "jensen shannon"
     X : ndarray of shape (a, d), C-contiguous, float32 or float64
-    X_extra : ndarray of shape (a, d), same dtype; binary logarithms of X (0 for 0), or X itself
-        where the term needs none.
+    X_extra : ndarray of shape (a, d), same dtype; binary logarithms of X (0 for 0), or X itself if the term needs none.
     Y, Y_extra : likewise, of shape (b, d) and of the same dtype
-    symmetric : whether Y is X, so that one triangle will do.
+    symmetric : whether Y is X, so that one triangle suffices.
     """
     out = np.empty((len(X), len(Y)), X.dtype)
     _build(term, X.dtype)(X, X_extra, Y, Y_extra, out, symmetric)
@@ -58,11 +55,11 @@ def _build(term: str, dtype: np.dtype[Any]) -> Any:
         return _built[key]
 
 
-def _sums(numba: Any, term: Any, number: Any) -> Any:
-    """Return the compiled sums: tiles of Y are turned, so that one column of ``LANES`` rows lies side by side."""
+def _tile_sums(numba: Any, term: Any, number: Any) -> tuple[Any, Any]:
+    """Compile the transposition of a tile of Y, and the sums of one row of X with the ``LANES`` rows of a tile."""
 
     @numba.njit(fastmath=STRICT, nogil=True)  # type: ignore[untyped-decorator]
-    def turn(Y: Any, j0: int, j1: int, c0: int, c1: int, tile: Any) -> None:
+    def transpose(Y: Any, j0: int, j1: int, c0: int, c1: int, tile: Any) -> None:
         for j in range(j0, j1):
             for c in range(c0, c1):
                 tile[c - c0, j - j0] = Y[j, c]
@@ -88,6 +85,13 @@ def _sums(numba: Any, term: Any, number: Any) -> Any:
             for j in range(LANES):
                 total[j] += short[j]
 
+    return transpose, add_tile
+
+
+def _sums(numba: Any, term: Any, number: Any) -> Any:
+    """Compile the sums of all pairs of rows, in strips of X and transposed tiles of Y."""
+    transpose, add_tile = _tile_sums(numba, term, number)
+
     @numba.njit(fastmath=STRICT, nogil=True)  # type: ignore[untyped-decorator]
     def sums(X: Any, X_extra: Any, Y: Any, Y_extra: Any, out: Any, symmetric: bool) -> None:
         (a, d), b = X.shape, len(Y)
@@ -101,8 +105,8 @@ def _sums(numba: Any, term: Any, number: Any) -> Any:
                 totals[:] = 0.0
                 for c0 in range(0, d, COLUMNS):
                     c1 = min(c0 + COLUMNS, d)
-                    turn(Y, j0, j1, c0, c1, tile)
-                    turn(Y_extra, j0, j1, c0, c1, extra)
+                    transpose(Y, j0, j1, c0, c1, tile)
+                    transpose(Y_extra, j0, j1, c0, c1, extra)
                     for i in range(i0, i1):
                         add_tile(X[i, c0:c1], X_extra[i, c0:c1], tile, extra, short, totals[i - i0])
                 for i in range(i0, i1):
@@ -122,7 +126,7 @@ def _minimum(number: Any) -> Callable[..., Any]:
 
 
 def _chi_square(number: Any) -> Callable[..., Any]:
-    """x y / (x + y), multiplied last: the product alone would overflow, or vanish, long before the term does."""
+    """x y / (x + y) as low (high / (x + y)): the product x y alone would overflow or underflow long before the term."""
     zero, one = number(0), number(1)
 
     def term(x: Any, y: Any, _lx: Any, _ly: Any) -> Any:
@@ -135,9 +139,7 @@ def _chi_square(number: Any) -> Callable[..., Any]:
 
 
 def _jensen_shannon(number: Any) -> Callable[..., Any]:
-    """low (Q(low / high) + |log2 x - log2 y|) with Q(r) = (1 + r) log2(1 + r) / r: two positive
-    parts, nothing cancels.
-    """
+    """low (Q(low / high) + |log2 x - log2 y|) with Q(r) = (1 + r) log2(1 + r) / r: a sum of positive parts."""
     zero, one, two = number(0), number(1), number(2)
     coefficients = [number(c) for c in growth_polynomial(9 if number is np.float32 else 19)]
     odd, even = tuple(coefficients[::-2]), tuple(coefficients[-2::-2])  # highest first; short loops are unrolled
@@ -159,10 +161,10 @@ def _jensen_shannon(number: Any) -> Callable[..., Any]:
 
 
 def growth_polynomial(degree: int) -> NDArray[np.float64]:
-    """Return coefficients, lowest first, in t = 2 r - 1 of a polynomial near (1 + r) log2(1 + r) / r on [0, 1].
+    """Return the coefficients in t = 2 r - 1, lowest first, of an approximation of (1 + r) log2(1 + r) / r on [0, 1].
 
-    The nearest singularity is r = -1, so that each degree gains a factor 3 + sqrt(8) = 5.8 (Bernstein's ellipse;
-    Trefethen 2013, theorem 8.2): degree 9 suits float32, degree 19 float64.
+    The nearest singularity is r = -1, so each degree gains a factor 3 + sqrt(8) = 5.8 (Bernstein's ellipse; Trefethen
+    2013, theorem 8.2): degree 9 suffices for float32, degree 19 for float64.
     """
 
     def growth(t: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -173,7 +175,7 @@ def growth_polynomial(degree: int) -> NDArray[np.float64]:
     coefficients = np.zeros(degree + 1)
     nodes = chebyshev.chebpts1(degree + 1)
     found = chebyshev.cheb2poly(chebyshev.chebfit(nodes, growth(nodes), degree))
-    coefficients[: len(found)] = found  # NumPy drops zeros at the end
+    coefficients[: len(found)] = found  # NumPy drops trailing zeros
     return coefficients
 
 

@@ -1,4 +1,4 @@
-"""Kernels that fall with the distance of two rows: RBF and Laplacian, for one width or several at once."""
+"""Kernels that decrease with the distance of two rows: RBF and Laplacian, for one width or several at once."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from bigpca.kernels.rows import Block, strips
 from bigpca.triangles import mirror_upper
 
 RUN = 512  # terms of an L1 distance that are summed in the precision of the rows
-HARMLESS64 = 1e-12  # error of an entry that rows of float64 may leave
-NEAREST = 0.01  # of the largest |x|^2: pairs at a smaller |x - y|^2 are few, and may be computed one by one
-TYPICAL = 1 / 6  # root mean square of errors, of the bound of a product's: see product_error
-GATHERED = 1 << 17  # numbers of a batch of such pairs
+HARMLESS64 = 1e-12  # accepted error of an entry for float64 rows
+NEAREST = 0.01  # share of the largest |x|^2: pairs with a smaller |x - y|^2 are few, and computed one by one
+TYPICAL = 1 / 6  # root mean square error of a product, as a share of its bound: see product_error
+GATHERED = 1 << 17  # numbers in a batch of such pairs
 
 
 @dataclass(frozen=True)
 class DistanceKernel(Kernel):
-    """``exp(-gamma D(x, y))`` of a distance, or of its square, that does not depend on gamma."""
+    """``exp(-gamma D(x, y))`` of a distance or a squared distance D that does not depend on gamma."""
 
     gamma: float | None = None
-    _scale: ClassVar[float] = 1.0  # K = exp(gamma scale v) of what _fallen returns
+    _scale: ClassVar[float] = 1.0  # K = exp(gamma scale v) with v from _negative_distances
 
     def __post_init__(self) -> None:
         checked_gamma(self.gamma)
@@ -37,20 +37,18 @@ class DistanceKernel(Kernel):
 
     @abstractmethod
     def _check_options(self) -> None:
-        """Refuse the parameters beside gamma."""
+        """Check the parameters other than gamma."""
 
     @abstractmethod
-    def _fallen(self, A: Any, B: Any, gamma: float) -> Block:
-        """Return v (a, b) with ``K = exp(gamma scale v)``, to be clipped at 0, accurate
-        enough for widths up to gamma.
-        """
+    def _negative_distances(self, A: Any, B: Any, gamma: float) -> Block:
+        """Return v (a, b) with ``K = exp(gamma scale v)``, still to be clipped at 0; accurate enough up to gamma."""
 
     @property
     def positive_semidefinite(self) -> bool:
         return True
 
     def with_gamma(self, gamma: float) -> Self:
-        """Return this kernel at another width. Prepared blocks serve both."""
+        """Return this kernel with another width. Both can use the same prepared blocks."""
         return replace(self, gamma=gamma)
 
     def resolve(self, d: int) -> Self:
@@ -58,45 +56,43 @@ class DistanceKernel(Kernel):
 
     def block(self, A: Any, B: Any) -> Block:
         gamma = self._width(A)
-        fallen = self._fallen(A, B, gamma)
-        return self._values(fallen, gamma, A is B, out=fallen)
+        distances = self._negative_distances(A, B, gamma)
+        return self._values(distances, gamma, A is B, out=distances)
 
     def blocks_at(self, A: Any, B: Any, gammas: Sequence[float]) -> Iterator[Block]:
-        """Yield the block at each of several gammas; the distances are computed once.
+        """Yield the block for each of several gammas; the distances are computed once.
 
-        Takes :meth:`entry_bytes` and one more number per entry, beside the blocks that the caller keeps.
+        Needs :meth:`entry_bytes` and one more number per entry, besides the blocks that the caller keeps.
 
         Raises
         ------
         ValueError
-            Where a gamma is not a finite number above 0.
+            If a gamma is not a finite number above 0.
         """
         for gamma in gammas:
             checked_gamma(gamma)
         if not gammas:
             return
-        fallen = self._fallen(A, B, max(gammas))
+        distances = self._negative_distances(A, B, max(gammas))
         for gamma in gammas:
-            yield self._values(fallen, gamma, A is B, out=np.empty_like(fallen))
+            yield self._values(distances, gamma, A is B, out=np.empty_like(distances))
 
     def diagonal_of(self, A: Any) -> Vector:
         return np.ones(self._rows_of(A))
 
     @abstractmethod
     def _width(self, A: Any) -> float:
-        """Return gamma, with its default for these rows."""
+        """Return gamma, or its default for these rows."""
 
     @abstractmethod
     def _rows_of(self, A: Any) -> int:
         """Return the number of rows of a prepared block."""
 
-    def _values(self, fallen: Block, gamma: float, same: bool, out: Block) -> Block:
-        """Write ``exp(gamma scale min(v, 0))`` to ``out``; made symmetric, with ones on the
-        diagonal, where rows are the same.
-        """
+    def _values(self, distances: Block, gamma: float, same: bool, out: Block) -> Block:
+        """Write ``exp(gamma scale min(v, 0))`` to ``out``; if the rows are the same, symmetric with a unit diagonal."""
         factor = out.dtype.type(gamma * self._scale)
         for where, strip in strips(out):
-            np.minimum(fallen[where], 0, out=strip)
+            np.minimum(distances[where], 0, out=strip)
             strip *= factor
             np.exp(strip, out=strip)
         if same:
@@ -109,10 +105,10 @@ class DistanceKernel(Kernel):
 class RBF(DistanceKernel):
     """``k(x, y) = exp(-gamma |x - y|^2)``.
 
-    One product, 2 d flops per entry, and four passes over strips that stay in cache. Rows are shifted to near their
-    mean, norms are summed in float64, squares are clipped at 0. Rows of float32 meet in float64 where the largest norms
-    of two blocks would let the exponent err by more than 1e-5. Where not even float64 would do (1e-5, and 1e-12 for
-    rows of float64), the nearest pairs are computed again from differences.
+    One product, 2 d flops per entry, and four passes over strips that stay in cache. Rows are shifted by about their
+    mean, norms are summed in float64, and squares are clipped at 0. Float32 rows are multiplied in float64 if the
+    largest norms of two blocks would allow an error of more than 1e-5 in the exponent. If even float64 does not suffice
+    (1e-5, or 1e-12 for float64 rows), the nearest pairs are computed again from differences.
 
     Parameters
     ----------
@@ -142,11 +138,10 @@ class RBF(DistanceKernel):
         return d * itemsize + 8
 
     def entry_error(self, A: PreparedRows, B: PreparedRows) -> float:
-        """Of |x - y|^2, and of rows that were rounded when they were shifted: ``2 gamma t
-        exp(-gamma t^2) <= sqrt(gamma)``.
-        """
+        """Bound the errors of |x - y|^2 and of shifted rows, since ``2 gamma t exp(-gamma t^2) <= sqrt(gamma)``."""
         gamma, dtype = self._width(A), np.result_type(A.columns, B.columns)
-        return _left(gamma * square_error(A, B, dtype), dtype) + sqrt(gamma) * _moved(A.largest, B.largest, dtype)
+        error = _remaining_error(gamma * square_error(A, B, dtype), dtype)
+        return error + sqrt(gamma) * _shift_error(A.largest, B.largest, dtype)
 
     def _width(self, A: PreparedRows) -> float:
         return 1.0 / max(1, len(A.columns)) if self.gamma is None else float(self.gamma)
@@ -154,7 +149,7 @@ class RBF(DistanceKernel):
     def _rows_of(self, A: PreparedRows) -> int:
         return len(A.squares)
 
-    def _fallen(self, A: PreparedRows, B: PreparedRows, gamma: float) -> Block:
+    def _negative_distances(self, A: PreparedRows, B: PreparedRows, gamma: float) -> Block:
         dtype = np.result_type(A.columns, B.columns)
         if dtype == np.float32 and gamma * square_error(A, B) <= HARMLESS:
             return products(A, B, dtype, less_squares=True)
@@ -162,17 +157,16 @@ class RBF(DistanceKernel):
         result = product(A, B, dtype, less_squares=True)
         error, harmless = square_error(A, B, np.float64), HARMLESS if dtype == np.float32 else HARMLESS64
         if gamma * error > harmless:
-            _settle_near_squares(A, B, 0.37 * error / harmless, result)
+            _recompute_near_squares(A, B, 0.37 * error / harmless, result)
         return result
 
 
 @dataclass(frozen=True)
 class Laplacian(DistanceKernel):
-    """``k(x, y) = exp(-gamma |x - y|)`` with the L1 norm (scikit-learn's) or the L2 norm (the
-    tutorial's, gamma = 1 / sigma).
+    """``k(x, y) = exp(-gamma |x - y|)`` with scikit-learn's L1 norm, or the tutorial's L2 norm (gamma = 1 / sigma).
 
-    L1: compiled at its first use (half a second), 14e9 terms per second of float32 and 8e9 of float64 on one core.
-    L2: one product; the root makes its errors large for near rows, so those pairs are computed again from differences.
+    L1: compiled on first use (half a second); 14e9 terms per second in float32 and 8e9 in float64 on one core.
+    L2: one product. The square root magnifies errors of close rows, so those pairs are computed again from differences.
 
     Parameters
     ----------
@@ -209,10 +203,10 @@ class Laplacian(DistanceKernel):
         gamma = self._width(A)
         if self.norm == "l2":
             dtype = np.result_type(A.columns, B.columns)
-            left = _left(gamma * sqrt(square_error(A, B, dtype)), dtype)
-            return left + gamma * _moved(A.largest, B.largest, dtype)
+            error = _remaining_error(gamma * sqrt(square_error(A, B, dtype)), dtype)
+            return error + gamma * _shift_error(A.largest, B.largest, dtype)
         a, b = (float(np.einsum("ij,ij->i", rows, rows).max(initial=0.0)) for rows in (A, B))
-        return gamma * _moved(a, b, np.result_type(A, B))
+        return gamma * _shift_error(a, b, np.result_type(A, B))
 
     def _width(self, A: Any) -> float:
         d = len(A.columns) if self.norm == "l2" else A.shape[1]
@@ -221,7 +215,7 @@ class Laplacian(DistanceKernel):
     def _rows_of(self, A: Any) -> int:
         return len(A.squares) if self.norm == "l2" else len(A)
 
-    def _fallen(self, A: Any, B: Any, gamma: float) -> Block:
+    def _negative_distances(self, A: Any, B: Any, gamma: float) -> Block:
         if self.norm == "l2":
             return _negative_lengths(A, B, gamma)
         dtype = np.result_type(A, B)
@@ -230,27 +224,27 @@ class Laplacian(DistanceKernel):
         return result
 
 
-def _left(error: float, dtype: Any) -> float:
-    """Estimate what is left of this largest error of exponents, once the nearest pairs are computed again."""
+def _remaining_error(error: float, dtype: Any) -> float:
+    """Estimate the error of exponents that remains of this bound once the nearest pairs are computed again."""
     return TYPICAL * min(error, HARMLESS if dtype == np.float32 else HARMLESS64)
 
 
-def _moved(a: float, b: float, dtype: Any) -> float:
-    """Estimate how far rounding their shift moves rows of squared lengths up to a and b from each other."""
+def _shift_error(a: float, b: float, dtype: Any) -> float:
+    """Estimate the change of |x - y| from rounding shifted rows of squared lengths up to a and b."""
     return float(np.finfo(dtype).eps) / 4 * (sqrt(a) + sqrt(b))
 
 
 def square_error(A: PreparedRows, B: PreparedRows, dtype: Any = np.float32) -> float:
-    """Bound the error of ``|x - y|^2`` made of norms and a product in this precision."""
+    """Bound the error of ``|x - y|^2`` computed from norms and a product in this precision."""
     return product_error(len(A.columns), np.dtype(dtype)) * (A.largest + B.largest)
 
 
 def _negative_lengths(A: PreparedRows, B: PreparedRows, gamma: float) -> Block:
     """Return ``-|x - y|`` (a, b), from products where that is accurate, and from differences for the nearest pairs.
 
-    An error e of |x - y|^2 is one of at most e / |x - y| in its root, so pairs with ``|x - y| <= gamma e / harmless``
-    are computed again: there are none to few, unless rows are often repeated. Of the others even equal rows, with
-    ``sqrt(e) > gamma e / harmless``, err by no more than ``gamma sqrt(e) < harmless``.
+    An error e of |x - y|^2 becomes at most e / |x - y| in the square root, so pairs with ``|x - y| <= gamma e /
+    harmless`` are computed again; these are few, unless many rows are equal. If ``sqrt(e) > gamma e / harmless``, even
+    equal rows among the other pairs have an error of at most ``gamma sqrt(e) < harmless``.
     """
     dtype = np.result_type(A.columns.dtype, B.columns.dtype)
     nearest = NEAREST * max(A.largest, B.largest)
@@ -271,11 +265,11 @@ def _negative_lengths(A: PreparedRows, B: PreparedRows, gamma: float) -> Block:
     return result
 
 
-def _settle_near_squares(A: PreparedRows, B: PreparedRows, close: float, halves: Block) -> None:
-    """Compute ``-|x - y|^2 / 2`` again where ``|x - y|^2 <= close``, from differences.
+def _recompute_near_squares(A: PreparedRows, B: PreparedRows, close: float, halves: Block) -> None:
+    """Compute ``-|x - y|^2 / 2`` again from differences where ``|x - y|^2 <= close``.
 
-    An error e of a square |x - y|^2 is one of at most e / (2.7 |x - y|^2) in the kernel at whatever width: only where
-    norms are vast beside the width do the nearest pairs need this.
+    An error e of |x - y|^2 becomes at most e / (2.7 |x - y|^2) in the kernel at any width, since t exp(-t) <= 1 / 2.7;
+    so this is needed only for the nearest pairs, and only if norms are large compared with the width.
     """
     for where, strip in strips(halves):
         i, j = np.nonzero(strip >= -min(close, NEAREST * max(A.largest, B.largest)) / 2)
@@ -295,11 +289,10 @@ def _differences(A: PreparedRows, B: PreparedRows, i: Any, j: Any) -> Vector:
 
 @cache
 def _compiled_l1() -> Callable[[Rows, Rows, Block], None]:
-    """Compile ``out[i, j] = -sum_k |A[i, k] - B[j, k]|``; terms are summed in the rows' precision
-    in runs, runs in float64.
+    """Compile ``out[i, j] = -sum_k |A[i, k] - B[j, k]|``; runs are summed in the rows' dtype, their sums in float64.
 
     On one core 6 times (float32) and 3.3 times (float64) as fast as SciPy's cdist, and 1.9 times that on two. Nothing
-    is cached on disk, so that no folder has to be writable.
+    is cached on disk, so no folder needs to be writable.
     """
     import numba
 

@@ -1,4 +1,4 @@
-"""Kernels of histograms that come from divergences: chi-square, Hellinger and Jensen-Shannon."""
+"""Histogram kernels derived from divergences: chi-square, Hellinger and Jensen-Shannon."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.kernels.base import Kernel, Rows, Vector
-from bigpca.kernels.histogram import HistogramKernel, refuse_negative
+from bigpca.kernels.histogram import HistogramKernel, reject_negative
 
 
 @dataclass(frozen=True)
 class ChiSquare(HistogramKernel):
-    """``k(x, y) = sum_c x_c y_c / (x_c + y_c)`` of non-negative rows, with 0 / 0 = 0 (Vedaldi &
-    Zisserman 2012, table 1, halved).
+    """``k(x, y) = sum_c x_c y_c / (x_c + y_c)`` of non-negative rows, with 0 / 0 = 0.
 
-    Positive semi-definite, with ``k(x, x) = sum_c x_c / 2``. Another kernel than scikit-learn's ``chi2_kernel``, which
-    is the exponential of a distance. Costs as much as 16 d flops.
+    Half the kernel of Vedaldi & Zisserman 2012, table 1. Positive semi-definite, with ``k(x, x) = sum_c x_c / 2``. It
+    differs from scikit-learn's ``chi2_kernel``, which is the exponential of a distance. Costs as much as 16 d flops.
 
     Raises
     ------
     ValueError
-        By :meth:`prepare`: a negative number.
+        From :meth:`prepare`, for a negative number.
 
     Examples
     --------
@@ -44,25 +43,24 @@ class ChiSquare(HistogramKernel):
         return 16.0
 
     def _histograms(self, rows: Rows, first_row: int) -> Rows:
-        refuse_negative(rows, first_row, self)
+        reject_negative(rows, first_row, self)
         return rows.copy()
 
 
 @dataclass(frozen=True)
 class JensenShannon(HistogramKernel):
-    """``k(x, y) = sum_c x_c log2((x_c + y_c) / x_c) + y_c log2((x_c + y_c) / y_c)`` of
-    non-negative rows, with 0 log 0 = 0.
+    """``k(x, y) = sum_c x_c log2((x_c + y_c) / x_c) + y_c log2((x_c + y_c) / y_c)``, with 0 log 0 = 0.
 
-    Twice the kernel of Vedaldi & Zisserman 2012, table 1: ``k(x, x) = 2 sum_c x_c``. Computed as
-    ``low (Q(low / high) + |log2 x - log2 y|)`` with the smaller and the larger of the two numbers and a polynomial Q
+    Rows are non-negative. Twice the kernel of Vedaldi & Zisserman 2012, table 1: ``k(x, x) = 2 sum_c x_c``. Computed as
+    ``low (Q(low / high) + |log2 x - log2 y|)`` from the smaller and the larger of the two numbers, with a polynomial Q
     for ``(1 + r) log2(1 + r) / r``: both parts are positive, so nothing cancels, whether x and y are nearly equal or
     far apart. The relative error of an entry is at most ``2 eps max |log2|`` plus 2e-15 (float64) or 3e-6 (float32,
-    sums included). Logarithms are taken once per row. Costs as much as 60 d flops.
+    sums included). Logarithms are computed once per row. Costs as much as 60 d flops.
 
     Raises
     ------
     ValueError
-        By :meth:`prepare`: a negative number.
+        From :meth:`prepare`, for a negative number.
 
     Examples
     --------
@@ -83,21 +81,20 @@ class JensenShannon(HistogramKernel):
         return 60.0
 
     def _histograms(self, rows: Rows, first_row: int) -> Rows:
-        refuse_negative(rows, first_row, self)
+        reject_negative(rows, first_row, self)
         return rows.copy()
 
 
 @dataclass(frozen=True)
 class Hellinger(Kernel):
-    """``k(x, y) = sum_c sqrt(x_c y_c)`` of non-negative rows: the product of their roots,
-    which are its exact feature map.
+    """``k(x, y) = sum_c sqrt(x_c y_c)`` of non-negative rows; the square roots are its exact feature map.
 
     Also called Bhattacharyya's kernel (Vedaldi & Zisserman 2012, table 1). Costs 2 d flops.
 
     Raises
     ------
     ValueError
-        By :meth:`prepare` and :meth:`features`: a negative number.
+        From :meth:`prepare` and :meth:`features`, for a negative number.
 
     Examples
     --------
@@ -133,6 +130,6 @@ class Hellinger(Kernel):
         return d
 
     def features(self, rows: Rows, first_row: int = 0) -> NDArray[np.floating]:
-        refuse_negative(rows, first_row, self)
+        reject_negative(rows, first_row, self)
         roots: NDArray[np.floating] = np.sqrt(rows)
         return roots

@@ -19,14 +19,14 @@ from bigpca.kernels.products import PreparedRows, prepare_rows, product_error, p
 from bigpca.kernels.rows import Block, raise_to, strips
 from bigpca.triangles import mirror_upper
 
-HARMLESS = 1e-5  # error of an entry, relative to the largest, that rows of float32 may leave
-LARGEST32 = 1e18  # float32 ends at 3e38, and sums of squares of entries must not reach it
-SMALLEST32 = 1e-18  # float32 ends at 1e-38
-LARGEST64 = 1e150  # their squares are summed
+HARMLESS = 1e-5  # accepted error of an entry for float32 rows, relative to the largest entry
+LARGEST32 = 1e18  # sums of squares of entries must stay below the largest float32, 3e38
+SMALLEST32 = 1e-18  # likewise above the smallest, 1e-38
+LARGEST64 = 1e150  # whose square is still a float64
 
 
 def checked_gamma(gamma: float | None) -> None:
-    """Refuse a gamma that is neither None nor a finite number above 0.
+    """Check that gamma is None or a finite number above 0.
 
     Raises
     ------
@@ -35,8 +35,7 @@ def checked_gamma(gamma: float | None) -> None:
     if isinstance(gamma, str):
         raise ValueError(
             f"gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / d. "
-            "Use 1 / (X.shape[1] * X.var()) for what "
-            f'scikit-learn calls "scale", which a kernel of two rows cannot know, and None for "auto".'
+            'Use 1 / (X.shape[1] * X.var()) for scikit-learn\'s "scale", which needs all of X, and None for "auto".'
         )
     if gamma is not None and not (is_number(gamma) and isfinite(gamma) and gamma > 0):
         raise ValueError(
@@ -46,7 +45,7 @@ def checked_gamma(gamma: float | None) -> None:
 
 @dataclass(frozen=True)
 class DotKernel(Kernel):
-    """A function of ``x'y``, from one product of two blocks; shift and first_row change nothing but errors."""
+    """A function of ``x'y``, computed from one product of two blocks; the shift is ignored."""
 
     def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedRows:
         prepared = prepare_rows(rows)
@@ -55,11 +54,11 @@ class DotKernel(Kernel):
 
     @abstractmethod
     def _check_rows(self, A: PreparedRows, first_row: int) -> None:
-        """Refuse rows that the kernel does not take."""
+        """Raise if the kernel does not accept the rows."""
 
     @abstractmethod
     def _precision(self, A: PreparedRows, B: PreparedRows) -> np.dtype[Any]:
-        """Return the precision that the product of these rows needs, a function of their norms."""
+        """Return the precision that the product of these rows requires, from their norms."""
 
     @abstractmethod
     def _values(self, products: Any, d: int) -> None:
@@ -91,14 +90,14 @@ class DotKernel(Kernel):
 
 @dataclass(frozen=True)
 class Linear(DotKernel):
-    """``k(x, y) = x'y + coef0``; positive semi-definite where coef0 >= 0.
+    """``k(x, y) = x'y + coef0``; positive semi-definite if coef0 >= 0.
 
-    One product, 2 d flops per entry. The feature map is the row itself, with a column sqrt(coef0) where that is not 0.
+    One product, 2 d flops per entry. The feature map is the row itself, with a column sqrt(coef0) if that is not 0.
 
     Parameters
     ----------
     coef0 : float
-        Invisible after centring.
+        Removed by centring.
 
     Examples
     --------
@@ -150,7 +149,7 @@ class WithGamma(DotKernel):
 
     @abstractmethod
     def _check_options(self) -> None:
-        """Refuse the parameters beside gamma and coef0."""
+        """Check the parameters other than gamma and coef0."""
 
     def _gamma(self, d: int) -> float:
         return 1.0 / max(1, d) if self.gamma is None else float(self.gamma)
@@ -165,12 +164,12 @@ class WithGamma(DotKernel):
 
 @dataclass(frozen=True)
 class Polynomial(WithGamma):
-    """``k(x, y) = (gamma x'y + coef0)^degree``; positive semi-definite where coef0 >= 0.
+    """``k(x, y) = (gamma x'y + coef0)^degree``; positive semi-definite if coef0 >= 0.
 
-    One product, and degree - 1 multiplications per entry (a negative base keeps its sign). Rows of float32 meet in
-    float64 where ``(gamma |x|^2 + |coef0|)^degree`` may pass 1e18, or where the degree would make the product's
-    rounding error more than 1e-5 of the largest entry. The feature map, of all monomials with the roots of their
-    multinomial coefficients, is there where it has at most 20,000 columns.
+    One product, and degree - 1 multiplications per entry (a negative base keeps its sign). Float32 rows are multiplied
+    in float64 if ``(gamma |x|^2 + |coef0|)^degree`` may exceed 1e18, or if the degree would raise the product's
+    rounding error above 1e-5 of the largest entry. The feature map consists of all monomials, times the square roots of
+    their multinomial coefficients; it exists if that makes at most 20,000 columns.
 
     Parameters
     ----------
@@ -181,7 +180,7 @@ class Polynomial(WithGamma):
     Raises
     ------
     ValueError
-        From :meth:`prepare`, at a row whose k(x, x) even float64 does not hold.
+        From :meth:`prepare`, for a row whose k(x, x) overflows even float64.
 
     Examples
     --------
@@ -208,8 +207,8 @@ class Polynomial(WithGamma):
         if bounds.max(initial=0.0) > largest:
             row = int(np.argmax(bounds > largest))
             raise ValueError(
-                f"row {first_row + row}: gamma |x|^2 + |coef0| = {bounds[row]:.3g}, whose power {self.degree} is over "
-                f"1e150, whose square float64 does not hold; at most {largest:.3g} was expected. Scale the rows, or "
+                f"row {first_row + row}: gamma |x|^2 + |coef0| = {bounds[row]:.3g}; at most {largest:.3g} is possible: "
+                f"its power {self.degree} is over 1e150, and the square of that overflows float64. Scale the rows, or "
                 "use a smaller gamma."
             )
 
@@ -252,8 +251,8 @@ class Polynomial(WithGamma):
 class Tanh(WithGamma):
     """``k(x, y) = tanh(gamma x'y + coef0)``, scikit-learn's sigmoid; not positive semi-definite.
 
-    One product and a tanh (80 flops' time) per entry; in float64 where the argument of rows of
-    float32 would err by more than 1e-5.
+    One product and a tanh (as much time as 80 flops) per entry; in float64 if the argument's error in float32 could
+    exceed 1e-5.
 
     Parameters
     ----------
@@ -286,9 +285,9 @@ class Tanh(WithGamma):
 
 @dataclass(frozen=True)
 class Cosine(DotKernel):
-    """``k(x, y) = x'y / (|x| |y|)``: rows are divided by their lengths once, and that is the feature map too.
+    """``k(x, y) = x'y / (|x| |y|)``: each row is divided by its length once, which is also the feature map.
 
-    A row of zeros has no direction: its image is 0, and so is its kernel with every row, as in scikit-learn.
+    A row of zeros is mapped to 0, so its kernel with every row is 0, as in scikit-learn.
 
     Examples
     --------
@@ -327,14 +326,14 @@ class Cosine(DotKernel):
             rows.dtype, copy=False
         )
         far = np.flatnonzero(~((squares > 1 / LARGEST64) & (squares < LARGEST64)) & rows.any(axis=1))
-        if len(far):  # squares of very small or large numbers vanish or overflow
+        if len(far):  # squares of very small or large numbers underflow or overflow: scale these rows first
             scaled = rows[far].astype(np.float64) / np.abs(rows[far]).max(axis=1, keepdims=True)
             directions[far] = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
         return directions
 
 
 def checked_coef0(coef0: float) -> None:
-    """Refuse a coef0 that is not finite.
+    """Check that coef0 is finite.
 
     Raises
     ------
@@ -346,9 +345,7 @@ def checked_coef0(coef0: float) -> None:
 
 @lru_cache(maxsize=8)
 def _monomials(d: int, degree: int) -> tuple[NDArray[np.intp], Vector]:
-    """Return the factors (degree, D) of all monomials of this degree, and the roots of their
-    multinomial coefficients.
-    """
+    """Return the factors (degree, D) of all monomials, and the square roots of their multinomial coefficients."""
     factors = list(combinations_with_replacement(range(d), degree))
     counts = [factorial(degree) // prod(map(factorial, Counter(item).values())) for item in factors]
     return np.array(factors, np.intp).reshape(-1, degree).T.copy(), np.sqrt(np.array(counts, np.float64))

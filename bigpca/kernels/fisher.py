@@ -1,4 +1,4 @@
-"""The Fisher kernel: two rows are alike where they would change a model in the same way."""
+"""The Fisher kernel: two rows are similar if they would change a model's parameters in the same way."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ from bigpca.kernels.mixture import GaussianMixtureScore
 
 @dataclass(frozen=True)
 class Fisher(Kernel):
-    """``k(x, y) = phi(x)' I^(-1) phi(y)``, phi the gradient of a model's log-likelihood
-    (Jaakkola & Haussler 1999, eq. 5).
+    """``k(x, y) = phi(x)' I^(-1) phi(y)``, where phi is the gradient of a model's log-likelihood.
 
-    The scores, ``I^(-1/2) phi(x)``, are its exact feature map. Costs 2 D flops, beside the scores of each row.
+    See Jaakkola & Haussler 1999, eq. 5. The scores ``I^(-1/2) phi(x)`` are its exact feature map. Costs 2 D flops,
+    besides the scores of each row.
 
     Parameters
     ----------
-    score : GaussianMixtureScore, its description, or any object with ``scores(rows) ->
-        (a, D)``, or a function of that kind
-        The scores of rows (a, d), ALREADY multiplied by ``I^(-1/2)``: of each row for itself, whatever the others are.
+    score : GaussianMixtureScore, its description, an object with ``scores(rows) -> (a, D)``, or such a function
+        The scores of rows (a, d), ALREADY multiplied by ``I^(-1/2)``; each depends on its own row only.
     D : int >= 1 or None
-        Their columns; asked of ``score.width(d)`` where None.
+        Number of columns of the scores; None for ``score.width(d)``.
 
     Raises
     ------
     TypeError
-        When the score is none of these, or nothing says how many columns it has.
+        If the score is none of these, or its number of columns is unknown.
     ValueError
-        By :meth:`prepare` and :meth:`features`: scores of another shape, or not finite.
+        From :meth:`prepare` and :meth:`features`, for scores that are not finite or of another shape.
 
     Examples
     --------
@@ -54,12 +53,12 @@ class Fisher(Kernel):
             )
         if self.D is not None and (isinstance(self.D, bool) or not isinstance(self.D, int) or self.D < 1):
             raise ValueError(
-                f"D = {self.D!r}; an integer of at least 1, or None, was expected. Give the columns of the scores."
+                f"D = {self.D!r}; an integer of at least 1, or None, was expected. Give the number of score columns."
             )
         if self.D is None and not hasattr(self.score, "width"):
             raise TypeError(
-                "the score has no width(d), and D = None; the number of columns of the scores was expected. Give D, or "
-                "add a method width(d)."
+                "the number of score columns is unknown: the score has no width(d), and D = None. Give D, or add a "
+                "method width(d)."
             )
 
     @property

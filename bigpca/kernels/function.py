@@ -12,28 +12,28 @@ from bigpca.kernels.base import Kernel, Rows, Vector
 from bigpca.kernels.rows import Block, checked_switch, strips
 
 SYMMETRIC = 1e-5  # relative to the largest entry
-DIAGONAL_TILE = 8  # rows of the blocks whose diagonals are kept: the other entries are lost work
+DIAGONAL_TILE = 8  # rows of the blocks computed for their diagonals: the other entries are wasted
 
 
 @dataclass(frozen=True)
 class FromFunction(Kernel):
     """``K = function(A, B)`` of two blocks of rows (a, d) and (b, d), an (a, b) array.
 
-    Not a function of two rows. Its cost is taken for 100 flops per column, its memory for four numbers per entry; its
-    diagonal costs 8 entries per row.
+    It takes blocks, not single rows. Its cost is assumed to be 100 flops per column, its memory four numbers per entry;
+    its diagonal costs 8 entries per row.
 
     Parameters
     ----------
     function : callable
-        Must give the same entries however the rows are cut, and is called from several threads.
+        Must return the same entries for any division into blocks; called from several threads.
     positive_semidefinite : bool
-        What you know of it: sampling by residuals and the bounds need it. Fits raise ValueError
-        where they see that it is not.
+        Whether you know it to be: sampling by residuals and the bounds require it. Fits raise ValueError if they find
+        that it is not.
 
     Raises
     ------
     ValueError
-        From :meth:`block`, at a wrong shape, values that are not finite, or k(x, y) != k(y, x).
+        From :meth:`block`, for a wrong shape, values that are not finite, or k(x, y) != k(y, x).
 
     Examples
     --------
@@ -47,8 +47,8 @@ class FromFunction(Kernel):
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise TypeError(
-                f"function = {self.function!r}; a function of two blocks of rows, (a, d) and (b, d), that returns (a, "
-                "b) was expected. Give one."
+                f"function = {self.function!r} is not a function. Give one of two blocks of rows, (a, d) and (b, d), "
+                "that returns (a, b)."
             )
         checked_switch("positive_semidefinite", self.positive_semidefinite)
 

@@ -1,4 +1,4 @@
-"""Kernels of histograms: sums over columns of a term of two numbers that grow with both."""
+"""Histogram kernels: sums over columns of a term that increases with both of its numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bigpca.kernels.compiled import column_sums
 
 @dataclass(frozen=True)
 class PreparedHistograms:
-    """Rows as a histogram kernel takes them, and their binary logarithms where it needs them (else the rows again)."""
+    """Checked rows, and their binary logarithms if the kernel needs them (else the rows again)."""
 
     rows: Rows
     logarithms: Rows
@@ -26,7 +26,7 @@ class PreparedHistograms:
 class HistogramKernel(Kernel):
     """A positive semi-definite sum over columns of ``term(x_c, y_c)``, of degree 1 in the prepared rows.
 
-    One block takes the bytes of its result, and up to 1 MiB beside it.
+    A block needs the bytes of its result, and up to 1 MiB more.
     """
 
     @property
@@ -50,7 +50,7 @@ class HistogramKernel(Kernel):
 
     @abstractmethod
     def _histograms(self, rows: Rows, first_row: int) -> Rows:
-        """Return new, non-negative rows, or refuse them."""
+        """Return new, non-negative rows; raise if the kernel does not accept them."""
 
     def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedHistograms:
         histograms = np.ascontiguousarray(self._histograms(rows, first_row))
@@ -85,18 +85,18 @@ class HistogramKernel(Kernel):
 class HistogramIntersection(HistogramKernel):
     """``k(x, y) = sum_c min(x_c, y_c)`` of non-negative rows (Barla, Odone & Verri 2003, eq. 3).
 
-    The minima are added up themselves: the form with ``|x - y|_1`` is slower and cancels. Costs as much as 5 d flops.
+    The minima are summed directly: the form with ``|x - y|_1`` is slower and cancels. Costs as much as 5 d flops.
 
     Parameters
     ----------
     levels : int >= 2 or None
-        Where given, rows hold integers 0, 1, ..., levels - 1 and nothing else, and the kernel has an exact feature map:
-        the unary code, one column for each ``x_c >= t``, t = 1, ..., levels - 1.
+        If given, rows may hold only the integers 0, 1, ..., levels - 1, and the kernel has an exact feature map: the
+        unary code, one column for each ``x_c >= t``, t = 1, ..., levels - 1.
 
     Raises
     ------
     ValueError
-        By :meth:`prepare`: a negative number, or one that is not such an integer.
+        From :meth:`prepare`, for a negative number, or one that is not such an integer.
 
     Examples
     --------
@@ -122,9 +122,9 @@ class HistogramIntersection(HistogramKernel):
         return 5.0
 
     def _histograms(self, rows: Rows, first_row: int) -> Rows:
-        refuse_negative(rows, first_row, self)
+        reject_negative(rows, first_row, self)
         if self.levels is not None:
-            _refuse_other_levels(rows, first_row, self.levels)
+            _reject_other_levels(rows, first_row, self.levels)
         return rows.copy()
 
     def feature_width(self, d: int) -> int | None:
@@ -140,19 +140,20 @@ class HistogramIntersection(HistogramKernel):
 class GeneralizedHistogramIntersection(HistogramKernel):
     """``k(x, y) = sum_c min(|x_c|^alpha, |y_c|^alpha)`` of any rows (Boughorbel, Tarel & Boujemaa 2005, eq. 3).
 
-    Costs as much as 5 d flops: powers are taken once per row.
+    Costs as much as 5 d flops: powers are computed once per row.
 
     Parameters
     ----------
     alpha : float > 0
     levels : int >= 2 or None
-        Where given, the absolute values of rows are integers 0, 1, ..., levels - 1, and the kernel has an exact feature
-        map: the unary code of HistogramIntersection with column t multiplied by ``sqrt(t^alpha - (t - 1)^alpha)``.
+        If given, the absolute values of rows must be integers 0, 1, ..., levels - 1, and the kernel has an exact
+        feature map: the unary code of HistogramIntersection with column t multiplied by
+        ``sqrt(t^alpha - (t - 1)^alpha)``.
 
     Raises
     ------
     ValueError
-        By :meth:`prepare`: an absolute value that is not such an integer, or a power that overflows.
+        From :meth:`prepare`, for an absolute value that is not such an integer, or a power that overflows.
 
     Examples
     --------
@@ -171,8 +172,8 @@ class GeneralizedHistogramIntersection(HistogramKernel):
         object.__setattr__(self, "levels", _checked_levels(self.levels))
         if self.levels is not None and self.alpha * np.log(self.levels - 1) > np.log(np.finfo(np.float32).max):
             raise ValueError(
-                f"levels = {self.levels} and alpha = {self.alpha} make powers over 3e38; powers that fit float32 were "
-                "expected. Lower alpha."
+                f"levels = {self.levels} and alpha = {self.alpha} give powers over 3e38, the largest float32. Lower "
+                "alpha."
             )
 
     @property
@@ -190,14 +191,14 @@ class GeneralizedHistogramIntersection(HistogramKernel):
     def _histograms(self, rows: Rows, first_row: int) -> Rows:
         sizes = np.abs(rows)
         if self.levels is not None:
-            _refuse_other_levels(sizes, first_row, self.levels)
+            _reject_other_levels(sizes, first_row, self.levels)
         with np.errstate(over="ignore"):
             powers: Rows = sizes**self.alpha
         if not np.isfinite(powers).all():
             row, column = np.argwhere(~np.isfinite(powers))[0]
             raise ValueError(
-                f"row {first_row + row}, column {column}: |{rows[row, column]}|^{self.alpha} is over the largest "
-                f"{rows.dtype}; a finite power was expected. Scale the data down, or give float64."
+                f"row {first_row + row}, column {column}: |{rows[row, column]}|^{self.alpha} overflows {rows.dtype}. "
+                "Scale the data down, or give float64."
             )
         return powers
 
@@ -208,17 +209,17 @@ class GeneralizedHistogramIntersection(HistogramKernel):
         if self.levels is None:
             return super().features(rows, first_row)
         sizes = np.abs(rows)
-        _refuse_other_levels(sizes, first_row, self.levels)
+        _reject_other_levels(sizes, first_row, self.levels)
         return _unary_code(sizes, self.levels, self.alpha)
 
 
-def refuse_negative(rows: Rows, first_row: int, kernel: Kernel) -> None:
-    """Refuse rows with negative numbers.
+def reject_negative(rows: Rows, first_row: int, kernel: Kernel) -> None:
+    """Check that rows hold no negative numbers.
 
     Raises
     ------
     ValueError
-        With the first of them.
+        If they do; names the first.
     """
     if rows.size and rows.min() < 0:
         row, column = np.argwhere(rows < 0)[0]
@@ -228,7 +229,7 @@ def refuse_negative(rows: Rows, first_row: int, kernel: Kernel) -> None:
         )
 
 
-def _refuse_other_levels(rows: Rows, first_row: int, levels: int) -> None:
+def _reject_other_levels(rows: Rows, first_row: int, levels: int) -> None:
     wrong = (rows != np.floor(rows)) | (rows > levels - 1)
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
@@ -247,8 +248,9 @@ def _checked_levels(levels: Any) -> int | None:
 
 
 def _unary_code(sizes: Rows, levels: int, alpha: float) -> NDArray[np.floating]:
-    """Return one column per (c, t), ``sqrt(t^alpha - (t - 1)^alpha)`` where x_c >= t:
-    products of two sum to a minimum.
+    """Return one column per (c, t): ``sqrt(t^alpha - (t - 1)^alpha)`` if x_c >= t, else 0.
+
+    The dot product of two codes is the sum of minima, ``sum_(t <= min(x_c, y_c)) t^alpha - (t - 1)^alpha``.
     """
     steps = np.arange(levels, dtype=np.float64)
     weights = np.sqrt(np.diff(steps**alpha)).astype(sizes.dtype)

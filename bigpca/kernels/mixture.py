@@ -25,20 +25,20 @@ class GaussianMixtureScore:
     - ``gamma_c (x - mean_c) / s_c / sqrt(w_c)``, K d columns,
     - ``gamma_c ((x - mean_c)^2 / s_c^2 - 1) / sqrt(2 w_c)``, K d columns.
 
-    I is the papers' diagonal approximation, for components that do not overlap: w_c for a weight,
-    w_c / s_c^2 for a mean, 2 w_c / s_c^2 for a standard deviation. The true information of the
-    weights is ``diag(w) - w w'``, of rank K - 1.
+    I is the papers' diagonal approximation for components that do not overlap: w_c for a weight, w_c / s_c^2 for a
+    mean, 2 w_c / s_c^2 for a standard deviation. The exact information of the weights is ``diag(w) - w w'``, of
+    rank K - 1.
 
     Parameters
     ----------
-    weights : K numbers > 0 that add up to 1
+    weights : K numbers > 0 with sum 1
     means : K rows of d numbers
     covariances : K rows of d variances > 0
 
     Raises
     ------
     ValueError
-        When shapes do not match, or numbers are not as stated.
+        If shapes do not match, or numbers are out of range.
 
     Examples
     --------
@@ -60,13 +60,13 @@ class GaussianMixtureScore:
             )
         if not (weights > 0).all() or not abs(weights.sum() - 1) <= 1e-6:
             raise ValueError(
-                f"weights have minimum {weights.min(initial=1)} and sum {weights.sum()}; numbers above 0 that add up "
-                "to 1 were expected. Leave empty components out."
+                f"weights have minimum {weights.min(initial=1)} and sum {weights.sum()}; positive weights with sum 1 "
+                "were expected. Leave empty components out."
             )
         if not np.isfinite(means).all() or not (np.isfinite(covariances) & (covariances > 0)).all():
             raise ValueError(
-                "means or covariances are not finite, or a variance is not above 0 (the smallest is "
-                f"{covariances.min()}); finite means and positive variances were expected. Fit with a larger reg_covar."
+                "means or covariances are not finite, or a variance is not positive (the smallest is "
+                f"{covariances.min()}). Fit with a larger reg_covar."
             )
         object.__setattr__(self, "weights", tuple(weights.tolist()))
         object.__setattr__(self, "means", tuple(map(tuple, means.tolist())))
@@ -74,43 +74,40 @@ class GaussianMixtureScore:
 
     @classmethod
     def of(cls, mixture: Any) -> GaussianMixtureScore:
-        """Take weights, means and variances from a fitted ``sklearn.mixture.GaussianMixture(covariance_type="diag")``.
+        """Copy weights, means and variances from a fitted ``sklearn.mixture.GaussianMixture(covariance_type="diag")``.
 
         Raises
         ------
         ValueError
-            When its covariances are not diagonal, or it is not fitted.
+            If its covariances are not diagonal, or it is not fitted.
         """
         kind = getattr(mixture, "covariance_type", None)
         if kind != "diag":
             raise ValueError(
                 f'the mixture has covariance_type={kind!r}; a GaussianMixture with covariance_type="diag" was '
-                "expected. Fit it again so."
+                "expected. Refit it with that."
             )
         if not hasattr(mixture, "covariances_"):
-            raise ValueError("the mixture has no covariances_; a fitted one was expected. Call its fit first.")
+            raise ValueError("the mixture has no covariances_, so it is not fitted. Call its fit first.")
         return cls(mixture.weights_, mixture.means_, mixture.covariances_)
 
     def width(self, d: int) -> int:
-        """Return K (1 + 2 d), or refuse rows of d columns.
+        """Return K (1 + 2 d), the number of score columns for rows of d columns.
 
         Raises
         ------
         ValueError
-            When the mixture was made for another number of columns.
+            If the mixture was fitted to another number of columns.
         """
         columns = len(self.means[0])
         if d != columns:
-            raise ValueError(
-                f"rows have {d} columns, but the mixture {columns}; the same number was expected. Fit it to these rows."
-            )
+            raise ValueError(f"rows have {d} columns, but the mixture was fitted to {columns}. Fit it to these rows.")
         return len(self.weights) * (1 + 2 * d)
 
     def scores(self, rows: Rows) -> NDArray[np.floating]:
-        """Return the scores (a, K (1 + 2 d)) of rows (a, d), in their precision; computed in
-        float64, for 4 K d flops a row.
+        """Return the scores (a, K (1 + 2 d)) of rows (a, d), in their precision.
 
-        Takes as much memory again as the result has in float64.
+        Computed in float64, with 4 K d flops per row and as much additional memory as the result in float64.
         """
         count, d = rows.shape
         out = np.empty((count, self.width(d)))
@@ -122,7 +119,7 @@ class GaussianMixtureScore:
         np.subtract(rows[:, None, :], means, out=units)
         units /= deviations
         np.square(units, out=squares)
-        # Squared differences, not their expansion, which would cancel where the data are far from 0.
+        # Squared differences, because their expansion x^2 - 2 x m + m^2 would cancel for data far from 0.
         logarithms = np.log(weights) - np.log(deviations).sum(axis=1) - squares.sum(axis=2) / 2
         logarithms -= logarithms.max(axis=1, keepdims=True)
         posteriors = np.exp(logarithms)
@@ -135,13 +132,13 @@ class GaussianMixtureScore:
         return out.astype(rows.dtype, copy=False)
 
     def information(self) -> Vector:
-        """Return the diagonal of I (K (1 + 2 d)): scores times its root are the gradients themselves."""
+        """Return the diagonal of I (K (1 + 2 d)): the scores times its square root are the gradients."""
         weights, covariances = np.array(self.weights), np.array(self.covariances)
         of_means = weights[:, None] / covariances
         return np.concatenate([weights, of_means.ravel(), 2 * of_means.ravel()])
 
     def describe(self) -> dict[str, Any]:
-        """Return the parameters as JSON values; :class:`bigpca.kernels.Fisher` takes them in place of the score."""
+        """Return the parameters as JSON values, which :class:`bigpca.kernels.Fisher` accepts in place of the score."""
         return {
             "score": type(self).__name__,
             "weights": list(self.weights),
@@ -151,5 +148,5 @@ class GaussianMixtureScore:
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> GaussianMixtureScore:
-        """Make the score again from :meth:`describe`."""
+        """Restore the score from :meth:`describe`."""
         return cls(description["weights"], description["means"], description["covariances"])

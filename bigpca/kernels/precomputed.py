@@ -1,4 +1,4 @@
-"""Kernel matrices that are there already: classical scaling, graph kernels, or a kernel of another library."""
+"""Precomputed kernel matrices: classical scaling, graph kernels, or a kernel of another library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bigpca.kernels.base import Kernel, Rows, Vector
 from bigpca.kernels.rows import checked_switch
 
-SYMMETRY = 1e-6  # largest difference of K[i, j] and K[j, i] accepted, relative to the largest entry of the block
+SYMMETRY = 1e-6  # largest accepted |K[i, j] - K[j, i]|, relative to the largest entry of the block
 
 
 @dataclass(frozen=True)
@@ -30,21 +30,21 @@ class NumberedRows:
 class Precomputed(Kernel):
     """``k(x_i, x_j) = X[i, j]``: row i of X is row i of the kernel matrix.
 
-    The rows of B are known by their absolute numbers ``first_row``, ``first_row + 1``, ..., which are columns of the
-    rows of A; their contents are not looked at. New rows hold their kernel with all training rows, and have no
-    diagonal. Blocks on the diagonal are checked for symmetry; entries of other blocks are taken as they are.
+    The rows of B are identified by their absolute numbers ``first_row``, ``first_row + 1``, ..., which are columns of
+    the rows of A; their contents are not used. New rows hold their kernel with all training rows, and have no diagonal.
+    Blocks on the diagonal are checked for symmetry; other blocks are used unchecked.
 
     Parameters
     ----------
     indefinite : bool
-        Whether the matrix may have negative eigenvalues, as one of distances has: the largest by value are then kept,
-        with a warning. Without it, a fit raises ValueError where it meets significant ones, which only a fit that sees
-        the whole spectrum always does (KernelPCA up to some thousand rows, landmarks that are all rows).
+        Whether the matrix may have negative eigenvalues, as one of distances does: the largest by value are then kept,
+        with a warning. Otherwise a fit raises ValueError if it finds significant ones, which only a fit that computes
+        the whole spectrum always does (KernelPCA up to a few thousand rows, or landmarks that are all rows).
 
     Raises
     ------
     ValueError
-        By :meth:`block`: a column that is not there, or ``block(A, A)`` not symmetric to 1e-6 of its largest entry.
+        From :meth:`block`, for a missing column, or ``block(A, A)`` not symmetric to 1e-6 of its largest entry.
 
     Examples
     --------
@@ -76,21 +76,20 @@ class Precomputed(Kernel):
         columns = A.rows.shape[1]
         if B.stop > columns:
             raise ValueError(
-                f"rows have {columns} columns, but their kernel with rows {B.start}:{B.stop} was asked for; one column "
-                "for each training row was expected. Give the kernel matrix (n, n), and (new rows, n) for new rows."
+                f"rows have {columns} columns, but their kernel with rows {B.start}:{B.stop} was requested; one column "
+                "per training row is required. Give the kernel matrix (n, n), and (new rows, n) for new rows."
             )
         entries: NDArray[np.floating] = A.rows[:, B.start : B.stop].copy()
         if A is B:
-            _refuse_asymmetric(entries, A.start)
+            _reject_asymmetric(entries, A.start)
         return entries
 
     def diagonal_of(self, A: Any) -> Vector:
         columns = A.rows.shape[1]
         if A.stop > columns:
             raise ValueError(
-                f"k(x, x) of row {max(A.start, columns)} was asked for, but rows have {columns} columns, "
-                "one for each training "
-                f"row; a new row's k(x, x) is not in a precomputed matrix. Use a kernel that computes its entries."
+                f"k(x, x) of row {max(A.start, columns)} was requested, but rows have {columns} columns, one per "
+                "training row; a precomputed matrix has no k(x, x) of new rows. Use a kernel that computes entries."
             )
         places = np.arange(len(A.rows))
         diagonal: Vector = A.rows[places, A.start + places].astype(np.float64)
@@ -106,7 +105,7 @@ class Precomputed(Kernel):
         return d * itemsize
 
 
-def _refuse_asymmetric(entries: NDArray[np.floating], start: int) -> None:
+def _reject_asymmetric(entries: NDArray[np.floating], start: int) -> None:
     if not entries.size:
         return
     differences = entries - entries.T

@@ -1,4 +1,4 @@
-"""Dot products and squared distances of all pairs of rows of two blocks, in the precision that they need."""
+"""Dot products and squared distances of all pairs of rows of two blocks, in the precision they require."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bigpca.blas import add_product
 from bigpca.kernels.rows import Block
 
 Vector = NDArray[np.float64]
-TILE = 256  # rows that are widened to float64 at a time
-RUN = 64  # squares that are added one by one: sums of sums keep more digits
-DEPTH = 1024  # columns that are widened at a time
+TILE = 256  # rows converted to float64 at a time
+RUN = 64  # squares summed one by one: a sum of partial sums is more accurate
+DEPTH = 1024  # columns converted at a time
 
 
 @dataclass(frozen=True)
 class PreparedRows:
-    """Rows that meet others in a matrix product.
+    """Rows prepared for matrix products.
 
     Attributes
     ----------
-    columns : ndarray of shape (d, a), C-contiguous: the rows as columns, so that a product adds to a given block.
+    columns : ndarray of shape (d, a), C-contiguous: the rows as columns, so that a product can add to a given block.
     squares : ndarray of shape (a,), float64: |x|^2.
     """
 
@@ -37,7 +37,7 @@ class PreparedRows:
 
 
 def prepare_rows(rows: NDArray[Any], shift: Vector | None = None) -> PreparedRows:
-    """Return the rows, less ``shift`` (d,) in their precision (each difference is then rounded once)."""
+    """Prepare the rows, minus ``shift`` (d,) in their precision (each difference is rounded once)."""
     columns = np.empty(rows.shape[::-1], rows.dtype)
     if shift is None:
         columns[...] = rows.T
@@ -51,10 +51,10 @@ def prepare_rows(rows: NDArray[Any], shift: Vector | None = None) -> PreparedRow
 
 
 def product_error(d: int, dtype: np.dtype[Any]) -> float:
-    """Error of a product of two rows of d numbers, relative to (|x|^2 + |y|^2) / 2.
+    """Return an error bound of the product of two rows of d numbers, relative to (|x|^2 + |y|^2) / 2.
 
-    ``u (4 + 0.75 sqrt(d))`` with the unit roundoff u: rounding errors are of random sign (Higham & Mary 2019, sec. 2).
-    On four kinds of rows with d = 5 to 8,000 the largest of 90,000 errors was 0.1 to 0.7 of it.
+    ``u (4 + 0.75 sqrt(d))`` with the unit roundoff u, for rounding errors of random sign (Higham & Mary 2019, sec. 2).
+    For four kinds of rows with d = 5 to 8,000, the largest of 90,000 errors was 0.1 to 0.7 of the bound.
     """
     return float(np.finfo(dtype).eps) / 2 * (4 + 0.75 * sqrt(d))
 
@@ -62,7 +62,7 @@ def product_error(d: int, dtype: np.dtype[Any]) -> float:
 def products(A: PreparedRows, B: PreparedRows, dtype: np.dtype[Any], less_squares: bool = False) -> Block:
     """Return ``x'y``, or ``x'y - |x|^2 / 2 - |y|^2 / 2 = -|x - y|^2 / 2``, of all pairs (a, b).
 
-    Rows of another precision than ``dtype`` meet in float64 tiles, which are then rounded once.
+    Rows of another precision than ``dtype`` are multiplied in float64 tiles, which are rounded once.
     """
     result: Block = np.empty((len(A.squares), len(B.squares)), dtype)
     if A.columns.dtype == B.columns.dtype == dtype:
@@ -74,7 +74,7 @@ def products(A: PreparedRows, B: PreparedRows, dtype: np.dtype[Any], less_square
 
 
 def products_in_float64(A: PreparedRows, B: PreparedRows, dtype: np.dtype[Any], less_squares: bool = False) -> Block:
-    """Return the same, always from float64 tiles, rounded once to ``dtype``."""
+    """Like :func:`products`, but always from float64 tiles, rounded once to ``dtype``."""
     result: Block = np.empty((len(A.squares), len(B.squares)), dtype)
     _fill_in_tiles(A, B, result, less_squares)
     return result
@@ -93,7 +93,7 @@ def _fill_in_tiles(A: PreparedRows, B: PreparedRows, out: Block, less_squares: b
 
 
 def _start(out: Block, a: Vector, b: Vector, less_squares: bool) -> None:
-    """Write what the product is added to: 0, or the squared lengths, halved and negative."""
+    """Initialise what the product is added to: 0, or -|x|^2 / 2 - |y|^2 / 2."""
     if less_squares:
         np.add.outer((-a / 2).astype(out.dtype), (-b / 2).astype(out.dtype), out=out)
     else:

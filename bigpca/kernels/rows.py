@@ -1,4 +1,4 @@
-"""Rows as kernels take them, and blocks of kernel values worked over strip by strip, so that they stay in cache."""
+"""Input checks of kernels, and blocks of kernel values processed in strips that stay in cache."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Block = NDArray[np.floating]
-FIXED_BYTES = 8 << 20  # what a block draws on whatever its size: strips, tiles in float64
+FIXED_BYTES = 8 << 20  # temporaries of a block of any size: strips, tiles in float64
 STRIP = 1 << 17  # entries of a strip
-MAX_FACTOR32 = 1e6  # of kernel values in float32, and its inverse the least
+MAX_FACTOR32 = 1e6  # float32 kernel values may be multiplied by 1 / MAX_FACTOR32 to MAX_FACTOR32
 
 
 def checked_rows(X: ArrayLike, name: str) -> NDArray[Any]:
@@ -20,7 +20,7 @@ def checked_rows(X: ArrayLike, name: str) -> NDArray[Any]:
     Raises
     ------
     ValueError
-        Where X is no matrix of finite numbers.
+        If X is not a matrix of finite numbers.
     """
     rows = np.asarray(X)
     if rows.dtype.kind not in "biuf":
@@ -39,7 +39,7 @@ def checked_rows(X: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def checked_switch(name: str, value: object) -> None:
-    """Refuse a switch that is neither True nor False.
+    """Check that a switch is True or False.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def checked_switch(name: str, value: object) -> None:
 
 
 def strips(block: Block) -> Iterator[tuple[slice, Block]]:
-    """Yield the rows of a block in views of at most :data:`STRIP` entries (one row at least), with where they lie."""
+    """Yield (slice, view) for strips of rows of a block, of at most :data:`STRIP` entries (but at least one row)."""
     height = max(1, STRIP // max(1, block.shape[1]))
     for start in range(0, len(block), height):
         where = slice(start, min(start + height, len(block)))
@@ -58,19 +58,17 @@ def strips(block: Block) -> Iterator[tuple[slice, Block]]:
 
 
 def widens(*factors: float) -> bool:
-    """Whether kernel values times one of these leave what float32 holds; values themselves are
-    between 1e-18 and 1e18.
-    """
+    """Whether kernel values (1e-18 to 1e18) times one of these factors leave the range of float32."""
     return any(factor and not 1 / MAX_FACTOR32 <= abs(factor) <= MAX_FACTOR32 for factor in factors)
 
 
 def widened(block: Block, *factors: float) -> Block:
-    """Return a block that may be multiplied by these, in float64 where float32 would overflow or vanish."""
+    """Return a block that may be multiplied by these factors: in float64 if float32 would overflow or underflow."""
     return block.astype(np.float64, copy=False) if widens(*factors) else block
 
 
 def raise_to(block: Block, exponent: int) -> None:
-    """Overwrite a block with its integer power by repeated multiplication: negative entries keep their sign."""
+    """Raise a block to an integer power in place, by repeated multiplication: negative entries keep their sign."""
     if exponent == 1:
         return
     for _, strip in strips(block):
@@ -79,8 +77,8 @@ def raise_to(block: Block, exponent: int) -> None:
             strip *= base
 
 
-def refuse_overflow(block: Block, what: str) -> None:
-    """Refuse a block with values that float64 does not hold, looked for strip by strip.
+def reject_overflow(block: Block, what: str) -> None:
+    """Raise if a block holds values outside the range of float64, checked strip by strip.
 
     Raises
     ------
@@ -88,7 +86,4 @@ def refuse_overflow(block: Block, what: str) -> None:
     """
     for _, strip in strips(block):
         if not np.isfinite(strip).all():
-            raise ValueError(
-                f"{what} is over 1.8e308, the largest float64; smaller values were expected. Scale the rows, or "
-                "normalise the kernels."
-            )
+            raise ValueError(f"{what} is over 1.8e308, the largest float64. Scale the rows, or normalise the kernels.")

@@ -1,4 +1,4 @@
-"""Kernels of strings: the substrings, and the subsequences, that two strings have in common."""
+"""String kernels: common substrings, and common subsequences."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bigpca.kernels.base import Kernel, Rows, Vector
 from bigpca.kernels.codes import check_codes, checked_length, lengths_of
 from bigpca.kernels.subsequence import pair_sums
 
-WIDEST_MAP = 20_000  # columns of the spectrum's feature map
+WIDEST_MAP = 20_000  # columns up to which the spectrum kernel has a feature map
 
 
 @dataclass(frozen=True)
 class CountedWords:
-    """The different substrings of a block of strings, sorted, and how often each string has each."""
+    """The distinct substrings of a block of strings, sorted, and their counts in each string."""
 
     words: NDArray[np.str_]
     counts: Any
@@ -27,23 +27,23 @@ class CountedWords:
 
 @dataclass(frozen=True)
 class Spectrum(Kernel):
-    """``k(x, y) = sum_u count_u(x) count_u(y)`` over all substrings u of one length
-    (Leslie, Eskin & Noble 2002, sec. 2).
+    """``k(x, y) = sum_u count_u(x) count_u(y)`` over all substrings u of a given length.
 
-    Strings shorter than ``length`` have none: their kernel is 0. Rows are made by :func:`bigpca.kernels.string_codes`.
-    A block is a product of sparse count matrices. Entries are float64, exact up to 2^53.
+    See Leslie, Eskin & Noble 2002, sec. 2. Strings shorter than ``length`` have no substrings, so their kernel is 0.
+    Rows come from :func:`bigpca.kernels.string_codes`. A block is a product of sparse count matrices. Entries are
+    float64, exact up to 2^53.
 
     Parameters
     ----------
     length : int >= 1
     alphabet : str or None
-        Where given, strings are made of these characters alone, and the kernel has an exact feature map, the counts of
-        all ``len(alphabet)^length`` words, if these are at most 20,000.
+        If given, strings may contain only these characters, and the kernel has an exact feature map: the counts of all
+        ``len(alphabet)^length`` words, if these are at most 20,000.
 
     Raises
     ------
     ValueError
-        By :meth:`prepare`: rows that are not codes of characters, or a character that is not of the alphabet.
+        From :meth:`prepare`, for rows that are not character codes, or a character outside the alphabet.
 
     Examples
     --------
@@ -75,11 +75,11 @@ class Spectrum(Kernel):
 
     def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> CountedWords:
         owners, windows = self._windows(rows, first_row)
-        # A window of codes is, byte for byte, a NumPy string: sorting and matching of words come with the type.
+        # A window of codes is, byte for byte, a NumPy string, a type that can be sorted and matched.
         strings = windows.astype(np.int32).view(f"U{self.length}")[:, 0]
         words, places = np.unique(strings, return_inverse=True)
         ones = np.ones(len(owners))
-        counts = sparse.csr_matrix((ones, (owners, places)), shape=(len(rows), len(words)))  # repeats are added up
+        counts = sparse.csr_matrix((ones, (owners, places)), shape=(len(rows), len(words)))  # sums duplicates
         return CountedWords(words, counts)
 
     def block(self, A: CountedWords, B: CountedWords) -> NDArray[np.floating]:
@@ -98,7 +98,7 @@ class Spectrum(Kernel):
         return 16.0 * d
 
     def entry_bytes(self, itemsize: int) -> int:
-        return 24  # the dense result, and a sparse one that may have as many entries (8 + 4 bytes each), rounded up
+        return 24  # the dense result, and a sparse one with up to as many entries (8 + 4 bytes each), rounded up
 
     def prepared_bytes(self, d: int, itemsize: int) -> int:
         return d * (4 * self.length + 16) + 8
@@ -121,7 +121,7 @@ class Spectrum(Kernel):
         return counts.reshape(len(rows), width).astype(rows.dtype)
 
     def _windows(self, rows: Rows, first_row: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the rows that own a substring, and its codes (substrings, length), string by string."""
+        """Return the row of each substring, and the codes of the substrings (substrings, length), in row order."""
         check_codes(rows, first_row)
         codes = rows.astype(np.int64)
         if self.alphabet is not None:
@@ -143,10 +143,11 @@ class Spectrum(Kernel):
 class Subsequence(Kernel):
     """Gap-weighted common subsequences: ``k(x, y) = sum_u sum_(i: x[i] = u) sum_(j: y[j] = u) decay^(l(i) + l(j))``.
 
-    u runs over all words of one length, i and j over their places in x and y, and l is the length that they span, gaps
-    included. By dynamic programming over positions in order length |x| |y| operations for each pair of strings (Lodhi
-    et al. 2002, sec. 4 and definition 2), compiled at first use; 16 pairs side by side. Not normalised: use
-    ``normalized(k)`` for the kernel of that paper's experiments. Rows are made by :func:`bigpca.kernels.string_codes`.
+    u runs over all words of the given length, i and j over their occurrences in x and y, and l is the length that they
+    span, gaps included. Dynamic programming over positions takes O(length |x| |y|) operations per pair of strings
+    (Lodhi et al. 2002, sec. 4 and definition 2); it is compiled on first use, and handles 16 pairs at a time. Not
+    normalised: use ``normalized(k)`` for the kernel of that paper's experiments. Rows come from
+    :func:`bigpca.kernels.string_codes`.
 
     Parameters
     ----------
@@ -156,7 +157,7 @@ class Subsequence(Kernel):
     Raises
     ------
     ValueError
-        By :meth:`prepare`: rows that are not codes of characters.
+        From :meth:`prepare`, for rows that are not character codes.
 
     Examples
     --------

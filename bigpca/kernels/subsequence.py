@@ -1,4 +1,4 @@
-"""The dynamic programme of gap-weighted subsequences, compiled at first use in each process."""
+"""The dynamic programme of gap-weighted subsequences, compiled on first use in each process."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
-LANES = 16  # pairs of strings that are met at once, so that the compiler can use vector instructions
+LANES = 16  # pairs of strings processed together, so that the compiler can use vector instructions
 _lock = threading.Lock()
 _built: list[Any] = []
 
 
 def pair_sums() -> Any:
-    """Return ``sums(A, B, length, decay, out, symmetric)``, which writes the kernel of strings A
-    (a, L) and B (b, M) to out.
+    """Return ``sums(A, B, length, decay, out, symmetric)``: it writes the kernel of strings A (a, L), B (b, M) to out.
 
-    Codes are int32, with zeros at the end; out is float64 (a, b). Holds no lock of Python. Takes 128 length M bytes.
+    Codes are int32, padded with zeros; out is float64 (a, b). Releases the GIL. Needs 128 length M bytes.
     """
     with _lock:
         if not _built:
@@ -25,13 +24,14 @@ def pair_sums() -> Any:
         return _built[0]
 
 
-def _compile(numba: Any) -> Any:
-    """Return the dynamic programme for one string of A and ``LANES`` of B, and the loop over all of them."""
+def _compile_tile(numba: Any) -> Any:
+    """Compile the dynamic programme for one string of A and ``LANES`` strings of B."""
 
     @numba.njit(nogil=True)  # type: ignore[untyped-decorator]
-    def meet(x: Any, tile: Any, length: int, decay: float, prefixes: Any, ending: Any, total: Any) -> None:
-        """Lodhi's K'_l(x[:i], y[:j]) is ``prefixes[l, j]`` and K''_(l+1) is ``ending``; i grows in
-        place, from the longest l.
+    def sum_tile(x: Any, tile: Any, length: int, decay: float, prefixes: Any, ending: Any, total: Any) -> None:
+        """Add up Lodhi's recursion: ``prefixes[l, j]`` is K'_l(x[:i], y[:j]), ``ending`` is K''_(l + 1).
+
+        Both are updated in place as i grows, from the longest l down, so that level l - 1 still belongs to i - 1.
         """
         prefixes[1:] = 0.0
         total[:] = 0.0
@@ -51,6 +51,13 @@ def _compile(numba: Any) -> Any:
                         ending[lane] = decay * ending[lane] + match * prefixes[level - 1, j, lane]
                         prefixes[level, j + 1, lane] = decay * prefixes[level, j + 1, lane] + ending[lane]
 
+    return sum_tile
+
+
+def _compile(numba: Any) -> Any:
+    """Compile the loop over all pairs of strings."""
+    sum_tile = _compile_tile(numba)
+
     @numba.njit(nogil=True)  # type: ignore[untyped-decorator]
     def sums(A: Any, B: Any, length: int, decay: float, out: Any, symmetric: bool) -> None:
         positions = B.shape[1]
@@ -65,7 +72,7 @@ def _compile(numba: Any) -> Any:
                     tile[j, lane] = B[j0 + lane, j]
             last = j0 + width if symmetric else len(A)
             for i in range(last):
-                meet(A[i], tile, length, decay, prefixes, ending, total)
+                sum_tile(A[i], tile, length, decay, prefixes, ending, total)
                 for lane in range(width):
                     out[i, j0 + lane] = total[lane]
                     if symmetric:

@@ -148,7 +148,7 @@ def _take_drawn(state: PassState) -> BestRows:
     return drawn
 
 
-def refuse_indefinite(kernel: Kernel, method: str) -> None:
+def reject_indefinite(kernel: Kernel, method: str) -> None:
     """Refuse a kernel that is not positive semi-definite where a method needs one.
 
     Raises

@@ -40,7 +40,7 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
     NOTE: dask-ml draws ``oversampling_factor`` candidates a round, 2 by default; Bahmani et al. (2012) draw 2 m
     in each of 5 rounds, and so does this.
     """
-    _refuse(request)
+    _reject(request)
     from dask_ml.cluster import KMeans  # heavy, and needed here only
 
     X = request.rows.X.astype(working_dtype(request.rows.dtype)).rechunk({1: -1})
@@ -62,7 +62,7 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
     return Landmarks(centres, None, passes, 0, "kmeans", request.count)
 
 
-def _refuse(request: LandmarkRequest) -> None:
+def _reject(request: LandmarkRequest) -> None:
     if request.kernel.accepts_strings or not request.kernel.needs_rows:
         raise ValueError(
             f'{request.kernel} compares no vectors, and sampling="kmeans" averages rows. A kernel of real vectors was '

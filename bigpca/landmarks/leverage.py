@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.kernels.base import Kernel
-from bigpca.landmarks.base import LandmarkRequest, Landmarks, draw_rows, refuse_indefinite, rows_of
-from bigpca.landmarks.weighted import refuse_zero
+from bigpca.landmarks.base import LandmarkRequest, Landmarks, draw_rows, reject_indefinite, rows_of
+from bigpca.landmarks.weighted import reject_zero
 from bigpca.passes.accumulators.landmark_blocks import (
     cross_block,
     diagonal_of,
@@ -75,7 +75,7 @@ def leverage(request: LandmarkRequest) -> Landmarks:
     the rows that it is. NOTE: where fewer than m rows have a score, because the weighted sample leaves
     nothing but rounding of the others, it completes the landmarks.
     """
-    refuse_indefinite(request.kernel, "leverage")
+    reject_indefinite(request.kernel, "leverage")
     n, m = request.rows.n_rows, request.count
     drawn = draw_rows(request, Ones(), min(n, SAMPLE * m), stream="leverage-sample")
     rows = rows_of(drawn, request)
@@ -86,7 +86,7 @@ def leverage(request: LandmarkRequest) -> Landmarks:
         request.kernel, rows[at].astype(request.dtype), drawn.indices[at], scorer.T, 0.0, request.shift, scorer.ridge
     )
     final = draw_rows(request, weight, m, turn=1)
-    refuse_zero(final.diagonal_sum, f"all {final.count} values k(x, x) of {request.kernel}")
+    reject_zero(final.diagonal_sum, f"all {final.count} values k(x, x) of {request.kernel}")
     chosen, indices = rows_of(final, request), final.indices
     more = at[~np.isin(drawn.indices[at], indices)][: m - len(indices)]  # none where m rows have a score
     chosen, indices = np.concatenate([chosen, rows[more]]), np.concatenate([indices, drawn.indices[more]])

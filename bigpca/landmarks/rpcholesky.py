@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.landmarks.base import LandmarkRequest, Landmarks, draw_rows, refuse_indefinite, rows_of
-from bigpca.landmarks.weighted import refuse_zero
+from bigpca.landmarks.base import LandmarkRequest, Landmarks, draw_rows, reject_indefinite, rows_of
+from bigpca.landmarks.weighted import reject_zero
 from bigpca.passes.accumulators.drawn_rows import BestRows
 from bigpca.passes.accumulators.landmark_blocks import cross_block, prepare_landmarks, square_block
 from bigpca.passes.accumulators.row_weights import Diagonal, Residual, RowWeight
@@ -67,7 +67,7 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
     NOTE: the papers draw with replacement and read all rows once for every block; the relative trace error of three
     rounds is within a few percent of the sequential method's (tests/landmarks).
     """
-    refuse_indefinite(request.kernel, "rpcholesky")
+    reject_indefinite(request.kernel, "rpcholesky")
     n, m = request.rows.n_rows, request.count
     rounds = max(1, min(request.rounds, m))
     chosen = Chosen(np.zeros((0, request.rows.n_columns)), np.zeros(0, np.int64), np.zeros((0, 0)))
@@ -80,7 +80,7 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
         evaluations, residual = evaluations + drawn.evaluations, drawn.weight_sum
         if turn == 0:
             trace = drawn.diagonal_sum
-            refuse_zero(trace, f"all {drawn.count} values k(x, x) of {request.kernel}")
+            reject_zero(trace, f"all {drawn.count} values k(x, x) of {request.kernel}")
         turn += 1
         if drawn.rows is None:
             break

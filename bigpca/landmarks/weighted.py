@@ -37,7 +37,7 @@ def diagonal(request: LandmarkRequest) -> Landmarks:
     Tutorial, eq. 64. NOTE: its denominator is printed as another sum; probabilities need this one.
     """
     drawn = draw_rows(request, Diagonal(request.kernel, 2, request.shift), request.count)
-    refuse_zero(drawn.weight_sum, f"all {drawn.count} values k(x, x) of {request.kernel}")
+    reject_zero(drawn.weight_sum, f"all {drawn.count} values k(x, x) of {request.kernel}")
     return _landmarks(drawn, request, "diagonal", trace=drawn.diagonal_sum)
 
 
@@ -76,11 +76,11 @@ def column_norm(request: LandmarkRequest, row_squares: RowSquares | None) -> Lan
             f"Return an array of shape ({request.rows.n_rows},)."
         )
     drawn = draw_rows(request, Given(weights), request.count)
-    refuse_zero(drawn.weight_sum, f"all {drawn.count} columns of the matrix of {request.kernel}")
+    reject_zero(drawn.weight_sum, f"all {drawn.count} columns of the matrix of {request.kernel}")
     return replace(_landmarks(drawn, request, "column-norm"), passes=1.0 + reads, evaluations=evaluations)
 
 
-def refuse_zero(weight_sum: float, what: str) -> None:
+def reject_zero(weight_sum: float, what: str) -> None:
     """Refuse to draw rows none of which has a weight.
 
     Raises

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bigpca.kernels.base import Kernel
 from bigpca.operators.covariance import PROBES, Probes, Products
 from bigpca.passes.accumulators.factors import probe_vectors
-from bigpca.passes.accumulators.kernel_product import KernelProduct, refuse_contradicted, refuse_overflow
+from bigpca.passes.accumulators.kernel_product import KernelProduct, reject_contradicted, reject_overflow
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.layout import working_dtype
@@ -109,7 +109,7 @@ class KernelOperator:
         state = self._sweep(W, squared=not self.kernel.positive_semidefinite)
         product: Matrix = state.product
         self.row_means = product[:, -1].copy()
-        refuse_overflow(self.kernel, self.row_means)
+        reject_overflow(self.kernel, self.row_means)
         product = product[:, :-1]
         product -= product.mean(axis=0)
         self.probes = Probes(omega, product[:, -PROBES:].copy())
@@ -130,7 +130,7 @@ class KernelOperator:
         """Refuse a kernel that was said to be positive semi-definite where ``A V`` shows that HKH is not."""
         if self.kernel.taken_on_trust and V.size:
             trace = state.diagonal - self.size * self.mean
-            refuse_contradicted(self.kernel, contradiction(V, product, trace, self._norm, self._rounding))
+            reject_contradicted(self.kernel, contradiction(V, product, trace, self._norm, self._rounding))
 
     def _sweep(self, V: Matrix, *, squared: bool) -> KernelProduct:
         self.number += 1

@@ -174,7 +174,7 @@ def project_to(
     OSError
         With ``errno.ENOSPC`` where the disk fills up meanwhile; finished chunks are kept.
     """
-    _refuse_own_source(rows, out)
+    _reject_own_source(rows, out)
     dtype = f.output_dtype(rows.dtype)
     size = chunk_rows or output_chunk_rows(rows, width * dtype.itemsize)
     identity = digest(
@@ -191,7 +191,7 @@ def project_to(
     return open_array(out)
 
 
-def _refuse_own_source(rows: RowInput, out: str | os.PathLike[str]) -> None:
+def _reject_own_source(rows: RowInput, out: str | os.PathLike[str]) -> None:
     """Refuse to write over what is being read, or around it."""
     target = os.path.realpath(out)
     sources = [rows.source] if rows.source is not None else rows.graph.sources()

@@ -139,7 +139,7 @@ def resolve_components(
         return int(n_components)
     given = eigenvalues[:largest]
     if len(given) < largest:
-        _refuse_partial(n_components, largest, f"{len(given)} are given")
+        _reject_partial(n_components, largest, f"{len(given)} are given")
     k = _choose(n_components, given, total, n_samples, n_features)
     if k is None:
         raise ValueError(
@@ -189,7 +189,7 @@ def resolve_partial(n_components: NComponents, values: Vector, total: float, n: 
         return int(choice) if int(choice) <= len(given) else None
     if len(given) == largest:
         return resolve_components(n_components, given, total, n, d)
-    _refuse_partial(n_components, largest, f"this solver has computed {len(given)}")
+    _reject_partial(n_components, largest, f"this solver has computed {len(given)}")
     return _choose(n_components, given, total, n, d)
 
 
@@ -215,7 +215,7 @@ def starting_components(n_components: NComponents, n: int, d: int) -> int:
         return int(choice)
     first = min(FIRST_GUESS, n, d)
     if first < min(n, d):
-        _refuse_partial(n_components, min(n, d), "this solver computes only the leading ones")
+        _reject_partial(n_components, min(n, d), "this solver computes only the leading ones")
     return first
 
 
@@ -252,7 +252,7 @@ def _choose(n_components: NComponents, values: Vector, total: float, n: int, d: 
     return min(k, len(values))
 
 
-def _refuse_partial(n_components: NComponents, largest: int, given: str) -> None:
+def _reject_partial(n_components: NComponents, largest: int, given: str) -> None:
     if n_components is None:
         name, because = "n_components = None", "it keeps them all"
     elif isinstance(n_components, str):

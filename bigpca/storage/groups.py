@@ -18,7 +18,7 @@ from bigpca.errors import ModelFormatError, brief
 from bigpca.storage.files import fsync_tree, publish, repair, temporary_sibling, writing
 from bigpca.storage.json_values import canonical_json, from_json, to_json
 from bigpca.storage.regular import max_encoded, read_document
-from bigpca.storage.stores import is_storable, refuse_existing
+from bigpca.storage.stores import is_storable, reject_existing
 
 CHUNK_BYTES = 64 * 2**20
 LARGEST_RATIO = 40_000  # zstd compresses by at most 32,768, so a larger declared ratio is false
@@ -98,7 +98,7 @@ def write_group(
     digest = _attributes_digest(body, values)
     with writing(target):
         repair(target)
-        refuse_existing(target, overwrite)
+        reject_existing(target, overwrite)
         with temporary_sibling(target) as sibling:
             zarr.create_group(
                 str(sibling), attributes={"bigpca": {**body, "attributes_sha256": digest}, "attributes": values}
@@ -109,7 +109,7 @@ def write_group(
             try:
                 publish(sibling, target, replace=overwrite)
             except FileExistsError:
-                refuse_existing(target, overwrite)
+                reject_existing(target, overwrite)
                 raise
 
 

@@ -25,7 +25,7 @@ from bigpca.storage.json_values import to_json
 from bigpca.storage.lock import RunLock
 from bigpca.storage.partial import check_layout, open_partial
 from bigpca.storage.regular import read_document
-from bigpca.storage.stores import refuse_existing
+from bigpca.storage.stores import reject_existing
 
 
 class Output:
@@ -105,7 +105,7 @@ class Output:
             atomic_write_bytes(store / "zarr.json", json.dumps(metadata).encode())
             fsync_tree(store)
             if not self._replace:
-                refuse_existing(self.path, False)
+                reject_existing(self.path, False)
             publish(store, self.path, replace=self._replace)
             remove(self.path / Path(self.writer.journal).name)
         self._lock.release()
@@ -191,13 +191,13 @@ def create_output(
     target = Path(os.path.realpath(path))
     with writing(target):
         repair(target)
-        refuse_existing(target, overwrite)
+        reject_existing(target, overwrite)
         target.parent.mkdir(parents=True, exist_ok=True)
         lock = RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
         lock.acquire()
         try:
             repair(target)
-            refuse_existing(target, overwrite)
+            reject_existing(target, overwrite)
             writer = open_partial(target, layout, resume)
             return Output(target, writer, lock, values, overwrite)
         except BaseException:

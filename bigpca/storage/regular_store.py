@@ -1,4 +1,4 @@
-"""A local Zarr store that reads regular files only; apart from ``regular``, which needs no Zarr."""
+"""A local Zarr store that reads only regular files; apart from ``regular``, which does not import Zarr."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bigpca.storage.regular import DOCUMENTS, MAX_DOCUMENT_BYTES, check_size, is
 
 
 class RegularStore(LocalStore):
-    """A local Zarr store that reads regular files only, and no metadata of gigabytes."""
+    """A local Zarr store that reads only regular files, and metadata of bounded size."""
 
     def __init__(self, root: str | Path, *, read_only: bool = True) -> None:
         super().__init__(root, read_only=read_only)

@@ -40,7 +40,7 @@ def is_replaceable(path: Path) -> bool:
     return path.is_dir() and (any((path / marker).is_file() for marker in MARKERS) or not any(path.iterdir()))
 
 
-def refuse_existing(target: Path, overwrite: bool) -> None:
+def reject_existing(target: Path, overwrite: bool) -> None:
     """Raise OutputExistsError unless ``target`` is free, or a Zarr store that may be overwritten."""
     if not os.path.lexists(target):
         return

@@ -131,12 +131,12 @@ def test_float32_powers_are_taken_in_float64() -> None:
         (lambda: Sum((L, R), (1.0,)), r"2 finite number\(s\) were expected"),
         (
             lambda: normalized(L)(np.eye(3)[[0, 1, 2]] * [[1.0], [0.0], [1.0]]),
-            r"k\(x, x\) = 0 at row 1; a value above 0",
+            r"k\(x, x\) = 0 at row 1, but normalisation needs a value above 0",
         ),
         (lambda: normalized(L).prepare(np.zeros((2, 3)), None, 40), r"at row 40"),
         (lambda: normalized(L).features(np.zeros((2, 3)), 40), r"at row 40"),
         (lambda: rbf_of(L, 0.0), r"gamma = 0.0; a finite number above 0"),
-        (lambda: rbf_of(L, None), r"gamma = None; a finite number above 0"),  # type: ignore[arg-type]
+        (lambda: rbf_of(L, None), r"gamma = None, but no default"),  # type: ignore[arg-type]
         (lambda: scaled(L, lambda rows: rows)(X), r"f of 12 rows has shape \(12, 4\); \(12,\) was expected"),
         (lambda: scaled(L, lambda rows: rows[:, 0] * np.nan).prepare(X, None, 30), r"f of row 30 is nan"),
     ],
@@ -155,8 +155,8 @@ def test_what_cannot_be_computed_is_refused(make: Callable[[], Any], message: st
         (lambda: L * True, r"unsupported operand"),
         (lambda: Sum((), ()), r"kernels = \(\); one or more kernels"),
         (lambda: Sum(("rbf",), (1.0,)), r"one or more kernels were expected"),  # type: ignore[arg-type]
-        (lambda: normalized("rbf"), r"inner = 'rbf'; a kernel was expected"),  # type: ignore[arg-type]
-        (lambda: scaled(L, 3.0), r"f = 3.0; a function of a block of rows"),  # type: ignore[arg-type]
+        (lambda: normalized("rbf"), r"inner = 'rbf' is not a kernel"),  # type: ignore[arg-type]
+        (lambda: scaled(L, 3.0), r"f = 3.0 is not a function"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_kernel_is_refused(make: Callable[[], Any], message: str) -> None:

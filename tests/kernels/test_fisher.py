@@ -88,9 +88,9 @@ def test_a_stored_score_makes_the_same_kernel():
 def test_mixtures_that_do_not_suit_are_refused():
     with pytest.raises(ValueError, match=r"covariance_type='full'; a GaussianMixture with covariance_type=\"diag\""):
         GaussianMixtureScore.of(GaussianMixture(2))
-    with pytest.raises(ValueError, match=r"has no covariances_; a fitted one was expected"):
+    with pytest.raises(ValueError, match=r"has no covariances_, so it is not fitted"):
         GaussianMixtureScore.of(GaussianMixture(2, covariance_type="diag"))
-    with pytest.raises(ValueError, match=r"rows have 3 columns, but the mixture 4"):
+    with pytest.raises(ValueError, match=r"rows have 3 columns, but the mixture was fitted to 4"):
         Fisher(GaussianMixtureScore.of(fitted()))(np.ones((2, 3)))
 
 
@@ -100,7 +100,7 @@ def test_mixtures_that_do_not_suit_are_refused():
         ([0.5, 0.5], [[0.0], [1.0]], [[1.0]], r"shapes \(2,\), \(2, 1\) and \(1, 1\); \(K,\), \(K, d\)"),
         ([0.5, 0.4], [[0.0], [1.0]], [[1.0], [1.0]], r"weights have minimum 0\.4 and sum 0\.9"),
         ([1.0, 0.0], [[0.0], [1.0]], [[1.0], [1.0]], r"weights have minimum 0\.0 and sum 1\.0"),
-        ([1.0], [[0.0]], [[0.0]], r"a variance is not above 0 \(the smallest is 0\.0\)"),
+        ([1.0], [[0.0]], [[0.0]], r"a variance is not positive \(the smallest is 0\.0\)"),
         ([1.0], [[np.nan]], [[1.0]], r"means or covariances are not finite"),
     ],
 )
@@ -129,5 +129,5 @@ def test_scores_of_a_wrong_shape_or_not_finite_are_refused():
 
 
 def test_a_function_cannot_be_stored():
-    with pytest.raises(TypeError, match=r"which no file can hold"):
+    with pytest.raises(TypeError, match=r"which cannot be stored in a model file"):
         Fisher(np.sin, 2).describe()

@@ -26,7 +26,7 @@ def test_new_rows_meet_the_training_rows_but_have_no_diagonal():
     K, kernel = gram(), Precomputed()
     new = kernel.prepare(K[6:, :6], None, 6)
     np.testing.assert_array_equal(kernel.block(new, kernel.prepare(K[:6, :6])), K[6:, :6])
-    with pytest.raises(ValueError, match=r"k\(x, x\) of row 6 was asked for, but rows have 6 columns"):
+    with pytest.raises(ValueError, match=r"k\(x, x\) of row 6 was requested, but rows have 6 columns"):
         kernel.diagonal_of(new)
     with pytest.raises(ValueError, match=r"k\(x, x\) of row 6 was"):
         kernel.diagonal_of(kernel.prepare(K[4:, :6], None, 4))
@@ -36,7 +36,7 @@ def test_columns_that_are_not_there_are_refused():
     K, kernel = gram(), Precomputed()
     A = kernel.prepare(K[:3, :6])
     assert kernel.block(A, kernel.prepare(K[4:6], None, 4)).shape == (3, 2)
-    with pytest.raises(ValueError, match=r"rows have 6 columns, but their kernel with rows 5:7 was asked for"):
+    with pytest.raises(ValueError, match=r"rows have 6 columns, but their kernel with rows 5:7 was requested"):
         kernel.block(A, kernel.prepare(K[5:7], None, 5))
     with pytest.raises(ValueError, match=r"rows have 6 columns, but their kernel with rows 0:8"):
         kernel(K[:, :6])

@@ -19,7 +19,7 @@ from bigpca.estimators.shared.references import References
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import Landmarks
 from bigpca.passes.accumulators.dot_matrix import double_centre
-from bigpca.passes.accumulators.kernel_product import refuse_contradicted
+from bigpca.passes.accumulators.kernel_product import reject_contradicted
 from bigpca.passes.accumulators.landmark_blocks import diagonal_of, prepare_landmarks, square_block
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.accumulators.moments import Moments
@@ -103,7 +103,7 @@ def features_of(
     if kernel.taken_on_trust:
         rounding = 10 * float(np.finfo(landmarks.rows.dtype).eps) * float(np.linalg.norm(K_mm))
         least = negative_eigenvalue(K_mm, rounding, threads=threads)
-        refuse_contradicted(
+        reject_contradicted(
             kernel, None if least is None else f"the matrix of {len(K_mm)} landmarks has the eigenvalue {least:.3g}"
         )
     T = landmark_transform(K_mm, truncation_for(precision), equilibrated=True, threads=threads)
@@ -166,7 +166,7 @@ def solve_features(
     n, T = moments.count, features.transform
     everything, vectors = top_eigenpairs(unpack(moments.packed, moments.n_features), threads=settings.threads)
     everything = np.maximum(everything, 0.0)
-    refuse_contradicted(features.kernel, _excess(everything, state, which, features))
+    reject_contradicted(features.kernel, _excess(everything, state, which, features))
     residual = float(state.residuals[which])
     total = float(everything.sum()) + residual
     k = _components(settings, everything, total, n)

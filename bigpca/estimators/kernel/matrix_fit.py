@@ -23,7 +23,7 @@ from bigpca.estimators.kernel.spectrum import (
     training_expansion,
 )
 from bigpca.passes.accumulators.dot_matrix import DotPanels, double_centre
-from bigpca.passes.accumulators.kernel_product import refuse_contradicted, refuse_overflow
+from bigpca.passes.accumulators.kernel_product import reject_contradicted, reject_overflow
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.layout import working_dtype
@@ -133,13 +133,13 @@ def _solve(state: PassState, *, settings: KernelSettings, eps: float) -> DenseSp
     n = len(K)
     with np.errstate(over="ignore", invalid="ignore"):
         row_means = K.mean(axis=1)
-    refuse_overflow(settings.kernel, row_means)
+    reject_overflow(settings.kernel, row_means)
     rounding = 10 * eps * float(np.linalg.norm(K))
     double_centre(K)
     if settings.kernel.taken_on_trust:
         least = negative_eigenvalue(K, rounding, threads=settings.threads)
         evidence = None if least is None else f"its centred matrix has the eigenvalue {least:.3g}"
-        refuse_contradicted(settings.kernel, evidence)
+        reject_contradicted(settings.kernel, evidence)
     trace, norm = float(np.trace(K)), float(np.linalg.norm(K))
     given: Any = settings.n_components
     whole = given is None or needs_full_spectrum(given) or not settings.kernel.positive_semidefinite

@@ -174,14 +174,14 @@ def run_dot(rows: RowInput, settings: Settings, options: RunOptions, resources: 
         With ``nan_policy="omit"``: rows cannot leave a dot matrix that pairs them with all others.
     """
     check_enough_rows(rows.n_rows)
-    refuse_omission(rows)
+    reject_omission(rows)
     columns = column_layout(rows)
     if columns is not None:
         return _run_columns(rows, settings, options, columns)
     return _run_panels(rows, settings, options, resources)
 
 
-def refuse_omission(rows: RowInput) -> None:
+def reject_omission(rows: RowInput) -> None:
     """Refuse to leave rows out of a dot matrix.
 
     Raises

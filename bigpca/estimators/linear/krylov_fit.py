@@ -18,7 +18,7 @@ from bigpca.blas import blas_threads
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.certificates import certify, warn_if_doubtful
 from bigpca.estimators.linear.covariance_fit import fold_memory, model_bytes
-from bigpca.estimators.linear.dot_fit import DotSpectrum, dot_spectrum, refuse_omission, take_products
+from bigpca.estimators.linear.dot_fit import DotSpectrum, dot_spectrum, reject_omission, take_products
 from bigpca.estimators.linear.spectrum import Certificate, Settings, Spectrum, check_enough_rows
 from bigpca.operators.covariance import PROBES, CovarianceOperator, Probes, Products
 from bigpca.operators.dot import DotOperator
@@ -367,7 +367,7 @@ def warn_unconverged(operator: Operator, result: KrylovResult, settings: Iterati
 def _run_dot(rows: RowInput, settings: Settings, options: RunOptions, iteration: Iteration) -> Spectrum:
     """Iterate on the dot matrix of a column-chunked store, then compute the components in one more read."""
     n, d = rows.n_rows, rows.n_columns
-    refuse_omission(rows)
+    reject_omission(rows)
     operator = DotOperator(
         rows, options, center=settings.center, scale=settings.scale, columns=iteration.block, seed=settings.seed
     )

@@ -99,11 +99,11 @@ def settle_non_finite(rows: NDArray[Any], mapped: NDArray[Any], where: str, nan_
         remedy = "Divide the data by a constant first." if mapped.dtype == np.float64 else "Pass float64 input."
         raise ValueError(f"{name} of {where} overflow {mapped.dtype}: the values are too large. {remedy}")
     if nan_policy == "raise":
-        refuse_non_finite(rows, where, name)
+        reject_non_finite(rows, where, name)
     mapped[lines] = np.nan
 
 
-def refuse_non_finite(rows: NDArray[Any], where: str, name: str) -> None:
+def reject_non_finite(rows: NDArray[Any], where: str, name: str) -> None:
     """Refuse rows (b, d) that hold NaN or infinities; ``where`` and ``name`` as for :func:`settle_non_finite`.
 
     Raises

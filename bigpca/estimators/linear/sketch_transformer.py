@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from bigpca.estimators.linear.maps import Sketching, refuse_non_finite
+from bigpca.estimators.linear.maps import Sketching, reject_non_finite
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.estimators.shared.inputs import as_dask, is_lazy
 from bigpca.estimators.shared.transformer import RowTransformer
@@ -92,7 +92,7 @@ class SketchTransformer(RowTransformer):
             for start in range(0, rows.n_rows, CHECKED_ROWS):
                 stop = min(start + CHECKED_ROWS, rows.n_rows)
                 reader, _ = rows.reader(start, stop)
-                refuse_non_finite(reader.read(start, stop), reader.where(start, stop), self._output_name)
+                reject_non_finite(reader.read(start, stop), reader.where(start, stop), self._output_name)
         self._remember_features(seen)
         self.sketch_ = sketch
         return self

@@ -120,7 +120,7 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def fit_transform(self, X: Any, y: Any = None, **options: Any) -> Lazy:
         """Fit to X and return its transform: one more read of X, when a lazy result is computed."""
         if is_lazy(X):
-            self._refuse_container()
+            self._reject_container()
         return self.fit(X, y, **options).transform(X)
 
     def transform(
@@ -145,7 +145,7 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         check_is_fitted(self)
         if out is not None or is_lazy(X):
-            self._refuse_container()
+            self._reject_container()
         opened = self._open(X, reset=False)
         return self._map(X, opened, self._row_map(), self._n_features_out, Destination(out, overwrite, progress))
 
@@ -202,7 +202,7 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             return project_lazily(opened, f, columns, missing_chunks=self.missing_chunks)
         return project_in_memory(RowInput(opened), f, columns)
 
-    def _refuse_container(self) -> None:
+    def _reject_container(self) -> None:
         own = getattr(self, "_sklearn_output_config", {}).get("transform")
         container = own or get_config()["transform_output"]
         if container != "default":

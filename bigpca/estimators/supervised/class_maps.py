@@ -57,7 +57,7 @@ class ClassMap:
         values += of.offsets
         found: NDArray[Any]
         if self.output == "classes":
-            self._refuse_missing(values, where)
+            self._reject_missing(values, where)
             found = self.classes[values.argmax(axis=1)][:, None]
         elif self.output == "probabilities":
             found = softmax(values, axis=1)
@@ -69,7 +69,7 @@ class ClassMap:
             found = values + (centred @ of.common + 0.5 * (of.mean @ of.common))[:, None]
         return found
 
-    def _refuse_missing(self, values: Matrix, where: str) -> None:
+    def _reject_missing(self, values: Matrix, where: str) -> None:
         missing = np.flatnonzero(np.isnan(values).any(axis=1))
         if len(missing):
             raise NonFiniteError(

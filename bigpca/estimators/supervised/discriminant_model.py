@@ -16,7 +16,7 @@ from bigpca.data.labels import TargetLabels, merge_classes, open_labels
 from bigpca.estimators.linear.choosing import check_iteration
 from bigpca.estimators.shared.transformer import Destination, Lazy
 from bigpca.estimators.supervised.class_maps import ClassMap
-from bigpca.estimators.supervised.krylov_fit import KrylovRoweisJob, Point, plan_krylov_roweis, refuse_singular
+from bigpca.estimators.supervised.krylov_fit import KrylovRoweisJob, Point, plan_krylov_roweis, reject_singular
 from bigpca.estimators.supervised.label_features import LabelFeatures, LinearLabels, label_width
 from bigpca.estimators.supervised.model import SupervisedJob, SupervisedModel
 from bigpca.estimators.supervised.roweis_axes import (
@@ -169,8 +169,7 @@ class DiscriminantModel(ClassifierMixin, SupervisedModel):  # type: ignore[misc]
         if self._factors[1] > 0:
             raise ValueError(
                 f"labels are continuous numbers, and r2 = {self._factors[1]:g} > 0 needs the scatter within classes; "
-                f"classes were expected. "
-                f"Give classes (strings or integers), or use r2 = 0."
+                "classes were expected. Give classes (strings or integers), or use r2 = 0."
             )
         known = labels.values[labels.used]
         label_width(known)  # refuses labels that are all equal
@@ -191,7 +190,7 @@ class DiscriminantModel(ClassifierMixin, SupervisedModel):  # type: ignore[misc]
         conditioning, (r1, r2) = self._conditioning, self._factors
         if r2 == 1.0 and conditioning == check_conditioning(False, self.robust_share, None):
             codes: Any = job.templates["classes"]
-            refuse_singular(int(np.count_nonzero(codes.codes >= 0)), codes.n_classes, job.rows.n_columns)
+            reject_singular(int(np.count_nonzero(codes.codes >= 0)), codes.n_classes, job.rows.n_columns)
         if self.solver == "covariance":
             return None
         classes = job.supervision.classes

@@ -92,7 +92,7 @@ class KrylovRoweisJob:
         point = self.point
         statistics = fold_labels(self.rows, self.templates, options)
         if point.r2 == 1.0 and not point.added:
-            refuse_singular(statistics.count, statistics.n_classes, self.rows.n_columns)
+            reject_singular(statistics.count, statistics.n_classes, self.rows.n_columns)
         classes: Any = self.templates["classes"]
         Q = first_block(statistics, point)
         basis, products = np.zeros((len(Q), 0)), np.zeros((len(Q), 0))
@@ -130,7 +130,7 @@ def _take(state: PassState) -> Matrix:
     return product
 
 
-def refuse_singular(count: int, n_classes: int, d: int) -> None:
+def reject_singular(count: int, n_classes: int, d: int) -> None:
     """Refuse an S_W that is singular whatever the rows are.
 
     Raises

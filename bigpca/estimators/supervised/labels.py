@@ -199,7 +199,7 @@ class LabelReader(ABC):
         labels = self._read(y, n, like)
         if isinstance(labels, ClassLabels):
             if like is None and self._needs_classes:
-                refuse_singletons(labels)
+                reject_singletons(labels)
             return Labelled(labels.codes, labels.n_classes, None, Supervision(labels.classes, None, labels.missing))
         maker = self._features(labels) if like is None or like.features is None else like.features
         if labels.values.shape[1] != maker.columns:
@@ -223,7 +223,7 @@ class LabelReader(ABC):
         return labels
 
 
-def refuse_singletons(labels: ClassLabels) -> None:
+def reject_singletons(labels: ClassLabels) -> None:
     """Refuse classes of one row, which say nothing of the scatter within classes and yet pull the means apart.
 
     Raises

@@ -17,7 +17,7 @@ from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.shared.running import running
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis
-from bigpca.estimators.supervised.krylov_fit import refuse_singular
+from bigpca.estimators.supervised.krylov_fit import reject_singular
 from bigpca.estimators.supervised.roweis_axes import check_classes, check_factor, family_axes, family_of
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.engine.progress import ProgressArgument
@@ -222,7 +222,7 @@ def roweis_map(
     plain = not conditioning.robust and conditioning.regularization is None
     if isinstance(template, RoweisDiscriminantAnalysis) and plain and 1.0 in grid_values(grid, spacing, 2):
         classes = job.templates["classes"]
-        refuse_singular(int(np.count_nonzero(classes.codes >= 0)), classes.n_classes, job.rows.n_columns)
+        reject_singular(int(np.count_nonzero(classes.codes >= 0)), classes.n_classes, job.rows.n_columns)
     with running(
         job.rows, None, checkpoint=None, progress=progress, workers_timeout=template.workers_timeout, plan=job.plan
     ) as options:

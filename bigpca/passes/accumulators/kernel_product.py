@@ -140,7 +140,7 @@ class KernelProduct(Accumulator):
         return {"V": digest, "squared": self.squared}
 
 
-def refuse_contradicted(kernel: Kernel, evidence: str | None) -> None:
+def reject_contradicted(kernel: Kernel, evidence: str | None) -> None:
     """Refuse a kernel that was said to be positive semi-definite, where there is evidence that it is not.
 
     Raises
@@ -155,7 +155,7 @@ def refuse_contradicted(kernel: Kernel, evidence: str | None) -> None:
         )
 
 
-def refuse_overflow(kernel: Kernel, row_means: Vector) -> None:
+def reject_overflow(kernel: Kernel, row_means: Vector) -> None:
     """Refuse kernel values that float64 does not hold, as the mean of each row of K shows them.
 
     Raises

@@ -1,7 +1,7 @@
 """What a forked child must forget: threads do not survive a fork, and whoever waits for one waits for ever.
 
 Dask keeps its pool of threads, and its clients, in globals that a child inherits without what drives them. The pool is
-made anew; of an inherited client only an error can come, which :func:`refuse_inherited` words.
+made anew; of an inherited client only an error can come, which :func:`reject_inherited` words.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _forget_threads() -> None:
 os.register_at_fork(after_in_child=_forget_threads)
 
 
-def refuse_inherited(client: Any) -> None:
+def reject_inherited(client: Any) -> None:
     """Refuse a client that was made before this process was forked: nothing in this process listens to its scheduler.
 
     Raises

@@ -17,7 +17,7 @@ from dask.task_spec import Task, TaskRef
 from bigpca.blas import inside_fold
 from bigpca.passes.engine.checkpoint import SegmentFiles, WriteFailed, warn_unwritten
 from bigpca.passes.engine.events import CheckpointEvent
-from bigpca.passes.engine.forks import refuse_inherited
+from bigpca.passes.engine.forks import reject_inherited
 from bigpca.passes.engine.jobs import SHARED, Left, Pass, RunOptions, merge_states, run_group, tree
 from bigpca.passes.engine.states import PassState
 
@@ -39,7 +39,7 @@ def current_client() -> Any:
     owner = getattr(chosen_scheduler(), "__self__", None)
     if not hasattr(owner, "scheduler_info"):
         return None
-    refuse_inherited(owner)
+    reject_inherited(owner)
     return owner
 
 
