@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +37,6 @@ X = data_with_spectrum(N, power_law(D, 1.5), mean=2.0)[0]
 
 def approximate(k: Any = K, sketch: Sketch | None = SKETCHES["gaussian"], **options: Any) -> ApproximatePCA:
     return ApproximatePCA(k, sketch, solve_threads=1, **options)
-
-
-@pytest.fixture(autouse=True)
-def _doubts(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Warnings that bounds are wide are a claim of their own; here sketches are narrow on purpose."""
-    with warnings.catch_warnings():
-        if "warns" not in request.function.__name__:
-            warnings.simplefilter("ignore", ApproximationWarning)
-        yield
 
 
 def covariance(rows: Array, *, center: bool = True, scale: bool = False) -> tuple[Array, Array]:
@@ -262,16 +252,6 @@ def test_the_tutorial_core_has_no_density_but_least_squares_reconstructions() ->
     expected = axes @ np.linalg.lstsq(axes, (X - model.mean_).T, rcond=None)[0]
     found = model.inverse_transform(model.transform(X))
     np.testing.assert_allclose(found, expected.T + model.mean_, rtol=0, atol=1e-10)
-
-
-def test_lazy_rows_give_lazy_scores() -> None:
-    lazy = da.from_array(X, chunks=(50, D))
-    model = approximate(whiten=True).fit(lazy)
-    scores = model.transform(lazy)
-    assert isinstance(scores, da.Array)
-    assert isinstance(model.inverse_transform(scores), da.Array)
-    np.testing.assert_allclose(scores.compute(), model.transform(X), rtol=1e-12)
-    assert isinstance(model.transform(X), np.ndarray)
 
 
 # What one read is worth ---------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone, is_classifier
+from sklearn.base import is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -58,31 +57,6 @@ def test_scikit_learn_check(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-def test_clone_keeps_parameters_and_forgets_the_fit() -> None:
-    fitted = PCA(bp.RelativeThreshold(0.1), whiten=True, memory_limit="2 GiB").fit(X)
-    copied = clone(fitted)
-    assert str(copied.get_params()) == str(fitted.get_params())
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        copied.transform(X)
-
-
-@pytest.mark.parametrize("solver", ["covariance", "dot", "krylov"])
-def test_pickle_gives_the_same_scores(solver: str) -> None:
-    pca = PCA(2, solver=solver).fit(X)
-    assert np.array_equal(pickle.loads(pickle.dumps(pca)).transform(X), pca.transform(X))
-
-
-def test_pickled_model_goes_on_by_partial_fit() -> None:
-    pca = pickle.loads(pickle.dumps(PCA(2).fit(X[:30]))).partial_fit(X[30:])
-    np.testing.assert_allclose(pca.explained_variance_, PCA(2).fit(X).explained_variance_, rtol=1e-12)
-
-
-def test_set_output_pandas_names_the_columns_of_numpy_scores() -> None:
-    frame = PCA(2).set_output(transform="pandas").fit_transform(pd.DataFrame(X, index=range(100, 160)))
-    assert list(frame.columns) == ["pca0", "pca1"]
-    assert frame.index[0] == 100
-
-
 def test_set_output_pandas_refuses_to_load_lazy_scores(tmp_path: Path) -> None:
     pca = PCA(2).set_output(transform="pandas").fit(X)
     lazy = da.from_array(X, chunks=(20, 5))
@@ -93,15 +67,6 @@ def test_set_output_pandas_refuses_to_load_lazy_scores(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=message):
         pca.transform(X, out=tmp_path / "scores.zarr")
     assert not (tmp_path / "scores.zarr").exists()
-
-
-def test_feature_names_come_from_data_frames_and_are_checked() -> None:
-    frame = pd.DataFrame(X, columns=list("abcde"))
-    pca = PCA(2).fit(frame)
-    assert list(pca.feature_names_in_) == list("abcde")
-    assert list(pca.get_feature_names_out()) == ["pca0", "pca1"]
-    with pytest.raises(ValueError, match="feature names should match"):
-        pca.transform(frame[list("bacde")])
 
 
 def test_a_refit_on_unnamed_features_forgets_the_names() -> None:

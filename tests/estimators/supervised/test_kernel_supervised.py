@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
 import scipy.linalg
-from distributed import Client
 from numpy.typing import NDArray
 from sklearn.pipeline import make_pipeline
 
@@ -24,16 +22,12 @@ from bigpca import (
     KernelSupervisedPCA,
     MemoryBudgetError,
     RoweisDiscriminantAnalysis,
-    SupervisedPCA,
     kernels,
 )
-from bigpca.passes import sweeps
-from bigpca.passes.engine.events import CheckpointEvent, Event, PassEvent
 from bigpca.passes.reading import layout
 from tests.estimators.labelled import labelled_rows, one_hot, outside, unit_of
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
-from tests.passes.conftest import start_cluster
 
 Array = NDArray[Any]
 N, D, C, GAMMA = 160, 5, 4, 0.1
@@ -328,71 +322,6 @@ def test_a_fit_reads_rows_once_beyond_the_choice_of_landmarks(monkeypatch: pytes
     KernelRoweisDiscriminantAnalysis(2, gamma=GAMMA, sampling=X[:30]).fit(given, Y)
     counts = reads.per_chunk((N, D), (20, D))[:, 0]
     assert counts.tolist() == [2] + [1] * 7  # the first rows once more, for the shift
-
-
-def test_lazy_rows_give_lazy_scores_on_any_scheduler_and_out_writes_them(tmp_path: Path) -> None:
-    given = stored(tmp_path, X.astype("f4"), (20, D))
-    for model in (KernelSupervisedPCA(2, gamma=GAMMA, form="dual"), KernelRoweisDiscriminantAnalysis(2, gamma=GAMMA)):
-        with dask.config.set(scheduler="sync"):
-            expected = model.fit(given, Y).transform(given)
-            assert isinstance(expected, da.Array)
-            expected = expected.compute()
-        with dask.config.set(scheduler="threads", num_workers=3):
-            scores = (
-                type(model)(**model.get_params()).fit(given, Y).transform(given, out=tmp_path / type(model).__name__)
-            )
-        np.testing.assert_array_equal(scores.compute(), expected)
-        np.testing.assert_allclose(model.transform(X), expected, atol=1e-5)
-
-
-@pytest.mark.cluster
-def test_worker_processes_give_the_bits_of_one_thread(tmp_path: Path) -> None:
-    """Of the linear models too: labels, landmarks and label features travel with the tasks."""
-    given = stored(tmp_path, X.astype("f4"), (20, D))
-    models: list[tuple[Any, Array]] = [
-        (KernelSupervisedPCA(2, gamma=GAMMA, form="dual", solve_threads=1), Y),
-        (KernelRoweisDiscriminantAnalysis(2, gamma=GAMMA, n_landmarks=30, solve_threads=1), Y),
-        (KernelSupervisedPCA(gamma=GAMMA, sampling=X[:20], solve_threads=1), REAL),
-        (RoweisDiscriminantAnalysis(2, solve_threads=1), Y),
-        (SupervisedPCA(2, label_kernel="rbf", solve_threads=1), REAL),
-        (bp.SupervisedRandomProjection(2, n_features=9, solve_threads=1), REAL),
-        (FisherDiscriminantAnalysis(solve_threads=1), Y),
-        (RoweisDiscriminantAnalysis(2, solver="krylov", max_passes=4, tol=0.5, solve_threads=1), Y),
-        (bp.ScoredPCA(2, n_features_to_select=3, estimator=bp.PCA(2, solve_threads=1)), Y),
-    ]
-    with dask.config.set(scheduler="sync"):
-        expected = [model.fit(given, labels).transform(NEW) for model, labels in models]
-    with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
-        found = [model.fit(given, labels).transform(NEW) for model, labels in models]
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize("form", ["direct", "dual"])
-def test_a_stopped_fit_goes_on_and_other_labels_are_refused(
-    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
-    monkeypatch.setattr(sweeps, "MIN_TILE", 16)
-    given, labels = stored(tmp_path, X, (10, D)), REAL[:, 0]
-    model = KernelSupervisedPCA(form=form, gamma=GAMMA, sampling="uniform", n_landmarks=20, solve_threads=1)
-    written: list[Event] = []
-
-    def stop(event: Event) -> None:
-        written.append(event)
-        if sum(isinstance(event, CheckpointEvent) for event in written) == 5:
-            raise KeyboardInterrupt
-
-    with dask.config.set(scheduler="sync"):
-        expected = model.fit(given, labels).transform(NEW)
-        with pytest.raises(KeyboardInterrupt):
-            model.fit(given, labels, checkpoint=tmp_path / "c", progress=stop)
-        events: list[Event] = []
-        again = model.fit(given, labels, checkpoint=tmp_path / "c", progress=events.append)
-        np.testing.assert_array_equal(again.transform(NEW), expected)
-        assert max(event.groups_resumed for event in events if isinstance(event, PassEvent)) > 0
-        with pytest.raises(bp.CheckpointError):
-            model.fit(given, labels[::-1].copy(), checkpoint=tmp_path / "c")
 
 
 def test_a_plan_reads_nothing_and_what_does_not_fit_is_refused_before_any_read() -> None:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-import bigpca as bp
 from bigpca import (
     PCA,
     ApproximationWarning,
@@ -21,8 +18,7 @@ from bigpca import (
     RoweisDiscriminantAnalysis,
     SupervisedPCA,
 )
-from bigpca.passes.engine.events import CheckpointEvent, Event, PassEvent
-from bigpca.passes.reading import blocks, layout
+from bigpca.passes.reading import blocks
 from tests.estimators.labelled import (
     assert_same_axes,
     centred,
@@ -35,7 +31,6 @@ from tests.estimators.labelled import (
 from tests.estimators.stores import stored
 from tests.operators.counting import Reads
 
-Array = NDArray[Any]
 N, D, C, K = 400, 9, 4, 3
 X, Y = labelled_rows(N, D, C, mean=5.0)
 REAL = X[:, 0] + np.random.default_rng(3).standard_normal(N)
@@ -302,38 +297,3 @@ def test_chunks_change_rounding_only(chunks: tuple[int, int]) -> None:
     model = FisherDiscriminantAnalysis().fit(da.from_array(X, chunks=chunks), Y)
     truth = FisherDiscriminantAnalysis().fit(X, Y)
     np.testing.assert_allclose(model.components_, truth.components_, rtol=0, atol=1e-11)
-
-
-def bits(model: Any) -> tuple[bytes, ...]:
-    return tuple(array.tobytes() for array in (model.components_, model.eigenvalues_, model.mean_, model.class_means_))
-
-
-def test_threads_and_a_stopped_fit_give_the_bits_of_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
-    given = stored(tmp_path, X.astype("f4"), (11, D))
-    events: list[Event] = []
-
-    def stop(event: Event) -> None:
-        events.append(event)
-        if sum(isinstance(event, CheckpointEvent) for event in events) == 5:
-            raise KeyboardInterrupt
-
-    def model() -> RoweisDiscriminantAnalysis:
-        return RoweisDiscriminantAnalysis(2, solve_threads=1)
-
-    with dask.config.set(scheduler="sync"):
-        expected = bits(model().fit(given, Y))
-        with pytest.raises(KeyboardInterrupt):
-            model().fit(given, Y, checkpoint=tmp_path / "c", progress=stop)
-        events = []
-        assert bits(model().fit(given, Y, checkpoint=tmp_path / "c", progress=events.append)) == expected
-        (resumed,) = (event.groups_resumed for event in events if isinstance(event, PassEvent))
-        assert resumed >= 4
-        other = RoweisDiscriminantAnalysis(1, r1=0.1, r2=0.2).fit(
-            given, Y, checkpoint=tmp_path / "c", progress=events.append
-        )
-        assert other.n_components_ == 1  # one pass serves the whole family
-        with pytest.raises(bp.CheckpointError):
-            model().fit(given, Y[::-1].copy(), checkpoint=tmp_path / "c")
-    with dask.config.set(scheduler="threads", num_workers=3):
-        assert bits(model().fit(given, Y)) == expected

@@ -7,7 +7,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -94,18 +93,6 @@ def test_auto_takes_it_where_the_matrix_does_not_fit() -> None:
     assert not model.set_params(solver="covariance").plan(X, y).fits
     with pytest.raises(bp.MemoryBudgetError):
         RoweisDiscriminantAnalysis(0.9, memory_limit="4 GiB").fit(X, y)  # a share needs the whole spectrum
-
-
-def test_threads_and_a_checkpoint_give_the_same_bits(tmp_path: Path) -> None:
-    rows, y = wide()
-    lazy = stored(tmp_path, rows, (50, 800))
-    found = []
-    for scheduler, checkpoint in (("sync", None), ("threads", tmp_path / "run"), ("threads", tmp_path / "run")):
-        with dask.config.set(scheduler=scheduler):
-            model = RoweisDiscriminantAnalysis(2, r1=0.2, r2=0.3, solver="krylov").fit(lazy, y, checkpoint=checkpoint)
-        found.append(model.components_)
-    np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_array_equal(found[0], found[2])
 
 
 def test_a_saved_model_maps_and_cannot_go_on(tmp_path: Path) -> None:

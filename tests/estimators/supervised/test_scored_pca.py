@@ -284,16 +284,6 @@ def test_back_from_scores_the_chosen_features_are_reconstructed_and_the_others_a
     np.testing.assert_allclose(written.compute(), back, atol=1e-12)
 
 
-def test_a_stopped_fit_goes_on_from_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = stored(tmp_path, X, (10, D))
-    truth = ScoredPCA(2, n_features_to_select="cv", folds=2).fit(given, Y)
-    ScoredPCA(2, n_features_to_select="cv", folds=2).fit(given, Y, checkpoint=tmp_path / "checkpoint")
-    reads = Reads().watch(monkeypatch)
-    again = ScoredPCA(2, n_features_to_select="cv", folds=2).fit(given, Y, checkpoint=tmp_path / "checkpoint")
-    assert not reads.calls
-    np.testing.assert_array_equal(again.transform(X), truth.transform(X))
-
-
 @pytest.mark.parametrize("part", [0.2, 0.5, 1.0], ids=["early", "in the middle", "at the end"])
 def test_a_fit_stopped_in_any_part_goes_on_to_the_same_bits(
     part: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

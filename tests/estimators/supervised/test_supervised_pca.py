@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -19,7 +18,7 @@ import bigpca as bp
 from bigpca import ApproximationWarning, MemoryBudgetError, SupervisedPCA, SupervisedRandomProjection
 from bigpca.estimators.supervised import label_features
 from bigpca.estimators.supervised.label_features import FourierLabels, LandmarkLabels
-from bigpca.passes.reading import blocks, layout
+from bigpca.passes.reading import blocks
 from tests.estimators.labelled import assert_same_axes, centred, labelled_rows, one_hot, outside
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
@@ -295,30 +294,6 @@ def test_chunks_change_rounding_only(chunks: tuple[int, int]) -> None:
         model, truth = SupervisedPCA().fit(da.from_array(X, chunks=chunks), labels), SupervisedPCA().fit(X, labels)
         np.testing.assert_allclose(model.components_, truth.components_, rtol=0, atol=1e-12)
         np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-12)
-
-
-def test_threads_give_the_bits_of_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
-    given = stored(tmp_path, X.astype("f4"), (11, D))
-    found = []
-    for options in ({"scheduler": "sync"}, {"scheduler": "threads", "num_workers": 3}):
-        with dask.config.set(**options):
-            model = SupervisedPCA(solve_threads=1).fit(given, Y)
-            found.append((model.components_.tobytes(), model.eigenvalues_.tobytes(), model.mean_.tobytes()))
-    assert found[0] == found[1]
-
-
-def test_lazy_rows_give_lazy_scores_and_out_writes_the_same_bits(tmp_path: Path) -> None:
-    given = stored(tmp_path, X, (50, D))
-    model = SupervisedPCA(2).fit(given, Y)
-    lazy = model.transform(given)
-    assert isinstance(lazy, da.Array)
-    assert lazy.chunks[0] == given.chunks[0]
-    np.testing.assert_allclose(lazy.compute(), model.transform(X), atol=1e-12)
-    written = model.transform(given, out=tmp_path / "scores.zarr")
-    np.testing.assert_array_equal(bp.open(tmp_path / "scores.zarr").compute(), lazy.compute())
-    back = model.inverse_transform(written, out=tmp_path / "back.zarr")
-    np.testing.assert_array_equal(back.compute(), model.inverse_transform(lazy).compute())
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,0 +1,277 @@
+"""What holds of every estimator, whichever solver it takes: one table of fits times the claims."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from itertools import permutations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import bigpca as bp
+from bigpca.estimators.kernel import features_fit
+from bigpca.estimators.shared.files import StoredModel
+from bigpca.passes import sweeps
+from bigpca.passes.engine.events import CheckpointEvent, Event, PassEvent
+from bigpca.passes.reading import layout
+from tests.estimators.stores import stored, unreadable
+from tests.passes.conftest import client, two_workers
+
+__all__ = ["client", "two_workers"]
+
+Array = NDArray[Any]
+N, D, CHUNK = 240, 6, 20
+RNG = np.random.default_rng(0)
+CODES = RNG.permutation(np.arange(N) % 3)
+X = RNG.standard_normal((N, D)) * 0.6 ** np.arange(D) + 2.0 + RNG.standard_normal((3, D))[CODES]
+NEW = X[:37] + 0.1
+CLASSES = np.array(["ape", "bee", "cod"])[CODES]
+NUMBERS = X[:, :2] ** 2
+RBF = {"kernel": "rbf", "gamma": 0.1}
+LANDMARKS = {**RBF, "n_landmarks": 25}
+
+
+class Case(NamedTuple):
+    """A fit: its estimator and its labels."""
+
+    make: Callable[[], Any]
+    y: Array | None = None
+
+
+CASES: dict[str, Case] = {
+    **{f"PCA {s}": Case(lambda s=s: bp.PCA(2, solver=s)) for s in ("covariance", "dot", "krylov")},
+    "ApproximatePCA nystrom": Case(lambda: bp.ApproximatePCA(2, bp.sketches.Gaussian(5), scale=True)),
+    "ApproximatePCA ritz": Case(lambda: bp.ApproximatePCA(2, bp.sketches.SparseSign(5, nnz=3), core="ritz")),
+    "SketchTransformer": Case(lambda: bp.SketchTransformer(bp.sketches.Gaussian(3))),
+    **{f"KernelPCA {s}": Case(lambda s=s: bp.KernelPCA(2, solver=s, **RBF)) for s in ("dense", "krylov")},
+    "KernelPCA features": Case(lambda: bp.KernelPCA(2, kernel="poly", degree=2, solver="features")),
+    "ApproximateKernelPCA": Case(lambda: bp.ApproximateKernelPCA(2, **RBF)),
+    "NystromKernelPCA": Case(lambda: bp.NystromKernelPCA(2, **LANDMARKS)),
+    "SupervisedPCA": Case(lambda: bp.SupervisedPCA(2), CLASSES),
+    "SupervisedPCA of numbers": Case(lambda: bp.SupervisedPCA(2, label_kernel="rbf", label_gamma=0.1), NUMBERS),
+    "SupervisedRandomProjection": Case(
+        lambda: bp.SupervisedRandomProjection(2, n_features=20, label_gamma=0.1), NUMBERS
+    ),
+    "RoweisDiscriminantAnalysis": Case(lambda: bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5), CLASSES),
+    "RoweisDiscriminantAnalysis krylov": Case(
+        lambda: bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5, solver="krylov"), CLASSES
+    ),
+    "FisherDiscriminantAnalysis": Case(lambda: bp.FisherDiscriminantAnalysis(2), CLASSES),
+    "KernelSupervisedPCA": Case(lambda: bp.KernelSupervisedPCA(2, **LANDMARKS), CLASSES),
+    "KernelSupervisedPCA dual": Case(lambda: bp.KernelSupervisedPCA(2, form="dual", **RBF), NUMBERS),
+    "KernelRoweisDiscriminantAnalysis": Case(lambda: bp.KernelRoweisDiscriminantAnalysis(2, **LANDMARKS), CLASSES),
+    "ScoredPCA": Case(lambda: bp.ScoredPCA(2, n_features_to_select=3), CLASSES),
+}
+READING = [name for name in CASES if name != "SketchTransformer"]
+GROWING = [
+    name for name, case in CASES.items()
+    if hasattr(case.make(), "partial_fit") and not any(word in name for word in (" dot", " krylov", " ritz"))
+]  # fmt: skip
+pytestmark = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+every = pytest.mark.parametrize("name", CASES)
+reading = pytest.mark.parametrize("name", READING)
+growing = pytest.mark.parametrize("name", GROWING)
+
+
+@pytest.fixture
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut small data as if it were large: 12 groups, 15 panels whose ends lie inside chunks."""
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
+    monkeypatch.setattr(layout, "MIN_GROUPS", 12)
+    monkeypatch.setattr(sweeps, "MIN_TILE", 16)
+    monkeypatch.setattr(features_fit, "CHUNK_BYTES", 10_000)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("every")
+    stored(place, X.astype("f4"), (CHUNK, D))
+    return next(place.iterdir())
+
+
+def fitted(name: str, rows: Any = X, **options: Any) -> Any:
+    case = CASES[name]
+    return case.make().fit(rows, **options) if case.y is None else case.make().fit(rows, case.y, **options)
+
+
+def bits(model: Any) -> tuple[Any, ...]:
+    """All that a saved model holds, to the last bit."""
+    stored = StoredModel.of(model)
+    arrays = sorted((name, array.dtype.str, array.shape, array.tobytes()) for name, array in stored.arrays.items())
+    return (*arrays, json.dumps(stored.attributes, default=repr, sort_keys=True))
+
+
+def assert_same_scores(found: Any, expected: Any, tolerance: float = 1e-6) -> None:
+    found, expected = np.asarray(found), np.asarray(expected)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+@reading
+@pytest.mark.usefixtures("small_groups")
+def test_threads_give_the_bits_of_one_thread(name: str, store: Path) -> None:
+    found = []
+    for scheduler, workers in (("sync", 1), ("threads", 3)):
+        with dask.config.set(scheduler=scheduler, num_workers=workers):
+            model = fitted(name, bp.open(store))
+            found.append((bits(model), model.transform(bp.open(store)).compute().tobytes()))
+    assert found[0] == found[1]
+
+
+@reading
+@pytest.mark.cluster
+@pytest.mark.usefixtures("small_groups")
+def test_worker_processes_give_the_bits_of_one_thread(name: str, store: Path, tmp_path: Path, client: Client) -> None:
+    model = fitted(name, bp.open(store))
+    written = model.transform(bp.open(store), out=tmp_path / "scores.zarr")
+    with dask.config.set(scheduler="sync"):
+        here = fitted(name, bp.open(store))
+        assert bits(model) == bits(here)
+        assert written.compute().tobytes() == here.transform(bp.open(store)).compute().tobytes()
+
+
+@every
+def test_computed_lazy_and_written_scores_agree(name: str, store: Path, tmp_path: Path) -> None:
+    rows = bp.open(store)
+    model, in_memory = fitted(name, rows), X.astype("f4")
+    expected, lazy = model.transform(in_memory), model.transform(rows)
+    assert isinstance(expected, np.ndarray)
+    assert isinstance(lazy, da.Array)
+    assert (lazy.shape, lazy.dtype, lazy.chunks[0]) == (expected.shape, expected.dtype, rows.chunks[0])
+    assert_same_scores(lazy, expected, 1e-5)
+    written = model.transform(rows, out=tmp_path / "scores.zarr")
+    assert np.asarray(written).tobytes() == lazy.compute().tobytes()
+    with pytest.raises(bp.OutputExistsError):
+        model.transform(rows, out=tmp_path / "scores.zarr")
+    assert_same_scores(fitted(name, in_memory).transform(NEW), model.transform(NEW), 1e-5)
+
+
+@every
+def test_fit_transform_is_fit_and_transform(name: str) -> None:
+    case = CASES[name]
+    assert_same_scores(case.make().fit_transform(X, case.y), fitted(name).transform(X), 1e-9)
+
+
+@every
+def test_a_model_comes_back_from_a_file_and_a_pickle_and_a_clone_is_unfitted(name: str, tmp_path: Path) -> None:
+    model = fitted(name)
+    model.save(tmp_path / "model")
+    for again in (bp.load(tmp_path / "model"), pickle.loads(pickle.dumps(model))):
+        assert type(again) is type(model)
+        assert str(again.get_params()) == str(model.get_params())
+        assert bits(again) == bits(model)
+        assert again.transform(NEW).tobytes() == model.transform(NEW).tobytes()
+        known = {
+            a for a in dir(model) if a.endswith("_") and not a.startswith("_") and a != "plan_" and hasattr(model, a)
+        }
+        assert not {a for a in known if not hasattr(again, a)}
+    unfitted = clone(model)
+    assert str(unfitted.get_params()) == str(model.get_params())
+    with pytest.raises(NotFittedError):
+        unfitted.transform(NEW)
+    with pytest.raises(NotFittedError):
+        unfitted.save(tmp_path / "unfitted")
+    assert not (tmp_path / "unfitted").exists()
+
+
+@reading
+@pytest.mark.usefixtures("small_groups")
+def test_a_stopped_fit_resumes_to_the_same_bits(name: str, store: Path, tmp_path: Path) -> None:
+    events: list[Event] = []
+
+    def stop(event: Event) -> None:
+        events.append(event)
+        if sum(isinstance(one, CheckpointEvent) for one in events) == 5:
+            raise KeyboardInterrupt
+
+    with dask.config.set(scheduler="sync"):
+        with pytest.raises(KeyboardInterrupt):
+            fitted(name, bp.open(store), checkpoint=tmp_path / "c", progress=stop)
+        events.clear()
+        again = fitted(name, bp.open(store), checkpoint=tmp_path / "c", progress=events.append)
+        assert max(event.groups_resumed for event in events if isinstance(event, PassEvent)) > 0
+        assert bits(again) == bits(fitted(name, bp.open(store)))
+        with pytest.raises(bp.CheckpointError):
+            fitted(name, stored(tmp_path, X, (CHUNK, D)), checkpoint=tmp_path / "c")
+        if (y := CASES[name].y) is not None:
+            with pytest.raises(bp.CheckpointError):
+                CASES[name].make().fit(bp.open(store), y[::-1].copy(), checkpoint=tmp_path / "c")
+
+
+REJECTED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "no component": ({"n_components": 0}, ValueError, "n_components = 0"),
+    "no number": ({"n_components": True}, (TypeError, ValueError), "n_components = True"),
+    "policy": ({"nan_policy": "drop"}, ValueError, "nan_policy = 'drop'"),
+    "memory": ({"memory_limit": "1 KiB"}, bp.MemoryBudgetError, "memory_limit = 1"),
+}
+
+
+@reading
+@pytest.mark.parametrize("wrong", REJECTED)
+def test_what_cannot_be_is_rejected_unread(name: str, wrong: str) -> None:
+    parameters, error, message = REJECTED[wrong]
+    model = CASES[name].make().set_params(**parameters)
+    with pytest.raises(error, match=message):
+        model.fit(unreadable(N, D), CASES[name].y)
+
+
+@every
+def test_names_go_in_and_come_out(name: str) -> None:
+    frame = pd.DataFrame(X, columns=list("abcdef"), index=range(100, 100 + N))
+    model = fitted(name, frame)
+    assert list(model.feature_names_in_) == list("abcdef")
+    scores = model.set_output(transform="pandas").transform(frame)
+    prefix = type(model).__name__.lower()
+    assert (
+        list(scores.columns) == list(model.get_feature_names_out()) == [f"{prefix}{i}" for i in range(scores.shape[1])]
+    )
+    assert scores.index[0] == 100
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.transform(frame[list("bacdef")])
+
+
+@every
+def test_empty_and_one_row_chunks_are_rows_like_others(name: str) -> None:
+    rows = da.from_array(X, chunks=((0, 1, 1, 0, N - 5, 2, 0, 1), (D,)))
+    model = fitted(name, rows)
+    scores = model.transform(rows)
+    assert scores.chunks[0] == rows.chunks[0]
+    assert_same_scores(np.abs(scores), np.abs(fitted(name).transform(X)))
+
+
+@growing
+def test_batches_in_any_order_give_the_model_of_one_fit(name: str, tmp_path: Path) -> None:
+    y = CASES[name].y
+    batches = [slice(0, 150), slice(150, 151), slice(151, N)]
+    first = CASES[name].make().fit(X[:150], None if y is None else y[:150])
+    first.save(tmp_path / "model")
+    found = []
+    for order in permutations(batches[1:]):
+        model = bp.load(tmp_path / "model")
+        for batch in order:
+            model.partial_fit(X[batch], None if y is None else y[batch])
+        assert getattr(model, "n_samples_", N) == N
+        found.append(np.abs(model.transform(NEW)))
+    assert_same_scores(found[0], found[1], 1e-8)
+    chosen_by_the_first = {"n_landmarks", "n_features_to_select"} & set(first.get_params())
+    if not chosen_by_the_first and getattr(first, "label_kernel", "") != "rbf":
+        assert_same_scores(found[0], np.abs(fitted(name).transform(NEW)))
+
+
+@pytest.mark.parametrize("name", ["PCA covariance", "ApproximatePCA nystrom"])
+def test_merged_models_in_any_order_are_the_model_of_all_rows(name: str) -> None:
+    parts = [CASES[name].make().fit(X[rows]) for rows in (slice(0, 150), slice(150, 170), slice(170, N))]
+    for first, second, third in permutations(parts):
+        merged = bp.merge(bp.merge(first, second), third)
+        assert merged.n_samples_ == N
+        assert_same_scores(np.abs(merged.transform(NEW)), np.abs(fitted(name).transform(NEW)))
