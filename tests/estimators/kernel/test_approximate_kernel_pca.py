@@ -477,7 +477,7 @@ def test_bad_values_are_refused(core: str) -> None:
         approximate(core=core).fit(bad)
     with pytest.raises(ValueError, match="ChiSquare needs numbers of at least 0"):
         approximate(kernel=ChiSquare(), core=core).fit(-X)
-    with pytest.raises(ValueError, match=r"whose power 5 is over 1e150, whose square"):
+    with pytest.raises(ValueError, match=r"its power 5 is over 1e150, and the square"):
         approximate(kernel=Polynomial(1.0, 0.0, 5), core=core).fit(X * 1e50)
 
 

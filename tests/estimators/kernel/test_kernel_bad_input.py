@@ -72,7 +72,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
     "negative": ({"kernel": kernels.ChiSquare()}, np.abs(X) * np.where(np.arange(N) == 99, -1, 1)[:, None], ValueError,
         "row 99, column 0 is -"),
     "overflow": (
-        {"kernel": kernels.Polynomial(1.0, 0.0, 5)}, X * 1e60, ValueError, r"row 0: .* whose power 5 is over 1e150",
+        {"kernel": kernels.Polynomial(1.0, 0.0, 5)}, X * 1e60, ValueError, r"row 0: .* its power 5 is over 1e150",
     ),
     "overflow of distances": ({"kernel": "rbf"}, X * 1e200, ValueError, r"has values beyond float64.*Divide the data"),
     "overflow, krylov": ({"kernel": "linear", "solver": "krylov"}, X * 1e200, ValueError, "has values beyond float64"),
