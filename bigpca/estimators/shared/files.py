@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from bigpca.blas import numerical_environment
 from bigpca.data.urls import public
 from bigpca.errors import ModelFormatError, brief
-from bigpca.kernels import kernel_from
-from bigpca.kernels.base import Kernel
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
 from bigpca.storage import write_group
@@ -136,6 +134,8 @@ def _encode_all(model: Any) -> dict[str, Any]:
 
 def _encode(name: str, value: Any) -> Any:
     """Return a parameter as a JSON value."""
+    from bigpca.kernels.base import Kernel  # 20 modules: only where a model is saved
+
     if name == "n_components":
         return encode_components(value)
     if name == "estimator" and value is not None:
@@ -164,6 +164,8 @@ def decode_parameters(values: dict[str, Any]) -> dict[str, Any]:
     if "n_components" in decoded:
         decoded["n_components"] = decode_components(decoded["n_components"])
     if isinstance(decoded.get("kernel"), dict):
+        from bigpca.kernels import kernel_from  # as above
+
         decoded["kernel"] = kernel_from(decoded["kernel"])
     if isinstance(decoded.get("sampling"), list):
         decoded["sampling"] = np.array(decoded["sampling"])
