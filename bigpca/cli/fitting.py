@@ -20,7 +20,6 @@ from bigpca.cli.scoring import transform_command
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
-from bigpca.quality.memory import MemoryMeter
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,8 @@ def fit(
     debug: o.Debug = False,
 ) -> None:
     """Fit PCA (with --sketch an approximation), save the model and, with --scores, the scores; prints plan and cost."""
+    from bigpca.quality.memory import MemoryMeter
+
     with reporting(as_json, debug) as output:
         scores_command = transform_command(source, outputs.model, outputs.scores, reading)
         _reject_existing_outputs(source, outputs, scores_command)

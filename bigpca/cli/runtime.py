@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import signal
 import threading
@@ -69,6 +68,8 @@ def _started(options: Cluster) -> Iterator[Client]:
 
 @contextmanager
 def _joined(address: str, timeout: float) -> Iterator[Client]:
+    import asyncio
+
     from distributed import Client
 
     from bigpca.passes.engine.cluster.watch import Watch

@@ -17,7 +17,6 @@ from bigpca.cli.runtime import running
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
-from bigpca.quality.memory import MemoryMeter
 
 
 @grouped
@@ -33,6 +32,8 @@ def transform(
     debug: o.Debug = False,
 ) -> None:
     """Write the scores of SOURCE under a saved model to a Zarr store. Run again after a stop, it goes on."""
+    from bigpca.quality.memory import MemoryMeter
+
     with reporting(as_json, debug) as output:
         reject_shared_paths(source, scores=scores)
         reject_shared_paths(str(model), scores=scores)

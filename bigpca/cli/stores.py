@@ -18,7 +18,6 @@ from bigpca.cli.runtime import running
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
-from bigpca.storage.regular import read_document
 
 
 def info(
@@ -91,6 +90,8 @@ def verify(
 
 def _is_model(path: Path) -> bool:
     """Whether a directory says that it is a bigpca model: its own loader then checks all the rest."""
+    from bigpca.storage.regular import read_document
+
     try:
         attributes = read_document(path / "zarr.json").get("attributes", {})
         return str(attributes["bigpca"]["kind"]) != "array"
