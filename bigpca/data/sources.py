@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -85,14 +86,19 @@ def open(source: Any, *, member: str | None = None, missing_chunks: str = "raise
     return open_source(found)
 
 
-def open_source(source: RowSource) -> da.Array:
-    """Make the Dask array whose one ``original-`` node is the source."""
+def open_in_memory(array: NDArray[Any]) -> da.Array:
+    """Make the Dask array of an array (n, d) in memory. Its name is drawn: no value is read for it."""
+    return open_source(RowSource("numpy", "", "", MemoryRows(array)), uuid.uuid4().hex)
+
+
+def open_source(source: RowSource, token: str | None = None) -> da.Array:
+    """Make the Dask array whose one ``original-`` node is the source; ``token`` names it."""
     d = source.shape[1]
     rows = coalesce(source.row_chunks(), d * source.dtype.itemsize, DASK_CHUNK_BYTES)
     return da.from_array(
         source,
         chunks=(rows, (d,)),
-        name="bigpca-open-" + source.token(),
+        name="bigpca-open-" + (token or source.token()),
         inline_array=False,
         asarray=False,
         fancy=False,

@@ -150,11 +150,14 @@ class MemoryRows:
 
     def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Copy a block."""
-        width = row_width(self.array_shape)
-        rows = self.array[start:stop]
         block = np.empty((stop - start, columns[1] - columns[0]), self.dtype)
-        block[...] = (rows if rows.ndim == 2 else rows.reshape(stop - start, width))[:, slice(*columns)]
+        block[...] = self.view(start, stop)[:, slice(*columns)]
         return block
+
+    def view(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows as they lie in memory, (stop - start, d), for whoever does not change them."""
+        rows = self.array[start:stop]
+        return rows if rows.ndim == 2 else rows.reshape(stop - start, row_width(self.array_shape))
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """The CRC-32 of those values stands where files have their time of change."""

@@ -24,6 +24,7 @@ from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.rounding import note_rounded
 from bigpca.data.sources import RowSource
 from bigpca.data.sources import open as open_array
+from bigpca.data.storages import MemoryRows
 from bigpca.errors import OutputExistsError
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
@@ -79,8 +80,10 @@ def project_in_memory(rows: RowInput, f: RowMap, width: int) -> NDArray[Any]:
     def write(start: int) -> None:
         stop = min(start + 8192, rows.n_rows)
         reader, _ = rows.reader(start, stop)
+        held = rows.source.storage if rows.source is not None else None
+        values = held.view(start, stop) if isinstance(held, MemoryRows) else reader.read(start, stop)
         with one_blas_thread():
-            out[start:stop] = f.apply(reader.read(start, stop), reader.where(start, stop))
+            out[start:stop] = f.apply(values, reader.where(start, stop))
 
     starts = range(0, rows.n_rows, 8192)
     threads = min(local_threads(), len(starts))

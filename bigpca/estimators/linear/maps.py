@@ -14,6 +14,8 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.sketches import Sketch
 
 Vector = NDArray[np.float64]
+STRIP_BYTES = 2**20  # of centred rows: they stay in a core's cache
+MIN_STRIP_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,13 @@ class Projection:
         axes = self.components if self.scale is None else self.components / self.scale
         if self.deviations is not None:
             axes = axes / np.where(self.deviations > 0, self.deviations, np.inf)[:, None]
+        turned, strip = axes.T.astype(dtype), strip_rows(len(rows), len(mean), dtype.itemsize)
+        scores, centred = np.empty((len(rows), len(axes)), dtype), np.empty((strip, len(mean)), dtype)
         with np.errstate(invalid="ignore", over="ignore"):
-            scores: NDArray[Any] = (rows.astype(dtype, copy=False) - mean) @ axes.T.astype(dtype)
+            for start in range(0, len(rows), strip):
+                part, out = rows[start : start + strip], scores[start : start + strip]
+                shifted = np.subtract(part, mean, out=centred[: len(part)], dtype=dtype, casting="unsafe")
+                np.matmul(shifted, turned, out=out)
             scores += ((mean - self.mean) @ axes.T).astype(dtype)
         settle_non_finite(rows, scores, where, self.nan_policy, "scores")
         return scores
@@ -65,12 +72,23 @@ class Projection:
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Centred rows, divided and rounded axes, scores and the search for what is not finite in them."""
         k, divided = len(self.components), (self.scale is not None) + (self.deviations is not None)
-        return (rows + 2) * d * itemsize + k * d * (itemsize + 8 * divided) + rows * k * (itemsize + 1), 0
+        strip = strip_rows(rows, d, itemsize)
+        return (strip + 2) * d * itemsize + k * d * (itemsize + 8 * divided) + rows * k * (itemsize + 1), 0
 
     def describe(self) -> dict[str, Any]:
         """Digest of the map, for the identity of a partial output."""
         digest = _digest(self.mean, self.scale, self.components, self.deviations)
         return {"map": "projection", "nan_policy": self.nan_policy, "digest": digest}
+
+
+def strip_rows(rows: int, d: int, itemsize: int) -> int:
+    """Return how many of ``rows`` rows are centred at a time, about the same number each time.
+
+    So many are still in the cache when they are multiplied; few would be slow, and a single one is multiplied by another
+    routine of the BLAS, with other last bits.
+    """
+    most = max(MIN_STRIP_ROWS, STRIP_BYTES // max(1, d * itemsize))
+    return max(1, -(-rows // max(1, -(-rows // most))))
 
 
 def settle_non_finite(rows: NDArray[Any], mapped: NDArray[Any], where: str, nan_policy: str, name: str) -> None:
@@ -224,7 +242,7 @@ class LogLikelihood:
         k, d = self.projection.components.shape
         log_determinant = float(np.log(self.variances).sum())
         if k < d:
-            centred = rows.astype(np.float64) - self.projection.mean
+            centred = np.subtract(rows, self.projection.mean, dtype=np.float64, casting="unsafe")
             if self.projection.scale is not None:
                 centred /= self.projection.scale
             squares = np.einsum("ij,ij->i", centred, centred)

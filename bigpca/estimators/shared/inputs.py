@@ -25,6 +25,7 @@ from bigpca.data.containers import (
 from bigpca.data.labelled import feature_names, note_rounded_columns
 from bigpca.data.rounding import tally_rounded
 from bigpca.data.sources import open as open_array
+from bigpca.data.sources import open_in_memory
 from bigpca.errors import warn_caller, warn_rounded
 from bigpca.sketches.base import positive_integer
 
@@ -51,7 +52,7 @@ def as_dask(estimator: Any, X: Any, *, reset: bool, minimum: int = 1) -> da.Arra
         For the wrong number or names of features, and for empty input.
     """
     if not is_lazy(X):
-        return open_array(in_memory(estimator, X, reset=reset, minimum=minimum))
+        return open_in_memory(in_memory(estimator, X, reset=reset, minimum=minimum))
     opened = open_array(X)
     n, d = opened.shape
     if d == 0:

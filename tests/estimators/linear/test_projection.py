@@ -58,6 +58,22 @@ def test_applying_a_map_takes_what_it_says_and_not_a_third_of_it(f: RowMap, dtyp
     assert measured >= (said + kept) / 3
 
 
+@pytest.mark.parametrize("dtype", ["u1", "f2", "f4", "f8", ">f8"])
+def test_rows_are_centred_strip_by_strip_and_the_first_bad_one_is_named(dtype: str) -> None:
+    rows = np.random.default_rng(2).integers(0, 200, (1001, D)).astype(dtype)
+    scores = PLAIN.apply(rows, "rows")
+    assert scores.dtype == PLAIN.output_dtype(rows.dtype)
+    np.testing.assert_allclose(
+        scores, (rows.astype(float) - ONES) @ AXES.T, rtol=0, atol=5e3 * np.finfo(scores.dtype).eps * D
+    )
+    if rows.dtype.kind == "f":
+        rows[777, 5] = np.inf
+        with pytest.raises(
+            bp.NonFiniteError, match=r"1 NaN or infinite values in 1 rows of rows: the first in its row 777"
+        ):
+            PLAIN.apply(rows, "rows")
+
+
 def planned(f: RowMap, d: int, threads: int) -> int:
     resources = Resources(threads, 2**40, 0, "a test")
     return plan_writing(RowInput(unreadable(1000, d, 100, np.float32)), f, 10, 100, "rows", resources).process_bytes

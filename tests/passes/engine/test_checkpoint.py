@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import bigpca as bp
+from bigpca.data.storages import MemoryRows
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import CheckpointEvent, Event
@@ -107,6 +108,16 @@ def test_a_changed_chunk_under_a_general_array_is_refused_on_resume(store: Path,
     os.utime(store / "c" / "70" / "0", ns=(0, 0))
     with pytest.raises(bp.CheckpointError, match="the input changed since the checkpoint"):
         moments_of(X(), checkpoint=tmp_path / "c")
+
+
+def test_values_of_an_array_in_memory_are_digested_for_checkpoints_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("all values were read for a name")
+
+    monkeypatch.setattr(MemoryRows, "describe", fail)
+    monkeypatch.setattr(MemoryRows, "stamps", fail)
+    X = np.random.default_rng(0).standard_normal((50, 6))
+    assert bp.PCA(2).fit(X).transform(X).shape == (50, 2)
 
 
 def test_changed_values_of_an_array_in_memory_are_refused_on_resume(tmp_path: Path) -> None:
