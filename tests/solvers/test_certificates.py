@@ -9,8 +9,10 @@ from threadpoolctl import threadpool_limits
 from bigpca.solvers.certificates import (
     Bounds,
     captured_variance_bounds,
+    frobenius_bound,
     probe_bounds,
     probe_norm_bound,
+    product_slack,
     residual_bound,
     residual_norms,
     rounding_slack,
@@ -89,6 +91,35 @@ def test_without_slack_rounding_would_break_a_bound():
         found, *_ = one_read(A, 40, 15, 1)
         broken += int((found.values[:15] > A.eigenvalues()[:15]).any())
     assert broken > 0
+
+
+@pytest.mark.parametrize("where", ["first", "anywhere", "of any size"])
+def test_sums_of_equal_float32_terms_err_by_more_than_a_share_of_the_trace(where):
+    precision, beyond = 2.0**-23, 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(100, 2000))
+        few = np.arange(n) < max(2, 0.1 * n) if where == "first" else rng.random(n) < rng.uniform(0.01, 0.5)
+        x = rng.standard_normal(n) if where == "of any size" else few * rng.uniform(1, 10)
+        X, W = (rng.standard_normal((n, 60)).astype("f4") for _ in range(2))
+        X[:, 0] = 1e4 * (x - x.mean())
+        q = X[:, 0].astype("f8") / np.linalg.norm(X[:, 0].astype("f8"))
+        W[:, 0] = q
+        norm = float(np.sum((q @ X.astype("f8")) ** 2))
+        error = abs(float(q @ (X @ (X.T @ W)).astype("f8")[:, 0]) - norm)
+        assert error <= product_slack(norm, precision=precision)
+        beyond += error > rounding_slack(norm, precision=precision)
+    assert (beyond > 10) == (where != "of any size")
+
+
+def test_the_frobenius_norm_is_bounded_by_what_is_seen_of_it():
+    for name in builders.solver_spectra(90):
+        A = builders.CountedProduct(builders.symmetric(builders.solver_spectra(90)[name])[0], np.float64)
+        found, trace, _, norm_bound = one_read(A, 20, 5, 1)
+        true = float(np.linalg.norm(A.A))
+        for bound in (None, norm_bound):
+            assert true <= frobenius_bound(found.values, trace, bound) * (1 + 1e-12)
+            assert frobenius_bound(found.values, trace, bound) <= trace * (1 + 1e-12)
 
 
 def test_the_best_average_is_used():

@@ -15,10 +15,11 @@ from bigpca.solvers.certificates import (
     FAILURE,
     Bounds,
     captured_variance_bounds,
+    frobenius_bound,
     probe_bounds,
     probe_norm_bound,
+    product_slack,
     residual_bound,
-    rounding_slack,
     trace_bounds,
     trustworthy,
 )
@@ -71,10 +72,10 @@ def certify(
     values, N = approximation.values, approximation.vectors.shape[1]
     P = min(2 * k + 1, N)  # eigenvalues bounded from above: those that wider subspaces leave out are among them
     padded = np.concatenate([values, np.zeros(max(0, P - len(values)))])
-    slack = rounding_slack(trace, precision=precision, shift=approximation.shift)
-    rounding = slack
     if norm_bound is None and probes is not None:
         norm_bound = probe_norm_bound(probes.products, approximation.multiply(probes.vectors), FAILURE)
+    norm = frobenius_bound(values, trace, norm_bound)
+    rounding = slack = product_slack(norm, precision=precision, shift=approximation.shift)
     if norm_bound is None:
         bounds = trace_bounds(padded, P, trace, slack)
     else:
