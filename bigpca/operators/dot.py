@@ -96,6 +96,11 @@ class DotOperator:
         return float(np.finfo(self.dtype).eps)
 
     @property
+    def rounding(self) -> float:
+        """What bounds allow for, relative to |A|_F."""
+        return self.precision
+
+    @property
     def refinable(self) -> bool:
         """Whether products are made in float32."""
         return self.dtype != np.float64

@@ -15,7 +15,7 @@ from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
-from bigpca.passes.sweeps import KernelLayout, fold_kernel, kernel_layout
+from bigpca.passes.sweeps import KernelLayout, fold_kernel, kernel_dtype, kernel_layout
 from bigpca.solvers.certificates import SLACK
 from bigpca.solvers.indefinite import contradiction
 
@@ -66,6 +66,7 @@ class KernelOperator:
 
     def __init__(self, rows: RowInput, kernel: Kernel, options: RunOptions, *, shift: Vector, seed: int = 0) -> None:
         self.rows, self.kernel, self.options, self.shift, self.seed = rows, kernel, options, shift, seed
+        self.dtype = kernel_dtype(rows)
         self.layout: KernelLayout = kernel_layout(rows, kernel)
         self.number = self.evaluations = 0
         self.reads = 0.0
@@ -75,6 +76,7 @@ class KernelOperator:
         self.precision = float(np.finfo(np.float32).eps)
         self.magnification = ALIKE  # times |K|_F / |HKH|_F
         self._norm = self._rounding = 0.0  # of HKH, estimated, and of the entries of K
+        self._learned = False  # whether trace, means and norms are known, in the precision of the tiles
 
     @property
     def size(self) -> int:
@@ -96,13 +98,28 @@ class KernelOperator:
         """Mean of all entries of K."""
         return float(self.row_means.mean())
 
-    refinable = False
+    @property
+    def rounding(self) -> float:
+        """What bounds allow for, relative to |A|_F: their slack covers rows that are alike by itself."""
+        return self.precision / ALIKE
+
+    @property
+    def refinable(self) -> bool:
+        """Whether tiles are made of float32 rows, and would be more precise in float64: not where K itself is given."""
+        return self.dtype != np.float64 and not self.kernel.taken_on_trust
 
     def refine(self) -> None:
-        """Do nothing: tiles keep their dtype, which the plan counts with."""
+        """Make tiles in float64 from now on, in which float32 rows are exact; the next sweep finds trace and means again."""
+        self.dtype = np.dtype(np.float64)
+        self.layout = kernel_layout(self.rows, self.kernel, self.dtype)
+        self.precision = float(np.finfo(self.dtype).eps) * self.magnification
+        self._learned = False
 
     def begin(self, V: Matrix) -> Products:
         """Multiply a first block (n, l) and the probes, in one sweep, which finds trace, means and norms too."""
+        return Products(V, self._multiply_and_learn(V))
+
+    def _multiply_and_learn(self, V: Matrix) -> Matrix:
         omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
         W = np.hstack([V, omega])
         W = np.hstack([W - W.mean(axis=0), np.full((self.size, 1), 1.0 / self.size)])
@@ -116,10 +133,12 @@ class KernelOperator:
         self._learn(state, float(np.linalg.norm(self.probes.products)) / PROBES**0.5)
         product = np.ascontiguousarray(product[:, :-PROBES])
         self._look_for_evidence(V, product, state)
-        return Products(V, product)
+        return product
 
     def multiply(self, V: Matrix) -> Matrix:
         """Return ``A V`` (n, l), in one sweep: ``n^2 / 2`` kernel evaluations and ``2 n^2 l`` flops."""
+        if not self._learned:
+            return self._multiply_and_learn(V)
         state = self._sweep(V - V.mean(axis=0), squared=False)
         product: Matrix = state.product
         product -= product.mean(axis=0)
@@ -137,7 +156,7 @@ class KernelOperator:
         template = KernelProduct(self.size, V.shape[1], np.ascontiguousarray(V), squared)
         state: KernelProduct = fold_kernel(  # one sweep over all pairs of rows
             self.rows, self.kernel, template, _take, shift=self.shift, layout=self.layout, number=self.number,
-            options=self.options,
+            options=self.options, dtype=self.dtype,
         )  # fmt: skip
         self.reads += self.layout.sweep_reads
         self.evaluations += state.evaluations
@@ -150,7 +169,7 @@ class KernelOperator:
         ``|K|_F^2 = |HKH|_F^2 + 2 n |r|^2 - n^2 mean^2``, r the row means. A trace and a norm below what rounding leaves of
         them are set to that: HKH may be 0, but nothing shows it.
         """
-        n, eps = self.size, self._eps(state)
+        n, eps, self._learned = self.size, self._eps(state), True
         around = max(0.0, 2 * n * float(self.row_means @ self.row_means) - (n * self.mean) ** 2)
         self.trace = state.diagonal - n * self.mean
         if state.squared:

@@ -92,11 +92,11 @@ class KernelLayout:
         return sum(self.evaluations(panel) for panel in range(len(self.panels.groups)))
 
 
-def kernel_layout(rows: RowInput, kernel: Kernel) -> KernelLayout:
-    """Cut the rows of X into panels, reads and tiles."""
+def kernel_layout(rows: RowInput, kernel: Kernel, dtype: np.dtype[np.floating] | None = None) -> KernelLayout:
+    """Cut the rows of X into panels, reads and tiles, for rows in this dtype; None for :func:`kernel_dtype`."""
     n, base = rows.n_rows, rows.layout(0)
     tile = max(MIN_TILE, min(TILE_ROWS, n // TILES_ACROSS))
-    itemsize = kernel_dtype(rows).itemsize
+    itemsize = (dtype or kernel_dtype(rows)).itemsize
     panels = min(MAX_PANELS, max(min(PANELS, n // tile), n // PANEL_ROWS))
     panels = max(panels, -(-n * kernel.prepared_bytes(rows.n_columns, itemsize) // PANEL_BYTES))
     panels = max(1, min(panels, MAX_GROUPS, n))
@@ -123,9 +123,11 @@ def kernel_dtype(rows: RowInput) -> np.dtype[np.floating]:
     return product_dtype(rows.dtype, float(rows.n_rows) ** 2 * rows.n_columns)
 
 
-def sweep_bytes(rows: RowInput, kernel: Kernel, layout: KernelLayout, columns: int) -> tuple[int, int]:
+def sweep_bytes(
+    rows: RowInput, kernel: Kernel, layout: KernelLayout, columns: int, dtype: np.dtype[np.floating] | None = None
+) -> tuple[int, int]:
     """Return the bytes of what one task reads at a time, and of what it computes with: a panel, tiles and their products."""
-    itemsize, d = kernel_dtype(rows).itemsize, rows.n_columns
+    itemsize, d = (dtype or kernel_dtype(rows)).itemsize, rows.n_columns
     read = max(b - a for a, b in layout.reads) * d * rows.dtype.itemsize
     prepared = (layout.panel_rows + 2 * layout.tile_rows) * kernel.prepared_bytes(d, itemsize)
     slab = 2 * layout.tile_rows * d * itemsize
@@ -200,6 +202,7 @@ def fold_kernel(
     layout: KernelLayout,
     number: int,
     options: RunOptions,
+    dtype: np.dtype[np.floating] | None = None,
 ) -> Any:
     """Sweep once over all pairs of rows, and return ``finish(state)``.
 
@@ -215,14 +218,16 @@ def fold_kernel(
         Near the mean of the rows; see :meth:`bigpca.kernels.base.Kernel.prepare`.
     layout : KernelLayout
         From :func:`kernel_layout`; ``layout.sweep_reads`` reads of X, ``layout.total_evaluations`` kernel evaluations.
+    dtype : dtype or None
+        Of the rows that the kernel sees; None for :func:`kernel_dtype`.
     """
-    dtype, n = kernel_dtype(rows), rows.n_rows
+    seen, n = dtype or kernel_dtype(rows), rows.n_rows
 
     def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
         start, stop = layout.panels.reads[group]
         reader, futures = rows.reader(start, n)
         task = KernelGroup(
-            group, reader, stop, layout.clipped(start, n), layout.tile_rows, dtype, kernel,
+            group, reader, stop, layout.clipped(start, n), layout.tile_rows, seen, kernel,
             template.without_shared(), stamp(group),
         )  # fmt: skip
         return task, futures

@@ -325,7 +325,8 @@ class _Run:
 
         Then the trace is rounded as they are: what it leaves, whether anything, is not known either.
         """
-        return pairs.complete and self.A.refinable and pairs.unresolved(np.inf) > 0
+        hidden = pairs.unresolved(np.inf) > 0 or not pairs.values[0] > 0  # all of it, where the first is 0
+        return pairs.complete and self.A.refinable and hidden
 
     def extend(self, pairs: RitzPairs) -> None:
         """Multiply the next block; where it would not fit, keep the best Ritz vectors only."""

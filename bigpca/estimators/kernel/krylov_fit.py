@@ -34,12 +34,13 @@ from bigpca.estimators.linear.krylov_fit import (
     certify_iteration,
     iterate,
     kept_components,
+    too_fine,
     warn_unconverged,
 )
 from bigpca.estimators.linear.spectrum import Certificate
 from bigpca.landmarks import LandmarkRequest, select_landmarks
 from bigpca.operators.covariance import PROBES, Probes, Products
-from bigpca.operators.kernel import KernelOperator
+from bigpca.operators.kernel import ALIKE, KernelOperator
 from bigpca.passes.accumulators.kept_rows import MappedRows
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.states import PassState
@@ -105,7 +106,8 @@ def _plan_with(rows: RowInput, settings: KernelSettings, resources: Resources, i
     n, d, kernel = rows.n_rows, rows.n_columns, settings.kernel
     width = iteration.block + PROBES + 1
     layout = kernel_layout(rows, kernel)
-    read, working = sweep_bytes(rows, kernel, layout, width)
+    wide = np.dtype(np.float64)  # of the rows, if the spectrum falls far
+    read, working = sweep_bytes(rows, kernel, kernel_layout(rows, kernel, wide), width, wide)
     state = 8 * n * (width + int(not kernel.positive_semidefinite))
     peak = peak_bytes(read, 0, working, state)
     landmarks = start_landmarks(n, iteration.block)
@@ -196,6 +198,8 @@ def _start(
     operator.number += 1
     if not isinstance(found.expansion, Expansion) or not len(found.eigenvalues):
         return None, landmarks.evaluations + found.evaluations
+    if operator.refinable and too_fine(found.eigenvalues, iteration.components, settings.tol / ALIKE):
+        operator.refine()
     axes = _collect(rows, found.expansion, options, operator.number + 1)
     operator.number += 1
     operator.reads += landmarks.passes + 2
@@ -250,6 +254,10 @@ class ShiftedOperator:
         return self.operator.precision
 
     @property
+    def rounding(self) -> float:
+        return self.operator.rounding
+
+    @property
     def reads(self) -> float:
         return self.operator.reads
 
@@ -262,10 +270,13 @@ class ShiftedOperator:
         found = self.operator.probes
         return None if found is None else Probes(found.vectors, found.products + self.sigma * found.vectors)
 
-    refinable = False
+    @property
+    def refinable(self) -> bool:
+        return self.operator.refinable
 
     def refine(self) -> None:
-        """Do nothing, as the operator does."""
+        """Make later products more precise; sigma stays."""
+        self.operator.refine()
 
     def begin(self, V: Matrix) -> Products:
         """Multiply an orthonormal first block, and choose the shift."""

@@ -146,7 +146,7 @@ def _definite(
     """Nyström's formula on the product: the function that approximate PCA uses, on another operator."""
     n = operator.size
     found = Sketched(
-        n, 0, np.zeros(n), None, operator.trace, W, Y, operator.probes, operator.precision, operator.reads, orthonormal
+        n, 0, np.zeros(n), None, operator.trace, W, Y, operator.probes, operator.rounding, operator.reads, orthonormal
     )
     fit = Settings(settings.n_components, solve_threads=settings.solve_threads, seed=settings.seed)
     spectrum = solve_nystrom(found, fit, multiplied=True)
@@ -164,7 +164,7 @@ def _tutorial(
     V = fix_signs(_unit_rows(operator.multiply(_unit_rows(Z @ U[:k].T).T))).T  # sweep 2
     approximation = nystrom(W, Z, k, precision=operator.precision, threads=settings.threads)
     certificate = certify(
-        approximation, k, operator.trace, precision=operator.precision, probes=operator.probes,
+        approximation, k, operator.trace, precision=operator.rounding, probes=operator.probes,
         axes=orthonormal_axes(np.ascontiguousarray(V.T)),
     )  # fmt: skip
     off = np.linalg.norm(approximation.multiply(V) - V * values[:k], axis=0)

@@ -64,6 +64,10 @@ class Operator(Multiplied, Protocol):
         """Reads of X so far."""
 
     @property
+    def rounding(self) -> float:
+        """What bounds allow for, relative to |A|_F."""
+
+    @property
     def sigma(self) -> float:
         """Multiple of I by which the matrix exceeds the one whose eigenvalues are wanted; known after :meth:`begin`."""
 
@@ -241,12 +245,12 @@ def _sampled_axes(operator: CovarianceOperator, tol: float, iteration: Iteration
     sample = operator.sample(iteration.block - random) if iteration.block > random else None
     if sample is None:
         return None
-    if _too_fine(sample.variances, iteration.components, tol):
+    if too_fine(sample.variances, iteration.components, tol):
         operator.refine()
     return sample.axes
 
 
-def _too_fine(variances: Vector, k: int, tol: float) -> bool:
+def too_fine(variances: Vector, k: int, tol: float) -> bool:
     """Whether float32 products would leave more than a tenth of tol of the k-th of these variances as rounding."""
     if len(variances) < k:
         return True
@@ -340,7 +344,7 @@ def kept_components(operator: Operator, result: KrylovResult, settings: Iteratio
 def certify_iteration(operator: Operator, result: KrylovResult, k: int, settings: IterationSettings) -> Certificate:
     """Bound the first k eigenvalues, and warn where the tolerance was not met."""
     certificate = certify(
-        result.approximation, k, operator.trace, precision=operator.precision,
+        result.approximation, k, operator.trace, precision=operator.rounding,
         norm_bound=result.norm_bound, residuals=result.residuals[:k], basis=result.basis,
         multiplied=not isinstance(operator, CovarianceOperator),
     )  # fmt: skip

@@ -148,7 +148,7 @@ def test_an_iteration_is_within_its_tolerance_and_its_bounds_hold(
     assert least - slack <= captured <= most + slack
 
 
-def test_a_kernel_that_float32_cannot_tell_from_a_constant_is_said_and_its_bounds_hold(
+def test_a_kernel_that_float64_cannot_tell_from_a_constant_is_said_and_its_bounds_hold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
@@ -157,13 +157,41 @@ def test_a_kernel_that_float32_cannot_tell_from_a_constant_is_said_and_its_bound
         ApproximationWarning,
         match=r"the last 3 of 3 eigenvalues are below .* products of precision .* leave more than tol",
     ):
-        model = KernelPCA(3, kernel="rbf", gamma=1e-5, solver="krylov").fit(rows)
+        model = KernelPCA(3, kernel="rbf", gamma=1e-14, solver="krylov").fit(rows)
     wide = rows.astype("f8")
-    values = spectrum(np.expm1(-1e-5 * ((wide[:, None] - wide) ** 2).sum(axis=2)))[:3]  # H annihilates the 1
+    values = spectrum(np.expm1(-1e-14 * ((wide[:, None] - wide) ** 2).sum(axis=2)))[:3]  # H annihilates the 1
     lower, upper = model.eigenvalue_bounds_.T
     assert (lower <= values).all()
     assert (values <= upper).all()
     np.testing.assert_allclose(model.eigenvalues_, values, rtol=0, atol=0.01 * values[0])
+
+
+@pytest.mark.parametrize("n", [300, 900], ids=["random start", "landmarks"])
+@pytest.mark.parametrize(
+    ("kernel", "giant"),
+    [
+        (kernels.Linear(), 3e3), (kernels.RBF(1e-5), 1.0), (kernels.Polynomial(1e-2, 1.0, 3), 30.0),
+        (kernels.Tanh(1e-3, 1.0), 1.0),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:Tanh:bigpca.errors.ApproximationWarning")
+def test_eigenvalues_that_float32_tiles_would_hide_are_found_in_float64(
+    kernel: Any, giant: float, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+    rows = np.random.default_rng(0).standard_normal((n, 20)) * power_law(20, 0.25)
+    rows[:, 7] *= giant
+    rows = rows.astype("f4")
+    wide = rows.astype("f8") - rows.mean(axis=0, dtype="f8")
+    squares = ((wide[:, None] - wide) ** 2).sum(axis=2)
+    given = np.expm1(-kernel.gamma * squares) if isinstance(kernel, kernels.RBF) else kernel(rows.astype("f8"))
+    true = spectrum(wide @ wide.T if kernel == kernels.Linear() else given)[:8]
+    model = KernelPCA(8, kernel=kernel, solver="krylov", tol=1e-3, max_passes=8, solve_threads=1).fit(rows)
+    assert model.converged_
+    np.testing.assert_allclose(model.eigenvalues_, true, rtol=1e-3)
+    lower, upper = model.eigenvalue_bounds_.T
+    assert (lower <= true * (1 + 1e-9)).all()
+    assert (true <= upper * (1 + 1e-9)).all()
 
 
 def test_the_start_from_landmarks_saves_sweeps_and_is_counted() -> None:
