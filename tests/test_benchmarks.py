@@ -44,6 +44,11 @@ def test_a_benchmark_says_how_it_is_used(
     assert f"usage: python examples/benchmarks/{name}" in capsys.readouterr().out
 
 
+def test_startup_measures_processes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run("startup.py", "--rounds", 1, "--programs", "bigpca --help", monkeypatch=monkeypatch)
+    assert last_line(capsys)["cpu_seconds"]["bigpca --help"] > 0
+
+
 def test_wide_agrees_with_the_svd(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
