@@ -169,7 +169,7 @@ class Plan:
             reads += f"; at most {self.most_passes:g} reads"
         return [
             ("solver", f"{self.solver}: {self.reason}"),
-            ("passes", reads),
+            ("reads", reads),
             (
                 "work",
                 f"{self.flops / 1e9:,.4g} Gflop in {self.tasks:,} tasks, blocks of up to {self.block_rows:,} rows",

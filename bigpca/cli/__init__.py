@@ -1,7 +1,6 @@
 """The command line: ``bigpca plan | fit | transform | info | ingest | verify | demo | doctor``.
 
-Nothing is imported here but the standard library, so that an interrupt finds its handler
-before the first costly import.
+Only the standard library is imported here, so that the interrupt handler is installed before the first slow import.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and exit with its code."""
     keep_streams_open()
     end_at_once()
     from bigpca.cli.commands import app
@@ -26,8 +25,8 @@ def main() -> None:
         app()
     except SystemExit as end:
         if end.code == INTERRUPTED:
-            # A pool thread that the interrupt caught between its start and its registration is never told to end, and
-            # the interpreter would wait for it. All is closed and said by now.
+            # A pool thread that was interrupted between its start and its registration never ends, and the
+            # interpreter would wait for it. Everything is closed and reported at this point.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""``python -m bigpca.cli``: the command line, where the ``bigpca`` script is not on the path."""
+"""``python -m bigpca.cli``: the command line, if the ``bigpca`` script is not on the path."""
 
 from bigpca.cli import main
 

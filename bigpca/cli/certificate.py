@@ -1,6 +1,4 @@
-"""What is known of a fitted model's answer, for JSON and for people: eigenvalues, and
-their bounds where it is not exact.
-"""
+"""The eigenvalues of a fitted model and, if it is not exact, their bounds, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ KERNEL_FACTS = ("kernel_evaluations", "trace_error", "negative_mass")
 
 
 def describe_answer(model: Any) -> dict[str, Any]:
-    """Return the leading eigenvalues of a model, and its certificate (None where it is exact to rounding).
+    """Return the leading eigenvalues of a model, and its certificate (None if it is exact to rounding).
 
     >>> import numpy as np
     >>> import bigpca
@@ -35,7 +33,7 @@ def describe_answer(model: Any) -> dict[str, Any]:
         "explained_variance": model.explained_variance_[:RECORDED],
         "certificate": certificate,
     }
-    if hasattr(model, "kernel_"):  # the bounds are of the kernel matrix, not of a covariance
+    if hasattr(model, "kernel_"):  # the bounds apply to the kernel matrix, not to a covariance
         answer |= {"eigenvalues": model.eigenvalues_[:RECORDED], "kernel": repr(model.kernel_)}
         answer |= {"landmarks": len(model.landmarks_)} if hasattr(model, "landmarks_") else {}
         answer |= {name: getattr(model, f"{name}_") for name in KERNEL_FACTS if hasattr(model, f"{name}_")}
@@ -43,7 +41,7 @@ def describe_answer(model: Any) -> dict[str, Any]:
 
 
 def answer_rows(answer: dict[str, Any]) -> dict[str, object]:
-    """Return what :func:`describe_answer` found as rows of a table.
+    """Return the result of :func:`describe_answer` as rows of a table.
 
     >>> from bigpca.cli.output import table
     >>> bounds = {"eigenvalue_bounds": [[3.9, 4.2]], "captured_variance_bounds": [0.8, 0.9], "confidence": 0.999}
@@ -73,7 +71,7 @@ def answer_rows(answer: dict[str, Any]) -> dict[str, object]:
     }
     if certificate.get("subspace_error_bounds"):
         turned = " ".join(f"{sine:.2g}" for sine in certificate["subspace_error_bounds"][:SHOWN])
-        rows["leading axes"] = f"turned out of the true subspaces by a sine of at most {turned}"
+        rows["leading axes"] = f"sine of the angle to the true subspaces at most {turned}"
     if certificate["converged"] is not None:
         rows["converged"] = "yes" if certificate["converged"] else "NO"
     return rows

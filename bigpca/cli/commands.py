@@ -1,6 +1,6 @@
-"""The application behind ``bigpca``: all commands, their exit codes, and wrong usage as JSON.
+"""The application behind ``bigpca``: all commands, their exit codes, and usage errors as JSON.
 
-Commands import what they need when they run, so that ``bigpca --help`` answers at once.
+Commands import what they need when they run, so that ``bigpca --help`` is fast.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bigpca.cli.stores import info, ingest, verify
 
 _EXIT_CODES = "Exit codes:\n\n" + "\n\n".join(f"{int(code)}  {meaning}" for code, meaning in MEANINGS.items())
 
-_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # Click's, wherever this version of Typer keeps it
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # Click's, whose place depends on the version of Typer
 
 
 class _Commands(TyperGroup):
-    """The commands; wrong usage of one is a JSON object too where ``--json`` is among its arguments."""
+    """The commands; a usage error is also a JSON object if ``--json`` is among the arguments."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta["bigpca.json"] = "--json" in args

@@ -1,4 +1,4 @@
-"""``bigpca doctor``: is this machine (and this cluster) fit for the work?"""
+"""``bigpca doctor``: checks of this machine and of a cluster."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def doctor(
-    directory: Annotated[Path, typer.Option("--dir", help="Where outputs would go: its free disk is shown.")] = Path(),
+    directory: Annotated[Path, typer.Option("--dir", help="Show the free disk space of this directory.")] = Path(),
     scheduler: o.Scheduler = None,
     workers_timeout: o.WorkersTimeout = 60,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Show versions, cores, memory, disk and BLAS, and run a short self-test; with --scheduler, look at its workers."""
+    """Show versions, cores, memory, disk and BLAS, and run a short self-test; with --scheduler, check its workers."""
     with reporting(as_json, debug) as output:
         record = machine_facts(directory)
         output.say(_machine_table(record))
@@ -50,9 +50,9 @@ def doctor(
 
 
 def machine_facts(directory: Path) -> dict[str, Any]:
-    """Collect what the doctor shows about this machine."""
+    """Return what the command shows about this machine."""
     import dask.config
-    import distributed  # noqa: F401  registers the default of the start method
+    import distributed  # noqa: F401  registers the default start method
 
     from bigpca.cli.facts import blas, cores, free_disk, memory_total, versions
 
@@ -67,7 +67,7 @@ def machine_facts(directory: Path) -> dict[str, Any]:
 
 
 def self_test() -> dict[str, Any]:
-    """Ingest, verify and fit a small matrix of known spectrum in a temporary directory (about a second)."""
+    """Ingest, verify and fit a small matrix with known spectrum in a temporary directory (about a second)."""
     import numpy as np
 
     import bigpca
@@ -87,7 +87,7 @@ def self_test() -> dict[str, Any]:
 
 
 def cluster_facts(client: Client) -> dict[str, Any]:
-    """Versions, threads and memory of every worker, and what of them a run would refuse or warn of.
+    """Return versions, threads and memory of every worker, and which of them would raise or warn in a run.
 
     Returns
     -------
@@ -111,13 +111,13 @@ def cluster_facts(client: Client) -> dict[str, Any]:
             }
         )
     problems = []
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             join_workers(client, workers, {}, lambda threads: 0)
         except ConnectionError as error:
             problems.append(str(error))
-    return {"workers": facts, "problems": problems, "notes": [str(warning.message) for warning in told]}
+    return {"workers": facts, "problems": problems, "notes": [str(warning.message) for warning in caught]}
 
 
 def _machine_table(record: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Exit codes of the command line, and the rule that gives every error one of them."""
+"""Exit codes of the command line, and their assignment to errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ExitCode(IntEnum):
-    """What the exit status of ``bigpca`` means."""
+    """The exit status of ``bigpca``."""
 
     OK = 0
     UNEXPECTED = 1
@@ -38,12 +38,12 @@ MEANINGS = {
 
 
 def exit_code_for(error: BaseException) -> ExitCode:
-    """Choose the exit code of an error.
+    """Return the exit code of an error.
 
     >>> exit_code_for(FileNotFoundError("x")), exit_code_for(MemoryError())
     (<ExitCode.INPUT: 3>, <ExitCode.SPACE: 4>)
     """
-    if _comes_of_an_interrupt(error):
+    if _is_interrupt(error):
         return ExitCode.INTERRUPTED
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in NO_SPACE):
         return ExitCode.SPACE
@@ -58,7 +58,7 @@ def exit_code_for(error: BaseException) -> ExitCode:
     return ExitCode.UNEXPECTED
 
 
-def _comes_of_an_interrupt(error: BaseException | None) -> bool:
+def _is_interrupt(error: BaseException | None) -> bool:
     """Whether an error is an interrupt, or was raised while one was being handled."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
@@ -66,13 +66,13 @@ def _comes_of_an_interrupt(error: BaseException | None) -> bool:
 
 
 def _is_from_distributed(error: BaseException) -> bool:
-    """Recognise KilledWorker, CommClosedError and the like (or their rewording) by module, without a costly import."""
+    """Recognise KilledWorker, CommClosedError and the like (or errors they caused) by module, without importing it."""
     causes = (error, error.__cause__) if isinstance(error, RuntimeError) else (error,)
     return any(kind.__module__.partition(".")[0] == "distributed" for one in causes for kind in type(one).__mro__)
 
 
 def describe(error: BaseException) -> str:
-    """Write an error as one clear paragraph.
+    """Format an error as one paragraph.
 
     >>> describe(FileNotFoundError(2, "No such file", "dump.npy"))
     "No such file: 'dump.npy'"

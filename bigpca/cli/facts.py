@@ -1,4 +1,4 @@
-"""Facts about this process and this machine: versions, cores, memory (container limits included), free disk."""
+"""Facts about this process and this machine: versions, cores, memory (within container limits), free disk space."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGES = ("bigpca", "numpy", "scipy", "zarr", "numcodecs", "dask", "distribute
 
 
 def versions() -> dict[str, Any]:
-    """Versions of Python and of the packages that results depend on.
+    """Return the versions of Python and of the packages that results depend on.
 
     >>> versions()["python"] == platform.python_version()
     True
@@ -27,7 +27,7 @@ def versions() -> dict[str, Any]:
 
 
 def blas() -> list[dict[str, Any]]:
-    """The BLAS libraries that NumPy and SciPy have loaded, with their thread counts."""
+    """Return the BLAS libraries that NumPy and SciPy have loaded, with their thread counts."""
     import scipy.linalg  # noqa: F401  loads SciPy's own BLAS, which may differ from NumPy's
     from threadpoolctl import threadpool_info
 
@@ -36,21 +36,21 @@ def blas() -> list[dict[str, Any]]:
 
 
 def memory_total() -> int:
-    """Bytes of memory this process may use: the machine's, or the container's where that is smaller."""
+    """Return the bytes of memory that this process may use: the smaller of the machine's and the container's."""
     from bigpca.machine import memory_limit
 
     return memory_limit()
 
 
 def cores() -> int:
-    """Cores this process may use: affinity and container quota respected."""
+    """Return the cores that this process may use, by affinity and container quota."""
     from dask.system import CPU_COUNT
 
     return int(CPU_COUNT)
 
 
 def free_disk(path: Path) -> int:
-    """Free bytes of the file system that holds ``path`` or its nearest existing parent."""
+    """Return the free bytes of the file system of ``path`` or its nearest existing parent."""
     path = path.absolute()
     while not path.exists():
         path = path.parent

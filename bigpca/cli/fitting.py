@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -24,11 +25,11 @@ from bigpca.passes.engine.progress import TerminalProgress
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where a fit leaves its results."""
+    """Where a fit writes its results."""
 
     model: Annotated[Path, typer.Option(help="Where the model is saved.")] = Path("model.zarr")
     scores: Annotated[Path | None, typer.Option(help="Also write the scores, to this Zarr store.")] = None
-    checkpoint: Annotated[Path | None, typer.Option(help="Keep progress here; the same command then resumes.")] = None
+    checkpoint: Annotated[Path | None, typer.Option(help="Store progress here; the same command then resumes.")] = None
     overwrite: o.Overwrite = False
 
 
@@ -41,7 +42,7 @@ def plan(
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Say what a fit would cost (solver, passes, bytes, peak memory) without reading the data."""
+    """Report what a fit would cost (solver, reads, bytes, peak memory) without reading the data."""
     with reporting(as_json, debug) as output:
         model = estimator.build(reading.missing_chunks, cluster.workers_timeout)
         with running(cluster):
@@ -60,7 +61,7 @@ def fit(
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Fit PCA (with --sketch an approximation), save the model and, with --scores, the scores; prints plan and cost."""
+    """Fit PCA (with --sketch an approximation), save the model and, with --scores, the scores; print plan and cost."""
     from bigpca.quality.memory import MemoryMeter
 
     with reporting(as_json, debug) as output:
@@ -90,13 +91,13 @@ def _reject_existing_outputs(source: str, outputs: Outputs, scores_command: str)
 
 
 def _scores_bytes(data: Any, model: Any) -> int:
-    """Least bytes of the scores: 0 where their number is not known before the fit."""
+    """Return a lower bound of the bytes of the scores: 0 if their number is unknown before the fit."""
     rows, k = data.shape[0], model.n_components
-    return int(4 * rows * k) if isinstance(k, int) and rows == rows else 0
+    return int(4 * rows * k) if isinstance(k, int) and not math.isnan(rows) else 0
 
 
 def _fit_and_save(output: Output, model: Any, data: Any, outputs: Outputs, scores_command: str) -> dict[str, Any]:
-    """Fit, save, write scores; ``output.resume`` always says how to go on if this stops here."""
+    """Fit, save, write scores; ``output.resume`` always explains how to resume if this stops here."""
     output.resume = _how_to_resume(outputs.checkpoint)
     counter, start = PassCounter(), time.monotonic()
     with TerminalProgress() as bar:
@@ -106,7 +107,7 @@ def _fit_and_save(output: Output, model: Any, data: Any, outputs: Outputs, score
         model.save(str(outputs.model), overwrite=outputs.overwrite)
         output.resume = f"The model is saved in {outputs.model}."
         if outputs.scores is not None:
-            output.resume += f" Finished score chunks are kept. To go on:\n  {scores_command}"
+            output.resume += f" Finished score chunks are kept. To resume:\n  {scores_command}"
             progress = shown(PassCounter(), bar)
             model.transform(data, out=str(outputs.scores), overwrite=outputs.overwrite, progress=progress)
     end = time.monotonic()
@@ -124,7 +125,7 @@ def _fit_and_save(output: Output, model: Any, data: Any, outputs: Outputs, score
 
 def _how_to_resume(checkpoint: Path | None) -> str:
     if checkpoint is None:
-        return "Progress was not kept. Give --checkpoint PATH to be able to resume."
+        return "Progress was not stored. Give --checkpoint PATH to be able to resume."
     return f"Finished segments are kept in {checkpoint}. To resume:\n  {command_line()}"
 
 
@@ -136,9 +137,9 @@ def _summary(record: dict[str, Any]) -> str:
     rows: dict[str, object] = {
         "components": record["n_components"],
         **answer_rows(record),
-        "passes over the data": f"{record['passes']:.3g}",
+        "reads of the data": f"{record['passes']:.3g}",
         "time": time_spent,
-        "peak memory": f"{format_bytes(record['peak_bytes'])} over {format_bytes(record['baseline_bytes'])} idle",
+        "peak memory": f"{format_bytes(record['peak_bytes'])} above {format_bytes(record['baseline_bytes'])} idle",
         "model": record["model"],
     }
     if record["groups_resumed"]:

@@ -1,6 +1,4 @@
-"""Options that several commands share are declared once: a command takes a dataclass, the
-command line sees its fields.
-"""
+"""Shared options are declared once: a command takes a dataclass, whose fields become its options."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ from typing import Any, get_type_hints
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command one option for each field of each of its parameters that is a dataclass.
 
-    Typer reads the signature, so this writes one: the fields stand where the dataclass stood, with their annotations
-    and defaults, and are put together again at the call.
+    Typer reads the signature, so this creates one in which the fields, with their annotations and defaults, replace the
+    dataclass; the call assembles it again.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The options that several commands share, each declared once."""
+"""Options shared by several commands, each declared once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class MissingChunks(StrEnum):
-    """What to do about chunks that the input does not hold."""
+    """What to do about missing chunks of the input."""
 
     RAISE = "raise"
     FILL = "fill"
@@ -39,7 +39,7 @@ class Solver(StrEnum):
 
 
 class Core(StrEnum):
-    """What is made of a sketch."""
+    """How components are computed from a sketch."""
 
     NYSTROM = "nystrom"
     TUTORIAL = "tutorial"
@@ -56,23 +56,23 @@ Member = Annotated[str | None, typer.Option(help="Array inside SOURCE (Zarr grou
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist.")]
 References = Annotated[
     list[str] | None,
-    typer.Option(help="Where the training rows of a kernel model may be read, if not beside or below it (repeatable)."),
+    typer.Option(help="Where to read the training rows of a kernel model, if not beside or below it (repeatable)."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout; text goes to stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Scheduler = Annotated[str | None, _where(help="Join the running Dask scheduler at this address.")]
 WorkersTimeout = Annotated[
-    float, _where(min=0, help="Seconds to wait for a worker of it: adaptive clusters start with none.")
+    float, _where(min=0, help="Seconds to wait for a worker; adaptive clusters start with none.")
 ]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What of the source is read."""
+    """Which part of the source is read, and how."""
 
     member: Member = None
     missing_chunks: Annotated[
-        MissingChunks, typer.Option(help="Chunks the store does not hold: an error, or the fill value.")
+        MissingChunks, typer.Option(help="Chunks missing from the store: an error, or the fill value.")
     ] = MissingChunks.RAISE
 
 
@@ -88,13 +88,13 @@ class Cluster:
 
     @property
     def starts_workers(self) -> bool:
-        """Whether local worker processes were asked for."""
+        """Whether local worker processes are to be started."""
         return any(value is not None for value in (self.workers, self.threads, self.memory))
 
 
 @dataclass(frozen=True)
 class Estimator:
-    """What is fitted, as typed; None leaves a parameter to the estimator's own default."""
+    """The estimator's parameters as typed; None leaves a parameter at the estimator's default."""
 
     n_components: Annotated[
         str,
@@ -108,15 +108,17 @@ class Estimator:
     center: Annotated[bool, _model(help="Subtract the mean (--no-center: latent semantic analysis).")] = True
     scale: Annotated[bool, _model("--scale", help="Divide each feature by its standard deviation.")] = False
     whiten: Annotated[bool, _model("--whiten", help="Scores of unit variance.")] = False
-    nan_policy: Annotated[NanPolicy, _model(help="Rows with NaN or infinity: an error, or left out.")] = NanPolicy.RAISE
-    solver: Annotated[Solver | None, _model(help="How to compute; auto, the default, compares the costs.")] = None
-    seed: Annotated[int | None, _model(min=0, help="Of all that is random: krylov's start, a sketch (0).")] = None
-    memory_limit: Annotated[str | None, _model(help="Refuse a plan over this size, e.g. 2GiB.")] = None
+    nan_policy: Annotated[NanPolicy, _model(help="Rows with NaN or infinity: an error, or omitted.")] = NanPolicy.RAISE
+    solver: Annotated[
+        Solver | None, _model(help="How to compute the components; auto, the default, compares costs.")
+    ] = None
+    seed: Annotated[int | None, _model(min=0, help="Seed of krylov's start and of a sketch (0).")] = None
+    memory_limit: Annotated[str | None, _model(help="Reject a plan over this size, e.g. 2GiB.")] = None
     solve_threads: Annotated[int | None, _model(min=1, help="BLAS threads of the final solve.")] = None
     tol: Annotated[
         float | None, _iteration(help="krylov: relative error of the eigenvalues at which it stops (0.001).")
     ] = None
-    max_passes: Annotated[int | None, _iteration(min=2, help="krylov: most reads of all rows (10).")] = None
+    max_passes: Annotated[int | None, _iteration(min=2, help="krylov: maximum number of reads (10).")] = None
     sketch: Annotated[
         str | None,
         _sketch(
@@ -125,10 +127,12 @@ class Estimator:
             "or for images downsample:3x224x224:3x56x56.",
         ),
     ] = None
-    core: Annotated[Core | None, _sketch(help="What is made of the sketch (nystrom); ritz takes one more read.")] = None
+    core: Annotated[
+        Core | None, _sketch(help="How components are computed from the sketch (nystrom); ritz needs one more read.")
+    ] = None
 
     def build(self, missing_chunks: MissingChunks, workers_timeout: float) -> PCA | ApproximatePCA:
-        """Make the estimator; values out of range are its own errors."""
+        """Create the estimator, which itself raises for values out of range."""
         import bigpca
 
         arguments: dict[str, Any] = {
@@ -147,7 +151,7 @@ class Estimator:
         if only_exact:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in only_exact)
             raise typer.BadParameter(
-                f"--sketch answers in one read and has no use for {names}. Leave out {names}, or leave out --sketch "
+                f"--sketch needs one read and does not use {names}. Leave out {names}, or leave out --sketch "
                 "for a solver that iterates to a tolerance."
             )
         return bigpca.ApproximatePCA(
@@ -161,6 +165,5 @@ class Estimator:
     def _reject_core(self) -> None:
         if self.core is not None:
             raise typer.BadParameter(
-                "--core says what is made of a sketch, but no --sketch is given. Add one, such as --sketch "
-                "gaussian:500, or leave out --core."
+                "--core requires --sketch. Add one, such as --sketch gaussian:500, or leave out --core."
             )

@@ -1,4 +1,4 @@
-"""What a command says: people's text and JSON on the right stream, errors as one paragraph with an exit code."""
+"""The output of a command: text and JSON on the right stream, errors as one paragraph with an exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RESUMABLE = (ExitCode.INTERRUPTED, ExitCode.SPACE, ExitCode.CLUSTER, ExitCode.UN
 
 
 class Output:
-    """The streams of one command: with ``--json`` stdout carries exactly one JSON object and text goes to stderr."""
+    """The streams of one command: with ``--json``, stdout gets exactly one JSON object and text goes to stderr."""
 
     def __init__(self, as_json: bool, debug: bool) -> None:
         self.as_json, self.debug = as_json, debug
@@ -36,23 +36,23 @@ class Output:
         self.warnings: list[str] = []
 
     def say(self, text: str = "") -> None:
-        """Print text for people."""
+        """Print text."""
         typer.echo(printable(public(text)), err=self.as_json)
 
     def warn(self, text: str) -> None:
-        """Print a warning as one line on stderr, once however often it is given, and keep it for the JSON object."""
+        """Print a warning as one line on stderr, once even if it is repeated, and keep it for the JSON object."""
         line = paragraph(text)
         if line not in self.warnings:
             self.warnings.append(line)
             typer.echo(f"bigpca: warning: {line}", err=True)
 
     def finish(self, record: Mapping[str, Any]) -> None:
-        """Print the command's one JSON object, if JSON was asked for.
+        """Print the command's one JSON object, with ``--json``.
 
         Raises
         ------
         OutputWriteError
-            If words on stdout were lost: JSON in any way, text by an error of the disk and not by who closed the pipe.
+            If output to stdout was lost: JSON for any reason, text by a disk error (but not by a closed pipe).
         """
         self._print_json(record)
         lost = lost_output()
@@ -60,7 +60,7 @@ class Output:
             what = "the JSON object" if self.as_json else "what the command prints"
             raise OutputWriteError(
                 lost.errno,
-                f"{what} could not be written to stdout ({lost.strerror}), but the command has done its work",
+                f"{what} could not be written to stdout ({lost.strerror}), but the command completed",
             )
 
     def _print_json(self, record: Mapping[str, Any]) -> None:
@@ -72,18 +72,18 @@ class Output:
         code = exit_code_for(error)
         text = "interrupted." if code is ExitCode.INTERRUPTED else paragraph(describe(error))
         typer.echo(f"bigpca: {text}", err=True)
-        if self.resume and code in RESUMABLE and not isinstance(error, MemoryBudgetError):  # then nothing had begun
+        if self.resume and code in RESUMABLE and not isinstance(error, MemoryBudgetError):  # raised before the run
             typer.echo(printable(public(self.resume)), err=True)
         self.say_error(error, text, code)
         return code
 
     def say_error(self, error: BaseException, text: str, code: ExitCode) -> None:
-        """Print an error as the command's JSON object, if JSON was asked for."""
+        """Print an error as the command's JSON object, with ``--json``."""
         self._print_json({"error": {"type": type(error).__name__, "message": text, "exit_code": int(code)}})
 
 
 def paragraph(text: str) -> str:
-    """One line of at most 2,000 characters that no terminal obeys and that shows no credentials.
+    """Return one line of at most 2,000 characters, without terminal commands and credentials.
 
     >>> paragraph("at s3://key:secret@bucket/x:\\n  \\x1b[2J")
     'at s3://bucket/x: \\\\x1b[2J'
@@ -99,7 +99,7 @@ def reporting(as_json: bool, debug: bool) -> Iterator[Output]:
         warnings.filterwarnings("always", category=ApproximationWarning)
         warnings.showwarning = partial(_show_warning, output)
         try:
-            import bigpca.estimators.loading  # noqa: F401  the costly imports, in which an interrupt could be swallowed
+            import bigpca.estimators.loading  # noqa: F401  the slow imports, in which an interrupt might be swallowed
 
             raise_interrupts()
             yield output
@@ -114,7 +114,7 @@ def reporting(as_json: bool, debug: bool) -> Iterator[Output]:
 
 @contextmanager
 def _log_on_stderr() -> Iterator[None]:
-    """Send bigpca's log to stderr for one command: warnings always, progress lines where no bar can be drawn."""
+    """Send bigpca's log to stderr for one command: warnings always, progress lines if no bar can be drawn."""
     log = logging.getLogger("bigpca")
     before = log.level, log.propagate
     handler = logging.StreamHandler(sys.stderr)
@@ -136,13 +136,12 @@ class _Printable(logging.Formatter):
 
 
 def command_line() -> str:
-    """The command as typed, quoted so that it can be pasted into a shell."""
+    """Return the command as typed, quoted for a shell."""
     return shlex.join(["bigpca", *sys.argv[1:]])
 
 
 def plain(value: Any) -> Any:
-    """Turn records, paths and NumPy values into what JSON can hold: NaN and infinity
-    become null, URLs lose credentials.
+    """Convert records, paths and NumPy values to JSON: NaN and infinity become null, URLs lose credentials.
 
     >>> plain({"path": Path("a"), "values": (1, float("nan"))})
     {'path': 'a', 'values': [1, None]}
@@ -165,7 +164,7 @@ def plain(value: Any) -> Any:
 
 
 def table(rows: Mapping[str, object]) -> str:
-    """Align names and values in two columns; a list takes one line for each of its values.
+    """Align names and values in two columns; a list takes one line per value.
 
     >>> print(table({"rows": 10, "width": [3, 4]}))
     rows   10

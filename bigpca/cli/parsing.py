@@ -1,4 +1,4 @@
-"""How the text of an option becomes a value: sizes, numbers of components, sketches."""
+"""Parsing of option values: sizes, numbers of components, sketches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SKETCHES = {"gaussian": "Gaussian", "sparse-sign": "SparseSign", "feature-hash":
 
 
 def parse_size(text: str) -> int:
-    """Read a number of bytes such as "512MiB", "2GB" or "1e9".
+    """Parse a number of bytes such as "512MiB", "2GB" or "1e9".
 
     >>> parse_size("512MiB"), parse_size("2 GB")
     (536870912, 2000000000)
@@ -31,7 +31,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_n_components(text: str) -> Any:
-    """Read a number of components: an integer, a fraction of the variance, the name of a rule, or "all".
+    """Parse a number of components: an integer, a fraction of the variance, the name of a rule, or "all".
 
     >>> parse_n_components("64"), parse_n_components("0.95"), parse_n_components("elbow"), parse_n_components("all")
     (64, 0.95, Elbow(), None)
@@ -52,7 +52,7 @@ def parse_n_components(text: str) -> Any:
 
 
 def parse_sketch(text: str, seed: int) -> Sketch:
-    """Read a sketch: its kind and its columns, or for images their sizes before and after.
+    """Parse a sketch: its kind and number of columns, or for images their sizes before and after.
 
     >>> parse_sketch("gaussian:500", 7), parse_sketch("downsample:3x8x8:3x4x4", 0)
     (Gaussian(seed=7, q=500), Downsample(seed=0, shape=(3, 8, 8), to=(3, 4, 4)))
@@ -69,7 +69,7 @@ def parse_sketch(text: str, seed: int) -> Sketch:
             shape, to = (tuple(int(size) for size in sizes.split("x")) for sizes in images.groups())
             return sketches.Downsample(shape, to, seed=seed)
     except ValueError as error:
-        raise typer.BadParameter(f"no sketch can be {text}: {error}") from None
+        raise typer.BadParameter(f"{text} is not a valid sketch: {error}") from None
     raise typer.BadParameter(
         f"{text!r} is not a sketch. Write a kind ({', '.join(SKETCHES)}) and its columns, such as gaussian:500, or the "
         "sizes of images before and after, such as downsample:3x224x224:3x56x56."

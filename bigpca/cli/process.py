@@ -1,6 +1,6 @@
-"""What the process of a command has before anything else: streams whose loss ends no work, interrupts with a word.
+"""Setup of a command's process: output streams whose loss does not end the work, and interrupts that are reported.
 
-Imports nothing but the standard library: it is in force before the first costly import.
+Only the standard library is imported, so that the setup is complete before the first slow import.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from types import FrameType
 from typing import Any
 
 DESCRIPTORS = {"stdin": 0, "stdout": 1, "stderr": 2}
-_at_once = False  # whether interrupts end this process without raising; only main() sets it
+_at_once = False  # whether interrupts end this process without raising; set only by main()
 
 
 class LossyFile(io.FileIO):
-    """An open descriptor to which writing never fails: after the first error the rest is dropped.
+    """An open descriptor to which writing never fails: after the first error, output is dropped.
 
     Attributes
     ----------
     error : OSError or None
-        What made it drop words: a full disk, a closed pipe.
+        The first error: a full disk, a closed pipe.
     """
 
     error: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """Write, or drop."""
+        """Write the data, or drop them after an error."""
         if self.error is None:
             try:
                 return super().write(data) or 0
@@ -41,16 +41,16 @@ class LossyFile(io.FileIO):
 
 
 def keep_streams_open() -> None:
-    """Make stdout and stderr streams that drop words where they cannot be written, also as the interpreter ends.
+    """Replace stdout and stderr by streams that drop output that cannot be written, even when the interpreter exits.
 
-    A descriptor that was closed becomes /dev/null: the next file that is opened would get its number, and whatever a
+    A closed descriptor is opened as /dev/null: otherwise the next opened file would get its number, and anything that a
     library prints would be written into that file.
     """
     for name, descriptor in DESCRIPTORS.items():
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
             if name != "stdin":
                 setattr(sys, name, _stream(descriptor, None))
                 getattr(sys, name).buffer.raw.error = OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -62,19 +62,19 @@ def keep_streams_open() -> None:
 def _stream(descriptor: int, instead_of: Any) -> io.TextIOWrapper:
     file = io.BufferedWriter(LossyFile(descriptor, "wb", closefd=False))
     encoding = getattr(instead_of, "encoding", None) or "utf-8"
-    # A character that the terminal's encoding lacks, or half of a surrogate pair in a file name, is no error either.
+    # A character missing from the terminal's encoding, or a lone surrogate in a file name, must not be an error.
     return io.TextIOWrapper(file, encoding, "backslashreplace", line_buffering=True)
 
 
 def lost_output() -> OSError | None:
-    """Return the error because of which words of stdout were dropped, if any were."""
+    """Return the error because of which output to stdout was dropped, if any was."""
     return getattr(getattr(getattr(sys.stdout, "buffer", None), "raw", None), "error", None)
 
 
 def end_at_once() -> None:
-    """Let SIGINT and SIGTERM end the process with a word (and a JSON object, where --json asks for one).
+    """Make SIGINT and SIGTERM end the process with a message (and a JSON object, with ``--json``).
 
-    An exception raised in the middle of an import is swallowed, or reworded, by one library or another.
+    Some libraries swallow or replace an exception that is raised during their import.
     """
     global _at_once
     _at_once = True
@@ -84,9 +84,7 @@ def end_at_once() -> None:
 
 
 def raise_interrupts() -> None:
-    """From now on let SIGINT and SIGTERM raise KeyboardInterrupt: outputs stay invisible,
-    finished segments are kept.
-    """
+    """Make SIGINT and SIGTERM raise KeyboardInterrupt: outputs stay invisible, and finished segments are kept."""
     global _at_once
     if _at_once:
         _at_once = False
@@ -101,10 +99,10 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _end(number: int, frame: FrameType | None) -> None:
     error = {"type": "KeyboardInterrupt", "message": "interrupted.", "exit_code": 130}
-    said = {2: "bigpca: interrupted.\n"}
+    messages = {2: "bigpca: interrupted.\n"}
     if "--json" in sys.argv:
-        said[1] = json.dumps({"error": error, "warnings": []}) + "\n"
-    for descriptor, text in said.items():
+        messages[1] = json.dumps({"error": error, "warnings": []}) + "\n"
+    for descriptor, text in messages.items():
         with suppress(OSError):
             os.write(descriptor, text.encode())
     os._exit(130)

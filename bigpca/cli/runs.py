@@ -1,4 +1,4 @@
-"""What plan, fit and transform share: existing outputs are refused first, progress is shown, passes are counted."""
+"""Shared parts of plan, fit and transform: rejection of existing outputs, progress, and the count of reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bigpca.passes.engine.progress import Event, LogProgress, PassEvent, PlanEve
 
 @dataclass
 class PassCounter:
-    """Counts the reads of the data that really happened, from the run's own events."""
+    """Counts the actual reads of the data from the run's events."""
 
     passes: int = 0
     groups_resumed: int = 0
@@ -26,12 +26,12 @@ class PassCounter:
 
 
 def shown(counter: PassCounter, bar: TerminalProgress) -> list[Progress]:
-    """The consumers of a command: a bar on a terminal, log lines on stderr elsewhere, and the counter."""
+    """Return the consumers of a command: a bar on a terminal, otherwise log lines on stderr, and the counter."""
     return [counter, bar] if bar.shown else [counter, _without_plans(LogProgress(interval=30))]
 
 
 def _without_plans(show: Progress) -> Progress:
-    """Leave out what the command itself has printed before it began."""
+    """Skip plans, which the command has already printed."""
 
     def show_others(event: Event) -> None:
         if not isinstance(event, PlanEvent):
@@ -41,18 +41,18 @@ def _without_plans(show: Progress) -> Progress:
 
 
 def reject_existing(path: Path | None, what: str, overwrite: bool, instead: str = "") -> None:
-    """Raise before anything is read if an output is there already.
+    """Raise before anything is read if an output exists already.
 
     Raises
     ------
     OutputExistsError
-        If ``path`` exists and ``overwrite`` was not asked for, or is no Zarr store.
+        If ``path`` exists and ``overwrite`` is False, or it is not a Zarr store.
     """
     if path is None:
         return
     from bigpca.storage.files import writing
 
-    with writing(path):  # a name that is too long is found before the work
+    with writing(path):  # rejects a name that is too long before the work
         there = path.exists() or path.is_symlink()
     if not there:
         return
@@ -91,14 +91,15 @@ def reject_shared_paths(source: str, **paths: Path | None) -> None:
             inside = there == here or here in there.parents or (other != "source" and there in here.parents)
             if inside:
                 raise OutputExistsError(
-                    f"the {name} {path} and the {other} {there} are one path or lie in each other, but writing one "
-                    f"would destroy the other. Choose another path for the {name}; --overwrite does not help."
+                    f"the {name} {path} and the {other} {there} are the same path, or one is inside the other, so "
+                    f"writing one would destroy the other. Choose another path for the {name}; --overwrite does not "
+                    "help."
                 )
         taken[name] = here
 
 
 def reject_unwritable(path: Path | None, what: str, size: int) -> None:
-    """Raise before anything is read if an output could not be written after all the work.
+    """Raise before anything is read if an output could not be written after the work.
 
     Parameters
     ----------
@@ -108,9 +109,9 @@ def reject_unwritable(path: Path | None, what: str, size: int) -> None:
     Raises
     ------
     OutputWriteError
-        If its folder cannot be written, or is no folder.
+        If its folder cannot be written, or is not a folder.
     MemoryBudgetError
-        If its disk has less free.
+        If its disk has less free space.
     """
     if path is None:
         return
@@ -120,13 +121,13 @@ def reject_unwritable(path: Path | None, what: str, size: int) -> None:
     while not place.exists():
         place = place.parent
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        reason = "may not be written" if place.is_dir() else "is no folder"
-        raise OutputWriteError(f"the {what} {path} cannot be made: {place} {reason}. Choose another path.")
+        reason = "is not writable" if place.is_dir() else "is not a folder"
+        raise OutputWriteError(f"the {what} {path} cannot be created: {place} {reason}. Choose another path.")
     free = free_bytes(place)
     if size > free:
         raise MemoryBudgetError(
             f"the {what} {path} needs {format_bytes(size)} of disk, but {format_bytes(free)} are free on {place}. "
-            f"Free space, or write to another disk."
+            "Free space, or write to another disk."
         )
 
 

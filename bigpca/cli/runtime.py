@@ -1,4 +1,4 @@
-"""Where a command runs: in this process, on local workers it starts (loopback only), or on a running cluster."""
+"""Where a command runs: in this process, on local workers that it starts (loopback only), or on a running cluster."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CONNECT_SECONDS = 10
 
 @contextmanager
 def running(options: Cluster) -> Iterator[Client | None]:
-    """Provide the scheduler that the options ask for; None is Dask's threaded scheduler in this process.
+    """Provide the client of the requested scheduler; None for Dask's threaded scheduler in this process.
 
     Raises
     ------
     ConnectionError, TimeoutError
-        If no scheduler answers at ``--scheduler``; if no worker comes to it in time. Which software workers have is
-        looked at before the first read, and by ``bigpca doctor``.
+        If no scheduler answers at ``--scheduler``, or no worker connects to it in time. The software of workers is
+        checked before the first read, and by ``bigpca doctor``.
     """
     if options.scheduler is not None and options.starts_workers:
         raise typer.BadParameter(
@@ -51,7 +51,7 @@ def _started(options: Cluster) -> Iterator[Client]:
     from distributed import Client, LocalCluster
 
     workers = options.workers or 1
-    # A Ctrl-C in a terminal goes to the whole process group: workers that inherit "ignore" leave it to this process.
+    # Ctrl-C in a terminal signals the whole process group: workers that inherit "ignore" leave it to this process.
     with _ignoring_interrupts():
         cluster = LocalCluster(
             n_workers=workers,
@@ -78,13 +78,13 @@ def _joined(address: str, timeout: float) -> Iterator[Client]:
     try:
         asyncio.run(asyncio.wait_for(_greet(address), CONNECT_SECONDS))
         client = Client(address, timeout=CONNECT_SECONDS)
-    # MemoryError: another protocol's first words are taken for sizes; the two before: how Dask says what TLS lacks.
+    # MemoryError: the first bytes of another protocol are read as sizes; TypeError, RuntimeError: Dask's TLS errors.
     except (OSError, ValueError, TypeError, RuntimeError, MemoryError) as error:
-        said = f"{type(error).__name__}: {error}" if str(error) else "it was silent"
+        cause = f"{type(error).__name__}: {error}" if str(error) else "it was silent"
         raise ConnectionError(
-            f"no Dask scheduler answered at {address} within {CONNECT_SECONDS} s ({said}). Check the address (such as "
-            "tcp://host:8786) and that the scheduler runs. One that speaks TLS has an address such as tls://host:8786 "
-            "and wants certificates: set DASK_CONFIG to the directory that configures them."
+            f"no Dask scheduler answered at {address} within {CONNECT_SECONDS} s ({cause}). Check the address (such as "
+            "tcp://host:8786) and that the scheduler is running. With TLS the address is like tls://host:8786, and "
+            "certificates are required: set DASK_CONFIG to the directory that configures them."
         ) from error
     with client:
         Watch(client, RunOptions(workers_timeout=timeout), lambda workers: []).wait_for_workers()
@@ -92,7 +92,7 @@ def _joined(address: str, timeout: float) -> Iterator[Client]:
 
 
 async def _greet(address: str) -> None:
-    """Shake hands with a scheduler: a client of Dask's would wait for ever where something accepts and stays silent."""
+    """Shake hands with a scheduler, because Dask's client would wait for ever for a peer that accepts but is silent."""
     from distributed.comm import connect
     from distributed.security import Security
 

@@ -24,14 +24,14 @@ def transform(
     source: o.Source,
     reading: o.Reading,
     cluster: o.Cluster,
-    model: Annotated[Path, typer.Option(help="The model that a fit has saved.")] = Path("model.zarr"),
+    model: Annotated[Path, typer.Option(help="The model saved by a fit.")] = Path("model.zarr"),
     scores: Annotated[Path, typer.Option(help="Where the scores are written.")] = Path("scores.zarr"),
     references: o.References = None,
     overwrite: o.Overwrite = False,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Write the scores of SOURCE under a saved model to a Zarr store. Run again after a stop, it goes on."""
+    """Write the scores of SOURCE under a saved model to a Zarr store. Run it again after a stop to resume."""
     from bigpca.quality.memory import MemoryMeter
 
     with reporting(as_json, debug) as output:
@@ -42,7 +42,7 @@ def transform(
         fitted.workers_timeout = cluster.workers_timeout
         with running(cluster) as client:
             data = open_source(source, reading)
-            output.resume = f"Finished score chunks are kept. To go on:\n  {command_line()}"
+            output.resume = f"Finished score chunks are kept. To resume:\n  {command_line()}"
             start = time.monotonic()
             with MemoryMeter(client) as meter, TerminalProgress() as bar:
                 progress = shown(PassCounter(), bar)
@@ -54,7 +54,7 @@ def transform(
                 {
                     "scores": f"{scores}, {rows:,} rows x {columns} columns",
                     "time": format_seconds(seconds),
-                    "peak memory": f"{format_bytes(meter.peak_bytes)} over {format_bytes(meter.baseline_bytes)} idle",
+                    "peak memory": f"{format_bytes(meter.peak_bytes)} above {format_bytes(meter.baseline_bytes)} idle",
                 }
             )
         )
@@ -70,7 +70,7 @@ def _load(model: Path, references: list[str]) -> Any:
 
 
 def transform_command(source: str, model: Path, scores: Path | None, reading: o.Reading) -> str:
-    """The command that writes only the scores, quoted for a shell.
+    """Return the command that writes only the scores, quoted for a shell.
 
     >>> transform_command("my dump.h5", Path("m.zarr"), Path("s.zarr"), o.Reading("fc7"))
     "bigpca transform 'my dump.h5' --model m.zarr --scores s.zarr --member fc7"

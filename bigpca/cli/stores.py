@@ -27,7 +27,7 @@ def info(
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Show what a model or a data store holds, without reading the data."""
+    """Show the contents of a model or a data store, without reading the data."""
     with reporting(as_json, debug) as output:
         record = (
             _describe_model(path, references or [])
@@ -50,14 +50,14 @@ def ingest(
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Copy a dump into one checksummed Zarr store, visible only when complete. Run again after a stop, it goes on."""
+    """Copy SOURCE into one checksummed Zarr store, visible only when complete. Run it again after a stop to resume."""
     with reporting(as_json, debug) as output:
         reject_existing(out, "store", overwrite)
         import bigpca
 
         with running(cluster):
             data = open_source(source, reading)
-            output.resume = f"Finished chunks are kept. To go on:\n  {command_line()}"
+            output.resume = f"Finished chunks are kept. To resume:\n  {command_line()}"
             start = time.monotonic()
             with TerminalProgress() as bar:
                 progress = shown(PassCounter(), bar)
@@ -77,7 +77,7 @@ def verify(
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Read every chunk of a Zarr store and name those that are missing, truncated or corrupted (then exit code 3)."""
+    """Read every chunk of a Zarr store and list those that are missing, truncated or corrupted (then exit code 3)."""
     with reporting(as_json, debug) as output:
         import bigpca
 
@@ -89,7 +89,7 @@ def verify(
 
 
 def _is_model(path: Path) -> bool:
-    """Whether a directory says that it is a bigpca model: its own loader then checks all the rest."""
+    """Whether a directory is marked as a bigpca model, which its loader then checks."""
     from bigpca.storage.regular import read_document
 
     try:
@@ -127,7 +127,7 @@ def _describe_source(path: str, reading: o.Reading) -> dict[str, Any]:
 
 
 def _readable(record: dict[str, Any]) -> dict[str, object]:
-    """Rows of a table from a record: numbers with their thousands, and an answer with its bounds."""
+    """Return a record as rows of a table: numbers with thousands separators, and an answer with its bounds."""
     rows: dict[str, object] = {}
     for name, value in record.items():
         if name == "bytes":

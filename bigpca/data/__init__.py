@@ -1,19 +1,20 @@
-"""From any dump to a row-chunked Dask array, without reading it; and labels aligned with its rows.
+"""From stored data of any format to a row-chunked Dask array, without reading it; and labels aligned with its rows.
 
 In reading order:
 
 - ``sources``      ``bp.open``: any path, array or table to one Dask array, and back to the source behind an array
-- ``files``        which format a path holds: by extension, and by what is there
+- ``files``        which format a path holds: by extension and content
 - ``storages``     the protocol ``Storage`` that every format implements: shape, dtype, row chunks, a range of rows
 - ``row_source``   the (n, d) view of a storage that tasks read from; small, picklable, no open handles
 - ``flat_files``, ``npz``, ``shards``, ``hdf5``, ``parquet``, ``zarr_*``   one format each
-- ``checks``, ``decoded_sizes``, ``urls``   what is checked before a row is read, and what may be shown of a path
+- ``checks``, ``decoded_sizes``, ``urls``   checks before a row is read, and which part of a URL may be shown
 - ``labels``, ``label_*``   labels for the rows: read, checked, aligned by absolute row number
 - ``ingest``, ``verify``    commands on whole stores; ``ingest`` alone may import ``passes``
 
-``bp.open`` asks ``files`` for a storage, wraps it in a ``RowSource`` and makes one Dask task per chunk; a fit asks
-``source_of`` for that record and reads it directly, without the graph.
+``bp.open`` gets a storage from ``files``, wraps it in a ``RowSource`` and creates one Dask task per chunk; a fit gets
+that record back from ``source_of`` and reads it directly, without the graph.
 
 Add a format: one file with a frozen record that implements ``Storage``, its extension in ``files``, one row in
-``tests/data/savers.py``. What cannot be read faithfully is rejected here, by what it is, before any task runs.
+``tests/data/savers.py``. Data that cannot be read faithfully are rejected here, by their metadata, before any task
+runs.
 """

@@ -1,4 +1,4 @@
-"""What every source is checked for before a row is read: dtype, shape, chunk sizes, names in natural order."""
+"""Checks of every source before a row is read: dtype, shape, chunk sizes; and the natural order of names."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from numpy.typing import DTypeLike, NDArray
 from bigpca.errors import brief
 
 LARGE_CHUNK_BYTES = 64 * 2**20
-MAX_CELLS = 10**7  # chunks of one array: beyond, what must be known of each would fill the memory
-NATIVE_BYTES = 16 * 2**20  # row chunk of formats that can be read at any row
+MAX_CELLS = 10**7  # chunks of one array; the bookkeeping of more would fill the memory
+NATIVE_BYTES = 16 * 2**20  # row chunk of formats that can be read from any row
 
 _REMEDIES = {
     "c": "Take the real and imaginary parts as columns.",
@@ -30,23 +30,23 @@ _REMEDIES = {
 
 
 class MemberError(KeyError, ValueError):
-    """A file or store has no array (or column) of the name that was asked for."""
+    """A file or store has no array (or column) of the requested name."""
 
-    __str__ = Exception.__str__  # a KeyError's would be quoted
+    __str__ = Exception.__str__  # KeyError would quote the message
 
 
 def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """Refuse what PCA cannot use; return the dtype in native byte order.
+    """Reject dtypes that PCA cannot use; return others in native byte order.
 
     Parameters
     ----------
     dtype : dtype-like
-        float16, float32, float64, bool and all integers pass.
+        float16, float32, float64, bool and all integers are accepted.
 
     Raises
     ------
     TypeError
-        For complex, long double, bfloat16, object, string, date and structured dtypes; says what to do instead.
+        For complex, long double, bfloat16, object, string, date and structured dtypes; the message has the remedy.
 
     Examples
     --------
@@ -60,8 +60,8 @@ def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     if found.kind in "iub" or (found.kind == "f" and found.itemsize <= 8):
         return found.newbyteorder("=")
     remedy = "Convert to float64." if found.kind == "f" else _REMEDIES.get(found.kind, "Convert to float32.")
-    if found.type.__module__ == "ml_dtypes":  # bfloat16 and smaller floats, which NumPy has as bytes of no kind
-        remedy = "Convert with X.astype(np.float32), which holds every value."
+    if found.type.__module__ == "ml_dtypes":  # bfloat16 and smaller floats, which NumPy treats as raw bytes
+        remedy = "Convert with X.astype(np.float32), which represents every value."
     raise TypeError(
         f"dtype {brief(found)} cannot be used: PCA needs real numbers (float16/32/64, integers or bool). {remedy} "
         "Nothing was read."
@@ -78,25 +78,25 @@ def check_shape(shape: tuple[int, ...], label: str) -> None:
 
 
 def row_width(shape: tuple[int, ...]) -> int:
-    """Number of columns of the (n, d) view: the product of all dimensions but the first."""
+    """Return the number of columns of the (n, d) view: the product of all dimensions but the first."""
     return math.prod(shape[1:])
 
 
 def check_chunk(shape: Sequence[int], chunk: Sequence[int], itemsize: int, label: str) -> None:
-    """Refuse a large chunk that lies mostly outside its array: it is decoded whole, and no plan would have counted it.
+    """Reject a large chunk that lies mostly outside its array: it is decoded whole, which no plan accounts for.
 
     Raises
     ------
     ValueError
-        With the bytes of both.
+        States the bytes of both.
     """
     whole = math.prod(chunk) * itemsize
     inside = math.prod(map(min, shape, chunk)) * itemsize
     if whole > LARGE_CHUNK_BYTES and 0 < inside < whole / 2:
         raise ValueError(
             f"{label} has shape {brief(tuple(shape))} in chunks of {brief(tuple(chunk))}: {whole:,} bytes would be "
-            f"decoded for at most {inside:,} that lie in the array. Smaller chunks were expected. If you trust the "
-            "store, write it anew in those."
+            f"decoded for at most {inside:,} inside the array. Smaller chunks were expected. If you trust the store, "
+            "rewrite it with those."
         )
 
 
@@ -106,23 +106,23 @@ def check_cells(shape: Sequence[int], chunks: Sequence[int], label: str) -> None
     Raises
     ------
     ValueError
-        With their number.
+        States their number.
     """
     cells = math.prod(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
     if cells > MAX_CELLS:
         raise ValueError(
             f"{label} has shape {brief(shape)} in {cells:,} chunks of {brief(chunks)}; at most {MAX_CELLS:,} were "
-            "expected. Its metadata are damaged or false: restore them, or write the store anew in larger chunks."
+            "expected. Its metadata are damaged or forged: restore them, or rewrite the store in larger chunks."
         )
 
 
 def regular_chunks(n: int, rows: int) -> tuple[int, ...]:
-    """Cut n rows into chunks of ``rows``; the last may be shorter, and no rows give one empty chunk.
+    """Divide n rows into chunks of ``rows``; the last may be shorter, and no rows give one empty chunk.
 
     Raises
     ------
     ValueError
-        For more than 10 million chunks: their list alone would fill the memory.
+        For more than 10 million chunks, whose list alone would fill the memory.
 
     Examples
     --------
@@ -135,19 +135,19 @@ def regular_chunks(n: int, rows: int) -> tuple[int, ...]:
     if n // rows > MAX_CELLS:
         raise ValueError(
             f"{n:,} rows in chunks of {rows:,} are {-(-n // rows):,} chunks; at most {MAX_CELLS:,} were expected. The "
-            "shape that the file states is false, or it was written in chunks that are far too small: write it anew."
+            "file states a false shape, or was written in chunks that are far too small: rewrite it."
         )
     whole, rest = divmod(n, rows)
     return (rows,) * whole + ((rest,) if rest else ())
 
 
 def readable_chunks(n: int, row_bytes: int) -> tuple[int, ...]:
-    """Row chunks of about 16 MiB, for formats that can be read at any row."""
+    """Return row chunks of about 16 MiB, for formats that can be read from any row."""
     return regular_chunks(n, NATIVE_BYTES // max(row_bytes, 1))
 
 
 def coalesce(chunks: Iterable[int], row_bytes: int, limit: int) -> tuple[int, ...]:
-    """Join neighbouring chunks up to ``limit`` bytes; whole chunks only, so one over the limit stays alone.
+    """Join neighbouring whole chunks up to ``limit`` bytes; a chunk over the limit stays alone.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def coalesce(chunks: Iterable[int], row_bytes: int, limit: int) -> tuple[int, ..
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Sorting key that puts ``img_2`` before ``img_10``.
+    """Return a sorting key that puts ``img_2`` before ``img_10``.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def owned(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Rows that the caller may overwrite: own memory, C order, native byte order; copies only where needed."""
+    """Return rows that the caller may overwrite: own memory, C order, native byte order; copied only if necessary."""
     rows = np.ascontiguousarray(rows, dtype=dtype)
     base = rows.base
     mine = base is None or (type(base) is np.ndarray and base.base is None and base.size == rows.size)
@@ -184,7 +184,7 @@ def owned(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def is_decode_error(error: Exception) -> bool:
-    """Whether an exception comes from undecodable bytes, not from the file system or from a lack of memory."""
+    """Whether an exception is caused by undecodable bytes, rather than by the file system or a lack of memory."""
     if isinstance(error, MemoryError):
         return False
     # gzip, bz2, HDF5 and Arrow report bad data as OSErrors without an errno.

@@ -1,6 +1,4 @@
-"""Containers that rows come in, told apart by what they have and by the names of their types; no
-library is imported for it.
-"""
+"""Containers of rows, recognised by their attributes and type names, without importing their libraries."""
 
 from __future__ import annotations
 
@@ -25,8 +23,8 @@ _BATCHES = "Pass each batch to partial_fit, or write the features to disk and pa
 
 # "library.Type" (any class of the type's MRO) -> what to pass instead.
 _REMEDIES = {
-    "anndata.AnnData": 'Pass one of its matrices: adata.X where it is dense, or adata.obsm["X_pca"].',
-    "mudata.MuData": 'Pass one matrix of one modality, such as mdata["rna"].X where it is dense.',
+    "anndata.AnnData": 'Pass one of its matrices: adata.X if it is dense, or adata.obsm["X_pca"].',
+    "mudata.MuData": 'Pass one matrix of one modality, such as mdata["rna"].X if it is dense.',
     "h5py.Group": 'Pass one of its datasets, such as file["features"], or the path of the file with member=.',
     "xarray.Dataset": 'Pass one of its variables, such as ds["features"], or stack them with ds.to_dataarray().',
     "xarray.DataTree": 'Pass one of its variables, such as tree["group/features"].',
@@ -36,10 +34,10 @@ _REMEDIES = {
     "h5netcdf.Variable": _FILE_LIBRARIES,
     "h5netcdf.File": _FILE_LIBRARIES,
     "scipy.netcdf_variable": _FILE_LIBRARIES,
-    "polars.LazyFrame": "Pass X.collect() where it fits in memory; else write Parquet and pass "
+    "polars.LazyFrame": "Pass X.collect() if it fits in memory; else write Parquet and pass "
     "dask.dataframe.read_parquet(path).",
     "pyspark.DataFrame": "Write Parquet and pass dask.dataframe.read_parquet(path).",
-    "pyarrow.Dataset": "Pass X.to_table() where it fits in memory, or dask.dataframe.read_parquet(path).",
+    "pyarrow.Dataset": "Pass X.to_table() if it fits in memory, or dask.dataframe.read_parquet(path).",
     "cudf.DataFrame": "Pass X.to_pandas().",
     "dask.Delayed": "Pass dask.array.from_delayed(X, shape=(n, d), dtype=...).",
     "dask.Bag": "Pass X.to_dataframe(), or store the rows as arrays.",
@@ -61,11 +59,11 @@ class Foreign(NamedTuple):
     Attributes
     ----------
     what : str
-        What it is.
+        Its description.
     remedy : str
         What to pass instead, in a sentence.
     convert : str
-        Method call that makes dense NumPy rows of it, such as ``".toarray()"``; empty where there is none.
+        Method call that converts it to dense NumPy rows, such as ``".toarray()"``; empty if there is none.
     """
 
     what: str
@@ -74,24 +72,24 @@ class Foreign(NamedTuple):
 
 
 def foreign(X: Any) -> Foreign | None:
-    """Return why X cannot be read and what to pass instead, or None where it may be read."""
+    """Return why X cannot be read and what to pass instead, or None if it can be read."""
     if isinstance(X, np.ndarray):
         return None
     names = _names_of(X)
     name = names[0].removeprefix("builtins.")
     known = next((_REMEDIES[one] for one in names if one in _REMEDIES), None)
     if known is not None:
-        return Foreign(f"{name}, which is no array of rows", known, "")
+        return Foreign(f"{name}, which is not an array of rows", known, "")
     if hasattr(X, "tocsr") or name.startswith("sparse.") or _is_stored_sparse(X, names):
         convert = ".to_memory().toarray()" if _is_stored_sparse(X, names) else ".toarray()"
         convert = ".todense()" if name.startswith("sparse.") else convert
         what = f"sparse data, {name} of shape {getattr(X, 'shape', '?')}, but dense data is required"
-        return Foreign(what, f"Sparse rows cannot be read yet: pass X{convert} where it fits in memory.", convert)
+        return Foreign(what, f"Sparse rows cannot be read yet: pass X{convert} if it fits in memory.", convert)
     if "torch.Tensor" in names:
         return _torch_tensor(X)
     if hasattr(X, "__cuda_array_interface__") and not name.startswith("jax"):  # which NumPy can copy
         convert = {"cupy": ".get()", "numba": ".copy_to_host()"}.get(name.partition(".")[0], "")
-        return Foreign(f"{name}, which lies on a GPU", f"Pass X{convert}, a copy in the host's memory.", convert)
+        return Foreign(f"{name}, which is on a GPU", f"Pass X{convert}, a copy in the host's memory.", convert)
     if isinstance(X, Mapping):
         keys = ", ".join(repr(key) for key in list(X)[:3])
         return Foreign(f"{name} of several arrays ({keys})", "Pass one of them.", "")
@@ -99,10 +97,10 @@ def foreign(X: Any) -> Foreign | None:
         hasattr(X, "__iter__") and not hasattr(X, "__len__") and not hasattr(X, "__array__")
     ):
         return Foreign(
-            f"{name}, which gives its rows once", "Pass each batch to partial_fit, or np.array(list(X)).", ""
+            f"{name}, which yields its rows only once", "Pass each batch to partial_fit, or np.array(list(X)).", ""
         )
     if not isinstance(X, Number | str) and not any(hasattr(X, one) for one in ("__array__", "__len__")):
-        return Foreign(f"{name}, which NumPy does not see as an array", "Pass a NumPy or Dask array (n, d) of it.", "")
+        return Foreign(f"{name}, which NumPy cannot convert to an array", "Pass a NumPy or Dask array (n, d).", "")
     return None
 
 
@@ -112,7 +110,7 @@ def reject_foreign(X: Any, label: str = "X", expected: str = "An array of rows, 
     Raises
     ------
     TypeError
-        With what it is and what to pass.
+        Names the container and what to pass.
     """
     found = foreign(X)
     if found is not None:
@@ -125,7 +123,7 @@ def reject_chunks(chunk: Any, label: str) -> None:
     Raises
     ------
     TypeError
-        With what they are and the call that converts them.
+        Names their type and the call that converts them.
     """
     found = foreign(chunk)
     if found is not None:
@@ -160,22 +158,22 @@ def dense_rows(chunk: Any, label: str, dtype: np.dtype[Any]) -> NDArray[Any]:
     return rows.astype(dtype, copy=False) if np.can_cast(rows.dtype, dtype) else rows
 
 
-def check_chunk_shape(shape: tuple[int, ...], promised: tuple[int, ...], label: str) -> None:
-    """Reject a chunk that is not of the promised shape: NumPy would repeat a column where one is missing.
+def check_chunk_shape(shape: tuple[int, ...], declared: tuple[int, ...], label: str) -> None:
+    """Reject a chunk that does not have its declared shape: NumPy would broadcast a single column.
 
     Parameters
     ----------
-    promised : (rows, columns), or (columns,) where the number of rows is not known
+    declared : (rows, columns), or (columns,) if the number of rows is unknown
     """
-    if len(shape) != 2 or shape[2 - len(promised) :] != promised:
+    if len(shape) != 2 or shape[2 - len(declared) :] != declared:
         raise ValueError(
-            f"a chunk of {label} has shape {shape}; its Dask chunks promised {promised}. Correct the chunks "
-            f"(compute_chunk_sizes) before fitting."
+            f"a chunk of {label} has shape {shape}, but the Dask array declares {declared}. Correct the chunks "
+            "(compute_chunk_sizes) before fitting."
         )
 
 
 def unmasked(X: np.ma.MaskedArray[Any, Any]) -> NDArray[Any]:
-    """Return the values with NaN where they are masked: in a float dtype that holds them, where any is.
+    """Return the values with NaN in place of masked ones; if there are any, in a float dtype that represents the rest.
 
     >>> unmasked(np.ma.masked_equal(np.array([1, 2], "i2"), 2))
     array([ 1., nan], dtype=float32)
@@ -205,7 +203,7 @@ def is_hdf5_dataset(X: Any) -> bool:
 
 
 def is_zarr_array(X: Any) -> TypeIs[zarr.Array[Any]]:
-    """Whether this is a zarr.Array, which only a process that has imported Zarr can hold."""
+    """Whether this is a zarr.Array, which can exist only in a process that has imported Zarr."""
     library = sys.modules.get("zarr")
     return library is not None and isinstance(X, library.Array)
 
@@ -232,7 +230,7 @@ def _is_stored_sparse(X: Any, names: list[str]) -> bool:
 
 
 def _torch_tensor(X: Any) -> Foreign | None:
-    """Return why NumPy cannot see a tensor, or None where it can."""
+    """Return why NumPy cannot read a tensor, or None if it can."""
     dtype, device, layout = str(X.dtype), str(X.device), str(getattr(X, "layout", "torch.strided"))
     steps = [
         (".detach()", bool(getattr(X, "requires_grad", False))),

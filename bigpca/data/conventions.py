@@ -1,4 +1,4 @@
-"""CF conventions: attributes that say that stored numbers are not yet the values they stand for."""
+"""CF conventions: attributes by which stored numbers are encoded values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-PACKED = {"scale_factor": 1.0, "add_offset": 0.0}  # and the value that changes nothing
+PACKED = {"scale_factor": 1.0, "add_offset": 0.0}  # with their neutral values
 FILLS = ("_FillValue", "missing_value")
 
 
@@ -22,9 +22,9 @@ def check_decoded(attributes: Mapping[str, Any], label: str, remedy: str) -> Non
     Parameters
     ----------
     attributes : mapping
-        Of the array: CF conventions, sections 2.5.1 and 8.1.
+        The array's attributes: CF conventions, sections 2.5.1 and 8.1.
     remedy : str
-        What decodes them.
+        How to decode them.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def check_decoded(attributes: Mapping[str, Any], label: str, remedy: str) -> Non
     >>> check_decoded({"_FillValue": float("nan"), "scale_factor": 1.0}, "x", "")
     >>> check_decoded({"scale_factor": 0.1, "units": "K"}, "x", "Open it decoded")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: x has scale_factor = 0.1: its numbers are stored encoded and are not yet the values. ...
+    ValueError: x has scale_factor = 0.1, so its stored numbers are encoded values. Decoded values were expected. ...
     """
     given = {name: _numbers(attributes[name]) for name in (*PACKED, *FILLS) if name in attributes}
     found: dict[str, Any] = {
@@ -47,15 +47,12 @@ def check_decoded(attributes: Mapping[str, Any], label: str, remedy: str) -> Non
     if found:
         shown = ", ".join(f"{name} = {', '.join(map(str, values[:3]))}" for name, values in found.items())
         raise ValueError(
-            f"{label} has {shown}: its numbers are stored encoded and are not yet the values. Decoded values were "
-            f"expected. {remedy}."
+            f"{label} has {shown}, so its stored numbers are encoded values. Decoded values were expected. {remedy}."
         )
 
 
 def _numbers(value: Any) -> list[Any]:
-    """Return the numbers of an attribute; xarray writes those of floats into Zarr v3 as the base64
-    of a little-endian double.
-    """
+    """Return the numbers of an attribute; in Zarr v3, xarray writes those of floats as base64 little-endian doubles."""
     if isinstance(value, str):
         with contextlib.suppress(binascii.Error, struct.error, ValueError):
             return [struct.unpack("<d", base64.standard_b64decode(value))[0]]

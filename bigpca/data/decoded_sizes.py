@@ -1,8 +1,8 @@
-"""How large a stored chunk becomes when it is decoded, told before it is decoded.
+"""The decoded size of a stored chunk, determined before it is decoded.
 
 A compressed chunk is untrusted: a few kilobytes can decode to gigabytes. Blosc, zstd and LZ4 state the size in their
-header, zstd frames that do not are bounded by their blocks, and what knows no size (gzip, zlib, bz2, lzma) is decoded
-in pieces that are thrown away, up to the limit.
+header, zstd frames that do not are bounded by their blocks, and formats without a size (gzip, zlib, bz2, lzma) are
+decoded in pieces that are discarded, up to the limit.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ ABSENT = 2**64 - 1  # in a shard's index
 
 @dataclass(frozen=True)
 class DecodedSizes:
-    """What the metadata of one array say about the decoding of its chunks.
+    """How the chunks of one array are decoded, from its metadata.
 
     Attributes
     ----------
     compressor : str
-        Empty where there is none: then a chunk is as large as its file.
+        Empty if there is none; a chunk is then as large as its file.
     skip : int
         Bytes of checksums before the compressed bytes.
     limit : int
-        Most bytes that a chunk may decode to.
+        Largest accepted size of a decoded chunk.
     per_shard : tuple of int
-        Chunks in a shard along each axis; empty where there are no shards.
+        Chunks in a shard along each axis; empty without shards.
     index_at_start : bool
     index_checksum : bool
     """
@@ -61,7 +61,7 @@ class DecodedSizes:
     def of(
         cls, document: Mapping[str, Any], chunks: Sequence[int], cell_shape: Sequence[int], itemsize: int
     ) -> DecodedSizes:
-        """Read the metadata of an array whose codecs are on the list."""
+        """Read the metadata of an array whose codecs are allowed."""
         codecs = [(short_name(name), options) for name, options in codecs_of(document)]
         names = [name for name, _ in codecs]
         place = next((i for i, name in enumerate(names) if name in COMPRESSORS), None)
@@ -79,23 +79,23 @@ class DecodedSizes:
         return cls(found.compressor, skip, limit, inside, options.get("index_location") == "start", "crc32c" in index)
 
     @property
-    def most_stored(self) -> int:
-        """Most bytes that a file of a chunk, or of a shard with its index, can have."""
+    def max_stored(self) -> int:
+        """Largest possible file of a chunk, or of a shard with its index."""
         count = math.prod(self.per_shard)
         return max_encoded(self.limit) * count + (16 * count if self.per_shard else 0)
 
     def too_large(self, path: str, bounds: Sequence[tuple[int, int]]) -> str:
-        """Return why a chunk in this file must not be read or decoded: for its size; empty where nothing is wrong.
+        """Return why a chunk in this file is too large to be read or decoded; empty if it is not.
 
         Parameters
         ----------
-        bounds : of the chunks in a shard that will be decoded, along each axis; unused without shards
+        bounds : range of the chunks in a shard that will be decoded, along each axis; unused without shards
         """
         try:
             with open_regular(path, buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
-                if size > self.most_stored:
-                    return f"at most {self.most_stored:,} bytes can be stored for it, so it was not read"
+                if size > self.max_stored:
+                    return f"at most {self.max_stored:,} bytes can be stored for it, so it was not read"
                 if not self.compressor:
                     return ""
                 places = self._places(file, bounds) if self.per_shard else [(0, size)]
@@ -105,7 +105,7 @@ class DecodedSizes:
         return f"it would decode to {decoded:,} bytes or more, and was not decoded" if decoded else ""
 
     def _places(self, file: BinaryIO, bounds: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Iterate over (offset, bytes) of chunks of a shard; a damaged index is left to Zarr, which names it."""
+        """Iterate over (offset, bytes) of chunks of a shard; a damaged index is left to Zarr, which reports it."""
         count, size = int(np.prod(self.per_shard)), os.fstat(file.fileno()).st_size
         length = 16 * count
         start = 0 if self.index_at_start else size - length - 4 * self.index_checksum
@@ -135,7 +135,7 @@ class DecodedSizes:
             if (stated := frame_size(head)) is not None:
                 return stated
             most = _zstd_bound(head + file.read(max(nbytes - len(head), 0)), MAX_WIDENING * self.limit)
-            return most if most > MAX_WIDENING * self.limit else 0  # a bound only: frames may be flushed often
+            return most if most > MAX_WIDENING * self.limit else 0  # only a bound, because frames may be flushed often
         return 0
 
 
@@ -154,9 +154,9 @@ STREAMED: dict[str, Callable[[], Any]] = {
 
 
 def _streamed(pieces: Iterator[bytes], decoder: Callable[[], Any], limit: int) -> int:
-    """Decode in pieces that are thrown away; stops beyond the limit.
+    """Decode in pieces that are discarded, and return their size; stops beyond the limit.
 
-    What does not decode is left to Zarr, which names it.
+    Undecodable bytes are left to Zarr, which reports them.
     """
     size, decode = 0, decoder()
     try:
@@ -165,7 +165,7 @@ def _streamed(pieces: Iterator[bytes], decoder: Callable[[], Any], limit: int) -
             while size <= limit:
                 size += len(decode.decompress(left, PIECE_BYTES))
                 left = decode.unconsumed_tail if hasattr(decode, "unconsumed_tail") else b""
-                if decode.eof:  # members may follow one another, and all are decoded
+                if decode.eof:  # several members may follow one another, and all of them are decoded
                     left, decode = decode.unused_data, decoder()
                     if not left:
                         break
@@ -177,7 +177,7 @@ def _streamed(pieces: Iterator[bytes], decoder: Callable[[], Any], limit: int) -
 
 
 def _zstd_bound(data: bytes, limit: int) -> int:
-    """Most bytes that zstd frames which state no size can decode to, by their blocks; stops beyond the limit."""
+    """Bound the decoded size of zstd frames that state none, by their blocks; stops beyond the limit."""
     at, most = 0, 0
     while len(data) > at + 5 and data[at : at + 4] == ZSTD_MAGIC and most <= limit:
         descriptor = data[at + 4]

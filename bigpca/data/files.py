@@ -1,4 +1,4 @@
-"""From a path to a RowSource: the format by extension and by what is there."""
+"""From a path to a RowSource: the format is determined by extension and content."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 
 
 def file_source(path: str, member: str | None, missing_chunks: str) -> RowSource:
-    """Describe what lies at a path, a glob pattern or a URL; reads headers only.
+    """Describe the rows at a path, a glob pattern or a URL; reads headers only.
 
     Raises
     ------
     FileNotFoundError
-        When nothing is there; says what was looked for.
+        If nothing is there.
     ValueError
-        When the format is not known.
+        If the format is unknown.
     """
     if "://" in path:
         reader = zarr_at(path, member, missing_chunks)
@@ -73,7 +73,7 @@ def _glob(pattern: str, member: str | None) -> RowSource:
     others = [name for name in found if not name.endswith(".npy")]
     if others:
         raise ValueError(
-            f"{pattern} matches {others[0]}; a pattern may match .npy or .parquet files only. Narrow the pattern."
+            f"{pattern} matches {others[0]}, but a pattern may match only .npy or .parquet files. Narrow the pattern."
         )
     return _without_member("npy-folder", pattern, member, npy_shards(pattern))
 
@@ -99,11 +99,10 @@ def _file(path: str, member: str | None, missing_chunks: str) -> RowSource:
     if head.startswith(b"CDF"):
         raise ValueError(
             f"{path} is a netCDF-3 file, which is not read directly; netCDF-4 (HDF5) or another format was expected. "
-            "Pass "
-            f'xarray.open_dataset({path!r}, chunks={{}})["x"], one of its variables.'
+            f'Pass xarray.open_dataset({path!r}, chunks={{}})["x"], one of its variables.'
         )
     raise ValueError(
-        f"{path} is of no known format: .npy, .npz, .h5, .parquet, .safetensors or a Zarr directory was expected. "
+        f"{path} is of unknown format: .npy, .npz, .h5, .parquet, .safetensors or a Zarr directory was expected. "
         "For plain bytes open a np.memmap and pass that; for .pt files save the tensor with np.save first."
     )
 

@@ -1,4 +1,4 @@
-"""Arrays that lie as plain bytes in one file: .npy, raw memory maps, stored .npz members, safetensors."""
+"""Arrays stored as plain bytes in one file: .npy, raw memory maps, stored .npz members, safetensors."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _BITS = {name: 8 * np.dtype(stored).itemsize for name, stored in _SAFETENSORS.it
 class FlatFile:
     """An array at an offset of a file, in C or Fortran order.
 
-    Nothing stays mapped or open between reads: mapped pages would count as the worker's memory, and a file replaced
-    or cut in the meantime is noticed instead of crashing the process.
+    Nothing stays mapped or open between reads: mapped pages would count as the worker's memory, and a file that was
+    replaced or truncated meanwhile is detected instead of crashing the process.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class FlatFile:
         return math.prod(self.array_shape) * np.dtype(self.stored).itemsize
 
     def check_size(self) -> None:
-        """Require the file to hold what its header promises."""
+        """Check that the file is as large as its header states."""
         size = check_regular(self.path).st_size
         if size < self.offset + self._nbytes:
             raise CorruptedChunkError(
@@ -79,7 +79,7 @@ class FlatFile:
             )
 
     def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
-        """Read a block; whole rows in C order straight into new memory, the rest through a short-lived map."""
+        """Read a block: whole rows in C order directly into new memory, others through a short-lived map."""
         self.check_size()
         width, stored = row_width(self.array_shape), np.dtype(self.stored)
         if self.order == "C" and columns == (0, width):
@@ -97,11 +97,11 @@ class FlatFile:
         return block
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """The one file."""
+        """Return the stamp of the file."""
         return [file_stamp(self.path)]
 
     def describe(self) -> dict[str, Any]:
-        """Offset, byte order and layout."""
+        """Return offset, byte order and layout."""
         return {"offset": self.offset, "stored": self.stored, "order": self.order}
 
 
@@ -111,9 +111,7 @@ def _fill(file: BinaryIO, block: NDArray[Any], path: str) -> None:
     while done < len(view):
         got = file.readinto(view[done : done + 2**30])  # type: ignore[attr-defined]
         if not got:
-            raise CorruptedChunkError(
-                f"{path} ended {len(view) - done:,} bytes early while it was read. Copy it again."
-            )
+            raise CorruptedChunkError(f"{path} ended {len(view) - done:,} bytes early while being read. Copy it again.")
         done += got
 
 
@@ -126,14 +124,14 @@ def raw_file(path: str, offset: int, shape: tuple[int, ...], dtype: DTypeLike, o
 
 
 def npy_file(path: str) -> FlatFile:
-    """Describe a .npy file from its header; object arrays are refused, never unpickled."""
+    """Describe a .npy file from its header; object arrays are rejected, never unpickled."""
     with open_regular(path) as file:
         shape, order, dtype = npy_header(file, path)
         return raw_file(path, file.tell(), shape, dtype, order)
 
 
 def npy_header(file: Any, label: str) -> tuple[tuple[int, ...], str, np.dtype[Any]]:
-    """Read shape, order and dtype with NumPy's own header reader; leaves the file at the first value."""
+    """Read shape, order and dtype with NumPy's own header reader, which leaves the file at the first value."""
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -143,9 +141,7 @@ def npy_header(file: Any, label: str) -> tuple[tuple[int, ...], str, np.dtype[An
             f"{label} is not a complete .npy file: {brief(error)}. Write it again with np.save."
         ) from error
     if min(shape, default=0) < 0:
-        raise CorruptedChunkError(
-            f"{label} has the shape {brief(shape)} in its header, which is false. Write it again."
-        )
+        raise CorruptedChunkError(f"{label} has the impossible shape {brief(shape)} in its header. Write it again.")
     try:
         check_dtype(dtype)
     except TypeError as error:
@@ -187,8 +183,8 @@ def safetensors_file(path: str, member: str | None) -> tuple[FlatFile, str]:
     name = choose_member(path, member, shapes)
     if dtypes[name] not in _SAFETENSORS:
         raise TypeError(
-            f"{path}: tensor {brief(repr(name))} has dtype {brief(dtypes[name])}, which NumPy does not have. "
-            "Save it as float32, which holds every bfloat16."
+            f"{path}: tensor {brief(repr(name))} has dtype {brief(dtypes[name])}, which NumPy does not support. "
+            "Save it as float32, which represents every bfloat16."
         )
     return raw_file(path, 8 + length + spans[name][0], shapes[name], _SAFETENSORS[dtypes[name]]), name
 
@@ -196,24 +192,22 @@ def safetensors_file(path: str, member: str | None) -> tuple[FlatFile, str]:
 def _check_spans(
     path: str, held: int, dtypes: dict[str, str], shapes: dict[str, tuple[int, ...]], spans: dict[str, tuple[int, ...]]
 ) -> None:
-    """Require what the format does: tensors of the size of their shapes that fill the
-    file without holes and overlaps.
-    """
+    """Check what the format requires: tensors as large as their shapes, without holes or overlaps in the file."""
     end = 0
     for name in sorted(spans, key=lambda name: spans[name]):
         start, stop = spans[name]
         bits = _BITS.get(dtypes[name])
         nbytes = None if bits is None else math.prod(shapes[name]) * bits // 8
         if start != end or (nbytes is not None and stop - start != nbytes):
-            expected = f"{end:,} to {'the next one' if nbytes is None else f'{end + nbytes:,}'}"
+            expected = f"{end:,} to {'the next tensor' if nbytes is None else f'{end + nbytes:,}'}"
             raise CorruptedChunkError(
                 f"{path}: tensor {brief(repr(name))} of shape {brief(shapes[name])} and dtype {brief(dtypes[name])} "
-                f"lies at bytes {start:,} to {stop:,}; {expected} were expected, where the tensor before it ends. Its "
-                "header is damaged or false: copy the file again."
+                f"lies at bytes {start:,} to {stop:,}; {expected} were expected, after the previous tensor. The header "
+                "is damaged or forged: copy the file again."
             )
         end = stop
     if end != held:
         raise CorruptedChunkError(
-            f"{path} holds {held:,} bytes of tensors, but its header says {end:,}: the file was cut or altered. "
+            f"{path} holds {held:,} bytes of tensors, but its header states {end:,}: it was truncated or altered. "
             "Copy it again."
         )

@@ -43,10 +43,11 @@ class Hdf5Rows:
     stored : str
         Dtype with its byte order.
     chunks : tuple of int or None
-        None where the dataset is contiguous.
+        None if the dataset is contiguous.
     missing_chunks : {"raise", "fill"}
-        What to do where the file holds no chunk: an error, or HDF5's fill value. Files that give all chunks their place
-        when the dataset is created (``H5D_ALLOC_TIME_EARLY``, parallel HDF5) do not tell which were written.
+        What to do about a chunk that is not in the file: raise an error, or use HDF5's fill value. Files that allocate
+        all chunks when the dataset is created (``H5D_ALLOC_TIME_EARLY``, parallel HDF5) do not record which were
+        written.
     """
 
     path: str
@@ -63,35 +64,35 @@ class Hdf5Rows:
 
     @property
     def column_chunk(self) -> int:
-        """Width of a chunk for a matrix; all columns otherwise."""
+        """Width of a chunk of a matrix; otherwise all columns."""
         d = row_width(self.array_shape)
         return min(self.chunks[1], d) if self.chunks is not None and len(self.array_shape) == 2 else d
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Attributes of the dataset that say how its numbers are stored; others, of any size, are not read."""
+        """Attributes that define how the numbers are stored; others, which may be large, are not read."""
         with _opened(self.path) as file:
             stored = _node(file, self.name, self.path).attrs
             return {name: stored[name] for name in (*PACKED, *FILLS, "_Unsigned") if name in stored}
 
     def filled(self) -> Hdf5Rows:
-        """Return the same rows, with the fill value where the file holds no chunk."""
+        """Return the same rows, with the fill value in place of missing chunks."""
         return replace(self, missing_chunks="fill")
 
     def row_chunks(self) -> tuple[int, ...]:
-        """Rows of a chunk; about 16 MiB where the dataset is contiguous."""
+        """Return the rows of each chunk; about 16 MiB if the dataset is contiguous."""
         if self.chunks is None:
             return readable_chunks(self.array_shape[0], row_width(self.array_shape) * self.dtype.itemsize)
         return regular_chunks(self.array_shape[0], self.chunks[0])
 
     def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
-        """Read a block; for feature maps whole rows are decoded, then cut."""
+        """Read a block; for feature maps, whole rows are decoded and then cut."""
         with _opened(self.path) as file:
             dataset = _node(file, self.name, self.path)
             shape = getattr(dataset, "shape", None)
             if shape != self.array_shape:
                 raise ValueError(
-                    f"{self.path}: {brief(self.name)} has shape {shape} now, {self.array_shape} when it was opened. "
+                    f"{self.path}: {brief(self.name)} has shape {shape} now, but had {self.array_shape} when opened. "
                     "Open it again."
                 )
             if self.missing_chunks == "raise":
@@ -111,7 +112,7 @@ class Hdf5Rows:
         return rows[:, slice(*columns)]
 
     def _check_present(self, dataset: Any, start: int, stop: int, columns: tuple[int, int]) -> None:
-        """Raise where the file holds no chunk (no values at all, of a contiguous dataset) for rows that are read."""
+        """Raise if chunks (or, in a contiguous dataset, all values) of these rows are not in the file."""
         if stop <= start or columns[1] <= columns[0]:
             return
         if self.chunks is None:
@@ -132,24 +133,23 @@ class Hdf5Rows:
                 "were never written"
             )
         raise MissingChunksError(
-            f"{self.path}: {brief(self.name)}: {what}; HDF5 would give the fill value. The writer stopped early, "
-            "or meant the fill "
-            'value. Write them or, if you know that they are to hold it, pass missing_chunks="fill".'
+            f"{self.path}: {brief(self.name)}: {what}; HDF5 would return the fill value. The writer stopped early, or "
+            'intended the fill value. Write them or, if they should hold it, pass missing_chunks="fill".'
         )
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """The one file."""
+        """Return the stamp of the file."""
         return [file_stamp(self.path)]
 
     def describe(self) -> dict[str, Any]:
-        """Chunks, byte order, and the policy for missing chunks."""
+        """Return chunks, byte order, and the policy for missing chunks."""
         chunks = None if self.chunks is None else list(self.chunks)
         return {"chunks": chunks, "stored": self.stored, "missing_chunks": self.missing_chunks}
 
 
 @lru_cache(maxsize=16)
 def _chunks_there(stamp: Stamp, name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Which chunks of its grid a dataset has; one walk over its chunk index for each state of the file."""
+    """Return which chunks of its grid a dataset has; the chunk index is traversed once for each state of the file."""
     grid = tuple(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
     with _opened(stamp[0]) as file:
         dataset = _node(file, name, stamp[0])
@@ -185,7 +185,7 @@ def _opened(path: str) -> Iterator[Any]:
         try:
             yield file
         except Exception as error:
-            # Damaged metadata are errors of many kinds; those that name the file are of this package.
+            # Damaged metadata raise errors of many kinds; errors that name the file come from this package.
             if not is_decode_error(error) or path in str(error):
                 raise
             raise CorruptedChunkError(
@@ -195,13 +195,13 @@ def _opened(path: str) -> Iterator[Any]:
 
 
 def hdf5_rows(path: str, member: str | None, missing_chunks: str = "raise") -> Hdf5Rows:
-    """Describe a dataset: where none is named, X of AnnData, or the only one with two dimensions or more.
+    """Describe a dataset: the named one, X of AnnData, or the only one with two dimensions or more.
 
     Raises
     ------
     ValueError
-        When a dataset must be named, and for data that lie in another file (external links, external storage,
-        virtual datasets), which untrusted files could use to read any file of yours.
+        If a dataset must be named, and for data in another file (external links, external storage, virtual datasets),
+        which an untrusted file could use to read any of your files.
     """
     with _opened(path) as file:
         if member is None:
@@ -210,7 +210,7 @@ def hdf5_rows(path: str, member: str | None, missing_chunks: str = "raise") -> H
         name = member.strip("/")
         dataset = _node(file, name, path)
         if not hasattr(dataset, "shape"):
-            choose_member(path, name, _shapes(file))  # raises, with the names that are there
+            choose_member(path, name, _shapes(file))  # raises an error that lists the names
         if dataset.external or dataset.is_virtual:
             raise ValueError(_elsewhere(path, name))
         try:
@@ -224,12 +224,12 @@ def hdf5_rows(path: str, member: str | None, missing_chunks: str = "raise") -> H
 
 
 def dataset_place(dataset: Any) -> tuple[str, str]:
-    """Return path and name of an open h5py.Dataset, which is read through a handle of its own, closed or not.
+    """Return path and name of an open h5py.Dataset, which is then read through a separate handle.
 
     Raises
     ------
     ValueError
-        For a closed dataset, and for one in a file that is in memory only.
+        For a closed dataset, and for one in a file that exists only in memory.
     """
     if not dataset:
         raise ValueError(
@@ -238,8 +238,8 @@ def dataset_place(dataset: Any) -> tuple[str, str]:
     path, name = os.path.abspath(dataset.file.filename), str(dataset.name)
     if dataset.file.driver in ("core", "fileobj") or not os.path.exists(path):
         raise ValueError(
-            f"the h5py.Dataset {name} lies in {dataset.file.filename!r}, which is no file on disk (driver "
-            f"{dataset.file.driver!r}); a file was expected. Pass dataset[...] where it fits in memory."
+            f"the h5py.Dataset {name} is in {dataset.file.filename!r}, which is not a file on disk (driver "
+            f"{dataset.file.driver!r}). Pass dataset[...] if it fits in memory."
         )
     return path, name
 
@@ -256,9 +256,9 @@ def _shapes(file: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _node(file: Any, name: str, path: str) -> Any:
-    """Return what a name inside the file stands for, None where nothing: soft links are followed here, step by step.
+    """Return the object of a name inside the file, or None; soft links are followed here, step by step.
 
-    HDF5 would follow an external link on its own as far as opening the other file, which may be anything.
+    HDF5 itself would follow an external link and open the other file, which may be anything.
 
     Raises
     ------
@@ -278,8 +278,8 @@ def _node(file: Any, name: str, path: str) -> Any:
             followed += 1
             if followed > MAX_LINKS:
                 raise ValueError(
-                    f"{path}: {brief(name)} is a chain of more than {MAX_LINKS} links, or a loop of them; a dataset "
-                    "was expected. Name the dataset itself."
+                    f"{path}: {brief(name)} is a chain of more than {MAX_LINKS} links, or a loop. Name the dataset "
+                    "itself."
                 )
             parts = [*link.path.split("/"), *parts]
             node = file if link.path.startswith("/") else node
@@ -292,7 +292,6 @@ def _node(file: Any, name: str, path: str) -> Any:
 
 def _elsewhere(path: str, name: str) -> str:
     return (
-        f"{path}: {brief(name)} lies in another file (an external link, external storage or a virtual dataset), "
-        "which is not "
-        "followed; data inside the file were expected. Open the other file itself, or copy the data with h5repack."
+        f"{path}: {brief(name)} is in another file (an external link, external storage or a virtual dataset), which is "
+        "not followed. Open the other file itself, or copy the data with h5repack."
     )

@@ -1,4 +1,4 @@
-"""``ingest``: any dump to one Zarr array that every later pass reads well."""
+"""``ingest``: copy any source to one Zarr array that every later pass reads efficiently."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ def ingest(
     progress: ProgressArgument = None,
     workers_timeout: float = WORKERS_TIMEOUT,
 ) -> da.Array:
-    """Copy any source that :func:`bigpca.open` takes into one Zarr array of whole-row chunks, and return it opened.
+    """Copy any source that :func:`bigpca.open` accepts into one Zarr array of whole-row chunks, and return it opened.
 
-    The chunks hold about 64 MiB, are compressed by zstd with its checksum, are written even where empty, and a float
-    store's fill value is NaN, so that a lost chunk can never pass for data. The output is invisible until complete; a
-    killed run, started again with the same arguments, writes only what is missing. One read of the source.
+    The chunks hold about 64 MiB, are compressed by zstd with a checksum, and are written even if empty; a float store's
+    fill value is NaN, so that a lost chunk is never mistaken for data. The output is invisible until complete; a
+    killed run that is started again with the same arguments writes only what is missing. One read of the source.
 
     Parameters
     ----------
     source : anything for :func:`bigpca.open`
     out : path of the new Zarr array
     member : dataset, column or array inside the source
-    dtype : dtype to store, the source's where None (float16 stays float16)
+    dtype : dtype to store; None for the source's (float16 stays float16)
     chunk_rows : rows per chunk; None for about 64 MiB
     missing_chunks : {"raise", "fill"}
     overwrite : replace an existing output once the new one is complete
-    progress : True for a bar, or a callable that takes events
-    workers_timeout : on a cluster, seconds without any worker after which it gives up
+    progress : True for a bar, or a callable that receives events
+    workers_timeout : on a cluster, seconds without any worker after which it fails
 
     Returns
     -------

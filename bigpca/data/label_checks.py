@@ -1,4 +1,4 @@
-"""Typed labels to what they stand for, or the reason why not: gaps, classes, one-hot rows, targets."""
+"""Interpretation of typed labels, with checks: gaps, classes, one-hot rows, targets."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from bigpca.data.label_values import rows_shown
 from bigpca.data.rounding import rounded_integers
 from bigpca.errors import warn_rounded
 
-MAX_EXACT = 2.0**53 - 1  # 2^53 itself may be 2^53 + 1, rounded
+MAX_EXACT = 2.0**53 - 1  # 2^53 itself may be a rounded 2^53 + 1
 
 
 def check_missing(gaps: NDArray[np.bool_], missing: str) -> None:
-    """Refuse gaps where labels must not be missing, and labels that are all missing in any case."""
+    """Reject missing labels if ``missing`` is "raise", and labels that are all missing in any case."""
     if missing not in ("raise", "drop"):
         raise ValueError(f'missing is {missing!r}; "raise" or "drop" was expected. Use "drop" to leave such rows out.')
     if gaps.all():
-        raise ValueError(f"all {len(gaps)} labels are missing; some were expected. Give the column that holds them.")
+        raise ValueError(f"all {len(gaps)} labels are missing. Give the column that holds them.")
     if missing == "raise" and gaps.any():
         raise ValueError(
             f"{gaps.sum()} of {len(gaps)} labels are missing ({rows_shown(gaps)}); a label for each row was expected. "
@@ -44,7 +44,7 @@ def target_columns(values: NDArray[Any]) -> NDArray[np.float64]:
     """Return finite targets (n, m) with NaN in their gaps."""
     if values.dtype.kind in "US":
         raise ValueError(
-            f"targets have dtype {values.dtype}; real numbers were expected. Convert them to float64, or take strings "
+            f"targets have dtype {values.dtype}; real numbers were expected. Convert them to float64, or use strings "
             'as classes (kind="classes").'
         )
     rounded = rounded_integers(values)
@@ -71,13 +71,13 @@ def class_values(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[Any]:
     if not whole.all():
         raise ValueError(
             f"{np.count_nonzero(~whole)} of {len(present)} labels are not integers below 2^53, such as "
-            f"{present[~whole][0]:g}; classes were expected. Round them, or take them as real targets."
+            f"{present[~whole][0]:g}; classes were expected. Round them, or use them as real targets."
         )
     return present.astype(np.int64)
 
 
 def one_hot_columns(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the number of the column that holds the 1, for each row that has a label."""
+    """Return the column number of the 1 in each row that has a label."""
     if values.ndim != 2 or values.dtype.kind in "US":
         raise ValueError(
             f"one-hot labels have shape {values.shape} and dtype {values.dtype}; numbers 0 and 1 of shape (n, c) with "
@@ -97,16 +97,15 @@ def one_hot_columns(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[np
 
 
 def join_classes(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
-    """Return all classes of both, sorted and distinct, and none rounded."""
+    """Return all classes of both, sorted and distinct, without rounding any."""
     if {first.dtype.kind, second.dtype.kind} != {"i", "u"}:
         return np.unique(np.concatenate([first, second]))
     both = sorted({*first.tolist(), *second.tolist()})
     if both[0] < 0:
         raise ValueError(
-            f"classes from {both[0]} to {both[-1]} do not fit one 64-bit type; one was expected. "
-            "Give such labels as strings."
+            f"classes from {both[0]} to {both[-1]} do not fit one 64-bit integer type. Give such labels as strings."
         )
-    return np.array(both, np.uint64)  # NumPy's join would be float64
+    return np.array(both, np.uint64)  # NumPy would convert int64 and uint64 to float64
 
 
 def _is_binary(values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Labels that lie in a file or a store, as one array: nothing is unpickled, and no lost chunk is read as class 0."""
+"""Labels in a file or a store, as one array: nothing is unpickled, and no lost chunk is read as class 0."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bigpca.storage.regular import check_regular, open_regular
 if TYPE_CHECKING:
     import zarr
 
-# No leading zeros: "01" and "1" are two codes, and as numbers they would silently be one class.
+# No leading zeros: "01" and "1" are two codes, which as numbers would silently become one class.
 INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
 REAL = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 INFINITE = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
@@ -36,28 +36,28 @@ TEXT_CODECS = ALLOWED_CODECS | {"vlen-utf8", "vlen-bytes"}
 
 
 def read_label_file(source: str) -> NDArray[Any]:
-    """Read the labels at a path as they are stored; gaps are None or NaN.
+    """Read the labels at a path in their stored form; gaps are None or NaN.
 
     Parameters
     ----------
     source : str
         A ``.npy`` file, a ``.csv`` file with a header, Parquet (a file, folder or glob), or a Zarr store or URL.
-        ``"path::name"`` names the column of a table or the array of a Zarr group; it is not needed where there is one.
+        ``"path::name"`` names the column of a table or the array of a Zarr group; unnecessary if there is only one.
 
     Returns
     -------
-    ndarray of shape (n,), (n, m) or any other that is stored
+    ndarray of the stored shape, such as (n,) or (n, m)
 
     Raises
     ------
     FileNotFoundError
-        When nothing is at the path.
+        If nothing is at the path.
     MemberError
-        When the table has no such column; lists those there are.
+        If the table has no such column; lists its columns.
     ValueError
-        When the format is not known, a column must be named, or a line of a CSV has another number of fields.
+        If the format is unknown, a column must be named, or a line of a CSV has another number of fields.
     CorruptedChunkError, MissingChunksError
-        When the file cannot be decoded, or the store does not hold a chunk.
+        If the file cannot be decoded, or a chunk is missing from the store.
     """
     path, name = _split(source)
     if "://" in path:
@@ -77,7 +77,7 @@ def read_label_file(source: str) -> NDArray[Any]:
         return _csv_column(path, name)
     if not path.lower().endswith(".npy"):
         raise ValueError(
-            f"{path} is of no known format for labels: .npy, .csv, Parquet or a Zarr directory was expected. "
+            f"{path} is of unknown format for labels: .npy, .csv, Parquet or a Zarr directory was expected. "
             "Read it yourself and pass the array."
         )
     if name is not None:
@@ -99,13 +99,11 @@ def _choose(path: str, name: str | None, names: Sequence[str], what: str) -> str
         return names[0]
     if name is None:
         raise ValueError(
-            f"{path} has {len(names)} {what}s; one of labels was expected. Name it, as in 'path::name': {listed}."
+            f"{path} has {len(names)} {what}s. Name the one that holds the labels, as in 'path::name': {listed}."
         )
     if names.count(name) != 1:
         found = f"{names.count(name)} {what}s" if name in names else f"no {what}"
-        raise MemberError(
-            f"{path} has {found} {brief(repr(name))}; one was expected. It has: {listed}. Name one of them."
-        )
+        raise MemberError(f"{path} has {found} {brief(repr(name))}. It has: {listed}. Name one of them.")
     return name
 
 
@@ -117,8 +115,8 @@ def _npy(path: str) -> NDArray[Any]:
         except (ValueError, EOFError) as error:
             if "Object arrays" in str(error):
                 raise TypeError(
-                    f"{path} holds pickled objects, which are never loaded; numbers or strings were expected. "
-                    "Save it again as such, for instance np.save(path, y.astype(str))."
+                    f"{path} holds pickled objects, which are never loaded. Save numbers or strings instead, for "
+                    "instance np.save(path, y.astype(str))."
                 ) from None
             raise CorruptedChunkError(
                 f"{path} is not a complete .npy file: {error}. Write it again with np.save."
@@ -126,14 +124,14 @@ def _npy(path: str) -> NDArray[Any]:
 
 
 def _check_npy_size(file: BinaryIO, path: str) -> None:
-    """Refuse a header that promises more than the file holds, before NumPy asks for the memory."""
+    """Reject a header that states more bytes than the file holds, before NumPy allocates memory for them."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
     needed, held = math.prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size - file.tell()
     if not dtype.hasobject and held < needed:
         raise CorruptedChunkError(
-            f"{path} holds {held:,} bytes of values, but its header says {needed:,}: it is truncated. Copy it again."
+            f"{path} holds {held:,} bytes of values, but its header states {needed:,}: it is truncated. Copy it again."
         )
     file.seek(0)
 
@@ -149,7 +147,7 @@ def _csv_column(path: str, name: str | None) -> NDArray[Any]:
 
 
 def _csv_texts(reader: Any, path: str, name: str | None) -> list[str]:
-    """Collect the texts of one column; blank lines are gaps where it is alone, and may end the file."""
+    """Return the texts of one column; blank lines are gaps if it is the only one, and may end the file."""
     header: list[str] = next(reader, [])
     column = header.index(_choose(path, name, header, "column"))
     texts: list[str] = []
@@ -176,9 +174,9 @@ def _ragged(path: str, line: int, fields: int, expected: int) -> ValueError:
 
 
 def parse_column(texts: Sequence[str]) -> NDArray[Any]:
-    """Turn the texts of one CSV column into integers, real numbers or strings, whichever holds all; "" is a gap.
+    """Convert the texts of one CSV column to integers, real numbers or strings, the first that fits all; "" is a gap.
 
-    In a column of numbers "nan" is a gap too. Numbers have no leading zeros, so "007" stays a string.
+    In a column of numbers "nan" is a gap too. Numbers have no leading zeros, so "007" remains a string.
 
     Returns
     -------
@@ -220,7 +218,7 @@ def _parquet_column(path: str, name: str | None) -> NDArray[Any]:
             if pa.types.is_nested(pq.read_schema(file).field(name).type):
                 rows = parquet_rows(path, name)
                 return rows.read(0, rows.array_shape[0], (0, rows.array_shape[1]))
-            # One file as it is: a folder named "a=b" above it must not become a column.
+            # The file alone: a parent folder named "a=b" must not become a column.
             with pq.ParquetFile(file) as opened:
                 column = opened.read(columns=[name]).column(0)
         except (OSError, pa.ArrowInvalid) as error:
@@ -240,7 +238,7 @@ def _has_gaps(column: Any) -> bool:
 
 
 def _open_node(path: str) -> zarr.Array[Any] | zarr.Group:
-    import zarr  # heavy, and of no use to labels in a table
+    import zarr  # slow to import, and not needed for labels in a table
 
     from bigpca.storage.regular_store import RegularStore
 
@@ -248,19 +246,19 @@ def _open_node(path: str) -> zarr.Array[Any] | zarr.Group:
 
 
 def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None) -> NDArray[Any]:
-    """Read a Zarr array of numbers or of strings whole, once all its chunks are known to be there.
+    """Read a Zarr array of numbers or strings whole, after checking that no chunk is missing.
 
     Parameters
     ----------
     node : zarr.Array or zarr.Group
-    name : which array of the group; not needed where there is one.
+    name : which array of the group; unnecessary if there is only one.
 
     Raises
     ------
     MissingChunksError
-        When the store does not hold a chunk, which Zarr would read as the fill value: a class of its own.
+        If a chunk is missing, which Zarr would read as the fill value, and so as a class.
     TypeError, ValueError
-        For dtypes and codecs that are not on the list, before any chunk is read.
+        For dtypes and codecs that are not allowed, before any chunk is read.
     """
     path = public(str(node.store_path))
     if is_zarr_group(node):
@@ -275,20 +273,19 @@ def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None) -> ND
     unknown = [one for one, _ in codecs_of(array_document(node)) if short_name(one) not in TEXT_CODECS]
     if unknown:
         raise ValueError(
-            f"{path} uses the codec {unknown[0]!r}, which is not one of the decoders allowed for untrusted input; no "
-            "chunk was read. If you trust the store, read it with Zarr and pass the array."
+            f"{path} uses the codec {unknown[0]!r}, which is not allowed for untrusted input; no chunk was read. "
+            "If you trust the store, read it with Zarr and pass the array."
         )
     return np.asarray(node[...])
 
 
 def check_chunks(array: zarr.Array[Any]) -> None:
-    """Refuse a Zarr array of labels that lacks chunks, with the remedy that fits labels."""
+    """Reject a Zarr array of labels with missing chunks, with the remedy for labels."""
     files = ChunkFiles.of(array)
     missing = files.missing(files.all_cells())
     if missing.lost:
         raise MissingChunksError(
-            f"{files.label}: {missing.lost} chunks of labels are not in the store: {', '.join(missing.first[:5])}; all "
-            f"were expected. They were lost, or held only the fill value {brief(repr(array.fill_value))} and were "
-            "dropped when written (Zarr's default). Restore them or, if you know that they held it, pass the values: "
-            "array[:]."
+            f"{files.label}: {missing.lost} chunks of labels are not in the store: {', '.join(missing.first[:5])}. "
+            f"They were lost, or held only the fill value {brief(repr(array.fill_value))} and were dropped when "
+            "written (Zarr's default). Restore them or, if you know that they held it, pass the values: array[:]."
         )

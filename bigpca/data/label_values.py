@@ -1,4 +1,4 @@
-"""From what a caller gives as labels to one typed array and the rows that have none."""
+"""Conversion of labels of any kind to one typed array, and the rows that have none."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _REMEDIES = {"c": "Take real and imaginary parts as columns.", "M": "Convert to 
 
 
 class LabelValues(NamedTuple):
-    """Labels in one of few dtypes.
+    """Labels in one of a few dtypes.
 
     Attributes
     ----------
     values : ndarray of shape (n,) or (n, m > 1), bool, int64, uint64, float64, U or S
-        Whatever stands where a label is missing means nothing, but NaN among real numbers.
+        Values of missing labels are arbitrary, except for NaN among real numbers.
     gaps : ndarray of shape (n,), bool
         True where a row has no label, or lacks one of its columns.
     """
@@ -40,15 +40,15 @@ def label_values(y: Any) -> LabelValues:
     Parameters
     ----------
     y : array, list, pandas or Dask object, zarr.Array, zarr.Group or path
-        See :func:`bigpca.data.labels.open_labels`. One column, (n, 1), is taken as (n,).
+        See :func:`bigpca.data.labels.open_labels`. A single column, (n, 1), counts as (n,).
 
     Raises
     ------
     TypeError
         For complex numbers, dates, structured dtypes, and objects that mix strings and numbers.
     ValueError
-        For no dimension or more than two, no columns, integers beyond 64 bits, and
-        strings that end in a zero character.
+        For zero or more than two dimensions, no columns, integers beyond 64 bits, and strings that end in a zero
+        character.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def label_values(y: Any) -> LabelValues:
 
 
 def rows_shown(rows: NDArray[np.bool_]) -> str:
-    """Write the first of the rows that are True, for messages.
+    """Format the first of the rows that are True, for messages.
 
     >>> rows_shown(np.array([False, True, True])), rows_shown(np.arange(9) > 0)
     ('rows 1, 2', 'rows 1, 2, 3, 4, 5, ...')
@@ -84,13 +84,13 @@ def rows_shown(rows: NDArray[np.bool_]) -> str:
 
 
 def _as_array(y: Any) -> NDArray[Any]:
-    """Give what was passed as a NumPy array, with None or NaN in its gaps."""
+    """Return the argument as a NumPy array, with None or NaN in its gaps."""
     if isinstance(y, (str, os.PathLike)):
         return read_label_file(os.fspath(y))
     if is_zarr_array(y) or is_zarr_group(y):
         return read_zarr(y)
     if hasattr(y, "__dask_graph__") and hasattr(y, "compute"):
-        import dask.array as da  # of which pandas comes
+        import dask.array as da  # which imports pandas
 
         for node in dict(y.__dask_graph__() or {}).values():
             if is_zarr_array(held := getattr(node, "value", node)):
@@ -106,7 +106,7 @@ def _as_array(y: Any) -> NDArray[Any]:
         return _with_gaps(np.ma.getdata(y), np.ma.getmaskarray(y))
     if hasattr(y, "isna") and hasattr(y, "to_numpy"):
         return _from_pandas(y.iloc[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y)
-    # NumPy would make strings of ["a", 1] and ["a", None] alike, so lists are looked at value by value.
+    # NumPy would convert both ["a", 1] and ["a", None] to strings, so lists are examined value by value.
     return np.asarray(y) if hasattr(y, "__array__") else np.array(y, dtype=object)
 
 
@@ -201,7 +201,7 @@ def _compact(given: list[Any], families: set[str]) -> NDArray[Any]:
         examples = {_family(type(value)): value for value in reversed(given)}
         shown = " and ".join(f"{family} ({_shortened(examples[family])})" for family in sorted(families))
         raise TypeError(
-            f"labels hold {shown}; only numbers, only strings or only bytes were expected. "
+            f"labels hold {shown}, but must be all numbers, all strings or all bytes. "
             "Convert them to one type, such as [str(label) for label in y]."
         )
     try:

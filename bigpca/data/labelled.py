@@ -1,4 +1,4 @@
-"""Tables whose features have names: xarray.DataArray and Dask DataFrame, told without importing xarray or pandas."""
+"""Tables with feature names: xarray.DataArray and Dask DataFrame, recognised without importing xarray or pandas."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from bigpca.data.rounding import note_rounded
 
 
 def lazy_table(X: Any) -> Any:
-    """Return the array behind a labelled table, not computed; anything else as it is.
+    """Return the array behind a labelled table, without computing it; other arguments are returned unchanged.
 
     Raises
     ------
     ValueError
-        For a DataArray whose attributes say that its values are still encoded.
+        For a DataArray whose attributes show that its values are still encoded.
     TypeError
-        For columns of a Dask DataFrame that hold no numbers.
+        For columns of a Dask DataFrame that do not hold numbers.
     """
     if is_labelled(X):
         check_decoded(
@@ -36,15 +36,15 @@ def lazy_table(X: Any) -> Any:
 
 
 def feature_names(X: Any) -> NDArray[np.object_] | None:
-    """Return the names of the features of a lazy table, or None where it has none.
+    """Return the names of the features of a lazy table, or None if it has none.
 
-    The columns of a Dask DataFrame, where they are strings; the coordinates of all dimensions of a DataArray but the
-    first, as strings, joined by commas where features have several dimensions.
+    For a Dask DataFrame, its columns if they are strings; for a DataArray, the coordinates of all dimensions but the
+    first as strings, joined by commas if features have several dimensions.
 
     Raises
     ------
     TypeError
-        Where some columns have strings as names and others have not, as in scikit-learn.
+        If some column names are strings and others are not, as in scikit-learn.
     """
     if is_dask_frame(X):
         names = np.asarray(list(X.columns), dtype=object)
@@ -63,7 +63,7 @@ def feature_names(X: Any) -> NDArray[np.object_] | None:
 
 
 def _frame_rows(X: Any) -> da.Array:
-    """Return the rows of a Dask DataFrame, in the one dtype that holds all columns; partitions are not computed."""
+    """Return the rows of a Dask DataFrame, in the common dtype of its columns, without computing partitions."""
     dtypes = []
     for name, given in zip(X.columns, X.dtypes, strict=True):
         try:
@@ -72,17 +72,16 @@ def _frame_rows(X: Any) -> da.Array:
         except TypeError:
             raise TypeError(
                 f"column {name!r} of X has dtype {given}; numbers were expected in every column. "
-                "Select the columns of numbers: "
-                f'X.select_dtypes("number").'
+                'Select the numeric columns: X.select_dtypes("number").'
             ) from None
         nullable = given is not dtype and dtype.kind != "f" and hasattr(given, "numpy_dtype")
-        dtypes.append(np.dtype(np.float64) if nullable else dtype)  # NaN where a value is missing
+        dtypes.append(np.dtype(np.float64) if nullable else dtype)  # NaN for missing values
     common = np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
     return X.map_partitions(_values, common, meta=np.empty((0, len(dtypes)), common))
 
 
 def note_rounded_columns(frame: Any) -> None:
-    """Note the integers of a frame (pandas, polars, pyarrow) that its conversion to float64 rounds."""
+    """Tally the integers of a frame (pandas, polars, pyarrow) that are rounded by conversion to float64."""
     if not hasattr(frame, "iloc"):
         for name in getattr(frame, "column_names", frame.columns):
             note_rounded(np.asarray(frame[name]))

@@ -29,7 +29,7 @@ class ClassLabels:
     Attributes
     ----------
     codes : ndarray of shape (n,), int32
-        Position in ``classes``; -1 where the label is missing.
+        Position in ``classes``; -1 if the label is missing.
     classes : ndarray of shape (c,), sorted and distinct: bool, int64, uint64, strings or bytes
     missing : int
         Number of rows without a label.
@@ -41,7 +41,7 @@ class ClassLabels:
 
     @property
     def n(self) -> int:
-        """Number of rows, those without a label too."""
+        """Number of rows, including those without a label."""
         return len(self.codes)
 
     @property
@@ -61,17 +61,17 @@ class ClassLabels:
 
     @property
     def singletons(self) -> NDArray[Any]:
-        """Classes with one row, which say nothing of the scatter within their class."""
+        """Classes with one row, which contribute nothing to the within-class scatter."""
         found: NDArray[Any] = self.classes[self.counts == 1]
         return found
 
     def encode(self, y: Any, *, missing: str = "raise") -> NDArray[np.int32]:
-        """Give the codes of other labels in these classes; the same ``y`` and errors as :func:`open_labels`.
+        """Return the codes of other labels in these classes; the same ``y`` and errors as :func:`open_labels`.
 
         Raises
         ------
         ValueError
-            When a label is none of these classes.
+            If a label is not one of these classes.
         """
         values, gaps = label_values(y)
         check_missing(gaps, missing)
@@ -79,19 +79,19 @@ class ClassLabels:
         return labels.with_classes(self.classes).codes
 
     def with_classes(self, classes: ArrayLike) -> ClassLabels:
-        """Code the same rows in more classes, as :func:`merge_classes` gives them; the new ones may have no rows.
+        """Code the same rows in more classes, as returned by :func:`merge_classes`; the new ones may have no rows.
 
         Raises
         ------
         ValueError
-            When a class of these labels is not among ``classes``.
+            If a class of these labels is not among ``classes``.
         """
         union, own, given = merge_classes(self.classes, classes)
         if len(given) < len(union):
             unknown = np.delete(union, given)
             raise ValueError(
-                f"{len(unknown)} classes are new: {_listed(unknown)}; labels among the {len(given)} known classes were "
-                f"expected: {_listed(union[given])}. Merge the classes first (merge_classes)."
+                f"{len(unknown)} classes are new: {_listed(unknown)}. The {len(given)} known classes are "
+                f"{_listed(union[given])}. Merge the classes first (merge_classes)."
             )
         codes = np.full(self.n, -1, np.int32)
         codes[self.used] = own[self.codes[self.used]]
@@ -105,7 +105,7 @@ class TargetLabels:
     Attributes
     ----------
     values : ndarray of shape (n, m), float64
-        NaN where a value is missing; no infinities.
+        NaN for missing values; no infinities.
     missing : int
         Number of rows with a missing value.
     """
@@ -115,7 +115,7 @@ class TargetLabels:
 
     @property
     def n(self) -> int:
-        """Number of rows, those with missing values too."""
+        """Number of rows, including those with missing values."""
         return len(self.values)
 
     @property
@@ -129,7 +129,7 @@ Labels: TypeAlias = ClassLabels | TargetLabels
 
 
 def open_labels(y: Any, n: int, *, kind: str = "auto", missing: str = "raise", min_classes: int = 2) -> Labels:
-    """Read the labels of n rows, wherever they are, as classes or as real targets.
+    """Read the labels of n rows, in memory or stored, as classes or as real targets.
 
     Parameters
     ----------
@@ -138,14 +138,14 @@ def open_labels(y: Any, n: int, *, kind: str = "auto", missing: str = "raise", m
         several columns or arrays. Labels are small, so they are read whole.
     n : int >= 1, rows of X
     kind : {"auto", "classes", "one-hot", "targets"}
-        "auto" takes integers, booleans and strings as classes, a bool or integer (n, c) array of 0 and 1 as one-hot
-        (the classes are the numbers of its columns that occur), and real numbers, (n,) or (n, m), as targets. "classes"
-        takes real numbers too, if they are integers or one-hot.
+        "auto" interprets integers, booleans and strings as classes, a bool or integer (n, c) array of 0 and 1 as
+        one-hot (the classes are the numbers of its columns that occur), and real numbers, (n,) or (n, m), as targets.
+        "classes" also accepts real numbers, if they are integers or one-hot.
     missing : {"raise", "drop"}
-        Missing are None, NaN, nulls, masked values and empty CSV fields; "" in an array of strings is a class. "drop"
+        None, NaN, nulls, masked values and empty CSV fields are missing; "" in an array of strings is a class. "drop"
         keeps such rows with the code -1, or as NaN, and counts them.
     min_classes : int >= 1
-        1 for a batch of rows that need not have two classes by itself.
+        1 for a batch of rows that may have a single class.
 
     Returns
     -------
@@ -159,7 +159,7 @@ def open_labels(y: Any, n: int, *, kind: str = "auto", missing: str = "raise", m
     TypeError
         For complex numbers, dates, and strings among numbers.
     FileNotFoundError, MemberError
-        When there is no such file, or no such column in it.
+        If there is no such file, or no such column in it.
 
     Examples
     --------
@@ -173,8 +173,8 @@ def open_labels(y: Any, n: int, *, kind: str = "auto", missing: str = "raise", m
     values, gaps = label_values(y)
     if len(values) != n:
         raise ValueError(
-            f"there are {len(values)} labels, but X has {n} rows; one label for each row was expected. "
-            "Give the labels of these rows, in their order."
+            f"there are {len(values)} labels, but X has {n} rows. Give one label for each row, in the order of the "
+            "rows."
         )
     check_missing(gaps, missing)
     kind = kind_by_dtype(values) if kind == "auto" else kind
@@ -183,7 +183,7 @@ def open_labels(y: Any, n: int, *, kind: str = "auto", missing: str = "raise", m
     labels = _coded((one_hot_columns if kind == "one-hot" else class_values)(values, gaps), gaps)
     if labels.n_classes < min_classes:
         raise ValueError(
-            f"all {n - labels.missing} labels are of {labels.n_classes} class ({_listed(labels.classes)}); at least "
+            f"all {n - labels.missing} labels belong to {labels.n_classes} class ({_listed(labels.classes)}); at least "
             f"{min_classes} classes were expected. Use an unsupervised method such as PCA, or other labels."
         )
     return labels
@@ -206,7 +206,7 @@ def _coded(present: NDArray[Any], gaps: NDArray[np.bool_]) -> ClassLabels:
 
 
 def merge_classes(old: ArrayLike, new: ArrayLike) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp]]:
-    """Join two sets of classes: new ones come in sorted place, so the codes of the old ones may move.
+    """Join two sets of classes in sorted order, so the codes of the old ones may change.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def merge_classes(old: ArrayLike, new: ArrayLike) -> tuple[NDArray[Any], NDArray
     Raises
     ------
     TypeError
-        When one holds numbers and the other strings, or bytes.
+        If one holds numbers and the other strings, or bytes.
 
     Examples
     --------
@@ -234,11 +234,11 @@ def merge_classes(old: ArrayLike, new: ArrayLike) -> tuple[NDArray[Any], NDArray
     families = [_FAMILIES.get(one.dtype.kind, "numbers") for one in (first, second)]
     if families[0] != families[1]:
         raise TypeError(
-            f"the classes so far are {families[0]} ({_listed(first)}), the new ones {families[1]} ({_listed(second)}); "
-            "one type was expected. Convert the new labels to the type of the old ones."
+            f"the classes so far are {families[0]} ({_listed(first)}), but the new ones are {families[1]} "
+            f"({_listed(second)}). Convert the new labels to the type of the old ones."
         )
     union = join_classes(first, second)
-    # In the dtype of the union, which holds both: int64 and uint64 alone would meet in float64.
+    # In the dtype of the union, which represents both: NumPy would compare int64 and uint64 in float64.
     old_positions, new_positions = (np.searchsorted(union, one.astype(union.dtype)) for one in (first, second))
     return union, old_positions, new_positions
 

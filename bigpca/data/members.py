@@ -1,4 +1,4 @@
-"""Which array of a file or store with several is meant."""
+"""Selection of an array from a file or store that holds several."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def choose_member(path: str, member: str | None, shapes: Shapes, *, anndata: boo
     shapes : dict of str to shape
         Of every array there, nested groups as ``"group/name"``.
     anndata : bool
-        Whether the file says that it is AnnData, in which other matrices, such as embeddings, are derived from X.
+        Whether the file is marked as AnnData, in which other matrices, such as embeddings, are derived from X.
 
     Raises
     ------
     MemberError
-        When there is no array of that name; lists what is there.
+        If there is no array of that name; lists those that exist.
     ValueError
-        When several could be meant, or AnnData has no X.
+        If the choice is ambiguous, or AnnData has no X.
     TypeError
-        When a sparse matrix is meant.
+        If it is a sparse matrix.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def _is_sparse(path: str, name: str, shapes: Shapes) -> str:
     inside = f"{name}/" if name else ""
     what = f"{path}: {brief(name)}" if name else path
     dense = {other: shape for other, shape in shapes.items() if len(shape) >= 2}
-    others = f" Dense arrays are there too, to be named with member=: {_listed(dense)}." if dense else ""
+    others = f" There are also dense arrays, to be named with member=: {_listed(dense)}." if dense else ""
     return (
         f"{what} is a sparse matrix of {shapes[f'{inside}data'][0]:,} stored values ({brief(inside)}data, "
         f"{brief(inside)}indices, {brief(inside)}indptr), but dense data is required: sparse rows cannot be read yet. "

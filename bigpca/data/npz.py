@@ -1,4 +1,4 @@
-"""Members of a .npz file: read in place where stored plainly, as a stream where compressed."""
+"""Members of a .npz file: read in place if stored uncompressed, as a stream if compressed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SKIP_BYTES = 2**20
 
 @dataclass
 class _Stream:
-    """An open compressed member and the row it stands at; one per process, kept so that rows in order decode once."""
+    """An open compressed member and its current row; one per process, kept so that rows in order are decoded once."""
 
     key: object = None
     file: IO[bytes] | None = None
@@ -40,7 +40,7 @@ _STREAM = _Stream()
 
 @dataclass(frozen=True)
 class CompressedMember:
-    """Rows of a compressed .npz member. Reading in row order decodes once; going back decodes from the start again.
+    """Rows of a compressed .npz member. Reading in row order decodes once; going back decodes again from the start.
 
     Attributes
     ----------
@@ -73,12 +73,12 @@ class CompressedMember:
         return row_width(self.array_shape) * self.dtype.itemsize
 
     def row_chunks(self) -> tuple[int, ...]:
-        """Chunks of about 16 MiB in C order; the whole array in Fortran order, where no row is whole before the end."""
+        """Return chunks of about 16 MiB in C order; in Fortran order, where rows end with the array, a single one."""
         n = self.array_shape[0]
         return readable_chunks(n, self._row_bytes) if self.order == "C" else regular_chunks(n, n)
 
     def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
-        """Read a block by decoding up to its last row; whole rows are held, not the whole array."""
+        """Read a block by decoding up to its last row; only its whole rows are held in memory."""
         try:
             if self.order == "F":
                 with open_regular(self.path) as file, np.load(file, allow_pickle=False) as archive:
@@ -99,7 +99,7 @@ class CompressedMember:
         if _STREAM.key != key or _STREAM.row > start or _STREAM.file is None:
             if _STREAM.file is not None:
                 _STREAM.file.close()
-            with zipfile.ZipFile(self.path) as archive:  # the member keeps the file open by itself
+            with zipfile.ZipFile(self.path) as archive:  # the open member keeps the file open
                 _STREAM.file = archive.open(self.entry)
             npy_header(_STREAM.file, self.path)
             _STREAM.key, _STREAM.row = key, 0
@@ -118,11 +118,11 @@ class CompressedMember:
         return rows
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """The one file."""
+        """Return the stamp of the file."""
         return [file_stamp(self.path)]
 
     def describe(self) -> dict[str, Any]:
-        """Byte order and layout."""
+        """Return byte order and layout."""
         return {"stored": self.stored, "order": self.order, "compressed": True}
 
 
@@ -134,7 +134,7 @@ def _some(stream: IO[bytes], count: int) -> bytes:
 
 
 def npz_member(path: str, member: str | None) -> tuple[FlatFile | CompressedMember, str]:
-    """Describe a member of a .npz file, the only one with two dimensions or more where none is named."""
+    """Describe a member of a .npz file: the named one, or the only one with two dimensions or more."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             names = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
@@ -149,7 +149,7 @@ def npz_member(path: str, member: str | None) -> tuple[FlatFile | CompressedMemb
             info = archive.getinfo(names[chosen])
             shape, order, stored, header_bytes = headers[chosen]
     except (zipfile.BadZipFile, EOFError, zlib.error, struct.error, RuntimeError, UnicodeError) as error:
-        # RuntimeError: members that want a password; NotImplementedError, one of its kind: methods that zipfile lacks
+        # RuntimeError: encrypted members; NotImplementedError, its subclass: compression that zipfile does not support
         raise CorruptedChunkError(
             f"{path} is not a complete .npz file ({brief(error)}). Copy or write it again."
         ) from error
@@ -157,7 +157,7 @@ def npz_member(path: str, member: str | None) -> tuple[FlatFile | CompressedMemb
     try:
         check_member(info, header_bytes, math.prod(shape) * np.dtype(stored).itemsize)
     except ValueError as error:
-        raise CorruptedChunkError(f"{path}: {error}: it is damaged or false. Copy or write it again.") from error
+        raise CorruptedChunkError(f"{path}: {error}: it is damaged or forged. Copy or write it again.") from error
     if info.compress_type != zipfile.ZIP_STORED:
         return CompressedMember(path, names[chosen], shape, stored, order), chosen
     return raw_file(path, _data_offset(path, info) + header_bytes, shape, stored, order), chosen
@@ -177,7 +177,7 @@ def _header(archive: zipfile.ZipFile, name: str, path: str) -> tuple[tuple[int, 
 
 
 def _data_offset(path: str, info: zipfile.ZipInfo) -> int:
-    """Where a member's bytes begin: behind its local header, whose extra field may differ from the directory's."""
+    """Return where a member's bytes start: after its local header, whose extra field may differ from the directory."""
     with open_regular(path) as file:
         file.seek(info.header_offset)
         name_length, extra_length = struct.unpack("<26x2H", file.read(30))

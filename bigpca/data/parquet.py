@@ -26,7 +26,7 @@ class _Group(NamedTuple):
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """Rows of a list column; a row group is what can be read alone.
+    """Rows of a list column; a row group is the smallest part that can be read.
 
     Attributes
     ----------
@@ -57,17 +57,17 @@ class ParquetRows:
         groups = _row_groups(tuple(file_stamp(path) for path in parquet_paths(self.pattern)))
         if sum(group.rows for group in groups) != self.array_shape[0]:
             raise ValueError(
-                f"{self.pattern} has {sum(group.rows for group in groups)} rows now, {self.array_shape[0]} when it was "
-                "opened. Open it again."
+                f"{self.pattern} has {sum(group.rows for group in groups)} rows now, but had {self.array_shape[0]} "
+                "when opened. Open it again."
             )
         return groups
 
     def row_chunks(self) -> tuple[int, ...]:
-        """Rows of each row group."""
+        """Return the rows of each row group."""
         return tuple(group.rows for group in self._groups() if group.rows) or (0,)
 
     def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
-        """Read a block, decoding each row group that it touches once."""
+        """Read a block, decoding each row group that it overlaps once."""
         block = np.empty((stop - start, columns[1] - columns[0]), self.dtype)
         for group, lo, hi, first in self._parts(start, stop):
             values = self._read_group(group)
@@ -102,11 +102,11 @@ class ParquetRows:
         d = self.array_shape[1]
         values = column.flatten()
         if column.null_count or values.null_count:
-            raise ValueError(f"{where} has nulls; a number was expected everywhere. Drop or fill those rows first.")
+            raise ValueError(f"{where} has nulls. Drop or fill those rows first.")
         lengths = np.asarray(column.value_lengths())
         if len(lengths) != group.rows:
             raise CorruptedChunkError(
-                f"{where} holds {len(lengths):,} rows, but the file's footer says {group.rows:,}: it is damaged. "
+                f"{where} holds {len(lengths):,} rows, but the file's footer states {group.rows:,}: it is damaged. "
                 "Copy it again."
             )
         if np.any(lengths != d):
@@ -118,11 +118,11 @@ class ParquetRows:
         return np.asarray(values.to_numpy(zero_copy_only=False), self.dtype).reshape(group.rows, d)
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """One stamp for each file of those rows."""
+        """Return a stamp for each file of those rows."""
         return [file_stamp(path) for path in dict.fromkeys(group.path for group, *_ in self._parts(start, stop))]
 
     def describe(self) -> dict[str, Any]:
-        """Number of files and of row groups."""
+        """Return the numbers of files and row groups."""
         groups = self._groups()
         return {"files": len({group.path for group in groups}), "row_groups": len(groups)}
 
@@ -139,14 +139,14 @@ def parquet_paths(pattern: str) -> list[str]:
 
 
 def parquet_rows(pattern: str, column: str | None) -> ParquetRows:
-    """Describe a list column from the files' footers, the only such column where none is named.
+    """Describe a list column from the files' footers: the named one, or the only one.
 
     Raises
     ------
     ValueError
-        When a column must be named, is not of lists, or has lists of different lengths.
+        If a column must be named, does not hold lists, or has lists of different lengths.
     TypeError
-        When files disagree in dtype, or the values are not numbers.
+        If files disagree in dtype, or the values are not numbers.
     """
     try:
         import pyarrow.parquet  # noqa: F401
@@ -172,7 +172,7 @@ def parquet_rows(pattern: str, column: str | None) -> ParquetRows:
 
 
 def _column(stamp: Stamp, wanted: str | None) -> tuple[str, str, int]:
-    """Name, dtype and list length (-1 where no row tells) of the list column of one file."""
+    """Return name, dtype and list length (-1 if there are no rows) of the list column of one file."""
     import pyarrow as pa
 
     path, metadata = stamp[0], _metadata(stamp)
@@ -188,8 +188,8 @@ def _column(stamp: Stamp, wanted: str | None) -> tuple[str, str, int]:
             f"column {brief(repr(wanted))} is not a column of lists" if wanted else f"{len(lists)} columns hold lists"
         )
         raise ValueError(
-            f"{path}: {found}; one column of equally long lists was expected, named with member=. Where each feature "
-            f"is a column, pass dask.dataframe.read_parquet(path). Its columns: {listed}."
+            f"{path}: {found}; one column of equally long lists was expected, named with member=. If each feature is "
+            f"a column, pass dask.dataframe.read_parquet(path). Its columns: {listed}."
         )
     name = wanted or lists[0]
     kind = schema.field(name).type
@@ -201,7 +201,7 @@ def _column(stamp: Stamp, wanted: str | None) -> tuple[str, str, int]:
 
 
 def _list_length(metadata: Any, name: str, path: str) -> int:
-    """Values per row from the footer's counts; no data are read."""
+    """Return the values per row from the counts in the footer, without reading data."""
     for i in range(metadata.num_row_groups):
         group = metadata.row_group(i)
         for j in range(group.num_columns):

@@ -1,4 +1,4 @@
-"""Integers that float64 does not hold, counted where blocks are converted, to be warned of when a fit is done."""
+"""Count of integers that float64 cannot represent, made while blocks are converted, for a warning after the fit."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LARGEST_EXACT = 2**53  # beyond it, float64 does not hold every integer
+LARGEST_EXACT = 2**53  # beyond it, float64 cannot represent every integer
 
 
 @dataclass
 class Tally:
-    """How many integers were rounded in one task."""
+    """The number of integers rounded in one task."""
 
     count: int = 0
 
@@ -26,7 +26,7 @@ _TALLY: ContextVar[Tally | None] = ContextVar("bigpca-rounded", default=None)
 
 @contextmanager
 def tally_rounded() -> Iterator[Tally]:
-    """Count what :func:`note_rounded` sees in this task, and in threads that run in a copy of its context."""
+    """Count the integers passed to :func:`note_rounded` in this task, and in threads that run in its context."""
     token = _TALLY.set(tally := Tally())
     try:
         yield tally
@@ -35,14 +35,14 @@ def tally_rounded() -> Iterator[Tally]:
 
 
 def note_rounded(values: NDArray[Any]) -> None:
-    """Add the integers among values that are about to become float64 to the tally of this task, where there is one."""
+    """Add the integers that conversion to float64 will round to the tally of this task, if there is one."""
     tally = _TALLY.get()
     if tally is not None:
         tally.count += rounded_integers(values)
 
 
 def rounded_integers(values: NDArray[Any]) -> int:
-    """Count the integers that float64 does not hold; their largest and smallest say where there can be none.
+    """Count the integers that float64 cannot represent; most arrays are settled by their smallest and largest value.
 
     Examples
     --------

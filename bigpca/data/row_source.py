@@ -1,4 +1,4 @@
-"""The (n, d) view of stored rows that Dask graphs and passes read from."""
+"""The (n, d) view of stored rows from which Dask graphs and passes read."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from bigpca.data.zarr_index import plan_index
 
 @dataclass(frozen=True, eq=False)
 class RowSource:
-    """Rows of one stored array as a matrix; a small record (under 2 KiB pickled, values in memory excepted).
+    """Rows of one stored array as a matrix; a small record (under 2 KiB pickled, except for values in memory).
 
-    Feature maps (n, c, h, w) are seen as (n, c*h*w). Build it with :func:`bigpca.open`.
+    Feature maps (n, c, h, w) are viewed as (n, c*h*w). Created by :func:`bigpca.open`.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class RowSource:
     path : str
         Absolute path, or URL; empty for values in memory.
     member : str
-        Name of the array inside the file or group; may be empty.
+        Name of the array in the file or group; may be empty.
     storage : Storage
         The reader of that format.
     """
@@ -43,12 +43,12 @@ class RowSource:
 
     @property
     def label(self) -> str:
-        """Where the rows are, for messages."""
+        """Location of the rows, for messages."""
         return f"{self.path}:{self.member}" if self.member else self.path or "the array in memory"
 
     @property
     def array_shape(self) -> tuple[int, ...]:
-        """Shape as stored, before flattening."""
+        """Stored shape, before flattening."""
         return self.storage.array_shape
 
     @property
@@ -68,11 +68,11 @@ class RowSource:
 
     @property
     def column_chunk(self) -> int:
-        """Columns that are stored together; d where rows are stored whole."""
+        """Columns that are stored together; d if rows are stored whole."""
         return max(self.storage.column_chunk, 1)
 
     def row_chunks(self) -> tuple[int, ...]:
-        """Row counts, in order, that can each be read without decoding anything twice."""
+        """Return consecutive row counts that can each be read without decoding anything twice."""
         return self.storage.row_chunks()
 
     def read(self, start: int, stop: int, columns: slice = slice(None)) -> NDArray[Any]:
@@ -93,31 +93,31 @@ class RowSource:
         Raises
         ------
         IndexError
-            When the rows are not in the source.
+            If the rows are not in the source.
         MissingChunksError, CorruptedChunkError
-            When the stored bytes are lost or broken.
+            If the stored bytes are missing or damaged.
         """
         n, d = self.shape
         if not 0 <= start <= stop <= n:
-            raise IndexError(f"rows {start}:{stop} were asked of {self.label}, which has {n}.")
+            raise IndexError(f"rows {start}:{stop} of {self.label} were requested, but it has {n}.")
         plan = plan_index((slice(start, stop), columns), (n, d))
         block = self.storage.read(start, stop, plan.bounds[1])
         taken = plan.rest[1]
         return owned(block if taken == slice(None) else block[:, taken], self.dtype)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        """Read a 2-d selection, as Dask's getter asks for it."""
+        """Read a 2-d selection, as Dask's getter requests it."""
         plan = plan_index(index, self.shape)
         rows, columns = plan.bounds
         block = self.storage.read(*rows, columns)
         return owned(plan.finish(block), self.dtype)
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """(key, size, time of change in ns) of the files that hold rows ``start:stop``, to see a changed input."""
+        """Return (key, size, mtime in ns) of the files that hold rows ``start:stop``, to detect a changed input."""
         return self.storage.stamps(start, stop)
 
     def describe(self) -> dict[str, Any]:
-        """JSON values that identify this source: format, path, member, shape, dtype, and the format's own."""
+        """Return JSON values that identify this source: format, path, member, shape, dtype, and the format's own."""
         return {
             "format": self.format,
             "path": self.path,
@@ -128,7 +128,7 @@ class RowSource:
         }
 
     def token(self) -> str:
-        """Short digest of the description and of the file stamps that are cheap to have, for Dask names."""
+        """Return a short digest of the description and the stamps of the first row, for Dask names."""
         stamps = self.stamps(0, min(1, self.shape[0]))
         text = json.dumps([self.describe(), stamps], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]

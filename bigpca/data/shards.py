@@ -1,4 +1,4 @@
-"""A folder (or glob) of .npy shards, read as one array in natural order; or a list of them, in its own."""
+"""A folder (or glob) of .npy shards, read as one array in natural order; or a list of shards, in list order."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ class _Listing(NamedTuple):
 class NpyShards:
     """Rows of .npy shards joined in natural order (img_2 before img_10), or in the order of a list.
 
-    It pickles to the pattern (or the list) and a digest; each process lists the folder once and
-    reads the headers (not the data).
+    Pickled as the pattern (or the list) and a digest; each process lists the folder once and reads only the headers.
 
     Attributes
     ----------
@@ -43,7 +42,7 @@ class NpyShards:
     stored : str
         Dtype with its byte order.
     digest : str
-        Of names, shapes, dtypes and memory orders: a folder that changed is noticed.
+        Digest of names, shapes, dtypes and memory orders, by which a changed folder is detected.
     """
 
     pattern: str | tuple[str, ...]
@@ -64,7 +63,7 @@ class NpyShards:
     def __reduce__(self) -> tuple[Any, ...]:
         if isinstance(self.pattern, str):
             return NpyShards, (self.pattern, self.array_shape, self.stored, self.digest)
-        packed = zlib.compress("\0".join(self.pattern).encode(), 1)  # every task carries it
+        packed = zlib.compress("\0".join(self.pattern).encode(), 1)  # because every task contains it
         return _listed_shards, (packed, self.array_shape, self.stored, self.digest)
 
     def _listing(self) -> _Listing:
@@ -77,11 +76,11 @@ class NpyShards:
         return listing
 
     def row_chunks(self) -> tuple[int, ...]:
-        """Chunks of about 16 MiB that never cross a shard."""
+        """Return chunks of about 16 MiB that never cross a shard."""
         return tuple(rows for file in self._listing().files for rows in file.row_chunks() if rows) or (0,)
 
     def _parts(self, start: int, stop: int) -> list[tuple[FlatFile, int, int]]:
-        """List the shards of those rows, with row ranges within each."""
+        """Return the shards of those rows, with the row range within each."""
         listing = self._listing()
         parts = []
         for i in range(bisect_right(listing.ends, start), len(listing.files)):
@@ -92,7 +91,7 @@ class NpyShards:
         return parts
 
     def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
-        """Read a block, each shard once."""
+        """Read a block, opening each shard once."""
         parts = self._parts(start, stop)
         if len(parts) == 1:
             file, lo, hi = parts[0]
@@ -105,11 +104,11 @@ class NpyShards:
         return block
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """One stamp for each shard of those rows."""
+        """Return a stamp for each shard of those rows."""
         return [file_stamp(file.path) for file, _, _ in self._parts(start, stop)]
 
     def describe(self) -> dict[str, Any]:
-        """Digest of names, sizes and row counts."""
+        """Return the digest of names, sizes and row counts."""
         return {"shards_sha256": self.digest, "stored": self.stored}
 
 
@@ -123,9 +122,9 @@ def npy_shards(pattern: str | tuple[str, ...]) -> NpyShards:
     Raises
     ------
     FileNotFoundError
-        When there is no .npy file.
+        If there is no .npy file.
     ValueError, TypeError
-        When a shard has another width or dtype than the first; names the file and what was expected.
+        If a shard has another width or dtype than the first; names the file.
     """
     listing = _list(pattern)
     first = listing.files[0]
@@ -133,7 +132,7 @@ def npy_shards(pattern: str | tuple[str, ...]) -> NpyShards:
 
 
 def shard_paths(pattern: str | tuple[str, ...]) -> list[str]:
-    """List the .npy files of a folder or glob in natural order, or those of a list in its own."""
+    """Return the .npy files of a folder or glob in natural order, or those of a list in list order."""
     if isinstance(pattern, tuple):
         return list(pattern)
     found = glob.glob(os.path.join(glob.escape(pattern), "*.npy") if os.path.isdir(pattern) else pattern)
@@ -163,12 +162,12 @@ def _list(pattern: str | tuple[str, ...]) -> _Listing:
 
 @lru_cache(maxsize=8)
 def _listed(pattern: str | tuple[str, ...], digest: str) -> _Listing:
-    # The digest is part of the key: a folder opened anew after a change is listed anew.
+    # The digest is part of the key, so that a changed folder is listed again when it is opened again.
     return _list(pattern)
 
 
 class Shard(NamedTuple):
-    """What shards of one array have in common: all but the number of rows."""
+    """What all shards of one array share: everything but the number of rows."""
 
     path: str
     shape: tuple[int, ...]
@@ -176,7 +175,7 @@ class Shard(NamedTuple):
 
 
 def check_shard(shard: Shard, first: Shard) -> None:
-    """Require a shard to have rows like those of the first."""
+    """Check that a shard has rows like those of the first."""
     if shard.shape[1:] != first.shape[1:]:
         raise ValueError(
             f"shard {printable(shard.path)} has rows of shape {shard.shape[1:]}, but {first.shape[1:]} was expected, "
@@ -185,5 +184,5 @@ def check_shard(shard: Shard, first: Shard) -> None:
     if shard.dtype != first.dtype:
         raise TypeError(
             f"shard {printable(shard.path)} has dtype {shard.dtype}, but {first.dtype} was expected, as in "
-            f"{printable(first.path)}. Convert it, so that no precision is lost unseen."
+            f"{printable(first.path)}. Convert it, so that no precision is lost silently."
         )

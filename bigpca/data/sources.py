@@ -1,4 +1,4 @@
-"""Open any dump as one row-chunked Dask array, without reading it, and find the source behind a Dask array."""
+"""Open stored data as one row-chunked Dask array, without reading it, and find the source behind a Dask array."""
 
 from __future__ import annotations
 
@@ -48,25 +48,26 @@ def open(source: Any, *, member: str | None = None, missing_chunks: str = "raise
         glob of .npy shards (read in natural order) or of Parquet files; a list of paths is read as shards in its order.
         Feature maps (n, c, h, w) become (n, c*h*w). Masked entries become NaN.
     member : str, optional
-        Which array of a group or file, or which column; needed where there is more than one with two dimensions.
+        Which array of a group or file, or which column; required if more than one has two dimensions.
     missing_chunks : {"raise", "fill"}
-        What reading a chunk that a Zarr store or an HDF5 file does not hold does: an error, or the fill value.
+        What to do about a chunk that is missing from a Zarr store or an HDF5 file: raise an error, or use the fill
+        value.
 
     Returns
     -------
     dask.array.Array of shape (n, d)
-        One Dask chunk is up to about 64 MiB of whole native chunks. A Dask array comes back as it is, flattened to
+        One Dask chunk is up to about 64 MiB of whole native chunks. A Dask array is returned unchanged, flattened to
         two dimensions.
 
     Raises
     ------
     FileNotFoundError
-        When nothing is at the path.
+        If nothing is at the path.
     TypeError
-        For complex, object, string, date and structured dtypes, and for containers that hold no dense rows of numbers
-        in the host's memory (sparse, on a GPU), before any read; says what to pass.
+        For complex, object, string, date and structured dtypes, and for containers without dense rows of numbers in
+        the host's memory (sparse, on a GPU), before any read; the message has the remedy.
     ValueError
-        When a member must be named, for one-dimensional data, and for formats that are not known.
+        If a member must be named, for one-dimensional data, and for unknown formats.
 
     Examples
     --------
@@ -87,12 +88,12 @@ def open(source: Any, *, member: str | None = None, missing_chunks: str = "raise
 
 
 def open_in_memory(array: NDArray[Any]) -> da.Array:
-    """Make the Dask array of an array (n, d) in memory. Its name is drawn: no value is read for it."""
+    """Create the Dask array of an array (n, d) in memory, with a random name, so that no value is read for it."""
     return open_source(RowSource("numpy", "", "", MemoryRows(array)), uuid.uuid4().hex)
 
 
 def open_source(source: RowSource, token: str | None = None) -> da.Array:
-    """Make the Dask array whose one ``original-`` node is the source; ``token`` names it."""
+    """Create the Dask array whose single ``original-`` node is the source; ``token`` names it."""
     d = source.shape[1]
     rows = coalesce(source.row_chunks(), d * source.dtype.itemsize, DASK_CHUNK_BYTES)
     return da.from_array(
@@ -107,12 +108,12 @@ def open_source(source: RowSource, token: str | None = None) -> da.Array:
 
 
 def check_stored_values(source: RowSource) -> None:
-    """Reject a file's array whose attributes say that its numbers are not yet the values.
+    """Reject a file's array whose attributes show that its numbers are encoded values.
 
     Raises
     ------
     ValueError
-        With the line that decodes them, and the one that takes the numbers as they are.
+        Has the line that decodes them, and the one that uses the stored numbers.
     """
     if isinstance(source.storage, ZarrRows | Hdf5Rows):
         group, name = os.path.split(source.member)
@@ -120,12 +121,12 @@ def check_stored_values(source: RowSource) -> None:
         inside = f"group={group!r}, " if group else ""
         decode = f"xarray.open_dataset({source.path!r}, {kind}{inside}chunks={{}})[{name!r}]"
         raw = "dask.array.from_zarr" if kind else "dask.array.from_array(h5py_dataset)"
-        remedy = f"Pass {decode}, or {raw} to take the numbers as they are"
+        remedy = f"Pass {decode}, or {raw} to use the stored numbers"
         check_decoded(source.storage.attributes, source.label, remedy)
 
 
 def row_source(source: Any, *, member: str | None = None, missing_chunks: str = "raise") -> RowSource:
-    """Make the RowSource of anything that :func:`open` takes but Dask arrays (same parameters and errors)."""
+    """Create the RowSource of anything that :func:`open` accepts except Dask arrays (same parameters and errors)."""
     if isinstance(source, (str, os.PathLike)):
         return file_source(os.fspath(source), member, missing_chunks)
     if is_zarr_group(source):
@@ -150,7 +151,7 @@ def row_source(source: Any, *, member: str | None = None, missing_chunks: str = 
 
 
 def _open_shards(paths: list[str], member: str | None, missing_chunks: str) -> da.Array:
-    """Open a list of paths: .npy files as one source, anything else joined as Dask arrays."""
+    """Open a list of paths: .npy files as one source, others as joined Dask arrays."""
     if member is None and all(path.endswith(".npy") for path in paths):
         files = [os.path.abspath(path) for path in paths]
         folder = os.path.commonpath(map(os.path.dirname, files))
@@ -169,8 +170,7 @@ def _flatten(X: da.Array) -> da.Array:
     check_shape(X.shape, "the Dask array")
     if any(np.isnan(size) for size in X.shape[1:]):
         raise ValueError(
-            f"{label} has shape {X.shape}: a number of columns that is not known yet; rows of one known length were "
-            "expected. Call X.compute_chunk_sizes() first."
+            f"{label} has shape {X.shape}, so its number of columns is unknown. Call X.compute_chunk_sizes() first."
         )
     if X.ndim == 2:
         return X
@@ -178,7 +178,7 @@ def _flatten(X: da.Array) -> da.Array:
 
 
 def _memmap_source(array: np.memmap[Any, Any]) -> RowSource:
-    """Read a memory map from its file where it is the whole map; a view of one is taken as it lies in memory."""
+    """Read a memory map from its file if it is the whole map; a view of one is treated as an array in memory."""
     whole = type(array.base).__name__ == "mmap" and array.size * array.itemsize > 0
     path = os.path.abspath(str(array.filename))
     if not whole:
@@ -220,7 +220,7 @@ def _direct(value: Any, shape: tuple[int, ...]) -> RowSource | None:
 
 
 def _array_behind(X: da.Array, blocks: dict[Any, Any]) -> NDArray[Any] | None:
-    """Give the one array of which all blocks are views in their places, as ``da.from_array(ndarray)`` makes them."""
+    """Return the array of which all blocks are views in their places, as created by ``da.from_array(ndarray)``."""
     if not blocks or not all(type(block) is np.ndarray for block in blocks.values()):
         return None
     if len(blocks) == 1:
@@ -248,13 +248,13 @@ def _keys(X: da.Array) -> list[Any]:
 def with_columns(
     X: da.Array, values: np.ndarray[Any, Any], columns: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]], m: int
 ) -> da.Array:
-    """Return X (n, d) with the m columns ``columns(values)`` of its rows at its right, made chunk by chunk.
+    """Return X (n, d) with the m columns ``columns(values)`` appended, computed chunk by chunk.
 
     Parameters
     ----------
     values : ndarray of n rows
     columns : callable
-        From values (b, ...) to float64 (b, m).
+        Maps values (b, ...) to float64 (b, m).
     """
     held = da.from_array(values, chunks=(X.chunks[0], *values.shape[1:]))
     if values.ndim == 1:

@@ -1,4 +1,4 @@
-"""What every input format gives to a RowSource, and the two that need no file format: Zarr and memory."""
+"""The protocol between input formats and RowSource, and its implementations for Zarr and memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Storage(Protocol):
 
     @property
     def array_shape(self) -> tuple[int, ...]:
-        """Shape as stored: rows first."""
+        """Stored shape, rows first."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -35,20 +35,20 @@ class Storage(Protocol):
         """Columns of the (n, d) view that can be read without decoding others."""
 
     def row_chunks(self) -> tuple[int, ...]:
-        """Rows that can be read without decoding anything twice."""
+        """Return consecutive row counts that can each be read without decoding anything twice."""
 
     def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
-        """Read a block of the (n, d) view, of shape (stop - start, columns), from checked bounds."""
+        """Read a block of the (n, d) view, of shape (stop - start, columns); the bounds have been checked."""
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """(key, size, time of change in ns) of the files that hold those rows."""
+        """Return (key, size, mtime in ns) of the files that hold those rows."""
 
     def describe(self) -> dict[str, Any]:
-        """What a fingerprint needs beyond shape and dtype; JSON values."""
+        """Return what a fingerprint needs beyond shape and dtype, as JSON values."""
 
 
 def file_stamp(path: str) -> Stamp:
-    """(path, size, time of change in ns) of one file."""
+    """Return (path, size, mtime in ns) of one file."""
     found = check_regular(path)
     return path, found.st_size, found.st_mtime_ns
 
@@ -76,13 +76,13 @@ class ZarrRows:
 
     @property
     def column_chunk(self) -> int:
-        """Width of a chunk for a matrix; all columns where feature maps are flattened."""
+        """Width of a chunk of a matrix; all columns of flattened feature maps."""
         d = row_width(self.array_shape)
         return min(self._unit[1], d) if len(self.array_shape) == 2 else d
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Attributes of the array, and what xarray makes of a fill value in Zarr v2: values that are missing."""
+        """Attributes of the array, including ``_FillValue``, which xarray stores as the fill value in Zarr v2."""
         array = self.reader.files().array
         with naming_damage(self.reader.label):
             found = dict(array.attrs)
@@ -91,30 +91,30 @@ class ZarrRows:
         return found
 
     def row_chunks(self) -> tuple[int, ...]:
-        """Rows of a chunk (or shard)."""
+        """Return the rows of each chunk (or shard)."""
         return regular_chunks(self.array_shape[0], self._unit[0])
 
     def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
-        """Read a block; for feature maps whole rows are decoded, then cut."""
+        """Read a block; for feature maps, whole rows are decoded and then cut."""
         if len(self.array_shape) == 2:
             return self.reader[start:stop, slice(*columns)]
         rows = self.reader[start:stop]
         return rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)]
 
     def filled(self) -> ZarrRows:
-        """Return the same rows, with the fill value where the store holds no chunk."""
+        """Return the same rows, with the fill value in place of missing chunks."""
         reader = copy(self.reader)
         reader.missing_chunks = "fill"
         return ZarrRows(reader)
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """One stamp for each chunk (or shard) of those rows."""
+        """Return a stamp for each chunk (or shard) of those rows."""
         files = self.reader.files()
         bounds = [(start, stop), *((0, size) for size in self.array_shape[1:])]
         return [files.stamp(cell) for cell in files.cells(bounds)]
 
     def describe(self) -> dict[str, Any]:
-        """Chunks, digest of the metadata, and the policy for missing chunks."""
+        """Return chunks, digest of the metadata, and the policy for missing chunks."""
         return {
             "chunks": list(self.reader.chunks),
             "shards": list(self.reader.cell_shape),
@@ -125,7 +125,7 @@ class ZarrRows:
 
 @dataclass(frozen=True, eq=False)
 class MemoryRows:
-    """Rows of a NumPy array; pickles with its values."""
+    """Rows of a NumPy array; pickled with its values."""
 
     array: NDArray[Any]
 
@@ -160,12 +160,12 @@ class MemoryRows:
         return rows if rows.ndim == 2 else rows.reshape(stop - start, row_width(self.array_shape))
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
-        """The CRC-32 of those values stands where files have their time of change."""
+        """Return the CRC-32 of those values in place of a file's mtime."""
         rows = self.read(start, stop, (0, row_width(self.array_shape)))
         return [("memory", rows.nbytes, zlib.crc32(rows.data))]
 
     def describe(self) -> dict[str, Any]:
-        """CRC-32 of all values (one read of the array, 16 MiB at a time)."""
+        """Return the CRC-32 of all values (reads the whole array, 16 MiB at a time)."""
         crc, start, width = 0, 0, row_width(self.array_shape)
         for rows in self.row_chunks():
             crc = zlib.crc32(self.read(start, start + rows, (0, width)).data, crc)

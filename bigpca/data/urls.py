@@ -1,4 +1,4 @@
-"""URLs as they may be shown, logged and stored: without user names, passwords, queries and their signatures."""
+"""URLs in the form that may be shown, logged and stored: without user names, passwords, queries and signatures."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*://"
 _USER = re.compile(rf"({_SCHEME})[^\s/?#'\"]*@")
 _QUERY = re.compile(rf"({_SCHEME}[^\s?#'\"]*)[?#][^\s'\"]*")
 HIDDEN = "***"
-MIN_SECRET_LENGTH = 8  # shorter values of a query are numbers and names, which would be blotted out everywhere
+MIN_SECRET_LENGTH = 8  # shorter query values are numbers and names, which would be masked wherever they occur
 
 
 def public(text: str) -> str:
-    """Return a text without the credentials of the URLs in it: what stands before ``@``, and their queries.
+    """Return a text without the credentials of the URLs in it: the part before ``@``, and their queries.
 
     Examples
     --------
@@ -28,7 +28,7 @@ def public(text: str) -> str:
 
 
 def secrets_of(url: str) -> list[str]:
-    """Return the parts of a URL that :func:`public` leaves out, as they may appear in messages; longest first.
+    """Return the parts of a URL that :func:`public` removes, as they may appear in messages; longest first.
 
     Examples
     --------
@@ -45,12 +45,12 @@ def secrets_of(url: str) -> list[str]:
 
 @contextmanager
 def without_credentials(url: str) -> Iterator[None]:
-    """Let errors of other libraries pass, but none that shows what :func:`public` leaves out.
+    """Pass errors of other libraries through, except those that show what :func:`public` removes.
 
     Raises
     ------
     FileNotFoundError, OSError, RuntimeError
-        In place of an error whose text holds a secret: the same text with ``***`` in its place.
+        Instead of an error whose text contains a secret: the same text with ``***`` in its place.
     """
     try:
         yield

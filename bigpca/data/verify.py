@@ -1,4 +1,4 @@
-"""Walk all chunks of a Zarr store and say which are missing, truncated or corrupted."""
+"""Check all chunks of a Zarr store and report which are missing, truncated or corrupted."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _TRUNCATED_WORDS = ("ended before", "reshape array of size", "must be a divisor"
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What a walk over all chunks found.
+    """The result of checking all chunks.
 
     Attributes
     ----------
     path : str
     chunks : int
-        Stored objects (chunks, or shards) looked at.
+        Stored objects (chunks, or shards) checked.
     missing, truncated, corrupted : tuple of str
-        Keys, with the array's path in front inside a group.
+        Keys, prefixed by the array's path inside a group.
     checksummed : bool
-        Whether a flipped bit would have been seen in every array (a checksum codec or a bigpca manifest).
+        Whether a flipped bit would have been detected in every array (a checksum codec or a bigpca manifest).
     seconds : float
     skipped : tuple of str
-        Arrays that were not looked at (labels as strings and the like), with the reason.
+        Arrays that were not checked (such as labels stored as strings), with the reason.
     """
 
     path: str
@@ -57,12 +57,12 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is missing or broken."""
+        """Whether nothing is missing or damaged."""
         return not (self.missing or self.truncated or self.corrupted)
 
     def __str__(self) -> str:
         bad = len(self.missing) + len(self.truncated) + len(self.corrupted)
-        head = "all chunks are there and decode" if self.ok else f"{bad:,} of {self.chunks:,} chunks are bad"
+        head = "all chunks exist and decode" if self.ok else f"{bad:,} of {self.chunks:,} chunks are bad"
         counted = "1 chunk" if self.chunks == 1 else f"{self.chunks:,} chunks"
         lines = [f"{self.path}: {head} ({counted}, {self.seconds:.1f} s)"]
         for what in ("missing", "truncated", "corrupted"):
@@ -72,13 +72,13 @@ class VerifyReport:
         if self.missing:
             lines.append("  A missing chunk was lost, or held only the fill value and was dropped by its writer.")
         if not self.checksummed:
-            lines.append("  The store has no checksum codec and no bigpca manifest: flipped bits cannot be seen.")
-        lines += [f"  not looked at: {one}" for one in self.skipped]
+            lines.append("  The store has no checksum codec and no bigpca manifest: flipped bits cannot be detected.")
+        lines += [f"  not checked: {one}" for one in self.skipped]
         return "\n".join(lines)
 
 
 def verify(path: str | os.PathLike[str], *, member: str | None = None) -> VerifyReport:
-    """Decode every chunk of a Zarr array, or of each array of a group, and sort the failures.
+    """Decode every chunk of a Zarr array, or of each array of a group, and classify the failures.
 
     Parameters
     ----------
@@ -91,12 +91,12 @@ def verify(path: str | os.PathLike[str], *, member: str | None = None) -> Verify
     -------
     VerifyReport
         One read of the store; up to 4 chunks (512 MiB) in memory. With a bigpca manifest the bytes of each file are
-        compared, so that swapped chunks are found too.
+        compared too, which also detects swapped chunks.
 
     Raises
     ------
     FileNotFoundError
-        When there is no Zarr store.
+        If there is no Zarr store.
     """
     started = time.perf_counter()
     location = os.fspath(path) if "://" in os.fspath(path) else os.path.abspath(os.path.expanduser(path))
@@ -160,7 +160,7 @@ class _Walk:
         return int(np.prod(self.files.cell_shape)) * self.files.array.dtype.itemsize
 
     def run(self) -> Iterator[tuple[str, str]]:
-        """Yield (key, verdict) of every chunk in order; an empty verdict is a good one."""
+        """Yield (key, verdict) of every chunk in order; the verdict of a good chunk is empty."""
         threads = max(1, min(THREADS, DECODED_BYTES // max(self._cell_bytes, 1)))
         cells = self.files.all_cells()
         with ThreadPoolExecutor(threads, thread_name_prefix="bigpca-verify") as pool:
@@ -187,7 +187,7 @@ class _Walk:
     def _sort(self, key: str, size: int, error: Exception) -> str:
         short = is_uncompressed(array_document(self.files.array)) and size < self._cell_bytes
         if self.files.may_hold(size) and "zstd" in str(error).lower() and "checksum" not in str(error).lower():
-            # A frame that begins well and cannot be followed to its end.
+            # A frame that starts correctly but ends early.
             short |= self.files.content(key).startswith(ZSTD_MAGIC)
-        told = any(word in str(error).lower() for word in _TRUNCATED_WORDS)
-        return "truncated" if short or told else "corrupted"
+        truncated = short or any(word in str(error).lower() for word in _TRUNCATED_WORDS)
+        return "truncated" if truncated else "corrupted"

@@ -1,4 +1,4 @@
-"""The stored objects of one Zarr array: which chunk (or shard) lies under which key, whether it is there, its size."""
+"""The stored objects of one Zarr array: the key of each chunk (or shard), whether it exists, and its size."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 Cell = tuple[int, ...]
 T = TypeVar("T")
 MAX_SHOWN = 10
-BATCH = 4096  # keys held at once
-CONCURRENCY = 64  # requests at once to a store that is not a local directory
+BATCH = 4096  # keys held at a time
+CONCURRENCY = 64  # concurrent requests to a store that is not a local directory
 
 
 class Missing(NamedTuple):
-    """How many cells were looked for, how many of them are not there, and the keys of the first ten."""
+    """How many cells were checked, how many of them are missing, and the keys of the first ten."""
 
     looked: int
     lost: int
@@ -44,15 +44,15 @@ class ChunkFiles:
     ----------
     array : zarr.Array
     cell_shape : tuple of int
-        Shape of one stored object: the shard where there are shards, else the chunk.
+        Shape of one stored object: a shard if there are shards, else a chunk.
     directory : str or None
         Directory of the array in a local store; None in any other store.
     blosc : bool
-        Whether stored objects are plain Blosc buffers, whose decoder does not notice a file that was cut.
+        Whether stored objects are plain Blosc buffers, whose decoder does not detect a truncated file.
     direct : DirectRows or None
-        Reads whole rows past Zarr, where the layout allows it.
+        Reads whole rows without Zarr, if the layout allows it.
     sizes : DecodedSizes or None
-        Tells what chunks would decode to; None outside local stores, where that would be a request for each.
+        Decoded sizes of chunks; None outside local stores, where each would need a request.
     """
 
     array: zarr.Array[Any]
@@ -64,7 +64,7 @@ class ChunkFiles:
 
     @classmethod
     def of(cls, array: zarr.Array[Any]) -> ChunkFiles:
-        """Look at an open array; reads nothing."""
+        """Describe an open array, without reading it."""
         root = local_root(array.store)
         directory = None if root is None else os.path.join(root, array.path)
         document, cell_shape = array_document(array), array.shards or array.chunks
@@ -75,7 +75,7 @@ class ChunkFiles:
 
     @property
     def label(self) -> str:
-        """Where the array is, for messages."""
+        """Location of the array, for messages."""
         return self.directory or public(str(self.array.store_path))
 
     def cells(self, bounds: Iterable[tuple[int, int]]) -> Iterator[Cell]:
@@ -90,13 +90,11 @@ class ChunkFiles:
         return self.cells((0, size) for size in self.array.shape)
 
     def key(self, cell: Cell) -> str:
-        """Key of a cell, relative to the array: ``c/3/0`` or ``3.0``."""
+        """Return the key of a cell, relative to the array: ``c/3/0`` or ``3.0``."""
         return self.array.metadata.encode_chunk_key(cell)
 
     def missing(self, cells: Iterable[Cell]) -> Missing:
-        """Look for cells that the store does not hold; one ``stat`` each in a local store
-        (2 µs), one request elsewhere.
-        """
+        """Find the cells that are not in the store: a ``stat`` each in a local store (2 µs), a request elsewhere."""
         looked, lost, first, left = 0, 0, list[str](), iter(cells)
         while batch := [self.key(cell) for cell in itertools.islice(left, BATCH)]:
             absent = [key for key, found in zip(batch, self._there(batch), strict=True) if not found]
@@ -111,18 +109,16 @@ class ChunkFiles:
         return [is_there(prefix + key) for key in keys]
 
     def cut_short(self, cells: Iterable[Cell]) -> list[Cell]:
-        """Blosc chunks of a local store with fewer bytes than their header says.
+        """Return Blosc chunks of a local store with fewer bytes than their header states.
 
-        NOTE: Blosc's decoder reads past the end of such a buffer and returns whatever lies there.
+        NOTE: Blosc's decoder reads past the end of such a buffer and returns whatever is there.
         """
         if not self.blosc or self.directory is None:
             return []
         return [cell for cell in cells if _is_cut(os.path.join(self.directory, self.key(cell)))]
 
     def too_large(self, bounds: Iterable[tuple[int, int]]) -> list[tuple[Cell, str]]:
-        """Cells under the half-open ranges that are stored as, or would decode to, more
-        than their shape holds, with words.
-        """
+        """Return cells in the half-open ranges whose stored or decoded size exceeds their shape, with the reason."""
         if self.sizes is None or self.directory is None:
             return []
         ranges, found = list(bounds), []
@@ -132,14 +128,14 @@ class ChunkFiles:
         return found
 
     def _inside(self, cell: Cell, bounds: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Range, along each axis, of the chunks of one shard that the ranges touch."""
+        """Return the range of the chunks of one shard that the bounds touch, along each axis."""
         pairs = []
         for i, (lo, hi), shard, chunk in zip(cell, bounds, self.cell_shape, self.array.chunks, strict=True):
             pairs.append((max(lo - i * shard, 0) // chunk, -(-min(hi - i * shard, shard) // chunk)))
         return pairs
 
     def stamp(self, cell: Cell) -> tuple[str, int, int]:
-        """(key, size, time of change in ns) of a cell; size -1 where it is missing, time 0 where the store has none."""
+        """Return (key, size, mtime in ns) of a cell; size -1 if it is missing, time 0 if the store has none."""
         key = self.key(cell)
         try:
             if self.directory is None:
@@ -152,7 +148,7 @@ class ChunkFiles:
             return key, -1, 0
 
     def content(self, key: str) -> bytes:
-        """Stored bytes of one object, undecoded."""
+        """Return the stored bytes of one object, undecoded."""
         from zarr.core.buffer import default_buffer_prototype
         from zarr.core.sync import sync
 
@@ -162,8 +158,8 @@ class ChunkFiles:
         return buffer.to_bytes()
 
     def may_hold(self, size: int) -> bool:
-        """Whether a stored object of the array can have so many bytes."""
-        return self.sizes is None or size <= self.sizes.most_stored
+        """Whether a stored object of the array can be that large."""
+        return self.sizes is None or size <= self.sizes.max_stored
 
     def decode(self, cell: Cell) -> NDArray[Any]:
         """Decode one cell, cut to the array's shape."""
@@ -178,7 +174,7 @@ class ChunkFiles:
 
 
 def local_root(store: Any) -> str | None:
-    """Directory of a store on local disks, also behind fsspec (``da.from_zarr`` of a path); None for any other."""
+    """Return the directory of a store on a local disk, also behind fsspec (``da.from_zarr`` of a path), else None."""
     from zarr.storage import LocalStore
 
     from bigpca.storage.regular_store import RegularStore

@@ -1,9 +1,9 @@
-"""Whole rows of a plain local Zarr array, decoded straight into the result.
+"""Whole rows of a plain local Zarr array, decoded directly into the result.
 
-Zarr reads a chunk into one buffer, decodes it into a second and copies that into a third, each fresh memory whose pages
-the kernel must map first: on large chunks that costs several times the copying itself. Where the layout is the usual
-one (local directory, no shards, whole rows per chunk, C order, native bytes, none or zstd) one buffer is enough. For
-everything else, and whenever anything looks odd, the caller takes Zarr's own path, which also words the errors.
+Zarr reads a chunk into one buffer, decodes it into a second and copies that into a third, each in new memory whose
+pages the kernel must map first: for large chunks that costs several times the copying itself. For the usual layout
+(local directory, no shards, whole rows per chunk, C order, native bytes, uncompressed or zstd) one buffer suffices. In
+all other cases, and whenever a file is not as expected, the caller uses Zarr itself, which also reports errors.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DirectRows:
 
     @classmethod
     def of(cls, array: zarr.Array[Any], directory: str | None) -> DirectRows | None:
-        """Return the reader of an open array under ``directory``, or None where its layout is another one."""
+        """Return the reader of an open array under ``directory``, or None if its layout is not supported."""
         document = array_document(array)
         whole_rows = len(array.shape) >= 1 and array.chunks[1:] == array.shape[1:]
         if directory is None or array.shards or not whole_rows or not array.dtype.isnative:
@@ -64,7 +64,7 @@ class DirectRows:
         return cls(directory, array.dtype, array.chunks, array.shape, bool(names))
 
     def read(self, key: Callable[[tuple[int, ...]], str], start: int, stop: int) -> NDArray[Any] | None:
-        """Read rows ``start:stop`` into new memory, or return None where a file is missing or not as expected."""
+        """Read rows ``start:stop`` into new memory, or return None if a file is missing or not as expected."""
         out = np.empty((stop - start, *self.shape[1:]), self.dtype)
         step, rest = self.chunk_shape[0], (0,) * (len(self.shape) - 1)
         for i in range(start // step, -(-stop // step)):
@@ -79,7 +79,7 @@ class DirectRows:
         return out
 
     def _read_chunk(self, path: str, target: NDArray[Any], skip: int) -> bool:
-        """Fill ``target`` with the chunk's rows from ``skip`` on; False where the file is not what it should be."""
+        """Fill ``target`` with the chunk's rows from ``skip`` on; return False if the file is not as expected."""
         nbytes = int(np.prod(self.chunk_shape)) * self.dtype.itemsize
         with open_regular(path, buffering=0) as file:
             if not self.compressed:
@@ -92,7 +92,7 @@ class DirectRows:
             data = file.read()
         if frame_size(data) != nbytes:
             return False
-        from numcodecs.zstd import decompress  # here only: a fit of arrays needs no codecs
+        from numcodecs.zstd import decompress  # imported here because a fit of arrays needs no codecs
 
         if target.nbytes == nbytes:
             decompress(data, target)
@@ -120,7 +120,7 @@ def _fill(file: Any, target: NDArray[Any]) -> bool:
 
 
 def frame_size(data: bytes) -> int | None:
-    """Return the content size that a zstd frame states (RFC 8878, section 3.1.1.1), or None where it states none.
+    """Return the content size that a zstd frame states (RFC 8878, section 3.1.1.1), or None if it states none.
 
     >>> from numcodecs import Zstd
     >>> frame_size(Zstd().encode(bytes(1000)))

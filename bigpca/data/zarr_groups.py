@@ -1,4 +1,4 @@
-"""Which array of a Zarr group is meant."""
+"""Selection of an array from a Zarr group."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_zarr_directory(path: str) -> bool:
 
 
 def arrays_of(group: zarr.Group) -> Iterator[tuple[str, zarr.Array[Any]]]:
-    """Iterate over (path below the group, array) of all arrays, in nested groups too."""
+    """Iterate over (path below the group, array) of all arrays, including nested groups."""
     skip = len(group.path) + 1 if group.path else 0
     for _, node in group.members(max_depth=None):
         if is_zarr_array(node):
@@ -34,14 +34,14 @@ def arrays_of(group: zarr.Group) -> Iterator[tuple[str, zarr.Array[Any]]]:
 
 
 def group_member(group: zarr.Group, member: str | None) -> zarr.Array[Any]:
-    """Give the named array of a group; else X of AnnData, or the only one with two dimensions or more.
+    """Return the named array of a group; else X of AnnData, or the only one with two dimensions or more.
 
     Raises
     ------
     MemberError
-        When it has no array of that name; lists what is there.
+        If it has no array of that name; lists those that exist.
     ValueError
-        When several could be meant.
+        If the choice is ambiguous.
     """
     arrays = dict(arrays_of(group))
     shapes = {name: array.shape for name, array in arrays.items()}
@@ -51,7 +51,7 @@ def group_member(group: zarr.Group, member: str | None) -> zarr.Array[Any]:
 
 def zarr_at(path: str, member: str | None, missing_chunks: str) -> ZarrReader:
     """Open the array at a local path or URL, or the member of the group there."""
-    import zarr  # heavy: loaded where the first store is opened
+    import zarr  # slow to import, so only when the first store is opened
 
     from bigpca.storage.regular_store import RegularStore
 

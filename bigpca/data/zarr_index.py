@@ -1,4 +1,4 @@
-"""NumPy's basic indexing (and one list per axis) over a store that reads half-open ranges only."""
+"""NumPy's basic indexing (and one list per axis) for a store that reads only half-open ranges."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Index = AxisIndex | EllipsisType | tuple[AxisIndex | EllipsisType, ...]
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """The ranges to read, and per axis what to take from what was read.
+    """The ranges to read, and what to select from them on each axis.
 
     Attributes
     ----------
     bounds : tuple of (int, int)
         Half-open range to read on each axis.
     rest : tuple
-        On each axis an integer (the axis goes), a slice, or an array of positions, relative to the range.
+        On each axis an integer (which removes the axis), a slice, or an array of positions, relative to the range.
     """
 
     bounds: tuple[tuple[int, int], ...]
     rest: tuple[Any, ...]
 
     def finish(self, block: NDArray[Any]) -> NDArray[Any]:
-        """Apply what is left after the ranges were read; lists act on each axis by itself."""
+        """Apply the selection to the ranges that were read; lists act on each axis separately."""
         for axis in reversed(range(len(self.rest))):
             taken = self.rest[axis]
             if not (isinstance(taken, slice) and taken == slice(None)):
@@ -39,12 +39,12 @@ class IndexPlan:
 
 
 def plan_index(index: Any, shape: tuple[int, ...]) -> IndexPlan:
-    """Turn an index into ranges to read and the rest to apply in memory.
+    """Split an index into ranges to read and a selection to apply in memory.
 
     Raises
     ------
     IndexError
-        Out of bounds, too many indices, or a kind of index that stores do not serve (``None``).
+        If it is out of bounds, has too many indices, or is of a kind that stores do not support (``None``).
 
     Examples
     --------

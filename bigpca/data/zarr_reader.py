@@ -1,4 +1,4 @@
-"""One Zarr array that never reads a lost chunk as zeros, and names a broken one."""
+"""One Zarr array whose missing chunks are never read as zeros, and whose damaged chunks are named."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ _LOCK = threading.Lock()
 class ZarrReader:
     """A Zarr array (v2 or v3, sharded or not, any dimensions) that checks that chunks exist before it decodes them.
 
-    It pickles to a path and a few numbers; the handle is opened once per process. Inside a shard that is there,
-    Zarr does not tell a chunk never written from one of fill values, so neither does this.
+    Pickled as a path and a few numbers; the handle is opened once per process. Inside an existing shard, Zarr does not
+    distinguish a chunk that was never written from one of fill values, so neither does this class.
 
     Parameters
     ----------
     store : str, path or zarr.Array
-        Local directory, or a URL that Zarr understands. An array in a store that is not a local directory is held.
+        Local directory, or a URL that Zarr understands. An array in any other store is kept open.
     path_in_group : str
         Path of the array inside a group; empty for a store that is one array.
     missing_chunks : {"raise", "fill"}
-        What to do where the store holds no chunk: an error, or Zarr's fill value.
+        What to do about a missing chunk: raise an error, or use Zarr's fill value.
 
     Raises
     ------
     FileNotFoundError
-        When there is no array at that path.
+        If there is no array at that path.
     TypeError, ValueError
-        For dtypes and codecs that are refused (:func:`bigpca.data.zarr_metadata.check_document`), before any chunk.
+        For dtypes and codecs that :func:`bigpca.data.zarr_metadata.check_document` rejects, before any chunk is read.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class ZarrReader:
 
     @property
     def label(self) -> str:
-        """Where the array is, for messages."""
+        """Location of the array, for messages."""
         store = public(self.store)
         return os.path.join(store, self.path_in_group) if self.path_in_group else store
 
     @property
     def digest(self) -> str:
-        """Sha256 of the metadata that decides how chunks decode."""
+        """SHA-256 of the metadata that define how chunks are decoded."""
         return self._digest
 
     def __repr__(self) -> str:
@@ -113,7 +113,7 @@ class ZarrReader:
         return "bigpca.ZarrReader", self.label, self._digest, self.missing_chunks, stamp, id(self._held)
 
     def files(self) -> ChunkFiles:
-        """Give the open array of this process and its stored objects."""
+        """Return this process's open array and its stored objects."""
         if self._held is not None:
             return self._held
         key = (self.store, self.path_in_group)
@@ -132,7 +132,7 @@ class ZarrReader:
         return opened.files
 
     def _document(self) -> tuple[str, int]:
-        """Path and Zarr version of the metadata file; an empty path for URLs."""
+        """Return path and Zarr version of the metadata file; an empty path for URLs."""
         if "://" in self.store:
             return "", 0
         for name, version in DOCUMENTS.items():
@@ -140,12 +140,12 @@ class ZarrReader:
             if os.path.exists(path):
                 return path, version
         raise FileNotFoundError(
-            f"{self.label} holds no Zarr array: neither zarr.json nor .zarray is there. "
+            f"{self.label} holds no Zarr array: it has neither zarr.json nor .zarray. "
             "Check the path, and the member for an array inside a group."
         )
 
     def _open(self, document: str, version: int) -> ChunkFiles:
-        import zarr  # heavy: loaded where the first store is opened
+        import zarr  # slow to import, so only when the first store is opened
 
         from bigpca.storage.regular_store import RegularStore
 
@@ -154,7 +154,7 @@ class ZarrReader:
                 array = zarr.open_array(store=self.store, path=self.path_in_group, mode="r")
             check_document(array_document(array), self.label)
             return ChunkFiles.of(array)
-        # What is checked must be what is opened, so the version is not left to Zarr's own search.
+        # The metadata that were checked must be those that are opened, so Zarr must not search for the version.
         metadata = read_document(document)
         if metadata.get("node_type", "array") != "array":
             raise ValueError(f"{self.label} is a Zarr group, not an array. Name the array with member=.")
@@ -171,9 +171,9 @@ class ZarrReader:
         Raises
         ------
         MissingChunksError
-            When the store holds no object for a chunk that the selection touches (``missing_chunks="raise"``).
+            If a chunk of the selection is not in the store (``missing_chunks="raise"``).
         CorruptedChunkError
-            When one cannot be decoded. An OSError of the file system passes through unchanged.
+            If one cannot be decoded. An OSError of the file system is not changed.
         """
         plan = plan_index(index, self.shape)
         files = self.files()
@@ -187,7 +187,7 @@ class ZarrReader:
         return block if block.flags.writeable else block.copy()
 
     def _direct(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> NDArray[Any] | None:
-        """Decode whole rows straight into the result, where the layout allows it and every file is in order."""
+        """Decode whole rows directly into the result, if the layout allows it and every file is as expected."""
         whole_rows = all((lo, hi) == (0, size) for (lo, hi), size in zip(bounds[1:], self.shape[1:], strict=True))
         return files.direct.read(files.key, *bounds[0]) if whole_rows and files.direct is not None else None
 
@@ -197,14 +197,13 @@ class ZarrReader:
             shown = ", ".join(missing.first) + (", ..." if missing.lost > len(missing.first) else "")
             raise MissingChunksError(
                 f"{self.label}: {missing.lost} of the {missing.looked} chunks needed here are not in the store: "
-                f"{shown}. "
-                "Either their files were lost (a writer that was killed, a full disk, an incomplete copy), or the "
+                f"{shown}. Either their files were lost (a killed writer, a full disk, an incomplete copy), or the "
                 "writer dropped chunks that hold only the fill value (write_empty_chunks=False, Zarr's default). "
                 'Restore them, or, if you know that they held the fill value, pass missing_chunks="fill".'
             )
 
     def _decode(self, files: ChunkFiles, bounds: tuple[tuple[int, int], ...]) -> Any:
-        cut = [(cell, ValueError("its Blosc header says more")) for cell in files.cut_short(files.cells(bounds))]
+        cut = [(cell, ValueError("its Blosc header states more")) for cell in files.cut_short(files.cells(bounds))]
         large = files.too_large(bounds)
         cut += [(cell, ValueError(reason)) for cell, reason in large]
         if cut:
@@ -218,19 +217,19 @@ class ZarrReader:
             broken = [one for one in (_broken(files, cell) for cell in files.cells(bounds)) if one]
             if broken:
                 raise CorruptedChunkError(self._describe(files, broken)) from error
-            # Each chunk alone decodes, so the failure was a passing one (a short read): once more.
+            # Each chunk alone can be decoded, so the failure was transient (a short read): try once more.
             return files.array[index]
 
     def _describe(self, files: ChunkFiles, broken: Sequence[tuple[Cell, Exception]]) -> str:
         cell, error = broken[0]
         key, size, _ = files.stamp(cell)
-        others = f" So are {', '.join(files.key(c) for c, _ in broken[1:10])}." if len(broken) > 1 else ""
+        others = f" Nor can {', '.join(files.key(c) for c, _ in broken[1:10])}." if len(broken) > 1 else ""
         shape, nbytes = files.cell_shape, int(np.prod(files.cell_shape)) * self.dtype.itemsize
         expected = "exactly" if is_uncompressed(array_document(files.array)) else "compressed data that decode to"
         return (
             f"{self.label}: chunk {key} cannot be decoded: its file has {size:,} bytes, {expected} {nbytes:,} bytes "
             f"for the shape {shape} were expected ({type(error).__name__}: {error}).{others} "
-            "Restore the file from a copy, or write the store anew; `bigpca verify` lists all broken chunks."
+            "Restore the file from a copy, or rewrite the store; `bigpca verify` lists all damaged chunks."
         )
 
 
@@ -250,5 +249,5 @@ def _stamp(path: str) -> tuple[int, int, int]:
 
 
 def wrap_zarr(array: zarr.Array[Any], missing_chunks: str = "raise") -> ZarrReader:
-    """Wrap a Zarr array met in a Dask graph, so that its missing chunks are caught where they are read."""
+    """Wrap a Zarr array found in a Dask graph, so that its missing chunks are detected when they are read."""
     return ZarrReader(array, missing_chunks=missing_chunks)

@@ -1,4 +1,4 @@
-"""Which rows stand for all: the landmarks of Nyström approximations."""
+"""Landmarks of Nyström approximations: how the rows are chosen."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ def select_landmarks(
     request: LandmarkRequest,
     row_squares: RowSquares | None = None,
 ) -> Landmarks:
-    """Return m landmarks of X, chosen as ``sampling`` says.
+    """Return m landmarks of X, chosen by the method ``sampling``.
 
     =============== =========================================== ====== =================== ============
     sampling        which                                       passes kernel evaluations  kernels
     =============== =========================================== ====== =================== ============
-    "rpcholesky"    by what those before leave of k(x, x)       rounds n m                 PSD
-    "uniform"       all alike                                   1      0                   all
+    "rpcholesky"    by the residual of k(x, x)                  rounds n m                 PSD
+    "uniform"       with equal probability                      1      0                   all
     "diagonal"      by k(x, x)^2; uniform for RBF, Laplacian,   1      n                   all
                     cosine and normalised kernels
     "column-norm"   by the sums of squares of K's columns       2      n^2                 all
     "leverage"      by ridge leverage scores                    2      n m                 PSD
-    "kmeans"        the centres of m clusters, no rows          many   0                   real vectors
-    ndarray (m,)    the rows of these numbers                   1      0                   all
+    "kmeans"        the centres of m clusters, not rows         many   0                   real vectors
+    ndarray (m,)    the rows with these numbers                 1      0                   all
     ndarray (m, d)  these rows                                  0      0                   all
     =============== =========================================== ====== =================== ============
 
-    Rows, except k-means' centres, depend on the seed and the rows alone, not on chunks, workers or threads.
+    Except for k-means, the choice depends only on the seed and the rows, not on chunks, workers or threads.
 
     Parameters
     ----------
     sampling : str or ndarray
     request : LandmarkRequest
     row_squares : callable or None
-        For "column-norm": sweeps over the kernel matrix and returns ``sum_j k(x_i,
-        x_j)^2`` (n,), evaluations and reads.
+        For "column-norm": sweeps over the kernel matrix and returns ``sum_j k(x_i, x_j)^2`` (n,), evaluations and
+        reads.
 
     Raises
     ------
     ValueError
-        For an unknown sampling; more landmarks than rows; whatever the samplings refuse.
+        For an unknown sampling, more landmarks than rows, or input that the sampling rejects.
     TypeError
-        For given landmarks that are no numbers.
+        For given landmarks that are not numbers.
     """
     n, m = request.rows.n_rows, request.count
     if m < 1:
@@ -62,10 +62,7 @@ def select_landmarks(
     if not isinstance(sampling, str):
         return given(landmark_values(sampling), request)
     if m > n:
-        raise ValueError(
-            f"{m} landmarks were asked for, and X has {n} rows; at most as many landmarks as rows were expected. Give "
-            f"n_landmarks={n} or fewer."
-        )
+        raise ValueError(f"{m} landmarks were requested, but X has only {n} rows. Give n_landmarks={n} or fewer.")
     if sampling == "column-norm":
         return column_norm(request, row_squares)
     methods = {
@@ -73,7 +70,7 @@ def select_landmarks(
     }  # fmt: skip
     if sampling not in methods:
         raise ValueError(
-            f"sampling = {sampling!r} is not known; one of {', '.join(map(repr, SAMPLINGS))}, row numbers or rows was "
-            f"expected. Use one of these."
+            f"sampling = {sampling!r} is unknown. Use one of {', '.join(map(repr, SAMPLINGS))}, an array of row "
+            "numbers, or an array of rows."
         )
     return methods[sampling](request)

@@ -1,4 +1,4 @@
-"""What a choice of landmarks is asked for, and what it returns; the one pass that all of them draw rows by."""
+"""The request for landmarks, the landmarks returned, and the pass by which all samplings draw rows."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ STREAM = "landmarks"
 
 @dataclass(frozen=True)
 class LandmarkRequest:
-    """Which landmarks are wanted.
+    """A request for landmarks.
 
     Attributes
     ----------
     rows : RowInput
     kernel : Kernel
-        Resolved: nothing left to depend on d.
+        Resolved, so that nothing depends on d any more.
     count : int
         m, at most n.
     seed : int
     shift : ndarray of shape (d,) or None
-        What translation-invariant kernels subtract; near the mean of the rows.
+        Subtracted by translation-invariant kernels; close to the mean of the rows.
     options : RunOptions
     number : int
-        Of the first pass: checkpoints are named by it.
+        Number of the first pass, which names its checkpoint.
     threads : int or None
         BLAS threads of the m x m solves.
     rounds : int
-        Of pivoted Cholesky.
+        Rounds of pivoted Cholesky.
     """
 
     rows: RowInput
@@ -57,7 +57,7 @@ class LandmarkRequest:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """In which precision kernels are evaluated for all rows: by the cost of all rounds, so the same in each."""
+        """The precision of kernel evaluations for all rows; chosen by the cost of all rounds, so the same in each."""
         n, d = self.rows.n_rows, self.rows.n_columns
         return product_dtype(self.rows.dtype, n * self.count * (self.kernel.flops_per_entry(d) + 2.0 * self.count))
 
@@ -69,39 +69,26 @@ class LandmarkRequest:
 
 @dataclass(frozen=True)
 class Landmarks:
-    """The rows that stand for all.
+    """The chosen rows: fewer than requested if no other row has any weight.
 
     Attributes
     ----------
     rows : ndarray of shape (m, d), in the working dtype of X
     indices : ndarray of shape (m,), int64, or None
-        Their row numbers, in the order in which they were chosen; None for centres, which are no rows.
+        Their row numbers, in the order in which they were chosen; None for rows that are not in X, such as centres.
     passes : float
         Reads of X.
     evaluations : int
-        Kernel evaluations spent, those of k(x, x) included.
-    method : str
-    requested : int
-        How many were asked for.
+        Kernel evaluations, including those of k(x, x).
     trace : float or None
-        ``sum_i k(x_i, x_i)`` over all rows, where it was computed.
-    residual_trace : float or None
-        ``trace(K - B B')`` before the last round's landmarks joined: at least that of all landmarks.
+        ``sum_i k(x_i, x_i)`` over all rows, if it was computed.
     """
 
     rows: NDArray[np.floating]
     indices: NDArray[np.int64] | None
     passes: float
     evaluations: int
-    method: str
-    requested: int
     trace: float | None = None
-    residual_trace: float | None = None
-
-    @property
-    def short(self) -> bool:
-        """Whether there are fewer than requested: no other row has any weight, so more would add nothing."""
-        return len(self.rows) < self.requested
 
 
 def draw_rows(
@@ -112,14 +99,14 @@ def draw_rows(
     Parameters
     ----------
     stream : str
-        Names the random numbers; the same stream and proportional weights draw the same rows.
+        Name of the random stream; the same stream and proportional weights draw the same rows.
     turn : int
-        Which pass of this choice it is, from 0.
+        Number of this pass within the sampling, from 0.
 
     Raises
     ------
     ValueError
-        Where a weight is negative or not finite, with its row; where missing values leave fewer rows than landmarks.
+        If a weight is negative or not finite (names its row), or missing values leave fewer rows than landmarks.
     """
     d = request.rows.n_columns
     template = BestRows(d, count, weight, request.seed, stream, request.dtype.itemsize)
@@ -129,14 +116,14 @@ def draw_rows(
     )  # fmt: skip
     if drawn.count < request.count:
         raise ValueError(
-            f"{request.count} landmarks were asked for, and {drawn.count} of {request.rows.n_rows} rows are free of "
-            "missing values. At most as many landmarks as rows were expected. Ask for fewer, or repair the data."
+            f"{request.count} landmarks were requested, but only {drawn.count} of {request.rows.n_rows} rows are free "
+            "of missing values. Request fewer, or repair the data."
         )
     return drawn
 
 
 def rows_of(drawn: BestRows, request: LandmarkRequest) -> NDArray[np.floating]:
-    """Return the rows that were drawn (m, d) in the working dtype of X, which holds them exactly."""
+    """Return the drawn rows (m, d) in the working dtype of X, which represents them exactly."""
     if drawn.rows is None:
         return np.zeros((0, request.rows.n_columns), working_dtype(request.rows.dtype))
     return drawn.rows.astype(working_dtype(request.rows.dtype), copy=False)
@@ -149,7 +136,7 @@ def _take_drawn(state: PassState) -> BestRows:
 
 
 def reject_indefinite(kernel: Kernel, method: str) -> None:
-    """Refuse a kernel that is not positive semi-definite where a method needs one.
+    """Reject a kernel that is not positive semi-definite, for methods that require one.
 
     Raises
     ------
@@ -157,6 +144,6 @@ def reject_indefinite(kernel: Kernel, method: str) -> None:
     """
     if not kernel.positive_semidefinite:
         raise ValueError(
-            f"{kernel} is not positive semi-definite: what landmarks leave of k(x, x) can be negative, and is no "
-            f'probability. sampling="{method}" needs a positive semi-definite kernel. Use sampling="uniform".'
+            f'{kernel} is not positive semi-definite, but sampling="{method}" requires a kernel that is: its residuals '
+            'of k(x, x), which may be negative here, are used as probabilities. Use sampling="uniform".'
         )

@@ -17,9 +17,9 @@ from bigpca.passes.reading.layout import working_dtype
 
 
 def landmark_values(landmarks: Any) -> NDArray[Any]:
-    """Return what the caller gave as landmarks as an array: row numbers (m,) or rows (m, d); masked entries are NaN.
+    """Return the caller's landmarks as an array: row numbers (m,) or rows (m, d); masked entries become NaN.
 
-    Dimensions after the first are flattened, as those of X.
+    Dimensions after the first are flattened, like those of X.
 
     Raises
     ------
@@ -32,29 +32,29 @@ def landmark_values(landmarks: Any) -> NDArray[Any]:
 
 
 def given(landmarks: NDArray[Any], request: LandmarkRequest) -> Landmarks:
-    """Return the rows of given numbers (m,), read in one pass and in the given order, or given rows (m, d) as they are.
+    """Return the rows with given numbers (m,), read in one pass and in the given order, or given rows (m, d) unchanged.
 
     Raises
     ------
     ValueError
-        Where there are not m of them, a number is no row, negative or there twice; where rows have another number of
-        columns or are not finite.
+        If there are not m of them; if a row number is out of range or repeated; if rows have another number of columns
+        or are not finite.
     TypeError
-        Where they are no numbers, or row numbers are no integers.
+        If they are not numbers, or row numbers are not integers.
     """
     if landmarks.dtype.kind not in "iuf" or (landmarks.ndim == 1 and landmarks.dtype.kind == "f"):
         raise TypeError(
-            f"landmarks of dtype {landmarks.dtype} and shape {landmarks.shape} were given; integers (m,), the numbers "
-            "of rows, or numbers (m, d), rows, were expected. Convert them."
+            f"landmarks of dtype {landmarks.dtype} and shape {landmarks.shape} were given; row numbers, integers (m,), "
+            "or rows, numbers (m, d), were expected. Convert them."
         )
     if landmarks.ndim not in (1, 2):
         raise ValueError(
             f"landmarks of shape {landmarks.shape} were given; (m,) for row numbers or (m, d) for rows was expected. "
-            f"Reshape them."
+            "Reshape them."
         )
     if len(landmarks) != request.count:
         raise ValueError(
-            f"{len(landmarks)} landmarks were given and n_landmarks = {request.count}; as many were expected. Give "
+            f"{len(landmarks)} landmarks were given, but n_landmarks = {request.count}. Give "
             f"n_landmarks={len(landmarks)}."
         )
     return _given_rows(landmarks, request) if landmarks.ndim == 2 else _given_numbers(landmarks, request)
@@ -64,14 +64,13 @@ def _given_rows(rows: NDArray[Any], request: LandmarkRequest) -> Landmarks:
     d = request.rows.n_columns
     if rows.shape[1] != d:
         raise ValueError(
-            f"the given landmarks have {rows.shape[1]} columns and X has {d}; the same number was expected. Give rows "
-            "of X's kind."
+            f"the given landmarks have {rows.shape[1]} columns, but X has {d}. Give rows with the columns of X."
         )
     if not np.isfinite(rows).all():
         i, j = np.argwhere(~np.isfinite(rows))[0]
         raise ValueError(f"landmark {i} has {rows[i, j]} in column {j}; finite numbers were expected. Repair it.")
     converted = rows.astype(working_dtype(request.rows.dtype))
-    return Landmarks(converted, None, 0.0, 0, "given rows", request.count)
+    return Landmarks(converted, None, 0.0, 0)
 
 
 def _given_numbers(numbers: NDArray[Any], request: LandmarkRequest) -> Landmarks:
@@ -85,10 +84,10 @@ def _given_numbers(numbers: NDArray[Any], request: LandmarkRequest) -> Landmarks
     missing = np.setdiff1d(wanted, found.indices)
     if len(missing) or found.rows is None:
         raise ValueError(
-            f"row {missing[0]} was given as a landmark and is left out for missing values; complete rows were "
-            "expected. Choose others, or repair the data."
+            f"row {missing[0]} was given as a landmark, but it is omitted because of missing values. Choose another, "
+            "or repair the data."
         )
-    return Landmarks(found.rows[np.searchsorted(found.indices, wanted)], wanted, 1.0, 0, "given", request.count)
+    return Landmarks(found.rows[np.searchsorted(found.indices, wanted)], wanted, 1.0, 0)
 
 
 def _check_numbers(numbers: NDArray[Any], n: int) -> None:
@@ -101,9 +100,7 @@ def _check_numbers(numbers: NDArray[Any], n: int) -> None:
     values, counts = np.unique(numbers, return_counts=True)
     if (counts > 1).any():
         twice = values[counts > 1][0]
-        raise ValueError(
-            f"row {twice} is given twice as a landmark; each row once was expected. Remove the duplicates."
-        )
+        raise ValueError(f"row {twice} is given as a landmark more than once. Remove the duplicates.")
 
 
 def _take_found(state: PassState) -> RowsAt:

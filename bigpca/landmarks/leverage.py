@@ -24,8 +24,8 @@ from bigpca.solvers.eigh import top_eigenpairs
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Integers = NDArray[np.int64]
-SAMPLE = 16  # rows in memory for each landmark
-MIN_RIDGE = 1e-10  # of the mean of the weighted diagonal
+SAMPLE = 16  # rows in memory per landmark
+MIN_RIDGE = 1e-10  # relative to the mean of the weighted diagonal
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Scorer:
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows in memory, in a random order, and the kernel that compares them."""
+    """Rows in memory, in random order, and the kernel to compare them with."""
 
     rows: NDArray[np.float64]
     indices: Integers
@@ -58,22 +58,21 @@ class Sample:
 def leverage(request: LandmarkRequest) -> Landmarks:
     """Draw rows by approximate ridge leverage scores, without replacement: two passes over X, (m + 1) n evaluations.
 
-    The first pass draws ``16 m`` rows uniformly; on them the recursion over halves runs in memory; the second scores
-    all rows against the weighted sample that it ends with, and draws. Costs some ``32 m^2`` evaluations and ``m^3``
-    flops a level beside the pass; state: ``16 m`` rows.
+    The first pass draws ``16 m`` rows uniformly, on which the recursion over halves runs in memory; the second scores
+    all rows against the resulting weighted sample, and draws. Besides the passes, each level costs some ``32 m^2``
+    evaluations and ``m^3`` flops; state: ``16 m`` rows.
 
     Raises
     ------
     ValueError
-        For kernels that are not positive semi-definite; where all k(x, x) are 0.
+        If the kernel is not positive semi-definite, or all k(x, x) are 0.
 
     Notes
     -----
-    Musco & Musco (2017), RecursiveRLS-Nyström, with the constants of their experiments: k = m / (4 log m),
-    oversampling log m. NOTE: there the recursion starts from all rows, and every level evaluates half of
-    them; a sample of 16 m rows bounds what has to be in memory. Its weights are multiplied by the share of
-    the rows that it is. NOTE: where fewer than m rows have a score, because the weighted sample leaves
-    nothing but rounding of the others, it completes the landmarks.
+    Musco & Musco (2017), RecursiveRLS-Nyström, with the constants of their experiments: k = m / (4 log m), oversampling
+    log m. NOTE: their recursion starts from all rows, and every level evaluates half of them; here a sample of 16 m
+    rows bounds the memory, and its weights are scaled by the sampled share. NOTE: if fewer than m rows have a score
+    above rounding error, rows of the weighted sample complete the landmarks.
     """
     reject_indefinite(request.kernel, "leverage")
     n, m = request.rows.n_rows, request.count
@@ -88,16 +87,16 @@ def leverage(request: LandmarkRequest) -> Landmarks:
     final = draw_rows(request, weight, m, turn=1)
     reject_zero(final.diagonal_sum, f"all {final.count} values k(x, x) of {request.kernel}")
     chosen, indices = rows_of(final, request), final.indices
-    more = at[~np.isin(drawn.indices[at], indices)][: m - len(indices)]  # none where m rows have a score
+    more = at[~np.isin(drawn.indices[at], indices)][: m - len(indices)]  # empty if m rows have a score
     chosen, indices = np.concatenate([chosen, rows[more]]), np.concatenate([indices, drawn.indices[more]])
-    return Landmarks(chosen, indices, 2.0, evaluations + final.evaluations, "leverage", m, final.diagonal_sum)
+    return Landmarks(chosen, indices, 2.0, evaluations + final.evaluations, final.diagonal_sum)
 
 
 def score_by_halves(sample: Sample, m: int, n: int, seed: int) -> tuple[Scorer, int]:
-    """Return what scores all n rows, from a sample of them, and the kernel evaluations that it took.
+    """Return the scorer of all n rows, computed from a sample of them, and the kernel evaluations spent.
 
-    The sample is halved until about m rows are left, which stand for themselves; each level scores twice as many rows
-    from those kept below, and keeps about m of them, each with the probability of its score.
+    The sample is halved until about m rows remain, which get weight 1; each level then scores twice as many rows by
+    those kept before, and keeps about m of them, each with its score as probability.
     """
     sizes = [len(sample.rows)]
     while sizes[-1] > m:
@@ -118,14 +117,14 @@ def score_by_halves(sample: Sample, m: int, n: int, seed: int) -> tuple[Scorer, 
 
 
 def _scorer(sample: Sample, positions: Integers, weights: Vector, rank: int, share: float) -> Scorer:
-    """Return the scorer of rows kept with ``weights``, each of which stands for ``share`` times as many."""
+    """Return the scorer of rows kept with ``weights``, each of which represents ``share`` rows."""
     weights = weights * np.sqrt(share)
     K_ss = square_block(sample.kernel, sample.rows[positions], sample.indices[positions], sample.shift)
     weighted = K_ss * weights * weights[:, None]
     trace = float(np.trace(weighted))
     largest = top_eigenpairs(weighted, min(rank, len(positions)), threads=sample.threads)[0]
     ridge = max((trace - float(largest.sum())) / rank, MIN_RIDGE * trace / len(positions))
-    if ridge <= 0:  # rows of zeros: any ridge will do
+    if ridge <= 0:  # all rows are zero, so any ridge will do
         ridge = 1.0
     np.fill_diagonal(K_ss, np.diagonal(K_ss) + ridge / weights**2)
     eigenvalues, vectors = top_eigenpairs(K_ss, threads=sample.threads)

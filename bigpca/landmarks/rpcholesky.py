@@ -1,4 +1,4 @@
-"""Randomly pivoted Cholesky in a few passes over all rows: each draws by the exact residual, and thins what it drew."""
+"""Randomly pivoted Cholesky in a few passes over all rows: each draws candidates by exact residuals and thins them."""
 
 from __future__ import annotations
 
@@ -42,42 +42,43 @@ class Chosen:
 def rpcholesky(request: LandmarkRequest) -> Landmarks:
     """Draw landmarks by randomly pivoted Cholesky, in ``rounds`` passes over X with n m evaluations in all.
 
-    Each round computes ``d_i = k(x_i, x_i) - |k(x_i, S) T|^2`` for all rows from nothing, draws twice as many
-    candidates as it needs with probability d, without replacement, and accepts a candidate with the probability that
-    its residual has left of d once those accepted before it have joined S: near-duplicates are rejected, and the law is
-    that of the sequential method as long as candidates last. Only the last round fills up from rejected ones. Where it
-    comes up short although rows with a residual are left, one more round follows (not with ``rounds=1``).
+    Each round computes the residuals ``d_i = k(x_i, x_i) - |k(x_i, S) T|^2`` of all rows, and draws twice as many
+    candidates as it needs, with probability proportional to d and without replacement. A candidate is accepted with
+    probability (its residual once those accepted before it have joined S) / d_i. Near-duplicates are so rejected, and
+    the distribution is that of the sequential method as long as there are candidates. Only the last round fills up with
+    rejected ones. If it is still short although other rows have a residual, one more round follows (unless
+    ``rounds=1``).
 
     Costs n m kernel evaluations (a third of m columns in the second of three rounds, two thirds in the third; 2 n m
-    with the round that follows) and about ``m^2`` more, ``n m^2`` flops; state: the candidates' rows, 4 m^2 numbers.
+    with an additional round) and about ``m^2`` more, ``n m^2`` flops; state: the candidates' rows, 4 m^2 numbers.
 
     Returns
     -------
     Landmarks
-        Fewer than asked for where the residual of all other rows is zero to rounding: K has that rank.
+        Fewer than requested if the residuals of all other rows are zero to rounding: K has that rank.
 
     Raises
     ------
     ValueError
-        For kernels that are not positive semi-definite; where all k(x, x) are 0.
+        If the kernel is not positive semi-definite, or all k(x, x) are 0.
 
     Notes
     -----
     Chen, Epperly, Tropp & Webber (2025), RPCholesky; Epperly, Tropp & Webber (2024), RejectionCholesky.
-    NOTE: the papers draw with replacement and read all rows once for every block; the relative trace error of three
-    rounds is within a few percent of the sequential method's (tests/landmarks).
+    NOTE: the papers draw with replacement and read all rows once per block; the relative trace error of three rounds is
+    within a few percent of the sequential method's (tests/landmarks).
     """
     reject_indefinite(request.kernel, "rpcholesky")
     n, m = request.rows.n_rows, request.count
     rounds = max(1, min(request.rounds, m))
     chosen = Chosen(np.zeros((0, request.rows.n_columns)), np.zeros(0, np.int64), np.zeros((0, 0)))
-    evaluations, trace, turn, residual = 0, 0.0, 0, 0.0
+    evaluations, trace, turn = 0, 0.0, 0
     while len(chosen.rows) < m and turn < rounds + (rounds > 1):
         needed = m * min(turn + 1, rounds) // rounds - len(chosen.rows)
         drawn = draw_rows(
             request, _weight(request, chosen), min(n, OVERSAMPLING * needed), stream=f"landmarks-{turn}", turn=turn
         )
-        evaluations, residual = evaluations + drawn.evaluations, drawn.weight_sum
+        evaluations += drawn.evaluations
         if turn == 0:
             trace = drawn.diagonal_sum
             reject_zero(trace, f"all {drawn.count} values k(x, x) of {request.kernel}")
@@ -86,7 +87,7 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
             break
         chosen, spent = _join(request, chosen, drawn, needed, turn >= rounds)
         evaluations += spent
-    return Landmarks(chosen.rows, chosen.indices, float(turn), evaluations, "rpcholesky", m, trace, residual)
+    return Landmarks(chosen.rows, chosen.indices, float(turn), evaluations, trace)
 
 
 def _weight(request: LandmarkRequest, chosen: Chosen) -> RowWeight:
@@ -98,7 +99,7 @@ def _weight(request: LandmarkRequest, chosen: Chosen) -> RowWeight:
 
 
 def _join(request: LandmarkRequest, chosen: Chosen, drawn: BestRows, needed: int, fill: bool) -> tuple[Chosen, int]:
-    """Thin the candidates and add those accepted, all in float64; returns the evaluations spent, too."""
+    """Thin the candidates and add the accepted ones, in float64; return the landmarks and the evaluations spent."""
     kernel, shift = request.kernel, request.shift
     rows = rows_of(drawn, request)
     K_bb = square_block(kernel, rows, drawn.indices, shift)
@@ -110,7 +111,7 @@ def _join(request: LandmarkRequest, chosen: Chosen, drawn: BestRows, needed: int
     indices = np.concatenate([chosen.indices, drawn.indices[accepted]])
     spent = len(rows) * (len(rows) + len(chosen.rows))
     if len(joined) == request.count:
-        return Chosen(joined, indices, np.zeros((0, 0))), spent  # no round needs a factor any more
+        return Chosen(joined, indices, np.zeros((0, 0))), spent  # complete: no later round needs a factor
     T = landmark_transform(
         square_block(kernel, joined, indices, shift), truncation_for(request.precision), equilibrated=True,
         threads=request.threads,

@@ -1,11 +1,11 @@
-"""How good an answer is: measured against data or against another answer, in planned reads.
+"""The quality of an answer, measured against data or against another answer, in planned reads.
 
-- ``metrics``      agreement of axes, eigenvalues, reconstructions and dot products
-- ``importance``   which rows make a component; features replaced by their neighbours
+- ``metrics``      the front of ``axes`` (axes and eigenvalues), ``reconstruction`` and ``dot_products``
+- ``importance``   the weight of examples in components; features replaced by their neighbours
 - ``dependence``   the Hilbert-Schmidt independence criterion
-- ``memory``       the measured peak of a run over its idle processes
-- ``plots``        pictures of models; needs matplotlib (``bigpca[plot]``)
-- ``reading``, ``states``   one read of X for a measurement, and what it is folded into
+- ``memory``       the measured peak of a run above its idle processes
+- ``plots``, ``tiles``   pictures of models (need matplotlib, ``bigpca[plot]``), and images as tiles
+- ``reading``, ``states``   one read of X for a measurement, and the states it is folded into
 
 Everything here uses public estimators and the verbs of ``bigpca.passes``; nothing below imports it.
 """

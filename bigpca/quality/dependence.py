@@ -1,4 +1,4 @@
-"""How much rows depend on their labels: the Hilbert-Schmidt independence criterion."""
+"""The dependence of rows on their labels: the Hilbert-Schmidt independence criterion."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ def hsic(
     missing_labels: str = "raise",
     progress: ProgressArgument = None,
 ) -> float:
-    """Return ``tr(K H K_y H) / (n - 1)^2``, 0 for rows that do not depend on their labels (Gretton et al.
-    2005; SPCA paper, eq. 29).
+    """Return ``tr(K H K_y H) / (n - 1)^2``, which is 0 for rows that do not depend on their labels.
+
+    See Gretton et al. 2005; SPCA paper, eq. 29.
 
     Parameters
     ----------
     X, y
-        Rows, and their labels as :class:`bigpca.SupervisedPCA` takes them; classes have the delta kernel.
+        Rows, and their labels as for :class:`bigpca.SupervisedPCA`; classes have the delta kernel.
     kernel, gamma
-        Of the rows, as in :class:`bigpca.KernelPCA`.
+        Kernel of the rows, as in :class:`bigpca.KernelPCA`.
     label_kernel, label_gamma
-        Of real labels. The RBF label kernel of more than 256 distinct ones is approximated by that many landmarks, as
-        in :class:`bigpca.SupervisedPCA`: the answer is never above the exact one, and where they miss 1e-3 of the
-        kernel's trace a warning says so.
+        Kernel of real labels. The RBF kernel of more than 256 distinct labels is approximated by that many landmarks,
+        as in :class:`bigpca.SupervisedPCA`: the result is never above the exact value, and a warning is issued if they
+        miss 1e-3 of the kernel's trace.
     n_landmarks : int or None
-        Estimate from the Nyström features of so many landmarks, which is never above the exact value; None for the
-        exact one: one read for the linear kernel, else one sweep of ``n^2 / 2`` kernel evaluations.
+        Estimate from the Nyström features of this many landmarks, which is never above the exact value; None for the
+        exact value, by one read for the linear kernel, else by one sweep of ``n^2 / 2`` kernel evaluations.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Which examples make a component, and what replacing features by their neighbours does to the eigenvalues."""
+"""The weight of examples in components, and the effect on eigenvalues of replacing features by their neighbours."""
 
 from __future__ import annotations
 
@@ -19,31 +19,30 @@ Vector = NDArray[np.float64]
 
 
 def example_importance(model: Any, X: Any) -> Any:
-    """Return the entries of the dot matrix's eigenvectors, which say how much each example weighs in each component.
+    """Return the entries of the dot matrix's eigenvectors: the weight of each example in each component.
 
     An axis of the covariance is a weighted sum of the examples, ``sqrt(lambda_i) c_i = sum_t v_ti (x_t - mean)``, with
-    the unit eigenvectors v_i of the dot matrix Xc Xc' (n, n) and its eigenvalues lambda_i. From the scores of the rows
-    of the fit, ``v_ti = score_ti / sqrt(lambda_i)``, where lambda_i = (n - 1)
-    ``explained_variance_[i]``: no n x n matrix.
+    the unit eigenvectors v_i of the dot matrix Xc Xc' (n, n) and its eigenvalues lambda_i. For the rows of the fit,
+    ``v_ti = score_ti / sqrt(lambda_i)`` with lambda_i = (n - 1) ``explained_variance_[i]``, without an n x n matrix.
 
     Parameters
     ----------
     model : fitted PCA
-    X : the rows of its fit, (n, d), in any form that ``transform`` takes
-        For other rows the entries extend the eigenvectors (as Nyström does): weights relative to those of the fit.
+    X : the rows of its fit, (n, d), in any form that ``transform`` accepts
+        For other rows the entries extend the eigenvectors, as in Nyström's method.
 
     Returns
     -------
     ndarray or Dask array of shape (n, k)
-        Lazy for lazy input, with the same row chunks: one read of X when it is computed. On the rows of the fit its
-        columns are orthonormal; signs go with ``components_``. See :func:`rank_examples`.
+        Lazy for lazy input, with the same row chunks: one read of X when it is computed. For the rows of the fit its
+        columns are orthonormal; signs are those of ``components_``. See :func:`rank_examples`.
 
     Raises
     ------
     NotFittedError
-        Where the model was not fitted.
+        If the model was not fitted.
     ValueError
-        Where a component has variance 0: the scores do not determine its eigenvector.
+        If a component has variance 0: the scores do not determine its eigenvector.
 
     Notes
     -----
@@ -62,11 +61,11 @@ def example_importance(model: Any, X: Any) -> Any:
     empty = np.flatnonzero(~(variances > 0))
     if len(empty):
         raise ValueError(
-            f"component {empty[0]} of {len(variances)} has variance {variances[empty[0]]:g}, so no example weighs in "
-            f"it; positive variances were expected. Fit with n_components = {max(1, int(empty[0]))}."
+            f"component {empty[0]} of {len(variances)} has variance {variances[empty[0]]:g}, so no example has a "
+            f"weight in it; positive variances were expected. Fit with n_components = {max(1, int(empty[0]))}."
         )
     n = int(model.n_samples_)
-    # Whitened scores are divided by their standard deviations already.
+    # Whitened scores have already been divided by their standard deviations.
     lengths = (
         np.full(len(variances), np.sqrt(n - 1)) if getattr(model, "whiten", False) else np.sqrt((n - 1) * variances)
     )
@@ -75,21 +74,21 @@ def example_importance(model: Any, X: Any) -> Any:
 
 
 def rank_examples(importance: Any, component: int | None = 0, top: int = 10) -> NDArray[np.int64]:
-    """Return the row numbers of the examples that weigh most, the heaviest first.
+    """Return the row numbers of the examples with the largest weights, in decreasing order.
 
     Parameters
     ----------
     importance : ndarray or Dask array of shape (n, k)
-        From :func:`example_importance`. A Dask array is computed block by block: one read of what it is made of.
+        From :func:`example_importance`. A Dask array is computed block by block, in one read of its source.
     component : int or None
-        By ``|v_ti|`` for this component i; None by the leverage ``sum_i v_ti^2`` over all k.
+        Rank by ``|v_ti|`` of this component i; None for the leverage ``sum_i v_ti^2`` over all k.
     top : int
-        How many; all n where there are fewer.
+        How many; at most n are returned.
 
     Raises
     ------
     ValueError
-        Where there is no such component, ``top`` is not positive, or the number of rows is unknown.
+        If there is no such component, ``top`` is not positive, or the number of rows is unknown.
 
     Examples
     --------
@@ -100,14 +99,14 @@ def rank_examples(importance: Any, component: int | None = 0, top: int = 10) -> 
     if component is not None and not 0 <= component < k:
         raise ValueError(f"component = {component}, but there are {k}: 0 to {k - 1} were expected, or None for all.")
     if top < 1:
-        raise ValueError(f"top = {top}, but a number of examples, at least 1, was expected. Give for example 10.")
+        raise ValueError(f"top = {top}; an integer of at least 1 was expected. Give for example 10.")
     if np.isnan(n):
         raise ValueError(
-            "importance has an unknown number of rows, so they have no numbers; a known one was expected. Call "
-            "compute_chunk_sizes() on it first."
+            "importance has an unknown number of rows, so they cannot be numbered. Call compute_chunk_sizes() on it "
+            "first."
         )
     weights = (importance**2).sum(axis=1) if component is None else abs(importance[:, component])
-    weights = np.where(np.isnan(weights), -1.0, weights)  # rows without scores come last; a Dask array stays lazy
+    weights = np.where(np.isnan(weights), -1.0, weights)  # rank rows without scores last; a Dask array stays lazy
     if hasattr(weights, "argtopk") and top < n:
         return np.asarray(weights.argtopk(top).compute(), np.int64)
     return np.argsort(-np.asarray(weights), kind="stable")[:top].astype(np.int64)
@@ -119,19 +118,19 @@ def pixel_groups(image_shape: tuple[int, ...], cell: int | tuple[int, int]) -> N
     Parameters
     ----------
     image_shape : (height, width) or (height, width, channels)
-        Channels are grouped apart. Cells at the right and lower edges are smaller where the size does not divide.
+        Channels are grouped separately. Cells at the right and lower edges are smaller if the size does not divide.
     cell : int or (rows, columns)
         Size of a cell in pixels.
 
     Returns
     -------
     ndarray of shape (d,), int64
-        As :func:`feature_replacement_bound` takes it; ``X[:, groups]`` are the images with grouped pixels.
+        For :func:`feature_replacement_bound`; ``X[:, groups]`` are the images with grouped pixels.
 
     Raises
     ------
     ValueError
-        Where the image has no such shape, or the cell no positive size.
+        If the shape is not that of an image, or the size of the cell is not positive.
 
     Notes
     -----
@@ -146,7 +145,7 @@ def pixel_groups(image_shape: tuple[int, ...], cell: int | tuple[int, int]) -> N
     if len(image_shape) not in (2, 3) or min(image_shape) < 1:
         raise ValueError(
             f"image_shape = {image_shape}, but (height, width) or (height, width, channels) of positive numbers was "
-            "expected. Give the shape of one image as it is flattened."
+            "expected. Give the shape of one image before flattening."
         )
     if len(sizes) != 2 or min(sizes) < 1:
         raise ValueError(f"cell = {cell}, but a positive size or (rows, columns) was expected. Give for example 2.")
@@ -157,20 +156,20 @@ def pixel_groups(image_shape: tuple[int, ...], cell: int | tuple[int, int]) -> N
 
 @dataclass(frozen=True)
 class ReplacementBound:
-    """How far eigenvalues can move when features are replaced by others.
+    """Bounds of the change of eigenvalues when features are replaced by others.
 
     Attributes
     ----------
     n_rows : int
     features, replacements : ndarray of shape (r,), int64
-        The features that are replaced (those by themselves are left out), and by which.
+        The features that are replaced by others, and their replacements.
     frobenius, spectral : ndarray of shape (r,)
         ``|D_a|_F`` (the tutorial's equation 35) and ``|D_a|_2 <= |D_a|_F`` of replacing feature a alone.
     correlations : ndarray of shape (r,)
-        Of each feature with what replaces it, about their means (about 0 for
-        ``center=False``); NaN where one is constant.
+        Correlation of each feature with its replacement, about their means (about 0 for ``center=False``); NaN if one
+        of them is constant.
     singular_value_bound : float
-        ``max_i |sigma_i - sigma~_i|`` is at most this, for the singular values of Xc and X~c: ``|Xc - X~c|_F``.
+        Bound of ``max_i |sigma_i - sigma~_i|`` for the singular values of Xc and X~c: ``|Xc - X~c|_F``.
     """
 
     n_rows: int
@@ -183,12 +182,12 @@ class ReplacementBound:
 
     @property
     def bound(self) -> float:
-        """``max_i |lambda_i - lambda~_i|`` is at most this, for eigenvalues of the dot matrices Xc Xc' and X~c X~c'."""
+        """Bound of ``max_i |lambda_i - lambda~_i|`` for eigenvalues of the dot matrices Xc Xc' and X~c X~c'."""
         return float(self.spectral.sum())
 
     @property
     def variance_bound(self) -> float:
-        """The same for eigenvalues divided by n - 1, as ``explained_variance_``."""
+        """The same for eigenvalues divided by n - 1, like ``explained_variance_``."""
         return self.bound / max(1, self.n_rows - 1)
 
 
@@ -200,7 +199,7 @@ def feature_replacement_bound(
     memory_limit: int | str | None = None,
     progress: ProgressArgument = None,
 ) -> ReplacementBound:
-    """Bound what replacing features by others (neighbouring pixels, say) does to the eigenvalues.  # one pass over X
+    """Bound the effect on eigenvalues of replacing features by others, such as neighbouring pixels.  # one pass over X
 
     With the columns x_a (n,) of the centred X (n, d), and X~ = ``X[:, replacements]``, replacing a by b alone gives
 
@@ -208,21 +207,21 @@ def feature_replacement_bound(
     - ``max_i |lambda_i - lambda~_i| <= |D|_2 <= |D|_F``    (equation 30),
     - ``|D|_F^2 = S_aa^2 + S_bb^2 - 2 S_ab^2`` with ``S = X'X`` (d, d)    (equations 31 to 35),
 
-    so correlated features can stand for each other. D has rank 2, which gives the spectral norm as well. With
+    so correlated features can replace each other. D has rank 2, which also gives the spectral norm. With
     e = x_a - x_b and s = x_a + x_b, ``D = (e s' + s e') / 2``, ``|D|_2 = (|e's| + |e| |s|) / 2`` and
-    ``|D|_F^2 = ((e's)^2 + |e|^2 |s|^2) / 2``: the same numbers, without the cancellation of equation 35 where a and b
-    nearly agree. Costs 6 n d flops; memory: the blocks being read and vectors of length d.
+    ``|D|_F^2 = ((e's)^2 + |e|^2 |s|^2) / 2``: the same numbers, without the cancellation of equation 35 if a and b are
+    nearly equal. Costs 6 n d flops; memory: the blocks being read and vectors of length d.
 
     Parameters
     ----------
     X : Dask array, path, Zarr array, xarray.DataArray or ndarray of shape (n, d)
     replacements : array-like of shape (d,), int
-        Which feature stands in the place of each; itself where it stays. See :func:`pixel_groups`.
+        The replacement of each feature; its own number to keep it. See :func:`pixel_groups`.
     center : bool
-        Subtract the means; False bounds the eigenvalues of X as it is.
+        Subtract the means; False bounds the eigenvalues of the uncentred X.
     memory_limit : int, str or None
-        Per process; None asks the live workers, or the machine for its free memory.
-    progress : True for a bar, or a callable that takes events
+        Per process; None for the limit of the live workers, or the machine's free memory.
+    progress : True for a bar, or a callable that receives events
 
     Returns
     -------
@@ -231,19 +230,19 @@ def feature_replacement_bound(
     Raises
     ------
     ValueError, TypeError
-        Where ``replacements`` are not d feature numbers.
+        If ``replacements`` are not d feature numbers.
     MemoryBudgetError
-        Before any read, where the blocks do not fit.
+        Before any read, if the blocks do not fit.
     NonFiniteError, MissingChunksError, CorruptedChunkError
         From the read.
 
     Notes
     -----
-    Marukatat 2022, section 4.2. NOTE: the tutorial bounds one replacement. Grouping replaces many features at once, and
-    ``X X' - X~ X~'`` is the sum of their D_a, each of the original columns: ``bound`` is the sum of their spectral
-    norms. It holds always, but adds up what partly cancels: pairs of pixels of 8 x 8 digits move lambda_1 by a tenth,
-    the bound is 3 lambda_1. ``singular_value_bound`` (Weyl's inequality for singular values, not in the tutorial) grows
-    with the square root of their number only.
+    Marukatat 2022, section 4.2. NOTE: the tutorial bounds a single replacement. Grouping replaces many features at
+    once, and ``X X' - X~ X~'`` is the sum of their D_a, each of the original columns; ``bound`` is the sum of their
+    spectral norms. It always holds, but ignores that terms partly cancel: pairs of pixels of 8 x 8 digits change
+    lambda_1 by a tenth, while the bound is 3 lambda_1. ``singular_value_bound`` (Weyl's inequality for singular values,
+    not in the tutorial) grows only with the square root of their number.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Measured memory: the peak of a run over where its processes stood when it began."""
+"""Measured memory: the peak of a run above the memory of its processes at the start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def resident_bytes(process: psutil.Process) -> int:
-    """Resident bytes of a process, without pages of mapped files where the system tells them apart.
+    """Return the resident bytes of a process, without pages of mapped files if the system reports them.
 
     >>> resident_bytes(psutil.Process()) > 0
     True
@@ -23,7 +23,7 @@ def resident_bytes(process: psutil.Process) -> int:
 
 
 def process_tree_bytes() -> int:
-    """Resident bytes of this process and all its descendants; one that ends meanwhile counts as 0."""
+    """Return the resident bytes of this process and all its descendants; one that ends meanwhile counts as 0."""
     me = psutil.Process()
     total = resident_bytes(me)
     try:
@@ -39,14 +39,14 @@ def process_tree_bytes() -> int:
 
 
 class MemoryMeter:
-    """Samples the memory of this process and its children (and of a joined cluster's workers) while a run lasts.
+    """Samples the memory of this process and its children (and of a joined cluster's workers) during a run.
 
-    Pages of memory-mapped files are not counted where the system tells them apart: it can drop them at any time.
+    Pages of memory-mapped files are not counted if the system reports them, because it can drop them at any time.
 
     Parameters
     ----------
     client : Client, optional
-        A client that joined a running cluster: its workers are then counted too, as they report themselves.
+        A client that joined a running cluster, whose workers are then counted too, by their own reports.
     interval : float
         Seconds between two samples; a joined cluster is sampled once a second.
 
@@ -71,7 +71,7 @@ class MemoryMeter:
         self._thread = threading.Thread(target=self._watch, name="bigpca-memory", daemon=True)
 
     def __enter__(self) -> Self:
-        # Asked of the workers themselves: what a young worker last reported was less than what it holds by now.
+        # Queried from the workers directly: the last report of a new worker was below its present memory.
         idle = [] if self._remote is None else self._remote.run(_resident_total).values()
         self.baseline_bytes = self._highest = process_tree_bytes() + sum(idle)
         self._thread.start()
@@ -87,7 +87,7 @@ class MemoryMeter:
 
     @property
     def peak_bytes(self) -> int:
-        """Highest total so far, over the baseline."""
+        """Highest total so far, above the baseline."""
         return self._highest - self.baseline_bytes
 
     def _watch(self) -> None:
@@ -97,7 +97,7 @@ class MemoryMeter:
     def _sample(self) -> None:
         try:
             self._highest = max(self._highest, self._total())
-        except (OSError, psutil.Error):  # a scheduler that went away: the run itself reports that
+        except (OSError, psutil.Error):  # the scheduler is gone, which the run itself reports
             return
 
     def _total(self) -> int:
@@ -109,5 +109,5 @@ class MemoryMeter:
 
 
 def _resident_total() -> int:
-    """All resident bytes of this process, as Dask workers report themselves."""
+    """Return all resident bytes of this process, the number that Dask workers report."""
     return int(psutil.Process().memory_info().rss)

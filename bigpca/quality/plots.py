@@ -10,28 +10,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.quality.tiles import component_tiles as component_tiles
+from bigpca.quality.tiles import image_tiles as image_tiles
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK, ACCENT, QUIET, GRID = "#1f2430", "#0b6e99", "#8a8f98", "#e6e8eb"
-# Okabe & Ito (2008), told apart by most colour-blind eyes; with four more; more than ten kinds go round again.
+# Okabe & Ito (2008), distinguishable by most colour-blind readers, and four more; repeated for more than ten kinds.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", INK, "#b5cf6b", QUIET)
 LEVELS = (0.90, 0.95, 0.99)  # of the variance, as in the tutorial's table 2
 
 
 @dataclass(frozen=True)
 class Portrait:
-    """What :func:`picture_of_portraits` draws of one fitted model.
+    """The numbers of one fitted model that :func:`picture_of_portraits` draws.
 
     Attributes
     ----------
     name : str
     explained_variance, explained_variance_ratio : ndarray of shape (k,)
     scores : ndarray of shape (m, k)
-        Of all rows or of some.
+        Scores of all rows or of some.
     labels : ndarray of shape (m,) or None
-        What kind each of these rows is.
+        The class of each of these rows.
     """
 
     name: str
@@ -39,100 +42,6 @@ class Portrait:
     explained_variance_ratio: NDArray[np.float64]
     scores: NDArray[Any]
     labels: NDArray[Any] | None = None
-
-
-def component_tiles(
-    components: NDArray[Any], image_shape: tuple[int, ...], columns: int = 8, gap: int = 2
-) -> NDArray[np.float64]:
-    """Lay components out as one picture of image tiles, row by row.
-
-    Each tile is scaled by its own largest magnitude, so that 0 is mid-grey: ``0.5 + 0.5 c / max |c|``.
-
-    Parameters
-    ----------
-    components : ndarray of shape (k, d)
-    image_shape : (height, width) or (height, width, 3), whose product is d
-    columns : int
-        Tiles per row.
-    gap : int
-        White pixels between tiles.
-
-    Returns
-    -------
-    ndarray of shape (rows * (height + gap) - gap, columns * (width + gap) - gap, 3), float64 in [0, 1]
-
-    Raises
-    ------
-    ValueError
-        If ``image_shape`` does not hold d values, or is neither grey nor RGB.
-
-    Examples
-    --------
-    >>> component_tiles(np.eye(4), (2, 2), columns=2, gap=1).shape
-    (5, 5, 3)
-    """
-    values = np.asarray(components, dtype=np.float64)
-    peaks = np.abs(values).max(axis=1, keepdims=True)
-    return _lay_out(0.5 + 0.5 * values / np.where(peaks > 0, peaks, 1.0), image_shape, columns, gap)
-
-
-def image_tiles(
-    images: NDArray[Any],
-    image_shape: tuple[int, ...],
-    columns: int = 8,
-    gap: int = 2,
-    *,
-    limits: tuple[float, float] = (0.0, 255.0),
-) -> NDArray[np.float64]:
-    """Lay images out as one picture of tiles, row by row, all on the same scale.
-
-    Each value becomes ``(value - limits[0]) / (limits[1] - limits[0])``, cut to [0, 1]; limits from
-    high to low give the negative.
-
-    Parameters
-    ----------
-    images : ndarray of shape (m, d)
-    image_shape, columns, gap : as for :func:`component_tiles`
-    limits : (black, white)
-
-    Returns
-    -------
-    ndarray of shape (rows * (height + gap) - gap, columns * (width + gap) - gap, 3), float64 in [0, 1]
-
-    Raises
-    ------
-    ValueError
-        If ``image_shape`` does not fit d, or black equals white.
-
-    Examples
-    --------
-    >>> image_tiles(np.array([[0, 51]]), (1, 2), columns=1)[0, :, 0].tolist()
-    [0.0, 0.2]
-    """
-    black, white = limits
-    if black == white:
-        raise ValueError(
-            f"limits = {limits} are equal, but the values of black and white were expected. Give for example (0, 1)."
-        )
-    values = (np.asarray(images, dtype=np.float64) - black) / (white - black)
-    return _lay_out(values.clip(0, 1), image_shape, columns, gap)
-
-
-def _lay_out(tiles: NDArray[np.float64], image_shape: tuple[int, ...], columns: int, gap: int) -> NDArray[np.float64]:
-    """Put tiles (m, d) with values in [0, 1] on white."""
-    m, d = tiles.shape
-    if int(np.prod(image_shape)) != d or len(image_shape) not in (2, 3) or image_shape[2:] not in ((), (3,)):
-        raise ValueError(
-            f"image_shape = {image_shape} holds {int(np.prod(image_shape))} values, but components of {d} features as "
-            "(height, width) or (height, width, 3) were expected. Give the shape of one image."
-        )
-    height, width = image_shape[:2]
-    rows = -(-m // columns)
-    picture = np.ones((rows * (height + gap) - gap, columns * (width + gap) - gap, 3))
-    for index, tile in enumerate(tiles):
-        top, left = (index // columns) * (height + gap), (index % columns) * (width + gap)
-        picture[top : top + height, left : left + width] = tile.reshape(height, width, -1)  # grey fills all three
-    return picture
 
 
 def draw_scree(axes: Axes, explained_variance_ratio: NDArray[np.float64]) -> None:
@@ -165,7 +74,7 @@ def draw_scree(axes: Axes, explained_variance_ratio: NDArray[np.float64]) -> Non
 
 
 def draw_eigenvalues(axes: Axes, explained_variance: NDArray[np.float64]) -> None:
-    """Draw the eigenvalues in decreasing order, on a log scale; those that are not positive are left out."""
+    """Draw the eigenvalues in decreasing order, on a log scale, omitting those that are not positive."""
     values = np.asarray(explained_variance, dtype=np.float64)
     order = np.arange(1, len(values) + 1)
     positive = values > 0
@@ -178,12 +87,12 @@ def draw_eigenvalues(axes: Axes, explained_variance: NDArray[np.float64]) -> Non
 def draw_captured(
     axes: Axes, explained_variance_ratio: NDArray[np.float64], levels: Sequence[float] = LEVELS
 ) -> list[int]:
-    """Draw the share of the variance that the first components hold, and mark how many of them hold each level.
+    """Draw the share of the variance captured by the first components, and mark how many of them reach each level.
 
     Returns
     -------
     list of int
-        The least k whose components hold each level; levels that all of them do not hold are left out.
+        The smallest number of components that reaches each level, omitting levels that all of them do not reach.
     """
     held = np.cumsum(np.asarray(explained_variance_ratio, dtype=np.float64))
     axes.plot(np.arange(len(held) + 1), 100 * np.append(0.0, held), color=ACCENT, linewidth=1.6)
@@ -210,7 +119,7 @@ def draw_scores(
     scores : ndarray of shape (m, k)
     pair : (column, column) of scores; negative numbers count from the last
     labels : ndarray of shape (m,) or None
-        A colour for each kind, with its name for a legend.
+        Classes, each drawn in its own colour and named in a legend.
     """
     k, size = scores.shape[1], float(np.clip(6000 / max(1, len(scores)), 1.5, 14.0))
     kinds = [None] if labels is None else list(np.unique(labels))
@@ -227,7 +136,7 @@ def draw_scores(
 def draw_errors(
     axes: Axes, curves: Mapping[str, tuple[Sequence[int], Sequence[float]]], *, xlabel: str, ylabel: str
 ) -> None:
-    """Draw errors against sizes, both on log scales, one line for each name, or one point where there is one size.
+    """Draw errors against sizes, both on log scales: one line per name, or one point for a single size.
 
     Parameters
     ----------
@@ -253,7 +162,7 @@ def draw_errors(
 
 
 def _apart(sizes: set[int]) -> list[int]:
-    """Leave out sizes whose labels would touch the one before, on a log scale."""
+    """Remove sizes whose labels would touch the previous one on a log scale."""
     shown: list[int] = []
     for size in sorted(sizes):
         if not shown or size > 1.35 * shown[-1]:
@@ -270,10 +179,10 @@ def _tidy(axes: Axes) -> None:
 
 
 def picture_of_portraits(portraits: Sequence[Portrait], *, title: str = "") -> Figure:
-    """Draw one row for each model: eigenvalues, variance captured, scores on the first
-    two axes, on the first and the last.
+    """Draw one row per model: eigenvalues, variance captured, scores on axes 1 and 2, and on the first and last axis.
 
-    The four columns of the tutorial's figures 1 and 3 (Marukatat 2022). A legend stands beside rows of 2 to 10 kinds.
+    These are the four columns of the tutorial's figures 1 and 3 (Marukatat 2022). Rows with 2 to 10 classes have a
+    legend.
 
     Raises
     ------
@@ -296,15 +205,14 @@ def picture_of_portraits(portraits: Sequence[Portrait], *, title: str = "") -> F
         if portrait.labels is not None and 2 <= len(np.unique(portrait.labels)) <= len(COLOURS):
             legend = line[3].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9, frameon=False)
             for handle in legend.legend_handles:
-                handle.set_sizes([30.0])  # points of a dense plot are too small to tell their colour
+                handle.set_sizes([30.0])  # points of a dense plot are too small to show their colour
     if title:
         figure.suptitle(title, color=INK, fontsize=13)
     return figure
 
 
 def picture_of_strips(strips: Mapping[str, NDArray[np.float64]], *, title: str = "") -> Figure:
-    """Draw pictures of :func:`component_tiles` or :func:`image_tiles` one above the other, all as
-    wide, each with its name.
+    """Draw pictures of :func:`component_tiles` or :func:`image_tiles` below one another, equally wide and with names.
 
     Parameters
     ----------

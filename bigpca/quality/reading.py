@@ -1,4 +1,4 @@
-"""One planned read of X for a measurement: of all its rows, or of chosen ones."""
+"""One planned read of X for a measurement: of all rows, or of chosen ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bigpca.planning import Plan, peak_bytes
 from bigpca.quality.states import ChosenRows
 
 State = TypeVar("State", bound=Accumulator)
-ROW_FORMATS = ("npy", "npy-folder", "raw", "numpy")  # of which one row can be read without decoding others
+ROW_FORMATS = ("npy", "npy-folder", "raw", "numpy")  # formats in which a row can be read without decoding others
 MAX_SEGMENTS = 64
 
 
@@ -38,14 +38,14 @@ def read_once(
     Parameters
     ----------
     layout : Layout or None
-        Which rows are read, unshifted and in their own precision; None for all.
+        Which rows to read, unshifted and in their own precision; None for all.
 
     Raises
     ------
     MemoryBudgetError
-        Before any read, where blocks and state do not fit ``memory_limit`` (None: what the processes have).
+        Before any read, if blocks and state do not fit ``memory_limit`` (None for that of the processes).
     NonFiniteError, MissingChunksError, CorruptedChunkError
-        From the read, naming rows and block.
+        From the read; names rows and block.
     """
     chosen = layout or rows.layout(template.state_bytes)
     plan_read(rows, template, name, chosen, memory_limit).check()
@@ -65,7 +65,7 @@ def _take(state: PassState) -> Accumulator:
 
 
 def plan_read(rows: RowInput, template: Accumulator, name: str, layout: Layout, memory_limit: int | str | None) -> Plan:
-    """Cost of one read that is folded into ``template``."""
+    """Return the cost of one read that is folded into ``template``."""
     n, d = layout.n_rows, rows.n_columns
     block_rows = min(layout.slab_rows, layout.read_rows)
     read = layout.read_rows * d * rows.dtype.itemsize
@@ -86,10 +86,10 @@ def plan_read(rows: RowInput, template: Accumulator, name: str, layout: Layout, 
 
 
 def read_rows(rows: RowInput, wanted: NDArray[np.int64], name: str) -> NDArray[Any]:
-    """Return the rows of X at ascending row numbers, reading no other rows than what is stored with them.
+    """Return the rows of X at ascending row numbers, reading only these and rows stored with them.
 
-    Formats that are read at any row give runs of wanted rows alone. Of chunked formats and Dask arrays, each chunk that
-    holds a wanted row is read once, from its first wanted row to its last.
+    Formats that can be read from any row yield only the runs of wanted rows. In chunked formats and Dask arrays, each
+    chunk with a wanted row is read once, from its first wanted row to its last.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def read_rows(rows: RowInput, wanted: NDArray[np.int64], name: str) -> NDArray[A
     """
     direct = rows.source is not None and rows.source.format in ROW_FORMATS
     reads = _runs(wanted) if direct else _spans(wanted, rows.row_chunks)
-    # A group of a Dask array holds what its nodes share until the last of them ran: one read each.
+    # A group of a Dask array holds the values shared by its nodes until the last of them has run: one read each.
     groups = tuple(range(i, i + 1) for i in range(len(reads)))
     if direct:
         groups = tuple(range(i, min(i + 64, len(reads))) for i in range(0, len(reads), 64))
@@ -110,13 +110,13 @@ def read_rows(rows: RowInput, wanted: NDArray[np.int64], name: str) -> NDArray[A
 
 
 def _runs(wanted: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
-    """(start, stop) of each run of consecutive numbers."""
+    """Return (start, stop) of each run of consecutive numbers."""
     breaks = np.flatnonzero(np.diff(wanted) > 1) + 1
     return tuple((int(run[0]), int(run[-1]) + 1) for run in np.split(wanted, breaks))
 
 
 def _spans(wanted: NDArray[np.int64], row_chunks: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """(start, stop) from the first to the last wanted row of each chunk that holds one."""
+    """Return (start, stop) from the first to the last wanted row of each chunk that holds one."""
     chunk = np.searchsorted(np.cumsum(row_chunks), wanted, side="right")
     breaks = np.flatnonzero(np.diff(chunk)) + 1
     return tuple((int(held[0]), int(held[-1]) + 1) for held in np.split(wanted, breaks))

@@ -1,4 +1,4 @@
-"""What one read of X is folded into where quality is measured: residuals, chosen rows, moments of replaced features."""
+"""States of measurements over one read of X: residuals, chosen rows, moments of replaced features."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.layout import MIB
 
 Vector = NDArray[np.float64]
-STRIP_BYTES = 4 * MIB  # of float64 rows worked on at a time: no second slab
+STRIP_BYTES = 4 * MIB  # of float64 rows processed at a time, so that no second slab is needed
 
 
 def strip_rows(d: int) -> int:
-    """Rows of d float64 numbers in one strip."""
+    """Return the rows of d float64 numbers in one strip."""
     return max(1, STRIP_BYTES // (8 * max(1, d)))
 
 
@@ -52,13 +52,13 @@ class Residuals(Accumulator):
     """Squared distances of rows to a subspace, and to its mean, both in units of ``scale``.
 
     With ``x_s = (x - mean) / scale``: ``residual = sum_t |x_s - axes' axes x_s|^2`` and ``total = sum_t |x_s|^2``. The
-    residual vector itself is squared, in float64: a difference of two large sums would lose a small residual.
+    residual vector itself is squared, in float64, because a difference of two large sums would lose a small residual.
 
     Attributes
     ----------
     n_features, n_components : int
     subspace : Subspace or None
-        None in states, and in tasks whose subspace the driver hands over once (see ``shared``).
+        A broadcast value: None in states, and in tasks until ``with_shared``.
     count : int
     residual, total : float
     """
@@ -78,7 +78,7 @@ class Residuals(Accumulator):
 
     def update(self, block: Block) -> None:
         if self.subspace is None:
-            raise ValueError("rows came to a state without its subspace; with_shared was expected first.")
+            raise ValueError("the state received rows before its subspace; call with_shared first.")
         step, offset = strip_rows(self.n_features), block.shift - self.subspace.mean
         for i in range(0, len(block.values), step):
             rows = block.values[i : i + step] + offset  # float64
@@ -121,7 +121,7 @@ class Residuals(Accumulator):
 
 @dataclass
 class ChosenRows(Accumulator):
-    """The rows of X at given row numbers, as they are (folded about a shift of zero).
+    """The rows of X at given row numbers, unchanged (folded about a shift of zero).
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ class ChosenRows(Accumulator):
         return replace(self, wanted=np.union1d(self.wanted, other.wanted), rows=self.rows + other.rows)
 
     def matrix(self) -> NDArray[Any]:
-        """The rows (m, d) in order of their numbers."""
+        """Return the rows (m, d) in the order of their numbers."""
         found: NDArray[Any] = np.empty((len(self.rows), self.n_features), self.dtype)
         for place, (_, row) in enumerate(sorted(self.rows, key=lambda numbered: numbered[0])):
             found[place] = row
@@ -182,7 +182,7 @@ class ChosenRows(Accumulator):
 
 @dataclass
 class ReplacementMoments(Accumulator):
-    """Column moments of X, and of the difference ``X - X[:, replacements]``: what replacing features changes.
+    """Column moments of X, and of ``X - X[:, replacements]``, the change by replacing features.
 
     Attributes
     ----------

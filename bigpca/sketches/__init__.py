@@ -1,4 +1,4 @@
-"""Sketches: random (or averaging) matrices that make rows short while keeping their dot products."""
+"""Sketches: random (or averaging) matrices that shorten rows and nearly preserve their dot products."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _KINDS: dict[str, type[Sketch]] = {
 
 
 def sketch_from(description: Mapping[str, Any]) -> Sketch:
-    """Make the sketch that :meth:`Sketch.describe` described.
+    """Restore a sketch from :meth:`Sketch.describe`.
 
     Parameters
     ----------
-    description : the JSON values, as stored with a model.
+    description : the JSON values stored with a model.
 
     Raises
     ------
     ModelFormatError
-        When the name is unknown, or the parameters are not this sketch's.
+        If the name is unknown, or the parameters do not belong to this sketch.
 
     Examples
     --------
@@ -53,4 +53,4 @@ def sketch_from(description: Mapping[str, Any]) -> Sketch:
     try:
         return kind(**{key: description[key] for key in expected})
     except (TypeError, ValueError) as error:
-        raise ModelFormatError(f"{name} is described by values that it refuses: {error}") from error
+        raise ModelFormatError(f"{name} is described by invalid values: {error}") from error

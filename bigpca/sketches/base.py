@@ -1,4 +1,4 @@
-"""What every sketch is: a (d, q) matrix W that makes rows short, known by a seed instead of being stored."""
+"""The sketch interface: a (d, q) matrix W that shortens rows, defined by a seed instead of being stored."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from bigpca.sketches.cache import CACHE
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-TILE_BYTES = 8 << 20  # of rows laid out anew, or of W drawn anew, at a time
-FIXED_BYTES = 1 << 20  # what building draws on beside the parts themselves: one block of random numbers and its copies
+TILE_BYTES = 8 << 20  # of rearranged rows, or of redrawn W, at a time
+FIXED_BYTES = 1 << 20  # temporaries of building the parts: one block of random numbers and its copies
 
 
 @dataclass(frozen=True)
 class Sketch(ABC):
     """A (d, q) matrix W with E[W W'] = I (up to :meth:`dot_product_bias`), applied to blocks of rows.
 
-    W is a function of the seed and the absolute column of X: chunks, workers and threads cannot change it. What
-    :meth:`apply` multiplies by is made of *parts*; they are kept per process, up to 256 MiB over all sketches, and made
-    again at every call where one sketch's parts exceed that. Both give the same bits.
+    W is a function of the seed and the absolute column of X, independent of chunks, workers and threads. :meth:`apply`
+    multiplies by *parts* of W, which are cached per process, up to 256 MiB over all sketches; if one sketch's parts
+    exceed that, they are built again for every call. Both give the same bits.
 
     Parameters
     ----------
@@ -46,15 +46,15 @@ class Sketch(ABC):
 
     @abstractmethod
     def flops_per_row(self, d: int) -> int:
-        """Floating-point operations that one row of d columns costs, the making of W left out."""
+        """Return the floating-point operations per row of d columns, not counting the construction of W."""
 
     @abstractmethod
     def _check_fields(self) -> None:
-        """Refuse parameters that suit no data, and store the others as plain ints and tuples."""
+        """Reject parameters that are invalid for any data, and store the others as plain ints and tuples."""
 
     @abstractmethod
     def _width(self, d: int) -> int:
-        """Return q, or refuse d."""
+        """Return q; raise if the sketch does not fit d columns."""
 
     @abstractmethod
     def _rows(self, d: int, start: int, stop: int) -> Matrix:
@@ -62,41 +62,41 @@ class Sketch(ABC):
 
     @abstractmethod
     def _parts(self, d: int, dtype: np.dtype[Any]) -> Iterator[Any]:
-        """Make what :meth:`_apply` multiplies by, part by part."""
+        """Build the parts that :meth:`_apply` multiplies by, one after another."""
 
     @abstractmethod
     def _part_bytes(self, d: int, itemsize: int) -> tuple[int, int]:
-        """Return the bytes of all parts, and the most that one takes while it is made."""
+        """Return the bytes of all parts, and the peak bytes of building one."""
 
     @abstractmethod
     def _apply(self, rows: NDArray[Any], parts: Iterable[Any], out: NDArray[Any]) -> None:
-        """Write ``rows @ W`` to ``out``. The parts come in their order, and can be gone through only once."""
+        """Write ``rows @ W`` to ``out``. The parts come in order, and can be iterated over only once."""
 
     @abstractmethod
     def _scratch_bytes(self, d: int, rows: int, itemsize: int) -> int:
-        """Return the bytes that :meth:`_apply` takes beside rows, parts and out."""
+        """Return the bytes that :meth:`_apply` needs besides rows, parts and out."""
 
     @abstractmethod
     def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
         """Return bias and variance of <W'x, W'y> over seeds, for each pair of rows."""
 
     def width(self, d: int) -> int:
-        """Return q, the columns of W, after checking that the sketch suits rows of d columns.
+        """Return q, the number of columns of W, after checking that the sketch fits rows of d columns.
 
         Raises
         ------
         ValueError
-            When q > d, or a shape does not multiply to d.
+            If q > d, or the product of a shape is not d.
         """
         return self._width(positive_integer("d", d))
 
     def apply(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Compute ``rows @ W``, in the precision of the rows; from several threads at once if you like.
+        """Compute ``rows @ W`` in the precision of the rows. Safe to call from several threads.
 
         Parameters
         ----------
         rows : ndarray of shape (b, d), float32 or float64
-            Copied, at a cost that :meth:`apply_bytes` leaves out, unless C-contiguous.
+            Copied, which :meth:`apply_bytes` does not count, unless C-contiguous.
 
         Returns
         -------
@@ -105,16 +105,16 @@ class Sketch(ABC):
         Raises
         ------
         TypeError
-            When rows is not an ndarray of float32 or float64.
+            If rows is not an ndarray of float32 or float64.
         ValueError
-            When it is not two-dimensional, or :meth:`width` refuses d.
+            If it is not two-dimensional, or :meth:`width` rejects d.
         """
         given: Any = rows
         if not isinstance(given, np.ndarray) or given.dtype not in (np.float32, np.float64):
             kind = given.dtype if isinstance(given, np.ndarray) else type(given).__name__
-            raise TypeError(f"rows are {kind}, but a sketch needs an ndarray of float32 or float64. Convert them.")
+            raise TypeError(f"rows are {kind}, but a sketch requires an ndarray of float32 or float64. Convert them.")
         if rows.ndim != 2:
-            raise ValueError(f"rows have shape {rows.shape}, but a sketch needs (b, d). Reshape them.")
+            raise ValueError(f"rows have shape {rows.shape}, but a sketch requires (b, d). Reshape them.")
         d = rows.shape[1]
         out = np.empty((len(rows), self.width(d)), rows.dtype)
         if len(rows):
@@ -122,15 +122,15 @@ class Sketch(ABC):
         return out
 
     def matrix(self, d: int, start: int = 0, stop: int | None = None) -> Matrix:
-        """Return rows ``start:stop`` of W, one for each column of X, as an array.
+        """Return rows ``start:stop`` of W, one per column of X, as an array.
 
-        The same bits however the range is cut. Takes 8 q (stop - start) bytes: for tests and for scaling W, not for
+        Any split of the range gives the same bits. Needs 8 q (stop - start) bytes: for tests and for scaling W, not for
         :meth:`apply`.
 
         Parameters
         ----------
         d : columns of X.
-        start, stop : 0 <= start <= stop <= d; to the last column where stop is None.
+        start, stop : 0 <= start <= stop <= d; stop = None means d.
 
         Returns
         -------
@@ -139,22 +139,22 @@ class Sketch(ABC):
         Raises
         ------
         ValueError
-            When the range is not within d, or :meth:`width` refuses d.
+            If the range is not within d, or :meth:`width` rejects d.
         """
         self.width(d)
         end = d if stop is None else stop
         if not 0 <= start <= end <= d:
-            raise ValueError(f"rows {start}:{end} of W were asked for, but it has {d}. Use 0 <= start <= stop <= {d}.")
+            raise ValueError(f"rows {start}:{end} of W were requested, but it has {d}. Use 0 <= start <= stop <= {d}.")
         return self._rows(d, start, end)
 
     def cached_bytes(self, d: int, itemsize: int) -> int:
-        """Bytes of W that stay in this process between calls, once for all threads; 0 where W is made at every call."""
+        """Return the bytes of W cached in this process, once for all threads; 0 if W is built for every call."""
         self.width(d)
         total, _ = self._part_bytes(d, itemsize)
         return total if CACHE.fits(total) else 0
 
     def apply_bytes(self, d: int, rows: int, itemsize: int) -> int:
-        """Peak bytes of :meth:`apply` beside its input: what stays cached, temporaries and output.
+        """Return the peak bytes of :meth:`apply` besides its input: cache, temporaries and output.
 
         Parameters
         ----------
@@ -171,7 +171,7 @@ class Sketch(ABC):
 
         Parameters
         ----------
-        x, y : vectors of length d, or as many rows of that length each.
+        x, y : vectors of length d, or equally many rows of that length.
 
         Returns
         -------
@@ -180,24 +180,24 @@ class Sketch(ABC):
         Raises
         ------
         ValueError
-            When their shapes differ, or :meth:`width` refuses d.
+            If their shapes differ, or :meth:`width` rejects d.
         """
         return self._moments_of(x, y)[1]
 
     def dot_product_bias(self, x: ArrayLike, y: ArrayLike) -> Vector:
-        """Return the mean of <W'x, W'y> over seeds, less x'y; arguments, shapes and errors as for the variance."""
+        """Return the mean of <W'x, W'y> over seeds, minus x'y; arguments, shapes and errors as for the variance."""
         return self._moments_of(x, y)[0]
 
     def describe(self) -> dict[str, Any]:
-        """Return name and parameters as JSON values; :func:`bigpca.sketches.sketch_from` makes the sketch again.
+        """Return name and parameters as JSON values; :func:`bigpca.sketches.sketch_from` restores the sketch.
 
-        It identifies W, so it belongs in every fingerprint of a computation that uses the sketch.
+        They identify W, so they belong in the fingerprint of every computation that uses the sketch.
         """
         fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
         return {"sketch": type(self).__name__} | fields
 
     def _kept_parts(self, d: int, dtype: np.dtype[Any]) -> Iterable[Any]:
-        """Return the parts from the cache, or as they are made where they do not fit it."""
+        """Return the parts from the cache, or build them one by one if they do not fit it."""
         total, _ = self._part_bytes(d, dtype.itemsize)
         if not CACHE.fits(total):
             return self._parts(d, dtype)
@@ -208,7 +208,7 @@ class Sketch(ABC):
         left, right = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
         if left.shape != right.shape or left.ndim not in (1, 2):
             raise ValueError(
-                f"x has shape {left.shape} and y {right.shape}, but two vectors, or as many rows of each, are needed."
+                f"x has shape {left.shape} and y {right.shape}; two vectors, or equally many rows, are required."
             )
         self.width(left.shape[-1])
         bias, variance = self._moments(np.atleast_2d(left), np.atleast_2d(right))
@@ -232,34 +232,34 @@ class RandomSketch(Sketch):
 
     @abstractmethod
     def _check_options(self) -> None:
-        """Refuse the parameters beside q and the seed."""
+        """Check the parameters other than q and the seed."""
 
     def _width(self, d: int) -> int:
         if self.q > d:
             raise ValueError(
-                f"q = {self.q} is over the {d} columns of the data, but a sketch must not be wider than what it "
-                f"shortens. Use q <= {d}."
+                f"q = {self.q} is over the {d} columns of the data, but a sketch must not be wider than the data. "
+                f"Use q <= {d}."
             )
         return self.q
 
 
 def positive_integer(name: str, value: Any) -> int:
-    """Return ``value`` as an int, or refuse it under this name.
+    """Return ``value`` as an int; ``name`` is for the error message.
 
     Raises
     ------
     TypeError, ValueError
-        When it is not an integer, or below 1.
+        If it is not an integer, or below 1.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
-        raise TypeError(f"{name} = {value!r} is a {type(value).__name__}, but an integer of at least 1 is needed.")
+        raise TypeError(f"{name} = {value!r} is a {type(value).__name__}, but an integer of at least 1 is required.")
     if value < 1:
-        raise ValueError(f"{name} = {value} is below 1, but an integer of at least 1 is needed.")
+        raise ValueError(f"{name} = {value} is below 1, but an integer of at least 1 is required.")
     return int(value)
 
 
 def pair_products(x: Matrix, y: Matrix) -> tuple[Vector, Vector, Vector]:
-    """Return x'y, |x|^2 |y|^2 and sum_i x_i^2 y_i^2 of each pair of rows: what all variances are made of."""
+    """Return x'y, |x|^2 |y|^2 and sum_i x_i^2 y_i^2 of each pair of rows: the terms of all variances."""
     dots = np.einsum("ij,ij->i", x, y)
     norms = np.einsum("ij,ij->i", x, x) * np.einsum("ij,ij->i", y, y)
     products = x * y
@@ -267,5 +267,5 @@ def pair_products(x: Matrix, y: Matrix) -> tuple[Vector, Vector, Vector]:
 
 
 def spans(total: int, step: int) -> Iterator[tuple[int, int]]:
-    """Cut ``range(total)`` into spans of ``step``, the last one shorter."""
+    """Split ``range(total)`` into spans of ``step``; the last may be shorter."""
     return ((start, min(start + step, total)) for start in range(0, total, step))

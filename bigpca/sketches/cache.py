@@ -1,4 +1,4 @@
-"""What sketches keep between blocks: one store per process, locked and bounded, of matrices that can be made again."""
+"""The cache of sketches: one per process, locked and bounded, for matrices that can be rebuilt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CACHE_BYTES = 256 << 20
 
 
 class _Entry:
-    """One kept value; its lock makes the threads that want it wait for the one that builds it."""
+    """One cached value, with a lock on which other threads wait while one builds it."""
 
     def __init__(self, nbytes: int) -> None:
         self.lock = threading.Lock()
@@ -20,10 +20,10 @@ class _Entry:
 
 
 class Cache:
-    """The values used last, up to ``limit`` bytes in all.
+    """The most recently used values, up to ``limit`` bytes in total.
 
-    Room is made before a value is built, so kept values never exceed the limit; a value that a thread still uses when
-    it is dropped lives until that thread is done.
+    Values are evicted before a new one is built, so the cache never exceeds the limit; an evicted value stays alive
+    until the threads that use it are done.
 
     Parameters
     ----------
@@ -37,22 +37,22 @@ class Cache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that is kept."""
+        """Bytes of all cached values."""
         with self._lock:
             return sum(entry.nbytes for entry in self._entries.values())
 
     def fits(self, nbytes: int) -> bool:
-        """Whether a value of this size is kept at all."""
+        """Whether a value of this size is cached."""
         return nbytes <= self.limit
 
     def get(self, key: Hashable, nbytes: int, build: Callable[[], Any]) -> Any:
-        """Return the value kept under ``key``, built once by whichever thread asks first.
+        """Return the value cached under ``key``, built once by the first thread that needs it.
 
         Parameters
         ----------
-        key : what the value depends on, whole.
-        nbytes : its size; it is not kept where that is over the limit.
-        build : makes it. Values are shared between threads and must not be changed.
+        key : everything that the value depends on.
+        nbytes : its size; a value over the limit is not cached.
+        build : builds it. Values are shared between threads and must not be modified.
         """
         if not self.fits(nbytes):
             return build()
@@ -67,7 +67,7 @@ class Cache:
             return entry.value
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Remove all values."""
         with self._lock:
             self._entries.clear()
 

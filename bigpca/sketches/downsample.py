@@ -19,17 +19,17 @@ from bigpca.sketches.cache import CACHE
 class Downsample(Sketch):
     """Area averaging of every row from ``shape`` to ``to``, times sqrt(d/q) (Marukatat 2022, algorithm 3).
 
-    Each axis shrinks on its own: a cell of the small image is the mean of what it covers, cut cells counted by their
-    share; axes whose size stays are left alone. W is the Kronecker product of these small matrices. There is nothing
-    random: the variance is 0, the seed changes nothing, and dot products are biased by what is finer than the small
-    image. Where every size divides, W'W = I exactly; constant images keep their length always.
+    Each axis is reduced separately: a cell of the small image is the mean of the area it covers, partial cells weighted
+    by their share; axes that keep their size are skipped. W is the Kronecker product of these averaging matrices.
+    Nothing is random: the variance is 0, the seed has no effect, and dot products are biased by details finer than the
+    small image. If every size divides, W'W = I exactly; constant images always keep their length.
 
-    NOTE: the tutorial leaves the scale out, so its eigenvalues come out at q/d of the truth.
+    NOTE: the tutorial omits the scale, so its eigenvalues are q/d of the true ones.
 
     Parameters
     ----------
-    shape : sizes as flattened into a row: (h, w), (h, w, c) or (c, h, w).
-    to : as many sizes, none larger.
+    shape : sizes of the image that a row flattens: (h, w), (h, w, c) or (c, h, w).
+    to : equally many sizes, none larger.
     seed : int >= 0; has no effect.
 
     Examples
@@ -53,19 +53,19 @@ class Downsample(Sketch):
         for name in ("shape", "to"):
             given: Any = getattr(self, name)
             if not isinstance(given, tuple | list):
-                raise TypeError(f"{name} = {given!r} is a {type(given).__name__}, but a tuple of sizes is needed.")
+                raise TypeError(f"{name} = {given!r} is a {type(given).__name__}, but a tuple of sizes is required.")
             object.__setattr__(self, name, tuple(positive_integer(f"each size of {name}", size) for size in given))
         if len(self.to) != len(self.shape) or not self.to or any(np.greater(self.to, self.shape)):
             raise ValueError(
-                f"to = {self.to} does not shrink shape = {self.shape}: as many sizes are needed, none larger. "
-                "Give each axis its new size, and the same size where it stays."
+                f"to = {self.to} does not shrink shape = {self.shape}: equally many sizes are required, none larger. "
+                "Give each axis its new size, or its old one to keep it."
             )
 
     def _width(self, d: int) -> int:
         if math.prod(self.shape) != d:
             raise ValueError(
                 f"shape = {self.shape} has {math.prod(self.shape)} numbers, but the data has {d} columns. "
-                "Give the sizes in the order in which each row was flattened."
+                "Give the sizes in the order in which rows were flattened."
             )
         return math.prod(self.to)
 
@@ -73,7 +73,7 @@ class Downsample(Sketch):
         return math.sqrt(math.prod(self.shape) / math.prod(self.to))
 
     def _steps(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield (product of sizes before, size, new size, product of sizes after) for each axis that shrinks."""
+        """Yield (product of sizes before, size, new size, product of sizes after) for each axis that is reduced."""
         for i, (n, m) in enumerate(zip(self.shape, self.to, strict=True)):
             if n != m:
                 yield math.prod(self.to[:i]), n, m, math.prod(self.shape[i + 1 :])
@@ -110,7 +110,9 @@ class Downsample(Sketch):
         return max(1, TILE_BYTES // (math.prod(self.shape) * itemsize))
 
     def _scratch_bytes(self, d: int, rows: int, itemsize: int) -> int:
-        sizes = [0] + [pre * m * post for pre, _, m, post in self._steps()]  # one step's result is the next one's input
+        sizes = [0] + [
+            pre * m * post for pre, _, m, post in self._steps()
+        ]  # each step's result is the next one's input
         largest = max((a + b for a, b in pairwise(sizes)), default=0)
         return min(rows, self._tile(itemsize)) * largest * itemsize
 
@@ -120,8 +122,8 @@ class Downsample(Sketch):
 
 
 def _averaging(n: int, m: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the (n, m) matrix that averages n cells to m <= n: each cell lies in one mean or is cut between two."""
-    cells = np.arange(n)  # cell i covers i m ... (i + 1) m, mean k covers k n ... (k + 1) n: exact integers
+    """Return the (n, m) matrix that averages n cells to m <= n; each cell contributes to one mean or two."""
+    cells = np.arange(n)  # cell i covers i m ... (i + 1) m, mean k covers k n ... (k + 1) n, in exact integers
     first, last = cells * m // n, ((cells + 1) * m - 1) // n
     A = np.zeros((n, m), dtype)
     A[cells, last] = ((cells + 1) * m - last * n) / n

@@ -1,4 +1,4 @@
-"""Feature hashing: every column of X is added to, or taken from, a few columns of the sketch."""
+"""Feature hashing: every column of X is added to, or subtracted from, a few columns of the sketch."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ STREAM = "feature hash sketch"
 
 @dataclass(frozen=True)
 class FeatureHash(SparseSketch):
-    """W with ``n_hashes`` entries +-1/sqrt(n_hashes) per row, at independent places that may meet
-    (Weinberger et al. 2009).
+    """W with ``n_hashes`` entries +-1/sqrt(n_hashes) per row, at independent places that may collide.
 
-    ``signed=False`` makes all entries positive: hash kernels (Shi et al. 2009), biased by the collisions. With
+    See Weinberger et al. 2009. ``signed=False`` makes all entries positive: hash kernels (Shi et al. 2009), biased by
+    collisions. With
     ``B = |x|^2 |y|^2 + (x'y)^2 - (2 / n_hashes) sum_i x_i^2 y_i^2``::
 
         signed    E <W'x, W'y> = x'y                                                       Var = B / q
         unsigned  E <W'x, W'y> = x'y + (n_hashes (sum_i x_i)(sum_i y_i) - x'y) / q         Var = B (1 - 1/q) / q
 
-    NOTE: the tutorial (Marukatat 2022, eq. 46) scales by 1/n_hashes, which shrinks dot products n_hashes-fold; the
-    scale that keeps them is 1/sqrt(n_hashes). Costs 2 d n_hashes flops per row.
+    NOTE: the tutorial (Marukatat 2022, eq. 46) scales by 1/n_hashes, which divides dot products by n_hashes; the scale
+    that preserves them is 1/sqrt(n_hashes). Costs 2 d n_hashes flops per row.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class FeatureHash(SparseSketch):
     def _check_options(self) -> None:
         object.__setattr__(self, "n_hashes", positive_integer("n_hashes", self.n_hashes))
         if not isinstance(self.signed, bool | np.bool_):
-            raise TypeError(f"signed = {self.signed!r} is a {type(self.signed).__name__}, but True or False is needed.")
+            raise TypeError(f"signed = {self.signed!r} is a {type(self.signed).__name__}, not True or False.")
         object.__setattr__(self, "signed", bool(self.signed))
 
     def _entries_of(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:

@@ -19,8 +19,8 @@ STREAM = "gaussian sketch"
 class Gaussian(RandomSketch):
     """W with independent N(0, 1/q) entries (Johnson & Lindenstrauss 1984): the reference for every other sketch.
 
-    ``Var <W'x, W'y> = (|x|^2 |y|^2 + (x'y)^2) / q``. Costs 2 d q flops per row. Where W takes more than 256 MiB it is
-    drawn again, tile by tile, at every call: 12 ns per entry and call, which blocks of many rows share.
+    ``Var <W'x, W'y> = (|x|^2 |y|^2 + (x'y)^2) / q``. Costs 2 d q flops per row. If W takes more than 256 MiB, it is
+    drawn again, tile by tile, for every call: 12 ns per entry and call, however many rows a block has.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Gaussian(RandomSketch):
             np.add(out, product, out=out)
             start += len(tile)
             del tile  # before the next one is drawn
-        # W's entries are kept unscaled: single-precision numbers, exact in both precisions.
+        # W's entries are cached unscaled: float32 numbers, exact in both precisions.
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.q)), out=out)
 
     def _scratch_bytes(self, d: int, rows: int, itemsize: int) -> int:
@@ -75,7 +75,7 @@ class Gaussian(RandomSketch):
 
     @property
     def _tile(self) -> int:
-        """Rows of W in one part: a power of two, so that parts hold whole blocks of random numbers where they can."""
+        """Rows of W in one part: a power of two, so that parts hold whole blocks of random numbers if possible."""
         return 1 << (max(1, TILE_BYTES // (4 * self.q)).bit_length() - 1)
 
     def _normals(self, start: int, stop: int) -> NDArray[np.float32]:

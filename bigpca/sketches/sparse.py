@@ -1,4 +1,4 @@
-"""What the sparse sketches share: a few entries of W per column of X, applied in O(nonzeros)."""
+"""Base of the sparse sketches: a few entries of W per column of X, applied in O(nonzeros)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from scipy.sparse import csc_array
 
 from bigpca.sketches.base import Matrix, RandomSketch, spans
 
-# Columns and rows of X laid out column-major at a time. The sparse product streams through such a tile while
-# its (q, 16) result stays in cache; measured on 200 x 100,352 float32, q = 2,000: more rows are slower, most
-# of all at d a multiple of 1,024.
+# Columns and rows of X that are transposed at a time. The sparse product streams through such a tile while its (q, 16)
+# result stays in cache. Measured on 200 x 100,352 float32, q = 2,000: more rows are slower, especially if d is a
+# multiple of 1,024.
 TILE_COLUMNS, TILE_ROWS = 8192, 16
 
 
@@ -23,8 +23,8 @@ TILE_COLUMNS, TILE_ROWS = 8192, 16
 class SparseSketch(RandomSketch):
     """W with ``entries`` entries +-1/sqrt(entries) in each of its rows.
 
-    A tile of X is transposed and multiplied from the left by the tile of W', so each number of X is read once and its
-    column's entries are added to whole runs of rows. Costs 2 d entries flops per row, whatever q.
+    A tile of X is transposed and multiplied from the left by a tile of W', so each number of X is read once and added
+    to whole runs of rows. Costs 2 d entries flops per row, for any q.
     """
 
     @property
@@ -44,7 +44,7 @@ class SparseSketch(RandomSketch):
         rows = np.zeros((stop - start, self.q))
         for first, last in spans(stop - start, TILE_COLUMNS):
             positions, signs = self._entries_of(start + first, start + last)
-            np.add.at(rows, (np.arange(first, last)[:, None], positions), signs)  # hashes may meet: then they add up
+            np.add.at(rows, (np.arange(first, last)[:, None], positions), signs)  # colliding hashes add up
         rows /= np.sqrt(self.entries)
         return rows
 
@@ -69,7 +69,7 @@ class SparseSketch(RandomSketch):
                 tile = np.ascontiguousarray(rows[first:last, start:stop].T)  # (columns, rows)
                 out[first:last] += (part @ tile).T
             start = stop
-        # Entries are kept as +-1: exact in both precisions.
+        # Entries are cached as +-1, exact in both precisions.
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.entries)), out=out)
 
     def _scratch_bytes(self, d: int, rows: int, itemsize: int) -> int:

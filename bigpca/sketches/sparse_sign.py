@@ -18,15 +18,15 @@ STREAM = "sparse sign sketch"
 class SparseSign(SparseSketch):
     """W with ``nnz`` entries +-1/sqrt(nnz) at distinct places of every row (Kane & Nelson 2014, sec. 1).
 
-    Lengths of unit vectors along the axes are kept exactly: every row of W has length 1.
-    ``Var <W'x, W'y> = (|x|^2 |y|^2 + (x'y)^2 - 2 sum_i x_i^2 y_i^2) / q``, whatever nnz; more entries make the worst
-    case rarer. Costs 2 d nnz flops per row.
+    Every row of W has length 1, so unit vectors along the axes keep their length exactly.
+    ``Var <W'x, W'y> = (|x|^2 |y|^2 + (x'y)^2 - 2 sum_i x_i^2 y_i^2) / q`` for any nnz; more entries make the worst case
+    less likely. Costs 2 d nnz flops per row.
 
     Parameters
     ----------
     q : int >= 1
     nnz : int in [1, q]
-        8 does for all but adversarial data (Martinsson & Tropp 2020, sec. 9.2).
+        8 suffices for all but adversarial data (Martinsson & Tropp 2020, sec. 9.2).
     seed : int >= 0
 
     Examples
@@ -50,12 +50,12 @@ class SparseSign(SparseSketch):
         object.__setattr__(self, "nnz", positive_integer("nnz", self.nnz))
         if self.nnz > self.q:
             raise ValueError(
-                f"nnz = {self.nnz} distinct places were asked for, but q = {self.q} columns have only {self.q}. "
+                f"nnz = {self.nnz} distinct places were requested, but q = {self.q} columns have only {self.q}. "
                 f"Use nnz <= {self.q}."
             )
 
     def _entries_of(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-        """Draw a uniform subset per row by Floyd's rule: where a number was taken, take the newest one instead."""
+        """Draw a uniform subset per row by Floyd's algorithm: a number drawn twice is replaced by the newest one."""
         places = np.empty((stop - start, self.nnz), np.int64)
         for i in range(self.nnz):
             newest = self.q - self.nnz + i

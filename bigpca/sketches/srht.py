@@ -15,23 +15,23 @@ from bigpca.sketches.base import Matrix, RandomSketch, Vector, pair_products, sp
 from bigpca.sketches.cache import CACHE
 
 STREAM = "SRHT sketch"
-HADAMARD_BYTES = 128 << 20  # most that the wanted columns of H_t may take
-STRIP = 1 << 16  # entries of H made at a time: their indices are twice as wide as they are
-TILE_BYTES = 16 << 20  # of padded rows at a time: fewer rows leave the many small products short, more leave the cache
+HADAMARD_BYTES = 128 << 20  # upper limit for the selected columns of H_t
+STRIP = 1 << 16  # entries of H computed at a time: their indices take twice the memory of the entries
+TILE_BYTES = 16 << 20  # of padded rows at a time: fewer make the small products inefficient, more exceed the cache
 
 
 @dataclass(frozen=True)
 class SRHT(RandomSketch):
-    """W = sqrt(d2/q) D H S: random signs, the orthonormal Hadamard matrix, and q of its
-    d2 columns (Tropp 2011, sec. 1.1).
+    """W = sqrt(d2/q) D H S: random signs D, the orthonormal Hadamard matrix H, and a choice S of q of its d2 columns.
 
-    d2 is the next power of two from d; X is padded with zero columns, and the q columns are drawn without replacement.
+    See Tropp 2011, sec. 1.1. d2 is the smallest power of two >= d; X is padded with zero columns, and the q columns are
+    drawn without replacement.
     ``Var <W'x, W'y> = (d2 - q) / (q (d2 - 1)) (|x|^2 |y|^2 + (x'y)^2 - 2 sum_i x_i^2 y_i^2)``: below Gaussian's, and 0
     at q = d2, where W is orthogonal.
 
-    H of size d2 = s t is the Kronecker product of two small ones, so a row, as an (s, t) matrix, takes two products:
-    H_s from the left, then only the wanted columns of H_t from the right. With s near sqrt(q) that is about 4 d2
-    sqrt(q) flops instead of 2 d q.
+    H of size d2 = s t is the Kronecker product of two small ones, so a row, as an (s, t) matrix, needs two products:
+    H_s from the left, then only the selected columns of H_t from the right. With s near sqrt(q) this takes about
+    4 d2 sqrt(q) flops instead of 2 d q.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class SRHT(RandomSketch):
         pass
 
     def _factors(self, d: int) -> tuple[int, int]:
-        """Return s, the power of two nearest to sqrt(q), or above it where H_t would be too big, and t = d2 / s."""
+        """Return s, the power of two nearest to sqrt(q) (larger if H_t would be too large), and t = d2 / s."""
         d2 = 1 << (d - 1).bit_length()
         needed = -(-d2 * self.q * 8 // HADAMARD_BYTES)
         s = min(d2, max(1 << round(np.log2(self.q) / 2), 1 << (needed - 1).bit_length()))
@@ -68,7 +68,7 @@ class SRHT(RandomSketch):
         return signs(self.seed, f"{STREAM}, signs", start, stop, 1, dtype)[:, 0]
 
     def _columns(self, d: int) -> NDArray[np.int64]:
-        """Draw q of the d2 columns, ascending: those of the q smallest of d2 random numbers."""
+        """Draw q of the d2 columns, in ascending order: those of the q smallest of d2 random numbers."""
         s, t = self._factors(d)
         numbers = uniforms(self.seed, f"{STREAM}, columns", 0, s * t, 1)[:, 0]
         return np.sort(np.argsort(numbers, kind="stable")[: self.q])
@@ -79,12 +79,12 @@ class SRHT(RandomSketch):
         return rows
 
     def _parts(self, d: int, dtype: np.dtype[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """Yield the signs D with H_s, then for each row i of the (s, t) matrix the wanted columns of H_t."""
+        """Yield the signs D with H_s, then for each row i of the (s, t) matrix the selected columns of H_t."""
         s, t = self._factors(d)
         left, right = np.divmod(self._columns(d), t)
         yield self._signs(0, d, dtype), hadamard(s, dtype=dtype)[:, : -(-d // t)]
         for i in range(s):
-            wanted = np.flatnonzero(left == i)  # consecutive: the columns ascend
+            wanted = np.flatnonzero(left == i)  # consecutive, because the columns ascend
             if len(wanted):
                 yield np.array([i, wanted[0]]), _hadamard_entries(np.arange(t), right[wanted], dtype)
 
@@ -128,7 +128,7 @@ class SRHT(RandomSketch):
 
 
 def _hadamard_entries(rows: NDArray[np.int64], columns: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return entries (-1)^popcount(i & j) of Sylvester's Hadamard matrix, of whatever size."""
+    """Return entries (-1)^popcount(i & j) of Sylvester's Hadamard matrix of any size."""
     entries = np.empty((len(rows), len(columns)), dtype)
     for start, stop in spans(len(rows), max(1, STRIP // len(columns))):
         entries[start:stop] = np.bitwise_count(rows[start:stop, None] & columns) & 1

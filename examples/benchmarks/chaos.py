@@ -49,7 +49,7 @@ LITTER_SECONDS = 10.0  # orphaned tasks may end in
 MAX_ATTEMPTS = 30
 IN_FLIGHT = 2 * WORKERS + 1  # groups: twice the threads, and the one that is being taken in
 VICTIMS = {"worker": 10, "both workers": 1, "scheduler": 3, "client": 4, "client interrupted": 3}
-DIED = ("RuntimeError: workers died", "tasks of this pass were given up", "TimeoutError: no worker")
+DIED = ("RuntimeError: workers died", "tasks of this pass failed", "TimeoutError: no worker")
 EXPECTED = {  # how a client may end after a kill
     "worker": DIED,
     "both workers": DIED,

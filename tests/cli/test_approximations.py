@@ -94,10 +94,10 @@ def test_plan_takes_the_same_options_and_agrees_with_the_library(store: Path) ->
     [
         (
             ("--sketch", "gaussian:6", "--tol", "0.1"),
-            "--sketch answers in one read and has no use for --tol. Leave out",
+            "--sketch needs one read and does not use --tol. Leave out",
         ),
-        (("--sketch", "srht:6", "--solver", "auto", "--max-passes", 3), "no use for --solver, --max-passes"),
-        (("--core", "ritz"), "no --sketch is given. Add one, such as --sketch gaussian:500"),
+        (("--sketch", "srht:6", "--solver", "auto", "--max-passes", 3), "does not use --solver, --max-passes"),
+        (("--core", "ritz"), "--core requires --sketch. Add one, such as --sketch gaussian:500"),
         (
             ("--sketch", "gauss:6"),
             "'gauss:6' is not a sketch. Write a kind (gaussian, sparse-sign, feature-hash, srht)",
@@ -105,8 +105,8 @@ def test_plan_takes_the_same_options_and_agrees_with_the_library(store: Path) ->
         (("--sketch", "gaussian"), "is not a sketch"),
         (("--sketch", "gaussian:many"), "is not a sketch"),
         (("--sketch", "downsample:4x3"), "such as downsample:3x224x224:3x56x56"),
-        (("--sketch", "gaussian:0"), "no sketch can be gaussian:0: q = 0 is below 1"),
-        (("--sketch", "downsample:4x3:5x3"), "no sketch can be downsample:4x3:5x3: to = (5, 3) does not shrink"),
+        (("--sketch", "gaussian:0"), "gaussian:0 is not a valid sketch: q = 0 is below 1"),
+        (("--sketch", "downsample:4x3:5x3"), "downsample:4x3:5x3 is not a valid sketch: to = (5, 3) does not shrink"),
         (("--core", "magic"), "magic"),
         (("--max-passes", 1), "--max-passes"),
         (("--seed", -1), "--seed"),
@@ -149,7 +149,7 @@ def test_an_iteration_that_did_not_converge_says_so_everywhere(flat: Path) -> No
     options = ("-k", 5, "--solver", "krylov", "--tol", "1e-9", "--max-passes", 2)
     result = run("fit", flat, *options)
     assert result.exit_code == 0
-    assert "converged             NO" in result.stdout
+    assert "converged          NO" in result.stdout
     assert "bigpca: warning: the iteration stopped after 2" in result.stderr
     record = run_json("fit", flat, *options, "--overwrite")
     assert record["certificate"]["converged"] is False
@@ -200,7 +200,7 @@ def test_the_defaults_that_help_names_are_the_library_s() -> None:
     shown = words(run("fit", "--help").stdout)
     defaults = inspect.signature(bp.PCA).parameters
     assert f"it stops ({defaults['tol'].default:g})" in shown
-    assert f"most reads of all rows ({defaults['max_passes'].default})" in shown
+    assert f"maximum number of reads ({defaults['max_passes'].default})" in shown
     assert f"a sketch ({defaults['random_state'].default})" in shown
     assert f"{defaults['solver'].default}, the default" in shown
     assert f"({inspect.signature(bp.ApproximatePCA).parameters['core'].default})" in shown

@@ -227,7 +227,7 @@ def test_an_output_that_would_destroy_the_source_or_another_output_is_refused_ev
     for model in (store, "link.zarr", store.parent):
         result = run("fit", store, "-k", 2, "--model", model, "--overwrite")
         assert result.exit_code == 5
-        assert "are one path or lie in each other, but writing one would destroy the other" in result.stderr
+        assert "are the same path, or one is inside the other, so writing one would destroy the other" in result.stderr
     for outputs in (
         ("--model", "a", "--scores", "a"), ("--model", "a", "--checkpoint", "a"), ("--model", "a", "--scores",
             "a/scores")
@@ -256,10 +256,10 @@ def test_a_place_where_no_output_can_be_written_is_refused_before_any_read(store
     Path("folder", "mine").write_text("mine")
     result = run("fit", store, "-k", 2, "--model", "file/m.zarr")
     assert result.exit_code == 5
-    assert "the model file/m.zarr cannot be made" in result.stderr
-    assert "is no folder. Choose another path" in result.stderr
+    assert "the model file/m.zarr cannot be created" in result.stderr
+    assert "is not a folder. Choose another path" in result.stderr
     result = run("fit", store, "-k", 2, "--scores", "file/s.zarr")
-    assert "the scores store file/s.zarr cannot be made" in result.stderr
+    assert "the scores store file/s.zarr cannot be created" in result.stderr
     for taken in ("file", "folder"):
         result = run("fit", store, "-k", 2, "--model", taken, "--overwrite")
         assert result.exit_code == 5
@@ -271,7 +271,7 @@ def test_a_folder_that_may_not_be_written_is_refused_before_any_read(
 ) -> None:
     shutil.rmtree(store / "c")
     monkeypatch.setattr("os.access", lambda path, mode: False)
-    assert "may not be written. Choose another path" in run("fit", store, "-k", 2).stderr
+    assert "is not writable. Choose another path" in run("fit", store, "-k", 2).stderr
 
 
 @pytest.mark.parametrize("output", ["model", "scores"])

@@ -27,10 +27,10 @@ from tests.data.label_savers import (
 )
 
 CSV_FAULTS = [
-    ("a,b\n1,2\n", "", ValueError, r"y.csv has 2 columns; one of labels was expected. Name it, .*: a, b\."),
-    ("a,b\n1,2\n", "::c", KeyError, r"y.csv has no column 'c'; one was expected. It has: a, b\. Name one of them"),
-    ("a,a\n1,2\n", "::a", KeyError, r"has 2 columns 'a'; one was expected"),
-    ("", "::a", KeyError, r"has no column 'a'; one was expected. It has: nothing"),
+    ("a,b\n1,2\n", "", ValueError, r"y.csv has 2 columns. Name the one that holds the labels, .*: a, b\."),
+    ("a,b\n1,2\n", "::c", KeyError, r"y.csv has no column 'c'. It has: a, b\. Name one of them"),
+    ("a,a\n1,2\n", "::a", KeyError, r"has 2 columns 'a'"),
+    ("", "::a", KeyError, r"has no column 'a'. It has: nothing"),
     ("a,b\n1,2\n3\n", "::a", ValueError, r"y.csv: line 3 has 1 fields; 2 were expected, as in its header. Quote"),
     ("a,b\n1,2\n\n3,4\n", "::a", ValueError, r"line 3 has 0 fields"),
     ("a\n1\n\n2\n3,4\n", "", ValueError, r"line 5 has 2 fields; 1 were expected"),
@@ -53,7 +53,7 @@ def test_tables_that_cannot_be_read_are_named_with_the_line_or_columns(
 
 ragged = [[0, 1], [1]]
 FAULTS: list[tuple[Any, int, dict[str, Any], type[Exception], str]] = [
-    ([0, 1, 1], 4, {}, ValueError, r"there are 3 labels, but X has 4 rows; one label for each row was expected. Give"),
+    ([0, 1, 1], 4, {}, ValueError, r"there are 3 labels, but X has 4 rows. Give one label for each row"),
     ([0, 1, 1], 2, {}, ValueError, r"there are 3 labels, but X has 2 rows"),
     ([], 2, {}, ValueError, r"there are 0 labels, but X has 2 rows"),
     (np.zeros((0, 3)), 2, {}, ValueError, r"there are 0 labels, but X has 2 rows"),
@@ -64,7 +64,7 @@ FAULTS: list[tuple[Any, int, dict[str, Any], type[Exception], str]] = [
     ([0, 1], 2, {"min_classes": 0}, ValueError, r"min_classes is 0; an integer >= 1"),
     ([0, 1], 2, {"kind": "real"}, ValueError, r"kind is 'real'; one of auto, classes, one-hot, targets was expected"),
     ([0, 1], 2, {"missing": "skip"}, ValueError, r"missing is 'skip'; \"raise\" or \"drop\" was expected"),
-    ([None, None], 2, {"missing": "drop"}, ValueError, r"all 2 labels are missing; some were expected"),
+    ([None, None], 2, {"missing": "drop"}, ValueError, r"all 2 labels are missing"),
     ([np.nan, np.nan], 2, {}, ValueError, r"all 2 labels are missing"),
     (np.full((2, 3), np.nan), 2, {"missing": "drop"}, ValueError, r"all 2 labels are missing"),
     (
@@ -72,10 +72,10 @@ FAULTS: list[tuple[Any, int, dict[str, Any], type[Exception], str]] = [
         3,
         {},
         ValueError,
-        r"all 3 labels are of 1 class \(7\); at least 2 classes were expected. Use an unsup",
+        r"all 3 labels belong to 1 class \(7\); at least 2 classes were expected. Use an unsup",
     ),
-    (["a", None], 2, {"missing": "drop"}, ValueError, r"all 1 labels are of 1 class \(a\)"),
-    ([[0, 1], [0, 1]], 2, {}, ValueError, r"all 2 labels are of 1 class \(1\)"),
+    (["a", None], 2, {"missing": "drop"}, ValueError, r"all 1 labels belong to 1 class \(a\)"),
+    ([[0, 1], [0, 1]], 2, {}, ValueError, r"all 2 labels belong to 1 class \(1\)"),
     ([1.5, np.inf, -np.inf], 3, {}, ValueError, r"2 of 3 targets are infinite \(rows 1, 2\); finite numbers were exp"),
     ([[1.5, np.inf], [0, 0]], 2, {}, ValueError, r"1 of 2 targets are infinite \(row 0\)"),
     (
@@ -93,11 +93,11 @@ FAULTS: list[tuple[Any, int, dict[str, Any], type[Exception], str]] = [
         2,
         {},
         TypeError,
-        r"labels hold integers \(1\) and strings \('a'\); only numbers, only strings or only b",
+        r"labels hold integers \(1\) and strings \('a'\), but must be all numbers, all strings or all b",
     ),
     (np.array([1.5, "a"], object), 2, {}, TypeError, r"labels hold real numbers \(1.5\) and strings \('a'\)"),
     (["a", b"a"], 2, {}, TypeError, r"labels hold bytes \(b'a'\) and strings"),
-    (ragged, 2, {}, TypeError, r"labels hold list \(\[0, 1\]\); only numbers"),
+    (ragged, 2, {}, TypeError, r"labels hold list \(\[0, 1\]\), but must be all numbers"),
     ([1j, 2], 2, {}, TypeError, r"labels hold complex numbers \(1j\) and integers \(2\)"),
     (np.array([1j, 2]), 2, {}, TypeError, r"labels have dtype complex128; integers, .* Take real and imaginary parts"),
     (np.array(["2020"], "M8[D]"), 1, {}, TypeError, r"labels have dtype datetime64\[D\]; .* Convert to numbers of sec"),
@@ -180,7 +180,7 @@ def test_one_class_is_allowed_in_a_batch() -> None:
     labels = open_labels([7, 7], 2, min_classes=1)
     assert isinstance(labels, ClassLabels)
     assert labels.classes.tolist() == [7]
-    with pytest.raises(ValueError, match=r"all 3 labels are of 2 class.* at least 3 classes were expected"):
+    with pytest.raises(ValueError, match=r"all 3 labels belong to 2 class.* at least 3 classes were expected"):
         open_labels([7, 7, 8], 3, min_classes=3)
 
 
@@ -192,7 +192,7 @@ def test_paths_without_labels_say_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no Parquet files were found for .*none_\*.parquet"):
         open_labels(tmp_path / "none_*.parquet", 2)
     (tmp_path / "y.txt").write_text("1")
-    with pytest.raises(ValueError, match=r"y.txt is of no known format for labels: .npy, .csv, Parquet or a Zarr"):
+    with pytest.raises(ValueError, match=r"y.txt is of unknown format for labels: .npy, .csv, Parquet or a Zarr"):
         open_labels(tmp_path / "y.txt", 2)
 
 
@@ -202,7 +202,9 @@ def test_pickled_objects_are_never_loaded_and_broken_arrays_are_named(tmp_path: 
             return (Path.touch, (tmp_path / "went off",))
 
     np.save(tmp_path / "o.npy", np.array([Bomb(), Bomb()], object), allow_pickle=True)
-    with pytest.raises(TypeError, match=r"o.npy holds pickled objects, which are never loaded; numbers or strings"):
+    with pytest.raises(
+        TypeError, match=r"o.npy holds pickled objects, which are never loaded. Save numbers or strings"
+    ):
         open_labels(tmp_path / "o.npy", 2)
     assert not (tmp_path / "went off").exists()
     path = save_npy(tmp_path, INTEGERS)
@@ -219,9 +221,9 @@ def test_pickled_objects_are_never_loaded_and_broken_arrays_are_named(tmp_path: 
 def test_columns_of_parquet_are_named_and_broken_files_too(tmp_path: Path) -> None:
     source = save_parquet(tmp_path, INTEGERS)
     path = tmp_path / "y.parquet"
-    with pytest.raises(ValueError, match=r"y.parquet has 2 columns; one of labels was expected.*: id, y\."):
+    with pytest.raises(ValueError, match=r"y.parquet has 2 columns. Name the one that holds the labels.*: id, y\."):
         open_labels(path, N)
-    with pytest.raises(KeyError, match=r"y.parquet has no column 'z'; one was expected. It has: id, y\. "):
+    with pytest.raises(KeyError, match=r"y.parquet has no column 'z'. It has: id, y\. "):
         open_labels(f"{path}::z", N)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(CorruptedChunkError, match=r"y.parquet cannot be decoded .*Copy or write the file again"):
@@ -238,7 +240,7 @@ def test_lost_chunks_of_labels_are_never_class_zero(tmp_path: Path) -> None:
         (path / "c" / "2").unlink()
         for source in (path, zarr.open_array(path), da.from_zarr(path), da.from_zarr(path)[::-1]):
             with pytest.raises(
-                MissingChunksError, match=r"1 chunks of labels are not in the store: c/2; all were expected"
+                MissingChunksError, match=r"1 chunks of labels are not in the store: c/2\. They were lost"
             ):
                 open_labels(source, N)
 
@@ -247,9 +249,9 @@ def test_members_of_zarr_groups_are_named(tmp_path: Path) -> None:
     source = save_zarr_group(tmp_path, INTEGERS)
     store = source.partition("::")[0]
     for wrong, error, match in [
-        (store, ValueError, r"g.zarr has 2 arrays; one of labels was expected.*features"),
+        (store, ValueError, r"g.zarr has 2 arrays. Name the one that holds the labels.*features"),
         (zarr.open_group(store), ValueError, r"g.zarr has 2 arrays"),
-        (f"{store}::y", KeyError, r"g.zarr has no array 'y'; one was expected. It has: .*here/y"),
+        (f"{store}::y", KeyError, r"g.zarr has no array 'y'. It has: .*here/y"),
         (f"{save_zarr(tmp_path, INTEGERS)}::y", KeyError, r"is one Zarr array, so it has no member 'y'"),
     ]:
         with pytest.raises(error, match=match):
@@ -259,7 +261,7 @@ def test_members_of_zarr_groups_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("y", [NAMES, INTEGERS], ids=["text", "numbers"])
 @pytest.mark.parametrize(
     ("codec", "match"),
-    [("base64", r"uses the codec .*'base64', which is not one of the .*decoders allowed"), ("pickle", "pickle")],
+    [("base64", r"uses the codec .*'base64', which is not .*allowed"), ("pickle", "pickle")],
 )
 def test_codecs_that_could_run_code_are_refused(y: np.ndarray, codec: str, match: str, tmp_path: Path) -> None:
     z = zarr.create_array(

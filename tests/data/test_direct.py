@@ -152,7 +152,7 @@ def test_one_dimension_is_an_error_that_says_to_reshape() -> None:
 
 
 def test_rows_outside_the_source_are_an_index_error() -> None:
-    with pytest.raises(IndexError, match=r"rows 30:41 were asked of the array in memory, which has 40"):
+    with pytest.raises(IndexError, match=r"rows 30:41 of the array in memory were requested, but it has 40"):
         sources.row_source(X).read(30, 41)
 
 

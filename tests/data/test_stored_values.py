@@ -116,7 +116,7 @@ def test_sparse_matrices_in_other_files_are_told_from_embeddings(tmp_path: Path)
 
 PACKED = {"dtype": "i2", "scale_factor": 0.01, "add_offset": 1.0, "_FillValue": -9999}
 ENCODINGS: list[tuple[dict[str, Any], str]] = [
-    (PACKED, "has scale_factor = 0.01, add_offset = 1.0, _FillValue = -9999: its numbers are stored encoded"),
+    (PACKED, "has scale_factor = 0.01, add_offset = 1.0, _FillValue = -9999, so its stored numbers are encoded values"),
     ({"dtype": "i4", "_FillValue": -9999}, "has _FillValue = -9999"),
     ({"dtype": "f8", "_FillValue": 1e20}, r"has _FillValue = 1e\+20"),
     ({"dtype": "i2", "add_offset": 2.0}, "has add_offset = 2.0"),
@@ -165,7 +165,7 @@ def test_encoded_netcdf_variables_are_rejected_with_the_line_that_decodes_them(t
         file["unsigned"].attrs["_Unsigned"] = "true"
     with pytest.raises(
         ValueError,
-        match=r"data.nc:t has scale_factor = 0.01: .* Pass xarray.open_dataset\('.*data.nc', chunks={}\)\['t'\]",
+        match=r"data.nc:t has scale_factor = 0.01, .* Pass xarray.open_dataset\('.*data.nc', chunks={}\)\['t'\]",
     ):
         bp.open(path, member="t")
     with pytest.raises(ValueError, match="_Unsigned = true"):

@@ -142,7 +142,7 @@ REJECTED: dict[str, Door] = {
     "number": Door(lambda p, X: 3.0, "Expected 2D array, got scalar array"),
     "one dimension": Door(lambda p, X: X[0], "Expected 2D array, got 1D array"),
     "Dask array, one dimension": Door(lambda p, X: lazy(X)[:, 0], r"has shape \(60,\); rows of features"),
-    "generator": Door(lambda p, X: (row for row in X), "X is generator, which gives its rows once.* partial_fit"),
+    "generator": Door(lambda p, X: (row for row in X), "X is generator, which yields its rows only once.* partial_fit"),
     "dict of arrays": Door(lambda p, X: {"a": X, "b": X}, "X is dict of several arrays .'a', 'b'.* Pass one of them"),
     "bytes": Door(lambda p, X: b"x.npy", "X is bytes.* Pass a path as a str"),
     "numbers in strings": Door(lambda p, X: X.astype("U"), "arrays of bytes/strings"),
@@ -179,10 +179,10 @@ REJECTED: dict[str, Door] = {
         lambda p, X: chunks_as(lambda b: b.astype(object), X, **LIES), "dtype object cannot be used"
     ),
     "Dask array with too few columns": Door(
-        lambda p, X: chunks_as(lambda b: b[:, :1], X, **LIES), r"has shape \(20, 1\); its Dask chunks"
+        lambda p, X: chunks_as(lambda b: b[:, :1], X, **LIES), r"has shape \(20, 1\), but the Dask array declares"
     ),
     "Dask array of unknown columns": Door(
-        lambda p, X: lazy(X)[:, lazy(X)[0] > 0], "number of columns that is not known.* Call X.compute_chunk_sizes"
+        lambda p, X: lazy(X)[:, lazy(X)[0] > 0], "number of columns is unknown.* Call X.compute_chunk_sizes"
     ),
     "Dask array of a wide h5py.Dataset": Door(
         lambda p, X: da.from_array(_hdf5(p, X.reshape(-1, 3, 2))["rows"], chunks=(20, 3, 2)),
@@ -197,7 +197,7 @@ REJECTED: dict[str, Door] = {
     "h5py.Group": Door(lambda p, X: _hdf5(p, X)["/"], "X is h5py.Group.* Pass one of its datasets"),
     "closed h5py.Dataset": Door(lambda p, X: _closed(p, X), "h5py.Dataset is closed.* Pass the path"),
     "h5py.Dataset in memory": Door(
-        lambda p, X: _in_memory(X), r"lies in 'none.h5', which is no file on disk.* dataset\[\.\.\.\]"
+        lambda p, X: _in_memory(X), r"is in 'none.h5', which is not a file on disk.* dataset\[\.\.\.\]"
     ),
     "NpzFile": Door(lambda p, X: _npz(p, X), "NpzFile of several arrays .'a'.* Pass one of them"),
     "xarray.Dataset": Door(lambda p, X: _labelled(X).to_dataset(name="a"), r"X is xarray.Dataset.* ds\[\"features\"\]"),
@@ -207,7 +207,7 @@ REJECTED: dict[str, Door] = {
         "scale_factor = 0.1, missing_value = -9.* mask_and_scale",
     ),
     "AnnData": Door(
-        lambda p, X: pytest.importorskip("anndata").AnnData(X), r"X is anndata.AnnData.* adata\.X where it is dense"
+        lambda p, X: pytest.importorskip("anndata").AnnData(X), r"X is anndata.AnnData.* adata\.X if it is dense"
     ),
     "list of paths of other widths": Door(
         lambda p, X: [_npy(p / "a.npy", X), _npy(p / "b.npy", X[:, :3])],
@@ -232,7 +232,7 @@ REJECTED: dict[str, Door] = {
     ),
     "cupy.ndarray": Door(
         lambda p, X: named("cupy", "ndarray", __cuda_array_interface__={}),
-        r"X is cupy.ndarray, which lies on a GPU.* X\.get\(\)",
+        r"X is cupy.ndarray, which is on a GPU.* X\.get\(\)",
     ),
     "cudf.DataFrame": Door(
         lambda p, X: named("cudf.core.dataframe", "DataFrame"), r"X is cudf.DataFrame.* X\.to_pandas\(\)"
@@ -243,14 +243,14 @@ REJECTED: dict[str, Door] = {
     ),
     "jitted device array": Door(
         lambda p, X: named("numba.cuda", "DeviceNDArray", __cuda_array_interface__={}),
-        r"lies on a GPU.* X\.copy_to_host\(\)",
+        r"is on a GPU.* X\.copy_to_host\(\)",
     ),
     "datasets.Dataset": Door(
         lambda p, X: named("datasets.arrow_dataset", "Dataset"), r"X is datasets.Dataset.* X\.with_format"
     ),
     "set": Door(lambda p, X: {1.0, 2.0}, "X is set.* Pass a list, which has an order"),
     "unknown object": Door(
-        lambda p, X: object(), "X is object, which NumPy does not see as an array.* Pass a NumPy or Dask array"
+        lambda p, X: object(), "X is object, which NumPy cannot convert to an array.* Pass a NumPy or Dask array"
     ),
     "torch DataLoader": Door(
         lambda p, X: named("torch.utils.data.dataloader", "DataLoader"),

@@ -16,7 +16,11 @@ import bigpca as bp
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.distance import RBF
 from bigpca.landmarks import LandmarkRequest
+from bigpca.landmarks.base import draw_rows
+from bigpca.passes.accumulators.landmark_blocks import square_block
+from bigpca.passes.accumulators.row_weights import Residual
 from bigpca.passes.rows import RowInput
+from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
 
 Array = NDArray[Any]
 
@@ -70,6 +74,17 @@ def features(K: Array, chosen: Array | list[int]) -> Array:
     kept = values > 1e-10 * values[-1]
     product: Array = (K[:, chosen] * scale) @ (vectors[:, kept] / np.sqrt(values[kept]))
     return product
+
+
+def residual_sum(kernel: Kernel, X: Array, chosen: Array) -> float:
+    """The sum of what these rows leave of k(x, x), as the pass that draws by it computes it."""
+    wanted = request(X, kernel, 1)
+    T = landmark_transform(
+        square_block(wanted.kernel, X[chosen], chosen, None), truncation_for(wanted.precision), equilibrated=True
+    )
+    rows = X[chosen].astype(wanted.dtype)
+    weight = Residual(wanted.kernel, rows, chosen, T, residual_rounding(wanted.precision), None)
+    return draw_rows(wanted, weight, 1).weight_sum
 
 
 def trace_error(K: Array, chosen: Array | list[int]) -> float:

@@ -178,7 +178,7 @@ def test_a_chunk_with_other_rows_than_promised_is_an_error_that_says_which(store
     X = da.from_zarr(store).map_blocks(lambda block: block[:-1], dtype="f4", chunks=((50,) * 12, (D,)))
     with pytest.raises(
         ValueError,
-        match=r"a chunk of the Dask array .* has shape \(49, \d+\); its Dask chunks promised \(50, "
+        match=r"a chunk of the Dask array .* has shape \(49, \d+\), but the Dask array declares \(50, "
         r".*compute_chunk_sizes",
     ):
         moments_of(X)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.passes.rows import RowInput
-from bigpca.quality import metrics
+from bigpca.quality import dot_products as dot_products_module
 from bigpca.quality.metrics import dot_product_error, reconstruction_error
 from bigpca.quality.reading import read_rows
 from tests.builders import data_with_spectrum, orthonormal_rows, power_law
@@ -160,7 +160,7 @@ def test_rows_of_a_format_without_chunks_are_read_alone(tmp_path: Path, monkeypa
 
 def test_the_rows_held_fit_their_pool_and_are_spread_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     A = np.random.default_rng(0).standard_normal((1000, 64))
-    monkeypatch.setattr(metrics, "POOL_BYTES", 20 * 64 * 8)
+    monkeypatch.setattr(dot_products_module, "POOL_BYTES", 20 * 64 * 8)
     found = dot_product_error(A, A, n_pairs=500)
     used = np.unique(found.pairs)
     assert len(used) == 20
@@ -190,9 +190,9 @@ def test_pairs_are_sampled_on_a_cluster_too(tmp_path: Path) -> None:
     [
         (lambda: dot_product_error(X, X[:9]), ValueError, "X has 150 rows and Z 9; the same number, at least 2"),
         (lambda: dot_product_error(X[:1], X[:1]), ValueError, "X has 1 rows and Z 1; the same number, at least 2"),
-        (lambda: dot_product_error(X, X, 0), ValueError, "n_pairs = 0, but a number of pairs, at least 1"),
-        (lambda: dot_product_error(X, X, 2.5), ValueError, "n_pairs = 2.5, but a number of pairs"),
-        (lambda: dot_product_error(X, X, True), ValueError, "n_pairs = True, but a number of pairs"),
+        (lambda: dot_product_error(X, X, 0), ValueError, "n_pairs = 0; an integer of at least 1"),
+        (lambda: dot_product_error(X, X, 2.5), ValueError, "n_pairs = 2.5; an integer"),
+        (lambda: dot_product_error(X, X, True), ValueError, "n_pairs = True; an integer"),
         (lambda: dot_product_error(X, X, seed=-1), ValueError, "seed = -1 is negative"),
         (lambda: dot_product_error(X, X, seed=0.5), TypeError, "seed = 0.5 is a float"),
         (lambda: dot_product_error(X, np.full_like(X, np.nan)), bp.NonFiniteError, "NaN or infinite values"),

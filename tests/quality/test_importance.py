@@ -102,7 +102,7 @@ def test_a_component_without_variance_an_unfitted_model_and_bad_ranks_are_refuse
         example_importance(bp.PCA(2), A)
     with pytest.raises(ValueError, match=r"component = 3, but there are 3: 0 to 2 were expected, or None"):
         rank_examples(np.zeros((5, 3)), 3)
-    with pytest.raises(ValueError, match="top = 0, but a number of examples, at least 1"):
+    with pytest.raises(ValueError, match="top = 0; an integer of at least 1"):
         rank_examples(np.zeros((5, 3)), 0, 0)
 
 

@@ -141,7 +141,7 @@ def test_an_external_link_of_hdf5_is_not_opened(by: str, tmp_path: Path) -> None
         file.create_group("inside")["there"] = h5py.ExternalLink(str(other), "/")
         file["soft"] = h5py.SoftLink("inside/there")
     member = {"directly": "inside/there", "through a soft link": "soft", "in the middle": "inside/there/x"}[by]
-    with pytest.raises(ValueError, match=r"lies in another file .*is not followed"):
+    with pytest.raises(ValueError, match=r"is in another file .*is not followed"):
         bp.open(tmp_path / "x.h5", member=member)
 
 
@@ -152,5 +152,5 @@ def test_soft_links_inside_an_hdf5_file_are_followed_but_not_in_circles(tmp_path
         file["one"] = h5py.SoftLink("group/x")
         file["loop"] = h5py.SoftLink("loop")
     assert np.array_equal(bp.open(tmp_path / "x.h5", member="one").compute(), X)
-    with pytest.raises(ValueError, match="loop is a chain of more than 32 links, or a loop of them"):
+    with pytest.raises(ValueError, match="loop is a chain of more than 32 links, or a loop"):
         bp.open(tmp_path / "x.h5", member="loop")

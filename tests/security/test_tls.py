@@ -92,7 +92,7 @@ def test_the_command_line_without_certificates_says_what_to_set(
     done = run("fit", store, "--scheduler", address)
     assert done.exit_code == 7, done.stderr
     assert f"no Dask scheduler answered at {address}" in done.stderr
-    assert "wants certificates: set DASK_CONFIG" in done.stderr
+    assert "certificates are required: set DASK_CONFIG" in done.stderr
 
 
 def test_the_command_line_refuses_to_speak_plainly_where_encryption_is_required(recipe: Recipe, store: Path) -> None:

@@ -132,11 +132,11 @@ GRIDS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "columns without end": ({"shape": [20, 10**18], "chunks": [10, 6]}, "chunks of .*; at most 10,000,000"),
     "a chunk of 240 GB": ({"chunks": [10**10, 6]}, r"240,000,000,000 bytes would be decoded for at most 480"),
-    "negative": ({"shape": [-1, 6]}, "whole numbers"),
+    "negative": ({"shape": [-1, 6]}, "integers, equally many"),
     "no chunk": ({"chunks": [0, 6]}, "chunks of at least 1"),
-    "not numbers": ({"shape": ["9", 6]}, "whole numbers"),
-    "too few": ({"chunks": [10]}, "as many of one as of the other"),
-    "null": ({"chunks": None}, "whole numbers"),
+    "not numbers": ({"shape": ["9", 6]}, "integers, equally many"),
+    "too few": ({"chunks": [10]}, "equally many of both"),
+    "null": ({"chunks": None}, "integers, equally many"),
 }
 
 

@@ -336,7 +336,7 @@ def test_srht_works_for_any_d_and_any_split_of_the_hadamard_matrix(q, d, few_byt
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: Gaussian(0), ValueError, "q = 0 is below 1, but an integer of at least 1 is needed"),
+        (lambda: Gaussian(0), ValueError, "q = 0 is below 1, but an integer of at least 1 is required"),
         (lambda: Gaussian(-3), ValueError, "q = -3 is below 1"),
         (lambda: Gaussian(2.0), TypeError, r"q = 2\.0 is a float, but an integer"),
         (lambda: SRHT(True), TypeError, "q = True is a bool"),
@@ -346,19 +346,19 @@ def test_srht_works_for_any_d_and_any_split_of_the_hadamard_matrix(q, d, few_byt
         (
             lambda: SparseSign(7),
             ValueError,
-            "nnz = 8 distinct places were asked for, but q = 7 columns have only 7. Use",
+            "nnz = 8 distinct places were requested, but q = 7 columns have only 7. Use",
         ),
         (lambda: SparseSign(7, nnz=0), ValueError, "nnz = 0 is below 1"),
         (lambda: FeatureHash(7, n_hashes=0), ValueError, "n_hashes = 0 is below 1"),
-        (lambda: FeatureHash(7, signed=1), TypeError, "signed = 1 is a int, but True or False is needed"),
-        (lambda: Downsample(24, (2, 3)), TypeError, "shape = 24 is a int, but a tuple of sizes is needed"),
+        (lambda: FeatureHash(7, signed=1), TypeError, "signed = 1 is a int, not True or False"),
+        (lambda: Downsample(24, (2, 3)), TypeError, "shape = 24 is a int, but a tuple of sizes is required"),
         (lambda: Downsample((4, 6), (2, 0)), ValueError, "each size of to = 0 is below 1"),
         (lambda: Downsample((4, 6.0), (2, 3)), TypeError, r"each size of shape = 6\.0 is a float"),
         (lambda: Downsample((4, 6), (2, 7)), ValueError, r"to = \(2, 7\) does not shrink shape = \(4, 6\)"),
         (
             lambda: Downsample((4, 6), (2,)),
             ValueError,
-            r"to = \(2,\) does not shrink shape .* as many sizes are needed",
+            r"to = \(2,\) does not shrink shape .* equally many sizes are required",
         ),
         (lambda: Downsample((), ()), ValueError, r"to = \(\) does not shrink"),
     ],
@@ -400,12 +400,12 @@ def test_q_may_be_all_of_d():
         (
             np.zeros((2, 8), np.float16),
             TypeError,
-            "rows are float16, but a sketch needs an ndarray of float32 or float64",
+            "rows are float16, but a sketch requires an ndarray of float32 or float64",
         ),
         (np.zeros((2, 8), np.int64), TypeError, "rows are int64"),
         (np.zeros((2, 8), ">f8" if np.little_endian else "<f8"), TypeError, "rows are [<>]f8"),
         ([[1.0] * 8], TypeError, "rows are list"),
-        (np.zeros(8), ValueError, r"rows have shape \(8,\), but a sketch needs \(b, d\)"),
+        (np.zeros(8), ValueError, r"rows have shape \(8,\), but a sketch requires \(b, d\)"),
     ],
 )
 def test_rows_of_another_kind_are_refused(rows, error, message):
@@ -415,13 +415,13 @@ def test_rows_of_another_kind_are_refused(rows, error, message):
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (3, 2), (0, 9)])
 def test_rows_of_W_beyond_it_are_refused(start, stop):
-    with pytest.raises(ValueError, match=f"rows {start}:{stop} of W were asked for, but it has 8"):
+    with pytest.raises(ValueError, match=f"rows {start}:{stop} of W were requested, but it has 8"):
         Gaussian(4).matrix(8, start, stop)
 
 
 @pytest.mark.parametrize(("x", "y"), [((8,), (9,)), ((2, 8), (8,)), ((2, 2, 8), (2, 2, 8)), ((), ())])
 def test_vectors_that_make_no_pair_are_refused(x, y):
-    with pytest.raises(ValueError, match="two vectors, or as many rows of each, are needed"):
+    with pytest.raises(ValueError, match="two vectors, or equally many rows, are required"):
         Gaussian(4).dot_product_variance(np.zeros(x), np.zeros(y))
 
 
@@ -435,9 +435,9 @@ def test_vectors_that_make_no_pair_are_refused(x, y):
         ({"sketch": "Gaussian", "q": 3, "seed": 0, "p": 1}, r"described by \['p', 'q', 'seed'\]"),
         (
             {"sketch": "Gaussian", "q": 0, "seed": 0},
-            "Gaussian is described by values that it refuses: q = 0 is below 1",
+            "Gaussian is described by invalid values: q = 0 is below 1",
         ),
-        ({"sketch": "Gaussian", "q": "3", "seed": 0}, "it refuses: q = '3' is a str"),
+        ({"sketch": "Gaussian", "q": "3", "seed": 0}, "invalid values: q = '3' is a str"),
     ],
 )
 def test_a_description_that_is_none_is_refused(description, message):

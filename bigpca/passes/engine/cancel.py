@@ -1,4 +1,4 @@
-"""Word of runs that were given up, for the tasks of this process to see between slabs."""
+"""Cancellation flags that tasks in this process check between slabs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ _cancelled: set[str] = set()
 
 
 class RunCancelled(RuntimeError):
-    """Raised inside a task whose run has been given up; no caller of the public API sees it."""
+    """Raised inside a task whose run was cancelled; callers of the public API never see it."""
 
 
 def cancel_run(run_id: str) -> None:
-    """Make tasks of ``run_id`` that run in this process stop at their next slab."""
+    """Make the tasks of ``run_id`` in this process stop at their next slab."""
     _cancelled.add(run_id)
 
 
 def check_cancelled(run_id: str) -> None:
-    """Raise :class:`RunCancelled` where this task's run was given up, in this process or by the Dask scheduler."""
+    """Raise :class:`RunCancelled` if this task's run was cancelled, in this process or by the Dask scheduler."""
     if run_id in _cancelled:
         raise RunCancelled(run_id)
     workers = sys.modules.get("distributed.worker")

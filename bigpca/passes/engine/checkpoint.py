@@ -1,8 +1,8 @@
-"""Checkpoints of a pass: finished segments and one growing prefix, as files that are whole or absent.
+"""Checkpoints of a pass: finished segments and one growing prefix, as files that are complete or absent.
 
 ``<checkpoint>/<fingerprint>/pass-01/segment-017.npz`` holds the state of one segment, ``prefix-018.npz`` the left fold
 of segments 0 to 17. Arrays only, never pickle; the zip container checks a CRC of every array that is read back. The
-finished prefix stays: a fit that asks the same of the same input again reads nothing.
+finished prefix is kept, so repeating a fit on the same input reads nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import uuid
 import warnings
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,34 +36,34 @@ FORMAT = 1
 
 
 class WriteFailed(RuntimeError):
-    """A state could not be written, most often for want of disk; the run goes on without the checkpoint."""
+    """A state could not be written, usually because the disk is full; the run continues without the checkpoint."""
 
 
 @dataclass(frozen=True)
 class SegmentFiles:
-    """Where the states of one pass lie; small and picklable, so that tasks can write and read them.
+    """The files of the states of one pass; small and picklable, so that tasks can write and read them.
 
     Attributes
     ----------
     directory : str
     templates : dict of str to Accumulator
-        Bare accumulators: what ``with_arrays`` needs.
+        Bare accumulators, as ``with_arrays`` requires.
     """
 
     directory: str
     templates: dict[str, Accumulator]
 
     def path(self, kind: str, index: int) -> Path:
-        """File of segment ``index``, or of the prefix that covers segments ``0:index``."""
+        """Return the file of segment ``index``, or of the prefix over segments ``0:index``."""
         return Path(self.directory, f"{kind}-{index:03d}.npz")
 
     def write(self, kind: str, index: int, state: PassState) -> int:
-        """Write a state, atomically and durably; two writers of one state write equal files. Returns its bytes.
+        """Write a state atomically and durably, and return its bytes. Two writers of one state write equal files.
 
         Raises
         ------
         WriteFailed
-            Where the file system refuses; nothing is left of the attempt.
+            If the file system rejects it; no partial file remains.
         """
         target = self.path(kind, index)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
@@ -86,7 +86,7 @@ class SegmentFiles:
         Raises
         ------
         CheckpointError
-            Where the file is truncated or altered.
+            If the file is truncated or altered.
         """
         target = self.path(kind, index)
         try:
@@ -94,21 +94,21 @@ class SegmentFiles:
         except (zipfile.BadZipFile, zlib.error, ValueError, LookupError, EOFError, TypeError, RuntimeError) as error:
             raise CheckpointError(
                 f"{target} cannot be read back ({error}): it was truncated or altered. Delete it and run again: "
-                f"only its rows will be read anew."
+                "only its rows will be read again."
             ) from error
 
     def forget_before(self, count: int) -> None:
-        """Delete what the prefix over segments ``0:count`` covers."""
+        """Delete the files that the prefix over segments ``0:count`` supersedes."""
         for kind, index in self.present():
-            if (kind == "segment" and index < count) or (kind == "prefix" and index < count):
+            if index < count:
                 self.path(kind, index).unlink(missing_ok=True)
 
     def forget_unfinished(self) -> None:
-        """Delete what killed writers left; only the run that holds the checkpoint may, before or after its pass."""
+        """Delete files of killed writers; only the run that holds the checkpoint may, before or after its pass."""
         _remove_hidden(Path(self.directory))
 
     def present(self) -> list[tuple[str, int]]:
-        """Kind and index of every state file here."""
+        """Return kind and index of every state file."""
         found = []
         with suppress(FileNotFoundError):
             for name in os.listdir(self.directory):
@@ -119,12 +119,26 @@ class SegmentFiles:
 
 
 @dataclass(frozen=True)
-class Finished:
-    """What an earlier run left: the prefix state, the segments it covers, and later segments on disk."""
+class Resumed:
+    """What an earlier run of a pass finished, or nothing: where this run starts.
 
-    prefix: PassState | None
-    covered: int
-    segments: frozenset[int]
+    Attributes
+    ----------
+    files : SegmentFiles or None
+    prefix : PassState or None
+        The fold of segments ``0:covered``.
+    covered : int
+    segments : frozenset of int
+        Later segments whose states are on disk.
+    writing : bool
+        False once the checkpoint cannot be written, and is only read.
+    """
+
+    files: SegmentFiles | None = None
+    prefix: PassState | None = None
+    covered: int = 0
+    segments: frozenset[int] = frozenset()
+    writing: bool = True
 
 
 class Checkpoint:
@@ -136,14 +150,14 @@ class Checkpoint:
     description : mapping
         JSON-able: source, layout and what is computed. Its digest is the fingerprint.
     seed : int or None
-        Of the fit, beside the description: a rerun that would draw one takes it, see :func:`stored_seed`.
+        The fit's seed, not part of the description: a rerun that would draw a seed uses it, see :func:`stored_seed`.
 
     Raises
     ------
     CheckpointError
-        Where the directory belongs to another computation, with the differences named.
+        If the directory belongs to another computation; names the differences.
     OutputLockedError
-        Where a live run holds it.
+        If a live run holds it.
     """
 
     def __init__(self, path: str | os.PathLike[str], description: Mapping[str, Any], seed: int | None = None) -> None:
@@ -158,31 +172,26 @@ class Checkpoint:
             self._open()
         except (FileExistsError, NotADirectoryError) as error:
             raise CheckpointError(
-                f"the checkpoint {self.path} is a file, or lies under one; a new or an old directory was expected."
+                f"the checkpoint {self.path} is a file, or lies under one; a new or existing directory was expected."
             ) from error
         except CorruptedChunkError as error:
             self.release()
             raise CheckpointError(
-                f"the checkpoint {self.path} cannot be used: {error} Or delete the directory to begin anew."
+                f"the checkpoint {self.path} cannot be used: {error} Or delete the directory to start again."
             ) from error
         except OSError as error:
             self.release()
             raise CheckpointError(
-                f"the checkpoint {self.path} cannot be written ({type(error).__name__}: {error}); a directory with "
-                "room for a few states was expected. Free space or permit writing there, or pass another path."
+                f"the checkpoint {self.path} cannot be written ({type(error).__name__}: {error}). It needs a directory "
+                "with room for a few states: free space or allow writing there, or pass another path."
             ) from error
         except BaseException:
             self.release()
             raise
 
     def release(self) -> None:
-        """Give the directory back; what it holds stays."""
+        """Unlock the directory; its files are kept."""
         self._lock.release()
-
-    def clear(self) -> None:
-        """Delete every state of this fit and give the directory back."""
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self.release()
 
     def _open(self) -> None:
         others = [p for p in self.path.iterdir() if p.is_dir() and (p / "run.json").exists() and p != self.directory]
@@ -191,7 +200,7 @@ class Checkpoint:
             differences = "; ".join(_differences(stored.get("description", {}), self.description)) or "another format"
             raise CheckpointError(
                 f"the checkpoint {self.path} belongs to another computation ({differences}). Resume with the same "
-                "input and parameters, pass another checkpoint path, or delete the directory to begin anew."
+                "input and parameters, pass another checkpoint path, or delete the directory to start again."
             )
         foreign = [
             p.name for p in self.path.iterdir() if p.name not in {"run.lock", self.fingerprint} and p.name[0] != "."
@@ -210,8 +219,8 @@ class Checkpoint:
             changed = [f"{k} {stored.get(k)} -> {v}" for k, v in machine.items() if stored.get(k) != v]
             if changed:
                 warnings.warn(
-                    f"the checkpoint {self.path} was begun with other libraries ({'; '.join(changed)}): the result is "
-                    "as accurate, but its last bits may differ from an undisturbed run's.",
+                    f"the checkpoint {self.path} was started with other libraries ({'; '.join(changed)}): the result "
+                    "is as accurate, but its last bits may differ from those of an uninterrupted run.",
                     UserWarning,
                     stacklevel=2,
                 )
@@ -220,7 +229,7 @@ class Checkpoint:
             atomic_write_bytes(record, json.dumps(content, indent=1).encode())
 
     def files(self, number: int, templates: Mapping[str, Accumulator], layout: Layout) -> SegmentFiles:
-        """Return the files of pass ``number``; states of a pass that computed something else are deleted."""
+        """Return the files of pass ``number``, after deleting states of a pass that computed something else."""
         directory = self.directory / f"pass-{number:02d}"
         cut = digest(
             [layout.reads, layout.slab_rows, [list(g) for g in layout.groups], [list(s) for s in layout.segments]]
@@ -236,13 +245,13 @@ class Checkpoint:
         files.forget_unfinished()
         return files
 
-    def finished(self, files: SegmentFiles, segments: Sequence[range]) -> Finished:
-        """Return what an earlier run finished of a pass; damaged files are deleted with a warning and read anew.
+    def finished(self, files: SegmentFiles, segments: Sequence[range]) -> Resumed:
+        """Return what an earlier run finished of a pass; damaged files are deleted with a warning.
 
         Parameters
         ----------
         segments : sequence of range
-            The groups of each segment, which each state's stamps must name.
+            The groups of each segment, which each state's stamps must match.
         """
         prefix, covered, stored = None, 0, set()
         for kind, index in reversed(files.present()):  # segments first, then prefixes, the longest first
@@ -255,11 +264,11 @@ class Checkpoint:
             except CheckpointError as error:
                 warnings.warn(str(error), UserWarning, stacklevel=2)
                 files.path(kind, index).unlink(missing_ok=True)
-        return Finished(prefix, covered, frozenset(s for s in stored if s >= covered))
+        return Resumed(files, prefix, covered, frozenset(s for s in stored if s >= covered))
 
 
 def stored_seed(path: str | os.PathLike[str]) -> int | None:
-    """Return the seed of the fit that was begun in a checkpoint's directory; None where there is none to be read."""
+    """Return the seed of the fit that was started in a checkpoint's directory; None if there is no readable one."""
     for record in sorted(Path(path).glob("*/run.json")):
         with suppress(OSError, ValueError, AttributeError):
             seed = read_document(record).get("seed")
@@ -269,7 +278,7 @@ def stored_seed(path: str | os.PathLike[str]) -> int | None:
 
 
 def _remove_hidden(directory: Path) -> None:
-    """Delete temporary files: the names of all others do not begin with a dot."""
+    """Delete temporary files, which are the only ones whose names start with a dot."""
     for unfinished in directory.glob(".*"):
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
@@ -279,41 +288,43 @@ def _of_groups(files: SegmentFiles, kind: str, index: int, segments: Sequence[ra
     state = files.read(kind, index)
     if state.stamps.keys() != {group for groups in segments for group in groups}:
         raise CheckpointError(
-            f"{files.path(kind, index)} holds {len(state.stamps)} groups of rows that are not those of its name: it "
-            "was renamed or copied from elsewhere. It is deleted, and its rows are read anew."
+            f"{files.path(kind, index)} holds {len(state.stamps)} groups of rows that do not match its name: it was "
+            "renamed or copied from elsewhere. It is deleted, and its rows are read again."
         )
     return state
 
 
 def warn_unwritten(error: WriteFailed, path: Path) -> None:
-    """Warn that a run goes on without its checkpoint."""
+    """Warn that a run continues without its checkpoint."""
     warnings.warn(
-        f"the checkpoint {path} cannot be written any more ({error}). The run goes on without it; if it were "
-        "interrupted, a rerun would begin from what is stored there so far. Free space there.",
+        f"the checkpoint {path} cannot be written any more ({error}). The run continues without it; if it were "
+        "interrupted, a rerun would start from what is stored there so far. Free space there.",
         UserWarning,
         stacklevel=2,
     )
 
 
-def _differences(stored: Any, asked: Any, name: str = "") -> list[str]:
-    if isinstance(stored, dict) and isinstance(asked, dict):
-        keys = sorted(stored.keys() | asked.keys())
-        return [line for k in keys for line in _differences(stored.get(k), asked.get(k), f"{name}.{k}".lstrip("."))]
-    return [] if stored == asked else [f"{name}: {_short(stored)} there, {_short(asked)} here"]
+def _differences(stored: object, current: object, name: str = "") -> list[str]:
+    if isinstance(stored, dict) and isinstance(current, dict):
+        keys = sorted(stored.keys() | current.keys())
+        return [line for k in keys for line in _differences(stored.get(k), current.get(k), f"{name}.{k}".lstrip("."))]
+    return [] if stored == current else [f"{name}: {_short(stored)} there, {_short(current)} here"]
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = str(value)
     return text if len(text) < 60 else text[:57] + "..."
 
 
-def check_stamps(stored: Mapping[int, str], current: Mapping[int, str], rows_of: Any, path: Path) -> None:
-    """Refuse to resume over input that has changed since.
+def check_stamps(
+    stored: Mapping[int, str], current: Mapping[int, str], rows_of: Callable[[int], tuple[int, int]], path: Path
+) -> None:
+    """Check that the input has not changed since the checkpoint was written.
 
     Raises
     ------
     CheckpointError
-        Names the first rows whose files changed.
+        If it has; names the first rows whose files changed.
     """
     changed = sorted(group for group, stamp in stored.items() if current.get(group) != stamp)
     if changed:
@@ -321,5 +332,5 @@ def check_stamps(stored: Mapping[int, str], current: Mapping[int, str], rows_of:
         raise CheckpointError(
             f"the input changed since the checkpoint {path} was written: {len(changed)} of {len(stored)} finished "
             f"groups, the first with rows {start}:{stop}. A model of old and new rows would be wrong; delete the "
-            "checkpoint to begin anew."
+            "checkpoint to start again."
         )

@@ -1,6 +1,6 @@
-"""What a run reports while it works, as frozen records, and the counting that every display shares.
+"""What a run reports, as frozen records, and the tally that all displays share.
 
-The engine emits these; ``passes/engine/progress.py`` shows them.
+The engine emits these; ``passes/engine/progress.py`` displays them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bigpca.errors import format_bytes
 
 @dataclass(frozen=True)
 class PlanEvent:
-    """What is about to run: the solver, why it was chosen, and what it costs (bytes per worker thread for the peak)."""
+    """What is about to run: the solver, why it was chosen, and its cost (the peak in bytes per worker thread)."""
 
     solver: str
     reason: str
@@ -26,10 +26,10 @@ class PlanEvent:
 
 @dataclass(frozen=True)
 class PassEvent:
-    """A read of the data begins. Totals are those of the whole pass; resumed groups are not read again. Bytes are those
-    decoded, in the dtype in which X is stored.
+    """A read of the data starts.
 
-    ``evaluations_total`` counts kernel evaluations, 0 for passes without any.
+    Totals are those of the whole pass, including resumed groups, which are not read again. Bytes are counted in the
+    dtype in which X is stored. ``evaluations_total`` counts kernel evaluations, 0 without a kernel.
     """
 
     name: str
@@ -42,7 +42,7 @@ class PassEvent:
 
 @dataclass(frozen=True)
 class GroupEvent:
-    """One group of rows has been read and reduced (or written); ``evaluations`` of a kernel were made for it."""
+    """One group of rows has been read and reduced (or written), with this many kernel ``evaluations``."""
 
     rows: int
     bytes: int
@@ -51,7 +51,7 @@ class GroupEvent:
 
 @dataclass(frozen=True)
 class RetryEvent:
-    """Work was lost and is being done again; ``count`` says how often so far."""
+    """Work was lost and is being repeated, for the ``count``-th time."""
 
     reason: str
     count: int
@@ -59,7 +59,7 @@ class RetryEvent:
 
 @dataclass(frozen=True)
 class CheckpointEvent:
-    """Segment number ``segment`` is safe on disk under ``path``."""
+    """Segment number ``segment`` is stored under ``path``."""
 
     path: str
     segment: int
@@ -78,7 +78,7 @@ Progress = Callable[[Event], None]
 
 
 class PassTally:
-    """Rows, bytes and rates of the pass that is running, counted from its events.
+    """Rows, bytes and rates of the running pass, counted from its events.
 
     >>> tally = PassTally()
     >>> tally.add(PassEvent("covariance", 100, 800, 4, groups_resumed=1))
@@ -92,7 +92,7 @@ class PassTally:
         self.start(PassEvent("", 0, 0, 0))
 
     def start(self, event: PassEvent) -> None:
-        """Begin counting a new pass."""
+        """Start counting a new pass."""
         self.event = event
         self._counts[event.name] += 1
         self.rows = 0
@@ -102,7 +102,7 @@ class PassTally:
         self.started = time.monotonic()
 
     def add(self, event: Event) -> None:
-        """Count one event; those that carry no rows change nothing."""
+        """Count one event; events without rows change nothing."""
         if isinstance(event, PassEvent):
             self.start(event)
         elif isinstance(event, GroupEvent):
@@ -113,12 +113,12 @@ class PassTally:
 
     @property
     def title(self) -> str:
-        """Name of the pass for people, numbered where the same step is done again: an iteration's second product."""
+        """Name of the pass for display, numbered when the same step is repeated: an iteration's second product."""
         name, count = self.event.name, self._counts[self.event.name]
         return f"{name} {count}" if count > 1 else name
 
     def sentence(self, event: Event) -> str:
-        """Say what happened in one line for people, the running pass under its title.
+        """Describe an event in one line for display, the running pass by its title.
 
         >>> tally = PassTally()
         >>> for _ in range(2):
@@ -132,7 +132,7 @@ class PassTally:
 
     @property
     def resumed_fraction(self) -> float:
-        """Share of the pass that an earlier run had finished, in [0, 1]."""
+        """Share of the pass that an earlier run finished, in [0, 1]."""
         return min(1.0, self.event.groups_resumed / self.event.groups_total) if self.event.groups_total else 0.0
 
     @property
@@ -142,7 +142,7 @@ class PassTally:
 
     @property
     def _done_here(self) -> float:
-        """Share of the pass that this run did: by kernel evaluations where there are any, else by rows."""
+        """Share of the pass that this run has done: by kernel evaluations if there are any, else by rows."""
         if self.event.evaluations_total:
             return self.evaluations / self.event.evaluations_total
         return self.rows / self.event.rows_total if self.event.rows_total else 0.0
@@ -162,7 +162,7 @@ class PassTally:
         return max(0.0, 1.0 - self.fraction) / done * (time.monotonic() - self.started)
 
     def speed(self) -> str:
-        """Kernel evaluations per second where there are any, else rows and bytes per second.
+        """Return kernel evaluations per second if there are any, else rows and bytes per second.
 
         >>> tally = PassTally()
         >>> tally.add(PassEvent("kernel", 1000, 8000, 4, evaluations_total=500_000))
@@ -177,13 +177,13 @@ class PassTally:
         return f"{rows:,.0f} rows/s, {format_bytes(size)}/s"
 
     def line(self) -> str:
-        """One line for people: the speed and the time left."""
+        """Return the speed and the time left in one line, for display."""
         left = self.seconds_left
         return self.speed() + ("" if left is None else f", {format_seconds(left)} left")
 
 
 def format_seconds(seconds: float) -> str:
-    """Write a duration for people.
+    """Format a duration for display.
 
     >>> format_seconds(2.25), format_seconds(125), format_seconds(7260)
     ('2.2 s', '2 min 05 s', '2 h 01 min')
@@ -195,15 +195,15 @@ def format_seconds(seconds: float) -> str:
 
 
 def sentence(event: Event) -> str:
-    """Say what happened in one line for people.
+    """Describe an event in one line for display.
 
     >>> sentence(DoneEvent("covariance", 2.0))
     'covariance: done in 2.0 s'
     """
     match event:
         case PlanEvent():
-            passes = "1 pass" if event.passes == 1 else f"{event.passes} passes"
-            return f'solver="{event.solver}" ({event.reason}): {passes}, {format_bytes(event.bytes_read)} to read'
+            reads = "1 read" if event.passes == 1 else f"{event.passes} reads"
+            return f'solver="{event.solver}" ({event.reason}): {reads}, {format_bytes(event.bytes_read)}'
         case PassEvent():
             size = format_bytes(event.bytes_total)
             resumed = f", {event.groups_resumed} of {event.groups_total} groups resumed" if event.groups_resumed else ""
@@ -214,6 +214,6 @@ def sentence(event: Event) -> str:
         case RetryEvent():
             return f"retry {event.count}: {event.reason}"
         case CheckpointEvent():
-            return f"segment {event.segment} is safe in {event.path}"
+            return f"segment {event.segment} is stored in {event.path}"
         case DoneEvent():
             return f"{event.name}: done in {format_seconds(event.seconds)}"

@@ -1,7 +1,7 @@
-"""What a forked child must forget: threads do not survive a fork, and whoever waits for one waits for ever.
+"""State that a forked child must discard: threads do not survive a fork, so waiting for one would never end.
 
-Dask keeps its pool of threads, and its clients, in globals that a child inherits without what drives them. The pool is
-made anew; of an inherited client only an error can come, which :func:`reject_inherited` words.
+Dask keeps its thread pool and its clients in globals, which a child inherits without their threads. The pool is created
+again; an inherited client is rejected by :func:`reject_inherited`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ os.register_at_fork(after_in_child=_forget_threads)
 
 
 def reject_inherited(client: Any) -> None:
-    """Refuse a client that was made before this process was forked: nothing in this process listens to its scheduler.
+    """Reject a client that was created before this process was forked: nothing here listens to its scheduler.
 
     Raises
     ------
@@ -39,9 +39,7 @@ def reject_inherited(client: Any) -> None:
     """
     if client in _inherited:
         raise RuntimeError(
-            f"this process ({os.getpid()}) was forked from one that has a Dask client ({client.id}), "
-            "which does not survive a "
-            'fork; a process started afresh was expected. Start it by multiprocessing.get_context("spawn"), '
-            "or make a client of "
-            f'its own here, or run without one: dask.config.set(scheduler="threads").'
+            f"this process ({os.getpid()}) was forked from one that has a Dask client ({client.id}), which does not "
+            'survive a fork. Start it by multiprocessing.get_context("spawn"), create a client here, or run without '
+            'one: dask.config.set(scheduler="threads").'
         )

@@ -1,6 +1,6 @@
-"""One pass as a job, and the functions that its tasks run: the same ones wherever they run.
+"""One pass described as data, and the functions that its tasks run on any scheduler.
 
-Groups become states, a fixed tree merges the states of a segment, a left fold goes over the segments; so the bits do
+Groups become states, a fixed tree merges the states of a segment, and a left fold merges the segments; so the bits do
 not depend on the scheduler.
 """
 
@@ -14,32 +14,34 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-from dask.task_spec import Task, TaskRef
+from dask.task_spec import GraphNode, Task, TaskRef
+from dask.typing import Key
 
 from bigpca.blas import one_blas_thread
 from bigpca.data.rounding import tally_rounded
 from bigpca.heap import steady_heap
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.engine.checkpoint import Checkpoint, SegmentFiles
+from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import Event, GroupEvent, Progress
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.layout import Layout
+from bigpca.passes.reading.readers import Reader
 
 Finish = Callable[[PassState], Any]
 WORKERS_TIMEOUT = 60.0  # seconds
 STALLED_SECONDS = 60.0
-SHARED = "bigpca-shared"  # the key under which a task finds what all groups share
+SHARED = "bigpca-shared"  # the key of a task's broadcast values among its inputs
 
 
 class GroupTask(Protocol):
     """What one task reads and folds into one state; picklable."""
 
     @property
-    def reader(self) -> Any:
+    def reader(self) -> Reader:
         """The reader of its rows, which names them in errors."""
 
-    def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
-        """Fold the group. ``inputs`` are the values of persisted chunks that Dask passes in, and what groups share."""
+    def run(self, run_id: str, inputs: Mapping[Key, Any]) -> PassState:
+        """Fold the group. ``inputs`` are the values of persisted chunks, and the broadcast values."""
 
 
 @dataclass(frozen=True)
@@ -52,29 +54,29 @@ class Pass:
     layout : Layout
     templates : dict of str to Accumulator
     cut : callable
-        Group number -> (GroupTask, futures it needs); called when the group's turn comes.
+        Group number -> (GroupTask, futures it depends on); called when the group is submitted.
     stamp : callable
         Group number -> digest of the files it reads.
     finish : callable
-        Picklable; the complete state -> what the caller wants. Runs where the state lies.
+        Picklable; complete state -> result. Runs where the state is.
     shared : dict of str to Any
-        What all groups share: one copy on each worker that folds some, in each task as ``inputs[SHARED]``.
+        Broadcast values: one copy on each worker that folds groups, in each task as ``inputs[SHARED]``.
     evaluations : callable or None
-        Group number -> kernel evaluations that the group makes.
+        Group number -> number of kernel evaluations.
     rows_read : callable or None
-        Group number -> rows that the group decodes; None for those that it folds.
+        Group number -> rows that the group decodes; None if these are the rows that it folds.
     stored : numpy.dtype
-        Of X, as it is read.
+        The dtype in which X is stored.
     paths : dict of str to {"reads", "writes"}
-        Files and directories that the tasks use, and how: workers must see them.
+        Files and directories that the tasks use, and how; workers must be able to access them.
     run_id : str
-        Names this run's tasks and files; a new one for every run.
+        Names this run's tasks and files; unique to each run.
     """
 
     name: str
     layout: Layout
     templates: dict[str, Accumulator]
-    cut: Callable[[int], tuple[GroupTask, Mapping[Any, Any]]]
+    cut: Callable[[int], tuple[GroupTask, Mapping[Key, Any]]]
     stamp: Callable[[int], str]
     finish: Finish
     shared: Mapping[str, Any] = field(default_factory=dict)
@@ -91,28 +93,28 @@ class Pass:
 
     @cached_property
     def prefix(self) -> str:
-        """How the keys of this pass's tasks begin; a number follows where they fold groups."""
+        """Start of the keys of this pass's tasks; a number follows in those that fold groups."""
         return f"bigpca-{self.name}-{self.run_id}"
 
     def key(self, what: str, *numbers: object) -> str:
         """Return the key of another task of this pass.
 
-        NOTE: Dask names a task group by what stands before the run's id. Groups under a name of their own,
-        with few copies of what they share under another, would be "root-ish" to it: placed where there is
-        room, and not where their copy lies.
+        NOTE: Dask derives the name of a task group from the part before the run's id. Groups under a name of their own,
+        with few copies of the broadcast values under another, would be "root-ish" to Dask: placed wherever a worker is
+        free, instead of where their copy is.
         """
         return "-".join([self.prefix, what, *map(str, numbers)])
 
     def evaluations_of(self, groups: Iterable[int]) -> int:
-        """Kernel evaluations of some groups."""
+        """Return the number of kernel evaluations of some groups."""
         return 0 if self.evaluations is None else sum(self.evaluations(group) for group in groups)
 
     def done_event(self, groups: range) -> GroupEvent:
-        """What to report when consecutive groups are done."""
+        """Return the event that reports consecutive groups as done."""
         return GroupEvent(self._rows_of(groups), self.bytes_of(groups), self.evaluations_of(groups))
 
     def bytes_of(self, groups: range) -> int:
-        """Bytes decoded for consecutive groups: of X as it is stored, whatever it is multiplied in."""
+        """Return the bytes decoded for consecutive groups, in the dtype in which X is stored."""
         rows = self._rows_of(groups) if self.rows_read is None else sum(map(self.rows_read, groups))
         return rows * self.layout.n_columns * self.stored.itemsize
 
@@ -123,21 +125,21 @@ class Pass:
 
 @dataclass
 class RunOptions:
-    """How to run, not what: none of it changes a bit of the result.
+    """How a pass runs, not what it computes: no option changes a bit of the result.
 
     Attributes
     ----------
     checkpoint : Checkpoint or None
-    progress : callable taking events
+    progress : callable that receives events
     workers_timeout : float
-        Seconds without any worker after which a run on a cluster gives up.
-    scheduler : "local" to stay in this process whatever client there is (NumPy input), or None.
+        Seconds without any worker after which a run on a cluster fails.
+    scheduler : "local" to stay in this process even if there is a client (NumPy input), or None.
     peak_bytes : int
-        Planned peak of one worker thread, for errors; 0 where nobody planned.
+        Planned peak of one worker thread, for error messages; 0 without a plan.
     stalled_seconds : float
-        Silence of a worker after which it is reported, and what it has is sent to others too.
-    rounding_told : bool
-        Whether this fit has warned of integers that float64 does not hold.
+        Silence of a worker after which it is reported, and its tasks are also sent to others.
+    rounding_warned : bool
+        Whether this fit has warned about integers that float64 cannot represent.
     """
 
     checkpoint: Checkpoint | None = None
@@ -146,61 +148,36 @@ class RunOptions:
     scheduler: str | None = None
     peak_bytes: int = 0
     stalled_seconds: float = STALLED_SECONDS
-    rounding_told: bool = False
+    rounding_warned: bool = False
     _lock: Any = field(default_factory=threading.Lock, repr=False)
 
     def emit(self, event: Event) -> None:
-        """Report an event; threads take turns."""
+        """Report an event, from one thread at a time."""
         with self._lock:
             self.progress(event)
 
 
-@dataclass(frozen=True)
-class Left:
-    """What an earlier run of this pass left, or nothing: where this run begins.
-
-    Attributes
-    ----------
-    files : SegmentFiles or None
-    prefix : PassState or None
-        The fold of segments ``0:covered``.
-    covered : int
-    segments : frozenset of int
-        Later segments whose states are on disk.
-    writing : bool
-        False once the checkpoint cannot be written: it is then only read.
-    """
-
-    files: SegmentFiles | None = None
-    prefix: PassState | None = None
-    covered: int = 0
-    segments: frozenset[int] = frozenset()
-    writing: bool = True
-
-
-def fold_group(task: GroupTask, run_id: str, keys: tuple[Any, ...], *values: Any) -> PassState:
-    """Fold one group; ``keys`` and ``values`` are the persisted chunks it needs."""
+def fold_group(task: GroupTask, run_id: str, keys: tuple[Key, ...], *values: Any) -> PassState:
+    """Fold one group; ``keys`` and ``values`` are its inputs."""
     steady_heap()
     return run_group(task, run_id, dict(zip(keys, values, strict=True)))
 
 
-def run_group(task: GroupTask, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
-    """Fold one group, counting the integers that are rounded on the way."""
+def run_group(task: GroupTask, run_id: str, inputs: Mapping[Key, Any]) -> PassState:
+    """Fold one group and count the integers that are rounded while reading."""
     with tally_rounded() as tally:
         state = task.run(run_id, inputs)
     return replace(state, rounded=tally.count)
 
 
 def merge_states(left: PassState, right: PassState) -> PassState:
-    """Merge two adjacent states, as folds do: with one BLAS thread."""
+    """Merge two adjacent states with one BLAS thread, like folds."""
     with one_blas_thread():
         return left.merge(right)
 
 
-def tree(graph: dict[Any, Any], leaves: list[Any], key: str) -> Any:
-    """Add a fixed binary tree of merges over ``leaves`` to ``graph``, under keys that begin so;
-    return the key of its root.
-    """
+def tree(graph: dict[Key, GraphNode], leaves: list[str], key: str) -> str:
+    """Add a fixed binary tree of merges over ``leaves`` to ``graph``, its keys prefixed by ``key``; return the root."""
     level = 0
     while len(leaves) > 1:
         merged = []

@@ -1,4 +1,4 @@
-"""Run a pass on Dask's local schedulers: one graph a pass."""
+"""Run a pass on Dask's local schedulers, as one graph."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import dask.local
 import dask.threaded
 from dask.base import get_scheduler, named_schedulers
 from dask.system import CPU_COUNT
-from dask.task_spec import Task, TaskRef
+from dask.task_spec import GraphNode, Task, TaskRef
+from dask.typing import Key
 
 from bigpca.blas import inside_fold
-from bigpca.passes.engine.checkpoint import SegmentFiles, WriteFailed, warn_unwritten
+from bigpca.passes.engine.checkpoint import Resumed, SegmentFiles, WriteFailed, warn_unwritten
 from bigpca.passes.engine.events import CheckpointEvent
 from bigpca.passes.engine.forks import reject_inherited
-from bigpca.passes.engine.jobs import SHARED, Left, Pass, RunOptions, merge_states, run_group, tree
+from bigpca.passes.engine.jobs import SHARED, Pass, RunOptions, merge_states, run_group, tree
 from bigpca.passes.engine.states import PassState
 
 Get = Callable[..., Any]
@@ -27,12 +28,12 @@ Get = Callable[..., Any]
 def current_client() -> Any:
     """Return the ``distributed.Client`` that Dask would use here, or None for a local scheduler.
 
-    ``dask.config``'s scheduler beats a live client; inside a task the work stays in its process.
+    ``dask.config``'s scheduler takes precedence over a live client; inside a task the work stays in its process.
 
     Raises
     ------
     RuntimeError
-        In a forked child, for a client of the process that it was forked from.
+        In a forked child, for a client of its parent.
     """
     if _in_task():
         return None
@@ -44,9 +45,9 @@ def current_client() -> Any:
 
 
 def chosen_scheduler() -> Get | None:
-    """Return what ``dask.base.get_scheduler`` returns, without its import of ``distributed``.
+    """Return the same as ``dask.base.get_scheduler``, without importing ``distributed``.
 
-    Where nobody has imported that, there is no client to ask, and asking takes as long as importing scikit-learn.
+    If that has not been imported, there can be no client, and importing it takes as long as scikit-learn.
     """
     configured = any(dask.config.get(name, None) for name in ("scheduler", "get"))
     chosen: Get | None = get_scheduler() if configured or "distributed" in sys.modules else None
@@ -64,30 +65,27 @@ def _in_task() -> bool:
 
 
 def threads_here(solve_threads: int | None) -> int:
-    """BLAS threads of a solve in this process: as given, or one for each core that it may use.
-
-    Ask where the solve runs.
-    """
+    """Return the BLAS threads of a solve: as given, or one per available core. Call it in the process that solves."""
     return solve_threads or int(CPU_COUNT)
 
 
 def local_threads() -> int:
-    """Number of threads that the local scheduler uses here."""
+    """Return the number of threads of the local scheduler."""
     if _in_task() or dask.config.get("scheduler", None) in ("sync", "synchronous", "single-threaded"):
         return 1
     pool = dask.config.get("pool", None)
     return int(getattr(pool, "_max_workers", 0) or dask.config.get("num_workers", None) or CPU_COUNT)
 
 
-class Keeper:
-    """Writes states to the checkpoint until that fails once; then the run goes on without."""
+class StateWriter:
+    """Writes states to the checkpoint until that fails once; the run then continues without it."""
 
     def __init__(self, files: SegmentFiles | None, options: RunOptions) -> None:
         self.files, self.options = files, options
         self._lock = threading.Lock()
 
-    def keeps(self, kind: str, index: int, state: PassState) -> bool:
-        """Write a state where there is a checkpoint; whether it is there now."""
+    def write(self, kind: str, index: int, state: PassState) -> bool:
+        """Write a state if there is a checkpoint; return whether it was written."""
         files = self.files
         if files is None:
             return False
@@ -102,63 +100,76 @@ class Keeper:
         return True
 
 
-def run_locally(job: Pass, options: RunOptions, left: Left) -> Any:
-    """Run one pass in this process; see :func:`bigpca.passes.engine.driver.run_pass`."""
-    files = left.files
-    graph: dict[Any, Any] = {}
+class LocalPass:
+    """One pass in this process: its tasks and their graph."""
 
-    def fold(group: int, _after: None = None) -> PassState:
-        task, inputs = job.cut(group)
-        state = run_group(task, job.run_id, {SHARED: job.shared} | {k: f.result() for k, f in inputs.items()})
-        options.emit(job.done_event(range(group, group + 1)))
+    def __init__(self, job: Pass, options: RunOptions, resumed: Resumed) -> None:
+        self.job, self.options, self.resumed = job, options, resumed
+        self.files, self.writer = resumed.files, StateWriter(resumed.files, options)
+
+    def fold(self, group: int, _after: None = None) -> PassState:
+        task, inputs = self.job.cut(group)
+        inputs = {SHARED: self.job.shared} | {key: future.result() for key, future in inputs.items()}
+        state = run_group(task, self.job.run_id, inputs)
+        self.options.emit(self.job.done_event(range(group, group + 1)))
         return state
 
-    keeper = Keeper(files, options)
-
-    def store(segment: int, state: PassState) -> PassState:
-        if files is not None and keeper.keeps("segment", segment, state):
-            options.emit(CheckpointEvent(files.directory, segment))
+    def store(self, segment: int, state: PassState) -> PassState:
+        if self.files is not None and self.writer.write("segment", segment, state):
+            self.options.emit(CheckpointEvent(self.files.directory, segment))
         return state
 
-    def fold_prefix(segment: int, state: PassState, total: PassState | None) -> PassState:
+    def fold_prefix(self, segment: int, state: PassState, total: PassState | None) -> PassState:
         total = state if total is None else merge_states(total, state)
-        if files is not None and keeper.keeps("prefix", segment + 1, total):
-            files.forget_before(segment + 1)
+        if self.files is not None and self.writer.write("prefix", segment + 1, total):
+            self.files.forget_before(segment + 1)
         return total
 
-    def read(segment: int, _after: None = None) -> PassState:
-        if files is None:
+    def read(self, segment: int, _after: None = None) -> PassState:
+        if self.files is None:
             raise ValueError("there is no checkpoint to read from")
-        return files.read("segment", segment)
+        return self.files.read("segment", segment)
 
-    last: Any = left.prefix
-    ahead = 2 * local_threads()  # segments that may wait, each with a state, for a slow one before them
-    for index, groups in enumerate(job.layout.segments):
-        if index < left.covered:
-            continue
-        name = job.key("store", index)
-        gate = job.key("gate", index - ahead)
-        after = [TaskRef(gate)] if gate in graph else []
-        if index in left.segments:
-            graph[name] = Task(name, read, index, *after)
-        else:
-            for g in groups:
-                graph[f"{job.prefix}-{g}"] = Task(f"{job.prefix}-{g}", fold, g, *after)
-            root = tree(graph, [f"{job.prefix}-{g}" for g in groups], job.key("merge", index))
-            graph[name] = Task(name, store, index, TaskRef(root))
-        total = job.key("fold", index)
-        graph[total] = Task(total, fold_prefix, index, TaskRef(name), last)
-        last = TaskRef(total)
-        opened = job.key("gate", index)
-        graph[opened] = Task(opened, _nothing, last)
-    if not isinstance(last, TaskRef):
-        return job.finish(last)
-    state = _local_get(len(job.layout.groups))(graph, last.key)
-    return job.finish(state)
+    def graph(self) -> tuple[dict[Key, GraphNode], Key | None]:
+        """Return the graph of all remaining segments and the key of the complete state; None if none remain."""
+        job, graph = self.job, dict[Key, GraphNode]()
+        total: TaskRef | PassState | None = self.resumed.prefix
+        ahead = 2 * local_threads()  # segments that may wait, each with a state, for a slow one before them
+        for index in range(self.resumed.covered, len(job.layout.segments)):
+            gate = job.key("gate", index - ahead)
+            segment = self._add_segment(graph, index, [TaskRef(gate)] if gate in graph else [])
+            name, opened = job.key("fold", index), job.key("gate", index)
+            graph[name] = Task(name, self.fold_prefix, index, TaskRef(segment), total)
+            total = TaskRef(name)
+            graph[opened] = Task(opened, _discard, total)
+        return graph, total.key if isinstance(total, TaskRef) else None
+
+    def _add_segment(self, graph: dict[Key, GraphNode], index: int, after: list[TaskRef]) -> str:
+        """Add the tasks of a segment, which start after ``after``; return the key of its state."""
+        job, name = self.job, self.job.key("store", index)
+        if index in self.resumed.segments:
+            graph[name] = Task(name, self.read, index, *after)
+            return name
+        groups = {f"{job.prefix}-{group}": group for group in job.layout.segments[index]}
+        for key, group in groups.items():
+            graph[key] = Task(key, self.fold, group, *after)
+        root = tree(graph, list(groups), job.key("merge", index))
+        graph[name] = Task(name, self.store, index, TaskRef(root))
+        return name
 
 
-def _nothing(state: PassState) -> None:
-    """Pass on that a state is there, and not the state."""
+def run_locally(job: Pass, options: RunOptions, resumed: Resumed) -> Any:
+    """Run one pass in this process; see :func:`bigpca.passes.engine.driver.run_pass`."""
+    graph, key = LocalPass(job, options, resumed).graph()
+    if key is not None:
+        return job.finish(_local_get(len(job.layout.groups))(graph, key))
+    if resumed.prefix is None:
+        raise ValueError("the pass has no rows")
+    return job.finish(resumed.prefix)
+
+
+def _discard(state: PassState) -> None:
+    """Signal that a state exists, without passing it on."""
 
 
 def _local_get(groups: int) -> Get:

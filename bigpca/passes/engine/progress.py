@@ -1,7 +1,7 @@
-"""The consumers that show a run's events: terminal, notebook, log, JSON lines; and ``resolve_progress``.
+"""Consumers that display a run's events: terminal, notebook, log, JSON lines; and ``resolve_progress``.
 
-The engine emits; it never prints. A consumer is any callable that takes one event, so a user's own function works as
-well as the ones here. A consumer that fails is dropped with one warning: showing progress never ends a run.
+The engine emits events and never prints. A consumer is any callable that takes one event, so a user's own function
+works too. A consumer that fails is dropped with one warning: displaying progress never ends a run.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ logger = logging.getLogger("bigpca")
 
 
 class LogProgress:
-    """Write events to the logger "bigpca"; groups at most every ``interval`` seconds, retries as warnings."""
+    """Log events to the logger "bigpca": groups at most every ``interval`` seconds, retries as warnings."""
 
     def __init__(self, interval: float = 10.0, log: logging.Logger = logger) -> None:
         self.interval, self.log = interval, log
@@ -81,7 +81,7 @@ class LogProgress:
 
 
 class JsonLinesProgress:
-    """Write every event as one line of JSON to an open text file, flushed at once.
+    """Write every event as one line of JSON to an open text file, flushed immediately.
 
     >>> JsonLinesProgress(sys.stdout, clock=lambda: 0.0)(GroupEvent(10, 80))
     {"event": "group", "time": 0.0, "rows": 10, "bytes": 80, "evaluations": 0}
@@ -99,8 +99,8 @@ class JsonLinesProgress:
 class TerminalProgress:
     """A bar per pass with rows/s, bytes/s and the time left, on standard error.
 
-    Silent where the output is not a terminal, unless ``force``. Each finished pass leaves one line behind. Use it as
-    a context manager, so that an exception takes the bar off the screen.
+    Silent if the output is not a terminal, unless ``force``. Each finished pass leaves one line behind. Use it as a
+    context manager, so that an exception removes the bar from the screen.
     """
 
     def __init__(self, file: IO[str] | None = None, *, force: bool = False) -> None:
@@ -142,7 +142,7 @@ class TerminalProgress:
         self._bar.start()
 
     def close(self) -> None:
-        """Take the bar off the screen; a later pass opens a new one."""
+        """Remove the bar from the screen; a later pass opens a new one."""
         if self._bar is not None:
             bar, self._bar = self._bar, None
             bar.stop()
@@ -159,9 +159,9 @@ class TerminalProgress:
 class NotebookProgress:
     """A bar per pass in a Jupyter notebook, drawn with IPython's own display (no widgets needed).
 
-    Each update carries the whole bar, so that a browser which comes back to a running kernel shows all of it with the
-    next one; the bar of a resumed pass begins at what is done already. Use it as a context manager, so that the bar of
-    a run that was stopped says so.
+    Each update contains the whole bar, so that a browser that reconnects to a running kernel shows it with the next
+    update; the bar of a resumed pass starts at the share already done. Use it as a context manager, so that the bar of
+    a stopped run is marked as stopped.
     """
 
     def __init__(self, interval: float = 0.25) -> None:
@@ -184,7 +184,7 @@ class NotebookProgress:
             self._handle.update(self._html("" if isinstance(event, GroupEvent) else sentence(event)))
 
     def close(self) -> None:
-        """Say on the bar of a pass that did not end that it was stopped."""
+        """Mark the bar of an unfinished pass as stopped."""
         if self._handle is not None:
             handle, self._handle = self._handle, None
             handle.update(self._html("stopped"))
@@ -208,9 +208,9 @@ class NotebookProgress:
 
 
 class Reporter:
-    """Hand each event to every consumer; a consumer that raises is dropped with one warning.
+    """Pass each event to every consumer; a consumer that raises is dropped with one warning.
 
-    Calling it is safe from any thread. As a context manager it closes the bars at the end.
+    It may be called from any thread. As a context manager it closes the bars at the end.
     """
 
     def __init__(self, consumers: Sequence[Progress]) -> None:
@@ -232,7 +232,7 @@ class Reporter:
             logger.warning("progress consumer %s failed and was dropped: %s: %s", name, type(error).__name__, error)
 
     def close(self) -> None:
-        """Take terminal bars off the screen; a notebook's bar that did not reach its end says so."""
+        """Remove terminal bars from the screen, and mark unfinished notebook bars as stopped."""
         with self._lock:
             for consumer in tuple(self._consumers):
                 if isinstance(consumer, TerminalProgress | NotebookProgress):
@@ -248,11 +248,11 @@ class Reporter:
 
 
 def resolve_progress(progress: ProgressArgument) -> Reporter:
-    """Turn the ``progress`` argument of an estimator into one callable that never raises.
+    """Convert the ``progress`` argument of an estimator to one callable that never raises.
 
     Parameters
     ----------
-    progress : None or False (nothing is shown), True (a bar: terminal or notebook), a callable, or a sequence of them.
+    progress : None or False (no display), True (a bar: terminal or notebook), a callable, or a sequence of them.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What the processes of a run may use: threads, memory limit and idle memory, asked of Dask or of the machine."""
+"""What the processes of a run may use: threads, memory limit and idle memory, queried from Dask or the machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bigpca.machine import memory_limit as machine_limit
 from bigpca.passes.engine.local import current_client, local_threads
 from bigpca.planning import Resources
 
-IMPORTED_BYTES = 250 << 20  # a worker once it has imported what a fold needs; a fresh one reports less
+IMPORTED_BYTES = 250 << 20  # a worker after it has imported what a fold needs; a new one reports less
 
 
 def parse_limit(memory_limit: int | str | None) -> int | None:
@@ -23,7 +23,7 @@ def parse_limit(memory_limit: int | str | None) -> int | None:
     Raises
     ------
     ValueError
-        Where it is not a positive size.
+        If it is not a positive size.
     """
     if memory_limit is None:
         return None
@@ -46,10 +46,10 @@ def find_resources(memory_limit: int | str | None, *, in_process: bool = False) 
     Parameters
     ----------
     memory_limit : int, str or None
-        Limit per process; None asks the live workers, or the machine for its free memory. A run is refused where a
-        worker's own limit is smaller than its plan, whatever is given here.
+        Limit per process; None for the limit of the live workers, or the machine's free memory. Whatever is given, a
+        run is rejected if a worker's own limit is smaller than its plan.
     in_process : bool
-        Whether the run stays here even if there is a client (NumPy input).
+        Whether the run stays in this process even if there is a client (NumPy input).
     """
     given = parse_limit(memory_limit)
     client = None if in_process else current_client()
@@ -63,10 +63,8 @@ def find_resources(memory_limit: int | str | None, *, in_process: bool = False) 
 
 
 def _of_workers(client: Any, given: int | None) -> Resources:
-    """The tightest worker decides; where none has come yet, the plan is for one thread in the given limit."""
-    workers = client.scheduler_info(n_workers=-1).get(
-        "workers", {}
-    )  # -1 is all; nothing is known of a scheduler that is gone
+    """Return the resources of the tightest worker; without any worker yet, one thread within the given limit."""
+    workers = client.scheduler_info(n_workers=-1).get("workers", {})  # -1 for all; empty if the scheduler is gone
     found = [_of_worker(address, worker, given) for address, worker in workers.items()]
     if not found:
         where = "memory_limit" if given else "this machine (no worker yet)"

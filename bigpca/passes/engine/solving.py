@@ -1,7 +1,7 @@
-"""The BLAS threads of all that a fit computes where it was called, and of the last task of its passes.
+"""The BLAS threads of everything that a fit computes in the calling process, and of the last task of its passes.
 
-One place holds them, the public method: what it calls need not know. Bits then depend on ``solve_threads`` (or the
-cores), and not on what the process was started with.
+They are set in one place, the public method, and need not be passed on to what it calls. The bits so depend on
+``solve_threads`` (or the number of cores), and not on the environment in which the process was started.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from bigpca.sketches.base import positive_integer
 P = ParamSpec("P")
 R = TypeVar("R")
 M = TypeVar("M")
-_asked: ContextVar[int | None] = ContextVar("bigpca_solve_threads", default=None)
+_solve_threads: ContextVar[int | None] = ContextVar("bigpca_solve_threads", default=None)
 
 
 @contextmanager
 def solving_with(solve_threads: int | None) -> Iterator[None]:
-    """Run the body with ``solve_threads`` BLAS threads, None for one for each core here; its passes run as they do.
+    """Run the body with ``solve_threads`` BLAS threads (None: one per core here); its passes use one thread as ever.
 
     Raises
     ------
     TypeError, ValueError
-        For what is no number of threads.
+        If ``solve_threads`` is not a number of threads.
     """
     if solve_threads is not None:
         positive_integer("solve_threads", solve_threads)
-    outer = _asked.set(solve_threads)
+    outer = _solve_threads.set(solve_threads)
     try:
         with blas_threads(threads_here(solve_threads)):
             yield
     finally:
-        _asked.reset(outer)
+        _solve_threads.reset(outer)
 
 
 def solving(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
-    """Make a method compute with its object's ``solve_threads``."""
+    """Decorate a method to compute with its object's ``solve_threads``."""
 
     @wraps(method)
     def run(self: M, *arguments: P.args, **options: P.kwargs) -> R:
@@ -55,9 +55,9 @@ def solving(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P
     return cast("Callable[Concatenate[M, P], R]", run)
 
 
-def finish_alike(finish: Finish) -> Finish:
-    """Return ``finish``, picklable, with the threads that were asked for here, wherever it will run."""
-    return _Finish(finish, _asked.get())
+def with_solve_threads(finish: Finish) -> Finish:
+    """Return ``finish``, picklable, bound to this context's ``solve_threads`` wherever it will run."""
+    return _Finish(finish, _solve_threads.get())
 
 
 class _Finish:

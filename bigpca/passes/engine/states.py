@@ -24,11 +24,11 @@ class PassState:
     rows : int
         Rows folded.
     omitted : int
-        Rows left out for NaN or infinite values.
+        Rows omitted because of NaN or infinite values.
     stamps : dict of int to str
         For each group, a digest of (key, size, mtime) of the files it read.
     rounded : int
-        Integers that float64 does not hold.
+        Number of integers that float64 cannot represent.
     """
 
     parts: dict[str, Accumulator]
@@ -38,11 +38,11 @@ class PassState:
     rounded: int = 0
 
     def __sizeof__(self) -> int:
-        """Bytes of its arrays: Dask weighs by this what it holds, and on which worker two states are merged."""
+        """Return the bytes of its arrays, from which Dask decides on which worker two states are merged."""
         return sum(array.nbytes for part in self.parts.values() for array in part.to_arrays().values())
 
     def merge(self, other: PassState) -> PassState:
-        """Return the state of both ranges of groups; neither is changed."""
+        """Return the state of both ranges of groups, changing neither."""
         parts = {name: part.merge(other.parts[name]) for name, part in self.parts.items()}
         return PassState(
             parts, self.rows + other.rows, self.omitted + other.omitted, self.stamps | other.stamps,
@@ -50,7 +50,7 @@ class PassState:
         )  # fmt: skip
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return named arrays that hold the state; no object arrays."""
+        """Return the state as named arrays, without object arrays."""
         arrays = {f"{name}.{key}": a for name, part in self.parts.items() for key, a in part.to_arrays().items()}
         record = {"rows": self.rows, "omitted": self.omitted, "rounded": self.rounded, "stamps": self.stamps}
         return arrays | {"record": np.frombuffer(json.dumps(record).encode(), np.uint8)}
@@ -69,6 +69,6 @@ class PassState:
         return cls(parts, record["rows"], record["omitted"], stamps, record["rounded"])
 
 
-def digest(value: Any) -> str:
+def digest(value: object) -> str:
     """Return a short digest of JSON-able metadata."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:32]

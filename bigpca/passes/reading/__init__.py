@@ -1,13 +1,14 @@
 """Rows become blocks: which rows are read at a time, how, and in which precision. Everything here runs inside tasks.
 
 - ``layout``    chunks to reads, slabs, groups and segments: a function of shape, dtype and chunks only
-- ``readers``   read one range of rows, from a store or by running the Dask nodes that make it, one read ahead
-- ``blocks``    a slab of rows shifted, checked and converted: the ``Block`` that accumulators see
+- ``readers``   read one range of rows, from a store or by running the Dask nodes that compute it, one read ahead
+- ``blocks``    a slab of rows shifted, checked and converted: the ``Block`` that accumulators receive
 - ``row_maps``  the protocol of a pure function from rows to rows
 
-A group task walks its reads; each slab of a read becomes one ``Block``, which lives in that task and is never pickled.
-The shift is the same for all slabs of a group: sums are of ``x - shift``, so an offset of the data costs no digits.
+A group task iterates over its reads; each slab of a read becomes one ``Block``, which exists only in that task and is
+never pickled. The shift is the same for all slabs of a group: sums are of ``x - shift``, so an offset of the data costs
+no precision.
 
-Add a reader where rows come from somewhere new (a seekable stream, another array library); add a policy for bad
-values in ``prepare_block``, which is the one place that looks at every value.
+Add a reader for a new origin of rows (a seekable stream, another array library); add a policy for bad values in
+``prepare_block``, the one place that examines every value.
 """

@@ -1,4 +1,4 @@
-"""Slabs of rows become blocks: shifted, searched for bad values, and converted to the precision of the pass."""
+"""Slabs of rows become blocks: shifted, checked for bad values, and converted to the precision of the pass."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from numpy.typing import NDArray
 from bigpca.errors import NonFiniteError
 from bigpca.passes.reading.layout import MIB, working_dtype
 
-CACHED_BYTES = 3 * MIB // 2  # of rows looked at several times in a row
-PRECISE_FLOPS = 1e11
+CACHED_BYTES = 3 * MIB // 2  # of rows that are accessed several times in succession
+PRECISE_FLOPS = 1e11  # passes up to this cost are computed in float64
 FLOAT32_MIN, FLOAT32_MAX = 1e-12, 1e12  # largest entry of a block that is multiplied in float32
 
 
 def product_dtype(dtype: np.dtype[np.generic], flops: float) -> np.dtype[np.floating]:
-    """Return the dtype in which blocks are multiplied when the whole pass costs ``flops``.
+    """Return the dtype in which blocks are multiplied if the whole pass costs ``flops``.
 
-    float32 products carry an error of about 1e-7 of the largest eigenvalue, which falls with sqrt(n) and d. Where the
-    pass is small that error is largest and float64 costs little (at most a second or two more), so small passes use it.
+    Products in float32 have an error of about 1e-7 of the largest eigenvalue, which decreases with sqrt(n) and d. For
+    small passes that error is largest and float64 costs little (at most a second or two more), so they use float64.
     """
     return np.dtype(np.float64) if flops <= PRECISE_FLOPS else working_dtype(dtype)
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows ready for arithmetic: upcast, finite, and with one fixed shift of the group subtracted.
+    """Rows ready for arithmetic: upcast, finite, and minus one fixed shift per group.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Block:
     sums : ndarray of shape (d,), float64
         Column sums of ``values``.
     largest : float or None
-        Largest magnitude in ``values``; None where nobody looked.
+        Largest magnitude in ``values``; None if it was not computed.
     """
 
     values: NDArray[np.floating]
@@ -49,7 +49,7 @@ class Block:
 
 
 def within_range(values: NDArray[np.floating], largest: float | None = None) -> NDArray[np.floating]:
-    """Return values in float64 where products of two, or of two with a third, leave float32's range."""
+    """Convert values to float64 if products of two, or of two with a third, would leave the range of float32."""
     if values.dtype == np.float64 or not values.size:
         return values
     if largest is None:
@@ -64,7 +64,7 @@ def _largest(values: NDArray[np.floating]) -> float:
 def column_sums(values: NDArray[np.floating], total: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
     """Sum each column: 128 rows at a time in the block's precision, then in float64 (16 times as fast as all float64).
 
-    Added to ``total`` (d,) in place where it is given.
+    If ``total`` (d,) is given, the sums are added to it in place.
     """
     if total is None:
         total = np.zeros(values.shape[1])
@@ -77,7 +77,7 @@ def column_sums(values: NDArray[np.floating], total: NDArray[np.float64] | None 
 
 
 def cached_rows(row_bytes: int) -> int:
-    """Rows of a strip that stays in a core's cache from one look at it to the next; whole 128s where it has as many."""
+    """Return the rows of a strip that stays in a core's cache between accesses; a multiple of 128 if possible."""
     rows = max(1, CACHED_BYTES // max(1, row_bytes))
     return rows if rows < 128 else rows // 128 * 128
 
@@ -103,10 +103,10 @@ def prepare_block(
     where: str,
     find_largest: bool = False,
 ) -> Block:
-    """Subtract the shift and find NaN and infinities through the column sums, which the moments need anyway.
+    """Subtract the shift, and detect NaN and infinities by the column sums, which the moments need anyway.
 
-    One walk through memory: a strip of rows is shifted, summed and, with ``find_largest``, searched
-    while it lies in the cache.
+    Memory is traversed once: a strip of rows is shifted, summed and, with ``find_largest``, searched while it is in
+    the cache.
 
     Parameters
     ----------
@@ -151,6 +151,6 @@ def _non_finite(bad: NDArray[np.bool_], row_start: int, where: str) -> NonFinite
     return NonFiniteError(
         f"{int(bad.sum())} NaN or infinite values in {len(rows)} rows of {where}: rows {shown}; the first is in row "
         f"{row_start + rows[0]}, column {column}. Finite values were expected; masked entries count as NaN. "
-        'Pass nan_policy="omit" to leave those rows out (solvers that pair all rows, such as "dot", refuse that), '
+        'Pass nan_policy="omit" to leave those rows out (solvers that pair all rows, such as "dot", reject that), '
         "or repair the data."
     )

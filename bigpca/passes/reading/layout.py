@@ -1,11 +1,11 @@
-"""How rows are cut, which depends on shape, dtype and chunks alone, never on memory limits, workers or threads.
+"""How rows are divided, depending only on shape, dtype and chunks, never on memory limits, workers or threads.
 
 The same store so gives the same bits wherever it is folded:
 
 - a *read* is a run of whole row chunks, about 64 MiB, or one larger chunk;
-- a *slab* is what is multiplied at a time: a read, or a slice of a larger one;
-- a *group* is what one task reads and folds into one state;
-- a *segment* is what a checkpoint stores: at most 64 in a pass, each a run of groups merged by a fixed binary tree.
+- a *slab* is multiplied at a time: a read, or a slice of a larger one;
+- a *group* is read by one task and folded into one state;
+- a *segment* is stored by a checkpoint: at most 64 per pass, each a run of groups merged by a fixed binary tree.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 
 MIB = 1 << 20
 SLAB_BYTES = 64 * MIB
-WIDE_SLAB_BYTES = 32 * MIB  # for rows over 64 KiB, whose states are large already
-SLAB_ROWS = 8192  # enough rows that a d x d addition per slab is hidden by the product
+WIDE_SLAB_BYTES = 32 * MIB  # for rows over 64 KiB, whose states are already large
+SLAB_ROWS = 8192  # enough rows that a d x d addition per slab takes little time beside the product
 MIN_SLAB_BYTES = 4 * MIB
 GROUP_BYTES = 256 * MIB
 MIN_GROUP_BYTES = 4 * MIB
@@ -28,7 +28,7 @@ MAX_SEGMENTS = 64
 
 
 def working_dtype(dtype: np.dtype[np.generic]) -> np.dtype[np.floating]:
-    """Return the dtype in which blocks of ``dtype`` are multiplied: float32 where it holds every value, else float64.
+    """Return the dtype in which blocks of ``dtype`` are multiplied: float32 if it represents every value, else float64.
 
     >>> [working_dtype(np.dtype(t)).name for t in ("f2", "u1", "?", "i4", "f8")]
     ['float32', 'float32', 'float32', 'float64', 'float64']
@@ -39,7 +39,7 @@ def working_dtype(dtype: np.dtype[np.generic]) -> np.dtype[np.floating]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the reads, groups and segments of one pass begin and end.
+    """The boundaries of the reads, groups and segments of one pass.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Layout:
     row_bytes : int
         Bytes of one row in the working dtype.
     slab_rows : int
-        Most rows multiplied at a time.
+        Largest number of rows multiplied at a time.
     reads : tuple of (start, stop)
         Consecutive row ranges.
     groups, segments : tuple of range
@@ -64,21 +64,21 @@ class Layout:
 
     @property
     def read_rows(self) -> int:
-        """Most rows held by one read."""
+        """Rows of the largest read."""
         return max((b - a for a, b in self.reads), default=0)
 
     def rows_of(self, group: int) -> tuple[int, int]:
-        """First and last + 1 row of a group."""
+        """Return the rows [start, stop) of a group."""
         reads = self.groups[group]
         return self.reads[reads[0]][0], self.reads[reads[-1]][1]
 
 
 def plan_layout(row_chunks: Sequence[int], n_columns: int, dtype: np.dtype[np.generic], state_bytes: int) -> Layout:
-    """Cut rows into reads, groups and segments.
+    """Divide rows into reads, groups and segments.
 
-    ``groups = clamp(bytes / max(256 MiB, 8 state), 16, 4096)``, never less than 4 MiB a group; all bytes in the working
-    dtype, so that a uint8 store is cut as its float32 copy would be. Where groups would hold one large read each (over
-    32 MiB), with nothing to read while it is multiplied, there are fewer that hold two.
+    ``groups = clamp(bytes / max(256 MiB, 8 state), 16, 4096)``, at least 4 MiB per group; all bytes in the working
+    dtype, so that a uint8 store is divided like its float32 copy. If groups would hold one large read each (over
+    32 MiB), with nothing to read while it is multiplied, there are half as many with two reads each.
     """
     row_bytes = max(1, n_columns * working_dtype(dtype).itemsize)
     most = SLAB_BYTES if row_bytes <= 1 << 16 else WIDE_SLAB_BYTES
@@ -96,12 +96,12 @@ def plan_layout(row_chunks: Sequence[int], n_columns: int, dtype: np.dtype[np.ge
     return Layout(n_rows, n_columns, row_bytes, slab_rows, reads, groups, segments)
 
 
-def _join_chunks(row_chunks: Sequence[int], most_rows: int) -> tuple[tuple[int, int], ...]:
-    """Join consecutive chunks while they hold at most ``most_rows``; empty chunks vanish, larger ones stay whole."""
+def _join_chunks(row_chunks: Sequence[int], max_rows: int) -> tuple[tuple[int, int], ...]:
+    """Join consecutive chunks up to ``max_rows`` rows; empty chunks are dropped, larger ones kept whole."""
     reads: list[tuple[int, int]] = []
     start = row = 0
     for size in row_chunks:
-        if row > start and row + size - start > most_rows:
+        if row > start and row + size - start > max_rows:
             reads.append((start, row))
             start = row
         row += size
@@ -111,9 +111,7 @@ def _join_chunks(row_chunks: Sequence[int], most_rows: int) -> tuple[tuple[int, 
 
 
 def _split_evenly(weights: Sequence[int], parts: int) -> tuple[range, ...]:
-    """Cut consecutive items into at most ``parts`` non-empty runs of about equal weight: at the
-    ends nearest to equal ones.
-    """
+    """Divide consecutive items into at most ``parts`` non-empty runs of about equal weight."""
     ends = np.cumsum(np.asarray(weights, dtype=np.int64)) if len(weights) else np.zeros(0, np.int64)
     runs: list[range] = []
     start = 0

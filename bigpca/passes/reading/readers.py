@@ -1,7 +1,7 @@
-"""Readers: rows of X inside a task, from a store directly or by running the Dask nodes that make them.
+"""Readers: rows of X inside a task, directly from a store or by running the Dask nodes that compute them.
 
-A reader is a small picklable record. ``read(start, stop)`` returns rows in the stored dtype and says whether the caller
-owns them; I/O errors and chunks that cannot be decoded are tried three times, with a pause.
+A reader is a small picklable record. ``read(start, stop)`` returns rows in the stored dtype, and ``owned`` tells
+whether the caller may overwrite them. I/O errors and undecodable chunks are retried twice, after a pause.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import cloudpickle
 import numpy as np
 from dask.task_spec import GraphNode
+from dask.typing import Key
 from numpy.typing import NDArray
 
 from bigpca.data.containers import check_chunk_shape, dense_rows
@@ -31,7 +32,7 @@ class Reader(Protocol):
 
     @property
     def owned(self) -> bool:
-        """Whether what ``read`` returns may be overwritten."""
+        """Whether the result of ``read`` may be overwritten."""
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows ``start:stop``, of shape (stop - start, d), in the stored dtype."""
@@ -46,7 +47,7 @@ def _with_attempts(read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
             return read()
         except FileNotFoundError:
             raise
-        except (OSError, CorruptedChunkError):  # object stores give short answers, too
+        except (OSError, CorruptedChunkError):  # object stores may also return short answers
             if attempt == ATTEMPTS:
                 raise
             time.sleep(0.2 * attempt)
@@ -55,7 +56,7 @@ def _with_attempts(read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class DirectReader:
-    """Rows read from a :class:`RowSource`, with no Dask node between."""
+    """Rows read from a :class:`RowSource`, without Dask nodes."""
 
     source: RowSource
     owned: bool = True
@@ -83,7 +84,7 @@ class ColumnReader:
 
 @dataclass
 class GraphReader:
-    """Rows made by the Dask nodes of one group, carried as one opaque pickle that Dask does not look into.
+    """Rows computed by the Dask nodes of one group, stored as one pickle that is opaque to Dask.
 
     Attributes
     ----------
@@ -94,18 +95,18 @@ class GraphReader:
     blob : bytes
         Pickled mapping of key to Dask node.
     n_columns, dtype : int, str
-        What the Dask array promises of its rows.
+        What the Dask array declares about its rows.
     inputs : mapping
-        Values of nodes that Dask computed or holds (shared small nodes, persisted chunks), filled in by the task.
+        Values of nodes that Dask computed or holds (shared small nodes, persisted chunks), set by the task.
     """
 
     offsets: NDArray[np.int64]
-    keys: list[list[Any]]
+    keys: list[list[Key]]
     blob: bytes
     n_columns: int
     dtype: str
     label: str = "the array"
-    inputs: Mapping[Any, Any] = field(default_factory=dict)
+    inputs: Mapping[Key, Any] = field(default_factory=dict)
     owned: bool = False
     _nodes: Nodes | None = None
 
@@ -124,8 +125,8 @@ class GraphReader:
             dtype = np.dtype(self.dtype)
             columns = [dense_rows(self._nodes.evaluate(key), self.label, dtype) for key in self.keys[i]]
             rows = columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
-            promised = int(self.offsets[i + 1] - self.offsets[i]), self.n_columns
-            check_chunk_shape(rows.shape, promised, f"{self.label} (rows {self.offsets[i]}:{self.offsets[i + 1]})")
+            declared = int(self.offsets[i + 1] - self.offsets[i]), self.n_columns
+            check_chunk_shape(rows.shape, declared, f"{self.label} (rows {self.offsets[i]}:{self.offsets[i + 1]})")
             lo, hi = max(start - self.offsets[i], 0), min(stop, self.offsets[i + 1]) - self.offsets[i]
             parts.append(rows[lo:hi])
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -135,19 +136,19 @@ class GraphReader:
 
 
 class Nodes:
-    """The Dask nodes of one group, run one after another (0.1 ms a chunk, where a scheduler takes 48 ms a group).
+    """The Dask nodes of one group, run one after another (0.1 ms per chunk; a scheduler takes 48 ms per group).
 
-    A node that several chunks use, such as a stored chunk that was cut by ``rechunk``, runs once: its value is held
-    until the last of its users has run.
+    A node that several chunks use, such as a stored chunk that ``rechunk`` divides, runs once: its value is kept until
+    its last user has run.
     """
 
-    def __init__(self, nodes: Mapping[Any, GraphNode], inputs: Mapping[Any, Any]) -> None:
+    def __init__(self, nodes: Mapping[Key, GraphNode], inputs: Mapping[Key, Any]) -> None:
         self.nodes, self.inputs = nodes, inputs
         self._uses = Counter(k for node in nodes.values() for k in node.dependencies)
-        self._held: dict[Any, Any] = {}
+        self._held: dict[Key, Any] = {}
 
-    def evaluate(self, key: Any) -> Any:
-        """Run what makes ``key`` and is not held already."""
+    def evaluate(self, key: Key) -> Any:
+        """Run the nodes that ``key`` needs, unless their values are held, and return its value."""
         stack = [key]
         while stack:
             top = stack[-1]
@@ -159,10 +160,10 @@ class Nodes:
                 stack.pop()
         return self._held[key] if self._uses[key] > 0 else self._held.pop(key, self.inputs.get(key))
 
-    def _has(self, key: Any) -> bool:
+    def _has(self, key: Key) -> bool:
         return key in self._held or key in self.inputs
 
-    def _run(self, key: Any) -> None:
+    def _run(self, key: Key) -> None:
         node = self.nodes[key]
         values = {k: self._held[k] if k in self._held else self.inputs[k] for k in node.dependencies}
         self._held[key] = node(values)
@@ -173,13 +174,13 @@ class Nodes:
 
 
 def read_ahead(reader: Reader, reads: Sequence[tuple[int, int]]) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield (first row, rows) of each read while the next one is being read: two reads are held, never more."""
+    """Yield (first row, rows) of each read while the next one is being read; at most two reads are held."""
     if not reads:
         return
     context = copy_context()
 
     def read(start: int, stop: int) -> NDArray[Any]:
-        return context.run(reader.read, start, stop)  # as a part of the fold that asks for it
+        return context.run(reader.read, start, stop)  # in the context of the fold that needs it
 
     with ThreadPoolExecutor(1, thread_name_prefix="bigpca-read") as pool:
         ahead = pool.submit(read, *reads[0])

@@ -15,13 +15,13 @@ class RowMap(Protocol):
         """Map rows (b, d) to rows (b, k)."""
 
     def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Dtype of the result for input of ``dtype``."""
+        """Return the dtype of the result for input of ``dtype``."""
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """Return the peak bytes of ``apply``, result included, and what it keeps in the process, once for all threads.
+        """Return the peak bytes of ``apply``, including its result, and the bytes it keeps per process for all threads.
 
-        Of ``rows`` rows of d columns, of ``itemsize`` bytes a number in their working dtype.
+        For ``rows`` rows of d columns, with ``itemsize`` bytes per number in their working dtype.
         """
 
     def describe(self) -> dict[str, Any]:
-        """What identifies the map, for the fingerprint of a partial output."""
+        """Return what identifies the map, for the fingerprint of a partial output."""

@@ -190,7 +190,7 @@ def test_the_tutorial_extension_takes_an_indefinite_kernel_and_features_refuse_i
     assert_columns(model.transform(NEW), scores, 1e-7 * np.abs(scores).max())
     with pytest.raises(ValueError, match=r'is not positive semi-definite, so it has no features.*extension="tutorial"'):
         nystrom(kernel=kernel).fit(unreadable(N, D))
-    with pytest.raises(ValueError, match=r'sampling="rpcholesky" needs a positive semi-definite kernel'):
+    with pytest.raises(ValueError, match=r'sampling="rpcholesky" requires a kernel that is'):
         nystrom(kernel=kernel, extension="tutorial").fit(X)
 
 
@@ -295,10 +295,10 @@ def test_landmarks_beyond_the_memory_are_refused_unread_with_numbers() -> None:
 
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"sampling": NEW[:, :3]}, ValueError, "the given landmarks have 3 columns and X has 6"),
+    ({"sampling": NEW[:, :3]}, ValueError, "the given landmarks have 3 columns, but X has 6"),
     ({"sampling": np.array([1, 2, N, 4])}, ValueError, "landmark 2 is row 240 of 240"),
     ({"sampling": np.array([1, 2, 1, 4])}, ValueError, "row 1 is given twice"),
-    ({"sampling": np.arange(10), "n_landmarks": 11}, ValueError, "10 landmarks were given and n_landmarks = 11"),
+    ({"sampling": np.arange(10), "n_landmarks": 11}, ValueError, "10 landmarks were given, but n_landmarks = 11"),
     ({"n_components": 0.999999, "n_landmarks": 5}, ValueError, "more of the spectrum than 5 landmarks show"),
 ]
 

@@ -203,5 +203,5 @@ def test_the_command_line_shows_how_far_the_axes_can_be_turned() -> None:
     bounds = answer["certificate"]["subspace_error_bounds"]
     assert len(bounds) == 2
     assert answer_rows(answer)["leading axes"] == (
-        f"turned out of the true subspaces by a sine of at most {bounds[0]:.2g} {bounds[1]:.2g}"
+        f"sine of the angle to the true subspaces at most {bounds[0]:.2g} {bounds[1]:.2g}"
     )

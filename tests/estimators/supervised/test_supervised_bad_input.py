@@ -141,7 +141,7 @@ LABELS: dict[str, tuple[Any, str]] = {
     "too few": (Y[:-1], "there are 59 labels, but X has 60 rows"),
     "too many": (np.append(Y, 1), "there are 61 labels, but X has 60 rows"),
     "missing": (gaps(Y), r"2 of 60 labels are missing \(rows 4, 9\).*missing_labels=\"drop\""),
-    "one class": (np.zeros(N, int), r"all 60 labels are of 1 class \(0\); at least 2 classes were expected"),
+    "one class": (np.zeros(N, int), r"all 60 labels belong to 1 class \(0\); at least 2 classes were expected"),
     "three dimensions": (np.zeros((N, 2, 2)), r"labels .* have shape \(60, 2, 2\)"),
 }
 

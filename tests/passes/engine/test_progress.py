@@ -98,7 +98,7 @@ def test_the_log_has_plan_pass_retry_and_done_and_groups_at_most_every_interval(
                 emit(event)
     text = [record.getMessage() for record in caplog.records]
     assert len(text) == 7 + 5
-    assert text[0] == 'solver="covariance" (d is small): 1 pass, 7.8 KiB to read'
+    assert text[0] == 'solver="covariance" (d is small): 1 read, 7.8 KiB'
     assert text[1] == "moments: 1,000 rows, 7.8 KiB, 1 of 4 groups resumed"
     assert "rows/s" in text[2]
     assert [r.levelno for r in caplog.records if "retry 1: worker lost" in r.getMessage()] == [logging.WARNING] * 2

@@ -25,8 +25,9 @@ from bigpca.data.sources import RowSource, open_source
 from bigpca.data.zarr_reader import ZarrReader
 from bigpca.passes.accumulators.left_product import LeftProduct
 from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.engine.checkpoint import Resumed
 from bigpca.passes.engine.cluster import run as cluster_module
-from bigpca.passes.engine.jobs import Left, Pass, RunOptions, fold_group, merge_states
+from bigpca.passes.engine.jobs import Pass, RunOptions, fold_group, merge_states
 from bigpca.passes.engine.local import run_locally
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import row_cutter
@@ -166,7 +167,7 @@ def test_a_slow_first_group_does_not_let_all_other_states_pile_up_in_memory() ->
         "moments", layout, {"moments": Moments(2)}, cut, lambda g: "", lambda state: state.rows, stored=np.dtype("f8")
     )
     with dask.config.set(scheduler="threads", num_workers=2):
-        assert run_locally(job, RunOptions(), Left()) == len(layout.groups)
+        assert run_locally(job, RunOptions(), Resumed()) == len(layout.groups)
     assert len(done_before_first) <= 12
 
 

@@ -1,9 +1,9 @@
-"""Compute a small graph where the passes run, with their limits: what is needed of X before a pass can be cut."""
+"""Compute a small graph where the passes run, with their limits: what a pass needs to know about X beforehand."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 
@@ -11,24 +11,27 @@ from bigpca.blas import solve_paused
 from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.local import chosen_scheduler, current_client
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 POLL_SECONDS = 0.5
 
 
 def get_watched(graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout: float, **options: Any) -> Any:
-    """Compute ``keys`` of a graph on the scheduler that Dask would use, a client's under :class:`Watch`.
+    """Compute ``keys`` of a graph on the scheduler that Dask would use; on a client, under :class:`Watch`.
 
     Parameters
     ----------
     paths : mapping of str to {"reads"}
-        What the graph reads: workers are looked at first, as before a pass.
+        What the graph reads: workers are checked first, as before a pass.
     workers_timeout : float
-        As of :class:`bigpca.passes.engine.jobs.RunOptions`.
+        As in :class:`bigpca.passes.engine.jobs.RunOptions`.
 
     Raises
     ------
     TimeoutError, ConnectionError, FileNotFoundError
-        On a cluster: no worker for ``workers_timeout`` seconds; the scheduler lost;
-        software or files that workers lack.
+        On a cluster: no worker for ``workers_timeout`` seconds, a lost scheduler, or workers that lack software or
+        files.
     """
     with solve_paused():
         client = current_client()
@@ -39,9 +42,9 @@ def get_watched(graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout
 
 
 def _get_by(
-    client: Any, graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout: float, options: dict[str, Any]
+    client: Client, graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout: float, options: dict[str, Any]
 ) -> Any:
-    from distributed import wait  # heavy, as what is built on it: loaded where there is a client
+    from distributed import wait  # slow to import, so only if there is a client
 
     from bigpca.passes.engine.cluster.joining import join_workers
     from bigpca.passes.engine.cluster.watch import Watch, scheduler_loss_named

@@ -1,8 +1,8 @@
-"""What a cluster must have before the first read: the same software, the input's files, memory for the plan.
+"""Checks of a cluster before the first read: the same software, the input's files, memory for the plan.
 
-A client asks its scheduler and each worker once, when it is first seen, which includes workers that join in mid-pass;
-files are looked for once per worker and path. Versions are asked by Dask's own message, which carries no pickle and so
-works between different Pythons; the rest by one small function that needs nothing but Python there.
+The client queries its scheduler, and each worker when it first appears, including workers that join during a pass;
+files are checked once per worker and path. Versions are requested by Dask's own message, which contains no pickle and
+so works between different Pythons; the rest by one small function that requires only Python there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from distributed import Client
 from distributed.versions import get_versions
 
 from bigpca.errors import format_bytes
@@ -22,37 +23,37 @@ from bigpca.passes.engine.resources import IMPORTED_BYTES
 from bigpca.planning import SAFE_SHARE
 
 SCHEDULER = "the scheduler"
-# Client -> worker address -> paths that were looked for there; the scheduler stands among the workers.
-_looked: WeakKeyDictionary[Any, dict[str, set[str]]] = WeakKeyDictionary()
+# Client -> worker address (or SCHEDULER) -> paths that were checked there.
+_looked: WeakKeyDictionary[Client, dict[str, set[str]]] = WeakKeyDictionary()
 
 
 def join_workers(
-    client: Any, workers: Iterable[str], paths: Mapping[str, str], process_bytes: Callable[[int], int]
+    client: Client, workers: Iterable[str], paths: Mapping[str, str], process_bytes: Callable[[int], int]
 ) -> list[str]:
-    """Look at workers that were not looked at before, and return what is wrong with the memory of the new ones.
+    """Check workers that were not checked before, and report those of the new ones that lack memory.
 
-    Two messages to new workers, one to workers that are known where a path is new, none otherwise.
+    Sends two messages to new workers, one to known workers if a path is new, and none otherwise.
 
     Parameters
     ----------
     workers : iterable of str
         Addresses.
     paths : mapping of str to {"reads", "writes"}
-        Files and directories that the tasks will use, and how; URLs are taken as they are.
+        Files and directories that the tasks will use, and how; URLs are not checked.
     process_bytes : callable
-        Threads of a process -> planned bytes over the idle process; 0 where nobody planned.
+        Threads of a process -> planned bytes above the idle process; 0 without a plan.
 
     Returns
     -------
     list of str
-        A sentence for each new worker that has not the memory planned.
+        A sentence for each new worker that lacks the planned memory.
 
     Raises
     ------
     ConnectionError
-        For software that is missing or does not work together.
+        For software that is missing or incompatible.
     FileNotFoundError
-        For a path that a worker does not see, or under which it sees something else.
+        For a path that a worker cannot see, or under which it sees something else.
     """
     looked = _looked.setdefault(client, {})
     local = {path: how for path, how in paths.items() if path and "://" not in path}
@@ -78,9 +79,9 @@ def join_workers(
 
 
 def look(paths: list[str], dask_worker: Any = None) -> dict[str, Any]:
-    """Say what this process has: the version of bigpca or None, threads and memory, and what is there under each path.
+    """Describe this process: the version of bigpca or None, threads and memory, and what exists under each path.
 
-    It travels by value and imports what it needs, because bigpca may be missing where it runs.
+    It is pickled by value and imports what it needs, because bigpca may be missing where it runs.
     """
     import glob
     import importlib.metadata
@@ -90,11 +91,11 @@ def look(paths: list[str], dask_worker: Any = None) -> dict[str, Any]:
     import zlib
 
     def seen(path: str) -> object:
-        if os.path.isdir(path):  # the metadata of a Zarr store tells it from another one under this name
+        if os.path.isdir(path):  # its metadata distinguish a Zarr store from another one of this name
             documents = [pathlib.Path(path, name) for name in ("zarr.json", ".zarray", ".zgroup")]
             try:
                 return ["directory", *(zlib.crc32(file.read_bytes()) for file in documents if file.is_file())]
-            except OSError:  # it may not be read there
+            except OSError:  # not readable there
                 return None
         if os.path.exists(path):
             return ["file", os.path.getsize(path)]
@@ -104,7 +105,7 @@ def look(paths: list[str], dask_worker: Any = None) -> dict[str, Any]:
     if importlib.util.find_spec("bigpca") is not None:
         try:
             package = importlib.metadata.version("bigpca")
-        except importlib.metadata.PackageNotFoundError:  # a folder on the path, as UploadDirectory leaves it
+        except importlib.metadata.PackageNotFoundError:  # a folder on the path, as created by UploadDirectory
             package = importlib.import_module("bigpca").__version__
     found = {"package": package, "paths": {path: seen(path) for path in paths}}
     if hasattr(dask_worker, "memory_manager"):  # a scheduler passes itself here too
@@ -115,16 +116,14 @@ def look(paths: list[str], dask_worker: Any = None) -> dict[str, Any]:
 
 
 def by_value(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a copy of a function that pickles with its code, as functions of ``__main__`` do, and not by its name."""
+    """Return a copy of a function that is pickled with its code, like functions of ``__main__``, not by name."""
     return FunctionType(function.__code__, {"__name__": "__main__"}, function.__name__, function.__defaults__)
 
 
 def package_versions(
-    client: Any, workers: Iterable[str], *, scheduler: bool = True
+    client: Client, workers: Iterable[str], *, scheduler: bool = True
 ) -> tuple[Versions, dict[str, Versions]]:
-    """Return the versions of Python and the packages that must agree (but bigpca): here,
-    and on the scheduler and workers.
-    """
+    """Return the versions of Python and the packages that must agree (except bigpca): here, and on the cluster."""
     packages = [name for name in PACKAGES if name not in ("python", "bigpca")]
     message = {"op": "versions", "packages": packages}
     answers = ask(client, client.scheduler.broadcast, msg=message, workers=list(workers), on_error="ignore")
@@ -142,8 +141,8 @@ def _check_answers(found: Mapping[str, Any]) -> None:
     for who, answer in found.items():
         if isinstance(answer, Exception) and not isinstance(answer, OSError):
             raise ConnectionError(
-                f"bigpca cannot be imported on worker {who} ({type(answer).__name__}: {answer}); it was expected to "
-                f"work as here. {INSTALL}"
+                f"bigpca cannot be imported on worker {who} ({type(answer).__name__}: {answer}), although it can be "
+                f"here. {INSTALL}"
             ) from answer
 
 
@@ -153,10 +152,9 @@ def _check_paths(seen: Mapping[str, Mapping[str, Any]], paths: Mapping[str, str]
         blind = [f"worker {who}" for who, found in seen.items() if found[path] is None]
         if blind:
             raise FileNotFoundError(
-                f"{some(blind)} cannot see {path}, which this run {how} and which is here: it lies on this machine's "
+                f"{some(blind)} cannot see {path}, which this run {how} and which exists here: it is on this machine's "
                 "own disk, or is not mounted there. Put it on storage that all workers mount under this path, start "
-                "the workers on this "
-                f'machine, or run without them (dask.config.set(scheduler="threads")).'
+                'the workers on this machine, or run without them (dask.config.set(scheduler="threads")).'
             )
         others = [f"worker {who}" for who, found in seen.items() if found[path] != here[path]]
         if others:
@@ -173,6 +171,6 @@ def _shortage(who: str, answer: Mapping[str, Any], process_bytes: Callable[[int]
         return []
     return [
         f"worker {who} has {format_bytes(max(0, room))} left of its memory limit of {format_bytes(limit)} "
-        f"({SAFE_SHARE:.0%} of it, less what it holds idle), but the plan for its {threads} "
+        f"({SAFE_SHARE:.0%} of it, less its idle memory), but the plan for its {threads} "
         f"thread{'s' if threads > 1 else ''} is {format_bytes(needed)}"
     ]

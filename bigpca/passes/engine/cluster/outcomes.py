@@ -1,4 +1,4 @@
-"""What became of a future: its result, or the error that a user can act on."""
+"""The result of a future, or an error that a user can act on."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from distributed import KilledWorker
+from distributed import Client, Future, KilledWorker
 
 from bigpca.passes.engine.cancel import RunCancelled
 
 GATHER_SECONDS = 5.0
 
 
-def result_of(future: Any, check: Callable[[], None]) -> Any:
-    """Return a finished future's result, cancelled ones as :class:`RunCancelled`.
+def result_of(future: Future, check: Callable[[], None]) -> Any:
+    """Return a finished future's result; raise :class:`RunCancelled` for a cancelled one.
 
     Parameters
     ----------
     check : callable
-        Called every few seconds while the result is on its way, or computed again because its worker died with it;
-        raises where the cluster is gone.
+        Called every few seconds while the result is transferred, or computed again because its worker died with it;
+        raises if the cluster is gone.
     """
     try:
         while True:
             try:
                 return future.result(timeout=GATHER_SECONDS)
             except TimeoutError:
-                if future.status == "error":  # the task's own
+                if future.status == "error":  # raised by the task itself
                     raise
                 check()
     except (RunCancelled, KilledWorker):
         raise
     except OSError as error:
-        if error.errno == errno.ENOSPC and error.strerror == os.strerror(errno.ENOSPC):  # not one of this package's own
+        if error.errno == errno.ENOSPC and error.strerror == os.strerror(errno.ENOSPC):  # not raised by this package
             raise _spill_disk_full(future.client) from error
         raise
     except Exception as error:
@@ -43,12 +43,12 @@ def result_of(future: Any, check: Callable[[], None]) -> Any:
         raise
 
 
-def _spill_disk_full(client: Any) -> OSError:
+def _spill_disk_full(client: Client) -> OSError:
     workers = client.scheduler_info(n_workers=-1).get("workers", {}).values()
     places = ", ".join(sorted({str(worker["local_directory"]) for worker in workers})[:3])
     return OSError(
         errno.ENOSPC,
-        f"the disk to which workers spill what does not fit in their memory is full ({places}); room for persisted "
-        "chunks was expected there. Free space, start workers with --local-directory on a larger disk or with more "
-        "memory, or do not persist the input: it is read chunk by chunk",
+        f"the disk to which workers spill chunks that do not fit in their memory is full ({places}). Free space, start "
+        "workers with --local-directory on a larger disk or with more memory, or do not persist the input: it is read "
+        "chunk by chunk",
     )

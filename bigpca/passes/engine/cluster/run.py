@@ -1,14 +1,15 @@
-"""Drive one pass on a ``distributed.Client``: segments in a window, waits with limits, states that leave the workers.
+"""Drive one pass on a ``distributed.Client``: segments in a window, waits with limits, states moved off the workers.
 
-A segment's state leaves the workers as soon as it is finished, to the checkpoint where they can see it, else to the
-client up to 64 MiB, so that a lost worker costs the segments in flight and not the sub-tree above them. Larger states
-without a checkpoint stay on the workers, and Dask replays what a dead one held.
+A segment's state is moved off the workers as soon as it is finished: to the checkpoint if workers can write it, else to
+the client up to 64 MiB. A lost worker so costs the segments in flight, and not the sub-tree above them. Larger states
+without a checkpoint stay on the workers, and Dask recomputes those that a dead worker held.
 
-Workers come and go. Each is looked at when it is first seen (:mod:`bigpca.passes.engine.cluster.joining`); the window
-of segments in flight follows the threads there are. A worker that is retired, scaled down or at the end of its
-``--lifetime`` hands its results over; SIGTERM is no farewell in Dask (its nanny stops it with its task and its
-results), so preemption costs what a kill costs. Whom deaths are blamed on, whatever
-``distributed.scheduler.allowed-failures`` is: :mod:`bigpca.passes.engine.cluster.suspects`.
+Workers may join and leave at any time. Each is checked when it first appears
+(:mod:`bigpca.passes.engine.cluster.joining`), and the window of segments in flight follows the number of threads. A
+worker that is retired, scaled down or at the end of its ``--lifetime`` transfers its results; SIGTERM is not graceful
+in Dask (the nanny stops the worker with its task and its results), so preemption costs as much as a kill.
+:mod:`bigpca.passes.engine.cluster.suspects` decides which group is blamed for deaths, whatever
+``distributed.scheduler.allowed-failures`` is.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from distributed import KilledWorker
+from distributed import Client, KilledWorker
 
 from bigpca.errors import CheckpointError
 from bigpca.passes.engine.cancel import cancel_run
-from bigpca.passes.engine.checkpoint import WriteFailed, warn_unwritten
+from bigpca.passes.engine.checkpoint import Resumed, WriteFailed, warn_unwritten
 from bigpca.passes.engine.cluster.joining import join_workers
 from bigpca.passes.engine.cluster.outcomes import result_of
 from bigpca.passes.engine.cluster.segments import ClusterRun
@@ -33,12 +34,13 @@ from bigpca.passes.engine.cluster.suspects import killed
 from bigpca.passes.engine.cluster.tasks import Stored, finish_stored
 from bigpca.passes.engine.cluster.watch import Watch, ask, scheduler_loss_named
 from bigpca.passes.engine.events import RetryEvent
-from bigpca.passes.engine.jobs import Left, Pass, RunOptions
+from bigpca.passes.engine.jobs import Pass, RunOptions
+from bigpca.passes.engine.states import PassState
 
 CLIENT_BYTES = 64 << 20  # largest state that is gathered to the client
 
 
-def run_on_cluster(client: Any, job: Pass, options: RunOptions, left: Left) -> Any:
+def run_on_cluster(client: Client, job: Pass, options: RunOptions, resumed: Resumed) -> Any:
     """Run one pass on a client; see :func:`bigpca.passes.engine.driver.run_pass`."""
 
     def join(workers: Iterable[str]) -> list[str]:
@@ -48,24 +50,23 @@ def run_on_cluster(client: Any, job: Pass, options: RunOptions, left: Left) -> A
     with scheduler_loss_named(watch):
         watch.wait_for_workers()
         try:
-            return _run(watch, job, left)
+            return _run(watch, job, resumed)
         except WriteFailed as error:
-            if left.files is None or options.checkpoint is None:
+            if resumed.files is None or options.checkpoint is None:
                 raise
             warn_unwritten(error, options.checkpoint.path)
             options.emit(RetryEvent("checkpoint not writable", 1))
-            found = options.checkpoint.finished(left.files, job.layout.segments)
-            left = Left(left.files, found.prefix, found.covered, found.segments, writing=False)
-            return _run(watch, replace(job, run_id=uuid.uuid4().hex[:12]), left)
+            resumed = replace(options.checkpoint.finished(resumed.files, job.layout.segments), writing=False)
+            return _run(watch, replace(job, run_id=uuid.uuid4().hex[:12]), resumed)
 
 
-def _run(watch: Watch, job: Pass, left: Left) -> Any:
-    run = _begin(watch, job, left)
-    waiting = [i for i in range(left.covered, len(job.layout.segments)) if i not in left.segments]
+def _run(watch: Watch, job: Pass, resumed: Resumed) -> Any:
+    run = _start(watch, job, resumed)
+    waiting = [i for i in range(resumed.covered, len(job.layout.segments)) if i not in resumed.segments]
     try:
         run.fold_ready()
         if waiting:
-            run.hand_over()
+            run.prepare_broadcast()
         while waiting or run.futures or run.suspects.waiting:
             if run.suspects.waiting and not run.futures:
                 run.submit_suspect()
@@ -82,8 +83,8 @@ def _run(watch: Watch, job: Pass, left: Left) -> Any:
                 run.copies.release()
 
 
-def _begin(watch: Watch, job: Pass, left: Left) -> ClusterRun:
-    client, files = watch.client, left.files if left.writing else None
+def _start(watch: Watch, job: Pass, resumed: Resumed) -> ClusterRun:
+    client, files = watch.client, resumed.files if resumed.writing else None
     shared = files is not None and _workers_see(client, Path(files.directory))
     if files is not None and not shared and job.state_bytes > CLIENT_BYTES:
         raise CheckpointError(
@@ -92,17 +93,17 @@ def _begin(watch: Watch, job: Pass, left: Left) -> ClusterRun:
             "that workers share."
         )
     gather = not shared and job.state_bytes <= CLIENT_BYTES
-    run = ClusterRun(client, job, watch.options, files, shared, gather, None, left.covered, watch)
-    if not shared and left.prefix is not None:
-        run.total = left.prefix if run.gather else run.read(left, "prefix", left.covered)
-    for index in left.segments:
-        run.ready[index] = Stored(index) if shared else run.read(left, "segment", index)
+    run = ClusterRun(client, job, watch.options, files, shared, gather, None, resumed.covered, watch)
+    if not shared and resumed.prefix is not None:
+        run.total = resumed.prefix if run.gather else run.read(resumed, "prefix", resumed.covered)
+    for index in resumed.segments:
+        run.ready[index] = Stored(index) if shared else run.read(resumed, "segment", index)
     return run
 
 
 def _finish(run: ClusterRun, watch: Watch) -> Any:
     if run.gather:
-        return run.job.finish(run.total)
+        return run.job.finish(cast(PassState, run.total))
     if run.shared:
         run.submit("solve", finish_stored, run.job.finish, run.files, run.covered)
     else:
@@ -118,12 +119,12 @@ def _sees(path: str) -> bool:
 
 
 def planned_bytes(job: Pass, options: RunOptions, threads: int) -> int:
-    """Planned bytes of a process of so many threads over the idle process; 0 where nobody planned."""
+    """Return the planned bytes of a process with so many threads, above the idle process; 0 without a plan."""
     return threads * options.peak_bytes + 3 * job.state_bytes if options.peak_bytes else 0
 
 
-def _workers_see(client: Any, directory: Path) -> bool:
-    """Whether every worker sees a nonce file that the client just wrote."""
+def _workers_see(client: Client, directory: Path) -> bool:
+    """Whether every worker can see a file that the client has just created."""
     nonce = directory / f".nonce-{uuid.uuid4().hex}"
     try:
         nonce.touch()

@@ -1,4 +1,4 @@
-"""The segments of one pass on their way through a cluster: sent in a window, watched, folded in order."""
+"""The segments of one pass on a cluster: submitted in a window, watched, folded in order."""
 
 from __future__ import annotations
 
@@ -6,30 +6,32 @@ import queue
 import time
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from distributed import KilledWorker
+from distributed import Client, Future, KilledWorker
 
 from bigpca.passes.engine.cancel import RunCancelled
-from bigpca.passes.engine.checkpoint import SegmentFiles
+from bigpca.passes.engine.checkpoint import Resumed, SegmentFiles
 from bigpca.passes.engine.cluster.outcomes import result_of
 from bigpca.passes.engine.cluster.shared_copies import SharedCopies
 from bigpca.passes.engine.cluster.stalls import Stalls
 from bigpca.passes.engine.cluster.suspects import RESUBMISSIONS, Suspects
-from bigpca.passes.engine.cluster.tasks import extend_prefix, group_task, segment_graph
+from bigpca.passes.engine.cluster.tasks import Stored, extend_prefix, group_task, segment_graph
 from bigpca.passes.engine.cluster.watch import Watch
 from bigpca.passes.engine.events import CheckpointEvent, RetryEvent
-from bigpca.passes.engine.jobs import Left, Pass, RunOptions, merge_states
+from bigpca.passes.engine.jobs import Pass, RunOptions, merge_states
+from bigpca.passes.engine.states import PassState
 
 POLL_SECONDS = 0.5
-WAITING_BYTES = 64 << 20  # of states that wait for a slow segment before them, before fewer are sent ahead of it
+WAITING_BYTES = 64 << 20  # of states that may wait for a slow segment; beyond this, fewer are submitted ahead of it
 
 
 @dataclass
 class ClusterRun:
-    """The segments of one pass on their way through a cluster.
+    """The state of one pass on a cluster.
 
     Attributes
     ----------
@@ -38,52 +40,52 @@ class ClusterRun:
     shared : bool
         Whether workers write it; else the client does.
     gather : bool
-        Whether states come to the client.
+        Whether states are gathered to the client.
     total : PassState (gathered), Future (kept on the workers) or None
     covered : int
         Segments folded into the total or the stored prefix.
     watch : Watch
-        Of the workers that live.
+        Watches the live workers.
     """
 
-    client: Any
+    client: Client
     job: Pass
     options: RunOptions
     files: SegmentFiles | None
     shared: bool
     gather: bool
-    total: Any
+    total: PassState | Future | None
     covered: int
     watch: Watch
-    events: queue.Queue[Any] = field(default_factory=queue.Queue)
-    futures: dict[str, Any] = field(default_factory=dict)
+    events: queue.Queue[Future] = field(default_factory=queue.Queue)
+    futures: dict[str, Future] = field(default_factory=dict)
     segment_of: dict[str, int] = field(default_factory=dict)
-    ready: dict[int, Any] = field(default_factory=dict)
-    tries: Counter[int] = field(default_factory=Counter)  # how often a segment was sent again: names its tasks
+    ready: dict[int, PassState | Future | Stored] = field(default_factory=dict)
+    tries: Counter[int] = field(default_factory=Counter)  # how often a segment was resubmitted: names its tasks
     cancelled: Counter[int] = field(default_factory=Counter)
-    avoiding: dict[int, frozenset[str]] = field(default_factory=dict)  # stalled workers that a segment was sent around
-    sent: dict[str, float] = field(default_factory=dict)  # when the futures of segments were sent
-    longest: float | None = None  # seconds that a finished segment took
+    avoiding: dict[int, frozenset[str]] = field(default_factory=dict)  # stalled workers that a segment avoids
+    submitted: dict[str, float] = field(default_factory=dict)  # when the futures of segments were submitted
+    longest: float | None = None  # seconds that the slowest finished segment took
     folding: str | None = None
-    copies: SharedCopies | None = None  # of what all groups share
+    copies: SharedCopies | None = None  # of the broadcast values
 
     def __post_init__(self) -> None:
         self.suspects = Suspects(self.job, self.options)
         self.stalls = Stalls(self.client, self.job, self.options)
 
     def submit_segment(self, index: int) -> None:
-        """Cut the groups of a segment and send their graph."""
+        """Cut the groups of a segment and submit their graph."""
         graph, root = segment_graph(
             self.job, index, self.tries[index], self._take_shared(len(self.job.layout.segments[index])),
             self.files if self.shared else None, self.suspects.survived,
         )  # fmt: skip
         (future,) = self.client.get(graph, [root], sync=False, **self._place())
         self.segment_of[future.key] = index
-        self.sent[future.key] = time.monotonic()
+        self.submitted[future.key] = time.monotonic()
         self._watch(future)
 
     def submit_suspect(self) -> None:
-        """Send one suspected group, alone: call it with nothing in flight."""
+        """Submit one suspected group alone; nothing else may be in flight."""
         segment, group = next(iter(self.suspects.waiting.items()))
         key = f"{self.job.prefix}-{group}-alone-{self.suspects.count}-{self.tries[segment]}"
         (future,) = self.client.get({key: group_task(self.job, group, key, self._take_shared(1)[0])}, [key], sync=False)
@@ -91,9 +93,10 @@ class ClusterRun:
         self._watch(future)
 
     def has_room_for(self, index: int, threads: int) -> bool:
-        """Whether another segment may be sent: the window covers 2 x threads, and few states wait for a slow one.
+        """Whether another segment may be submitted: up to 2 x threads groups in flight, and few states waiting.
 
-        Small states, and those that workers write to a checkpoint, may run ahead of it by 4 x threads.
+        Small states, and those that workers write to a checkpoint, may be up to 4 x threads groups ahead of a slow
+        segment.
         """
         segments = self.job.layout.segments
         flying = sum(len(segments[i]) for i in set(self.segment_of.values()))
@@ -103,25 +106,26 @@ class ClusterRun:
             most = min(most, max(2 * threads, size * (WAITING_BYTES // max(1, self.job.state_bytes))))
         return flying < 2 * threads and ahead < most + size
 
-    def read(self, left: Left, kind: str, index: int) -> Any:
-        """Read a state of an earlier run: here, or in a task where it is to stay on the workers."""
-        if left.files is None:
+    def read(self, resumed: Resumed, kind: str, index: int) -> PassState | Future:
+        """Read a state of an earlier run: here, or in a task if it is to stay on the workers."""
+        if resumed.files is None:
             raise ValueError("there is no checkpoint to read from")
         if self.gather:
-            return left.files.read(kind, index)
+            return resumed.files.read(kind, index)
         key = self.job.key(f"stored-{kind}", index)
-        return self.client.submit(left.files.read, kind, index, key=key, pure=False)
+        return self.client.submit(resumed.files.read, kind, index, key=key, pure=False)
 
-    def held(self) -> list[Any]:
-        """Every future of this run but what groups share: to cancel a task together with
-        dependents that no client holds
-        kills the client's stream in the scheduler (an assertion there), so that one is released once these are gone.
+    def held(self) -> list[Future]:
+        """Return every future of this run except copies of broadcast values, which are released after these.
+
+        Cancelling a task together with dependents that no client holds breaks the client's stream in the scheduler (an
+        assertion there).
         """
         kept = [*self.ready.values(), *self.suspects.survived.values(), self.total]
         return [*self.futures.values(), *(k for k in kept if hasattr(k, "key") and hasattr(k, "status"))]
 
-    def hand_over(self) -> None:
-        """Get ready to send what all groups share."""
+    def prepare_broadcast(self) -> None:
+        """Prepare copies of the broadcast values, if there are any."""
         if self.job.shared:
             self.copies = SharedCopies(self.client, dict(self.job.shared), self.job.key("shared"))
 
@@ -132,20 +136,20 @@ class ClusterRun:
         before = self.stalls.workers.keys()
         held_up = self.stalls.look(self.watch.workers, self.longest)
         if self.stalls.workers.keys() - before and self.copies is not None:
-            self.copies.begin_anew()
+            self.copies.renew_all()
         if self.stalls.workers and self._awake():
-            self._send_elsewhere(held_up)
+            self._submit_elsewhere(held_up)
 
     def _awake(self) -> dict[str, int]:
         return self.stalls.awake(self.watch.workers)
 
     def _place(self) -> dict[str, Any]:
-        """Where tasks go: anywhere, but not to workers that stall."""
+        """Return the options of a submission that prefer workers that do not stall."""
         awake = self._awake()
         return {"workers": list(awake), "allow_other_workers": True} if self.stalls.workers and awake else {}
 
-    def _send_elsewhere(self, segments: set[int]) -> None:
-        """Send what stalled workers hold up a second time; the first result counts."""
+    def _submit_elsewhere(self, segments: set[int]) -> None:
+        """Submit segments that stalled workers hold up a second time; the first result counts."""
         around = frozenset(self.stalls.workers)
         for index in sorted(segments & set(self.segment_of.values())):
             if not around <= self.avoiding.get(index, frozenset()):
@@ -162,24 +166,24 @@ class ClusterRun:
             del self.segment_of[key]
             self.futures.pop(key).release()
 
-    def _take_shared(self, count: int) -> list[Any]:
+    def _take_shared(self, count: int) -> list[Future | None]:
         workers = self._awake() or self.watch.workers
         return [None] * count if self.copies is None else self.copies.take(count, workers)
 
-    def submit(self, what: str, function: Any, *args: Any) -> Any:
-        """Send one task and watch it."""
+    def submit(self, what: str, function: Callable[..., Any], *args: Any) -> Future:
+        """Submit one task and watch it."""
         future = self.client.submit(
             function, *args, key=self.job.key(what, uuid.uuid4().hex[:8]), pure=False, **self._place()
         )
         self._watch(future)
         return future
 
-    def _watch(self, future: Any) -> None:
+    def _watch(self, future: Future) -> None:
         self.futures[future.key] = future
         future.add_done_callback(self.events.put)
 
-    def next_done(self) -> Any:
-        """Return the next finished future, checking on the cluster while waiting."""
+    def next_done(self) -> Future:
+        """Return the next finished future, checking the cluster while waiting."""
         watch = self.watch
         while True:
             if time.monotonic() - watch.checked > POLL_SECONDS:
@@ -191,9 +195,9 @@ class ClusterRun:
                 continue
             if future.status == "error":
                 self._check()
-                watch.look_at_new(wait=True)  # a worker that lacks something says so better than its task
+                watch.look_at_new(wait=True)  # the check of a worker that lacks something explains more than its task
             if future.key in self.futures and future.status in ("lost", "pending"):
-                future.add_done_callback(self.events.put)  # its worker left with the result: Dask runs it again
+                future.add_done_callback(self.events.put)  # its worker left with the result, and Dask computes it again
             elif future.key in self.futures:
                 return future
 
@@ -208,10 +212,7 @@ class ClusterRun:
                 return
             state = self.ready.pop(self.covered)
             if self.gather:
-                self.total = state if self.total is None else merge_states(self.total, state)
-                if self.files is not None:
-                    self.files.write("prefix", stop, self.total)
-                    self.files.forget_before(stop)
+                self._fold_gathered(cast(PassState, state), stop)
             elif self.total is None:
                 self.total = state
             else:
@@ -220,8 +221,15 @@ class ClusterRun:
                 )
             self.covered = stop
 
-    def accept(self, future: Any) -> None:
-        """Take what a finished future brings; send again what failed through no fault of its own."""
+    def _fold_gathered(self, state: PassState, stop: int) -> None:
+        total = state if self.total is None else merge_states(cast(PassState, self.total), state)
+        self.total = total
+        if self.files is not None:
+            self.files.write("prefix", stop, total)
+            self.files.forget_before(stop)
+
+    def accept(self, future: Future) -> None:
+        """Process a finished future; submit again a task that failed through no fault of its own."""
         if future.key == self.folding:
             self._accept_prefix(future)
         elif self.suspects.trial is not None and future.key == self.suspects.trial[2]:
@@ -230,8 +238,8 @@ class ClusterRun:
             self._accept_segment(future, self.segment_of.pop(future.key))
         del self.futures[future.key]
 
-    def _accept_prefix(self, future: Any) -> None:
-        self.folding = None  # fold_ready sends it again where it failed
+    def _accept_prefix(self, future: Future) -> None:
+        self.folding = None  # if it failed, fold_ready submits it again
         try:
             stop = int(result_of(future, self._check))
         except RunCancelled as error:
@@ -245,13 +253,13 @@ class ClusterRun:
         self.covered = stop
         self.files.forget_before(stop)  # type: ignore[union-attr]
 
-    def _accept_trial(self, future: Any, segment: int, group: int) -> None:
+    def _accept_trial(self, future: Future, segment: int, group: int) -> None:
         self.suspects.trial = None
         try:
             if future.status != "finished":
                 result_of(future, self._check)
         except RunCancelled as error:
-            self._count_cancelled(segment, error)  # it still waits to be tried alone
+            self._count_cancelled(segment, error)  # it is still to be tried alone
             return
         except KilledWorker as error:
             raise self.suspects.blame(group, error) from error
@@ -259,7 +267,7 @@ class ClusterRun:
         self.suspects.survived[group] = future
         self.submit_segment(segment)
 
-    def _accept_segment(self, future: Any, index: int) -> None:
+    def _accept_segment(self, future: Future, index: int) -> None:
         try:
             value = self._value(future, index)
         except RunCancelled as error:
@@ -269,7 +277,7 @@ class ClusterRun:
         except KilledWorker as error:
             self._suspect(index, error)
             return
-        self.longest = max(self.longest or 0.0, time.monotonic() - self.sent[future.key])
+        self.longest = max(self.longest or 0.0, time.monotonic() - self.submitted[future.key])
         self._forget_rivals(index)
         self.ready[index] = value
         for group in self.job.layout.segments[index]:
@@ -291,17 +299,17 @@ class ClusterRun:
         self.cancelled[index] += 1
         if self.cancelled[index] > RESUBMISSIONS:
             raise RuntimeError(
-                f"tasks of this run were cancelled {self.cancelled[index]} times by another client or the scheduler; "
-                f"they were expected to finish. Run again."
+                f"tasks of this run were cancelled {self.cancelled[index]} times, by another client or the scheduler. "
+                "Run again."
             ) from error
         self.options.emit(RetryEvent("segment cancelled", self.cancelled[index]))
 
     def _check_result(self, key: str) -> None:
         self._check()
         if self.stalls.holds(key) and self._awake():
-            raise RunCancelled("a worker that stalls holds the result")
+            raise RunCancelled("a stalled worker holds the result")
 
-    def _value(self, future: Any, index: int) -> Any:
+    def _value(self, future: Future, index: int) -> Any:
         if not self.gather and not self.shared and future.status == "finished":
             return future  # stays on the workers
         value = result_of(future, partial(self._check_result, future.key))

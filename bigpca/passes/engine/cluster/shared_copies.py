@@ -1,9 +1,9 @@
-"""What all groups of a pass share, once on every worker that has groups.
+"""The broadcast values of a pass, one copy on every worker that folds groups.
 
-Dask runs a task where its input is. With one copy of a shared input, all groups go to the worker that holds it, and
-reach the others only as these steal them: of 200 workers, 199 stood idle. So each thread's share of the groups takes
-its input from a copy of its own worker, a task that is pinned there for as long as the worker lives; copies pass from
-worker to worker as a tree.
+Dask runs a task where its input is. With one copy of a shared input, all groups are sent to the worker that holds it,
+and others get them only by stealing: of 200 workers, 199 were idle. So each thread's groups take their input from a
+copy on their own worker, held by a task that is pinned there as long as the worker lives; copies are passed from worker
+to worker as a tree.
 """
 
 from __future__ import annotations
@@ -13,44 +13,45 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dask
+from distributed import Client, Future
 
 from bigpca.passes.engine.cluster.joining import by_value
-from bigpca.passes.engine.cluster.tasks import the_same
+from bigpca.passes.engine.cluster.tasks import identity
 from bigpca.passes.engine.cluster.watch import ask
 
 
 @dataclass
 class SharedCopies:
-    """Copies of a value, and which group takes which.
+    """Copies of a value, and the assignment of groups to them.
 
     Attributes
     ----------
     client : distributed.Client
-    value : what groups share
+    value : the broadcast values
     name : str
         Start of the tasks' keys, unique to the pass.
     copies : dict of str to Future
-        Worker -> its copy. A task each, so that Dask makes it again elsewhere where a worker dies.
+        Worker -> its copy. Each is a task, so that Dask computes it again elsewhere if a worker dies.
     """
 
-    client: Any
-    value: Any
+    client: Client
+    value: Mapping[str, Any]
     name: str
-    copies: dict[str, Any] = field(default_factory=dict)
-    _made: list[Any] = field(default_factory=list)
-    _first: int = 0  # of those that are made now
+    copies: dict[str, Future] = field(default_factory=dict)
+    _made: list[Future] = field(default_factory=list)
+    _first: int = 0  # index of the first of the current copies
     _turn: int = 0
 
-    def take(self, count: int, workers: Mapping[str, int]) -> list[Any]:
-        """Return the copies for ``count`` consecutive groups: neighbours, whose states are merged, on one worker.
+    def take(self, count: int, workers: Mapping[str, int]) -> list[Future]:
+        """Return the copies for ``count`` consecutive groups; neighbours, whose states are merged, share a worker.
 
         Parameters
         ----------
         workers : mapping of str to int
-            Those that live, and their threads.
+            Live workers and their threads.
         """
         seats = [worker for worker in sorted(workers) for _ in range(workers[worker])]
-        if not seats:  # nobody is there just now: Dask waits for somebody
+        if not seats:  # no worker at the moment: Dask waits for one
             return [self._made[-1] if self._made else self._make(None)] * count
         chosen = [seats[i] for i in self._places(count, seats)]
         for worker in chosen:
@@ -58,13 +59,13 @@ class SharedCopies:
                 self.copies[worker] = self._make(worker)
         return [self.copies[worker] for worker in chosen]
 
-    def _make(self, worker: str | None) -> Any:
-        """Make the first copy from the value, others each from one that is there."""
+    def _make(self, worker: str | None) -> Future:
+        """Create the first copy from the value, and each other copy from an existing one."""
         made = len(self._made) - self._first
         source = self._made[self._first + (made - 1) // 2] if made else self.value
         place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
-            copy = self.client.submit(the_same, source, key=f"{self.name}-{len(self._made)}", pure=False, **place)
+            copy = self.client.submit(identity, source, key=f"{self.name}-{len(self._made)}", pure=False, **place)
         self._made.append(copy)
         return copy
 
@@ -77,34 +78,34 @@ class SharedCopies:
         return [(turn + i * total // count) % total for i in range(count)]
 
     def free(self, workers: Mapping[str, int]) -> None:
-        """Let copies of workers that have gone be made again anywhere.
+        """Allow copies of workers that have left to be computed anywhere.
 
-        Dask says so of pinned tasks that may go elsewhere, but forgets it of those that were due while there was no
-        worker at all: these would wait for an address that never comes back.
+        Dask does this for pinned tasks with ``allow_other_workers``, except for those scheduled while there was no
+        worker at all: these would wait for an address that never returns.
         """
         gone = [worker for worker in self.copies if worker not in workers]
         if gone:
             keys = [self.copies.pop(worker).key for worker in gone]
             ask(self.client, self.client.run_on_scheduler, by_value(unpin), keys)
 
-    def renew(self, blamed: Any) -> None:
-        """Make all copies anew, under new names, where workers died over the task of one of them."""
-        if any(copy.key == blamed for copy in self._made[self._first :]):
-            self.begin_anew()
+    def renew(self, failed: str) -> None:
+        """Create all copies again, under new names, if ``failed`` is the key of one of them."""
+        if any(copy.key == failed for copy in self._made[self._first :]):
+            self.renew_all()
 
-    def begin_anew(self) -> None:
-        """Make all copies anew, under new names: some may lie where nobody can fetch them."""
+    def renew_all(self) -> None:
+        """Create all copies again, under new names: some may be on workers that do not answer."""
         self.copies.clear()
         self._first = len(self._made)
 
     def release(self) -> None:
-        """Let go of all copies."""
+        """Release all copies."""
         for copy in self._made:
             copy.release()
 
 
 def unpin(keys: list[str], dask_scheduler: Any = None) -> None:
-    """Take the workers off tasks, on the scheduler, and send those off that no worker was found for."""
+    """Remove the worker restrictions of tasks, on the scheduler, and schedule those that found no worker."""
     tasks = [dask_scheduler.tasks[key] for key in keys if key in dask_scheduler.tasks]
     for task in tasks:
         task.worker_restrictions = None

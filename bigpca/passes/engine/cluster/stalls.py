@@ -1,12 +1,12 @@
-"""Workers that do nothing: stopped, swapping, or waiting for storage.
+"""Workers that make no progress: stopped, swapping, or waiting for storage.
 
-Dask removes a silent worker after ``distributed.scheduler.worker-ttl`` (5 minutes), and never one that still
-answers while its task does not end, as when a file server is lost. Here a silent worker is reported after
-``stalled_seconds`` (a minute), and one that finishes nothing after that time and five times the longest
-segment so far. What they hold up is sent to other workers too: the first result counts, which has the same
-bits. Nobody is stopped, because a worker may come back.
+Dask removes a silent worker after ``distributed.scheduler.worker-ttl`` (5 minutes), but never one that still answers
+while its task hangs, for example on a lost file server. Here a silent worker is reported after ``stalled_seconds`` (a
+minute), and one that finishes nothing after that time and five times the longest segment so far. The segments that they
+hold up are also submitted to other workers; the first result counts, and all have the same bits. No worker is stopped,
+because it may recover.
 
-NOTE: while no segment of a pass has finished, there is nothing to tell an endless read by.
+NOTE: until a segment of the pass has finished, a hanging read cannot be recognised.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from distributed import Client
+
 from bigpca.passes.engine.cluster.joining import by_value
 from bigpca.passes.engine.cluster.tasks import group_of, segment_of_key
 from bigpca.passes.engine.cluster.watch import ask
 from bigpca.passes.engine.events import RetryEvent
 from bigpca.passes.engine.jobs import Pass, RunOptions
 
-LOOKS = 4  # in the time after which a worker is stalled
-ENDLESS = (
-    5.0  # times as long as any segment of the pass has taken: a worker that finishes nothing for longer is stalled
-)
+LOOKS = 4  # checks within the time after which a worker counts as stalled
+ENDLESS = 5.0  # a worker is stalled if it finishes nothing for this many times the longest segment of the pass
 logger = logging.getLogger("bigpca")
 
 
@@ -38,10 +38,10 @@ class Stalls:
     Attributes
     ----------
     workers : dict of str to set of str
-        Address -> tasks of the pass that run there, or whose results lie there where the worker does not answer.
+        Address -> tasks of the pass that run there, or whose results are there if the worker does not answer.
     """
 
-    client: Any
+    client: Client
     job: Pass
     options: RunOptions
     workers: dict[str, set[str]] = field(default_factory=dict)
@@ -51,20 +51,19 @@ class Stalls:
     _count: int = 0
 
     def look(self, workers: Mapping[str, int], longest: float | None = None) -> set[int]:
-        """Return the segments that stalled workers hold up; a look is made four times in
-        the time limit, and none between.
+        """Return the segments that stalled workers hold up; checks at most four times within the time limit.
 
         Parameters
         ----------
         workers : mapping of str to int
-            Those that live.
+            Live workers and their threads.
         longest : float or None
-            Seconds that the slowest finished segment of the pass has taken, which says when a read does not end.
+            Seconds of the slowest finished segment of the pass, from which a hanging read is recognised.
 
         Warns
         -----
         UserWarning
-            For each of them, with its groups. Seen once only may be the scheduler's own delay.
+            For each of them, with its groups, once it is seen twice: a single time may be the scheduler's own delay.
         """
         limit = self.options.stalled_seconds
         if time.monotonic() - self._looked < limit / LOOKS:
@@ -81,7 +80,7 @@ class Stalls:
                 seen[who], why[who] = {*processing, *held}, f"has been silent for more than {limit:g} s"
             elif endless is not None and idle > endless:
                 seen[who] = set(processing)
-                why[who] = f"has finished nothing for {idle:.0f} s, where no segment took more than {longest:.2g} s"
+                why[who] = f"has finished nothing for {idle:.0f} s, while no segment took more than {longest:.2g} s"
         seen = {who: keys for who, keys in seen.items() if keys}
         for who in self.workers.keys() - seen.keys():
             logger.warning("worker %s makes progress again", who)
@@ -95,7 +94,7 @@ class Stalls:
         return {segment for segment in segments if segment is not None}
 
     def _idle(self, who: str, processing: set[str]) -> float:
-        """Return for how many seconds a worker with groups to read has finished none of its tasks."""
+        """Return for how many seconds a worker that has groups to read has finished none of its tasks."""
         before, since = self._progress.get(who, (set(), self._looked))
         if before - processing or not any(group_of(self.job.prefix, key) is not None for key in processing):
             since = self._looked
@@ -107,7 +106,7 @@ class Stalls:
         return {who: threads for who, threads in workers.items() if who not in self.workers}
 
     def holds(self, key: str) -> bool:
-        """Whether a stalled worker has this task, or its result where it does not answer."""
+        """Whether a stalled worker has this task, or holds its result and does not answer."""
         return any(key in keys for keys in self.workers.values())
 
     def _warn(self, who: str, why: str, *, elsewhere: bool) -> None:
@@ -129,10 +128,9 @@ class Stalls:
 
 
 def at_work(prefix: str, dask_scheduler: Any = None) -> dict[str, Any]:
-    """Return, on the scheduler, the silence of each worker in seconds, and the tasks of a
-    pass that it has, and has done.
+    """Return each worker's silence in seconds, and its running and finished tasks of a pass; runs on the scheduler.
 
-    It travels by value and imports what it needs, because bigpca may be missing where it runs.
+    It is pickled by value and imports what it needs, because bigpca may be missing where it runs.
     """
     import time
 

@@ -1,34 +1,38 @@
-"""The graph of one segment, and the tasks that keep segments' states in a checkpoint which workers can write."""
+"""The graph of one segment, and the tasks that store segments' states in a checkpoint that workers can write."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from dask.task_spec import Task, TaskRef
+from dask.task_spec import GraphNode, Task, TaskRef
+from dask.typing import Key
+from distributed import Future
 
 from bigpca.passes.engine.checkpoint import SegmentFiles
-from bigpca.passes.engine.jobs import SHARED, Pass, fold_group, merge_states, tree
+from bigpca.passes.engine.jobs import SHARED, Finish, Pass, fold_group, merge_states, tree
 from bigpca.passes.engine.states import PassState
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A segment whose state lies in the checkpoint."""
+    """A segment whose state is in the checkpoint."""
 
     segment: int
 
 
 def store_segment(files: SegmentFiles, segment: int, state: PassState) -> Stored:
-    """Write the state that ends a segment, in the task that made it."""
+    """Write the final state of a segment, in the task that computed it."""
     files.write("segment", segment, state)
     return Stored(segment)
 
 
 def extend_prefix(files: SegmentFiles, covered: int, stop: int) -> int:
-    """Fold stored segments ``covered:stop`` into the stored prefix, in a task; returns ``stop``."""
+    """Fold stored segments ``covered:stop`` into the stored prefix, in a task; return ``stop``."""
     total = files.read("prefix", covered) if covered else None
     for segment in range(covered, stop):
         state = files.read("segment", segment)
@@ -38,18 +42,18 @@ def extend_prefix(files: SegmentFiles, covered: int, stop: int) -> int:
     return stop
 
 
-def finish_stored(finish: Any, files: SegmentFiles, covered: int) -> Any:
-    """Finish from the stored prefix, in a task."""
+def finish_stored(finish: Finish, files: SegmentFiles, covered: int) -> Any:
+    """Apply ``finish`` to the stored prefix, in a task."""
     return finish(files.read("prefix", covered))
 
 
-def the_same(value: Any) -> Any:
-    """Return the value: the task that holds what others take as their input."""
+def identity(value: T) -> T:
+    """Return the value: a task that holds the input of other tasks."""
     return value
 
 
-def group_task(job: Pass, group: int, key: str, shared_input: Any) -> Task:
-    """Return the task that folds one group; ``shared_input`` is the future of what all groups share, or None."""
+def group_task(job: Pass, group: int, key: str, shared_input: Future | None) -> Task:
+    """Return the task that folds one group; ``shared_input`` is the future of the broadcast values, or None."""
     task, inputs = job.cut(group)
     if shared_input is not None:
         inputs = {**inputs, SHARED: shared_input}
@@ -57,28 +61,33 @@ def group_task(job: Pass, group: int, key: str, shared_input: Any) -> Task:
 
 
 def segment_graph(
-    job: Pass, index: int, attempt: int, shared: Sequence[Any], files: SegmentFiles | None, done: Mapping[int, Any]
-) -> tuple[dict[Any, Any], str]:
+    job: Pass,
+    index: int,
+    attempt: int,
+    shared: Sequence[Future | None],
+    files: SegmentFiles | None,
+    done: Mapping[int, Future],
+) -> tuple[dict[Key, GraphNode], str]:
     """Cut the groups of a segment and return its graph and the key of its result.
 
     Parameters
     ----------
     attempt : int
-        How often this segment was sent before: a new attempt has new keys, against which no death is counted yet.
+        How often this segment was submitted before: a new attempt has new keys, for which no deaths are counted yet.
     shared : sequence of Future or None
-        What all groups share, as each of them takes it.
+        The copy of the broadcast values for each group.
     files : SegmentFiles or None
-        Where the segment's last task writes the state; None where the state is the result.
+        Where the segment's last task writes the state; None if the state is the result.
     done : dict of int to Future
-        Groups whose states are there already.
+        Groups whose states exist already.
     """
     again = ("try", attempt) if attempt else ()
-    graph: dict[Any, Any] = {}
-    leaves = []
+    graph: dict[Key, GraphNode] = {}
+    leaves: list[str] = []
     for group, shared_input in zip(job.layout.segments[index], shared, strict=True):
         key = "-".join(map(str, (job.prefix, group, *again)))
         if group in done:
-            graph[key] = Task(key, the_same, done[group])
+            graph[key] = Task(key, identity, done[group])
         else:
             graph[key] = group_task(job, group, key, shared_input)
         leaves.append(key)
@@ -90,8 +99,8 @@ def segment_graph(
     return graph, root
 
 
-def group_of(prefix: str, key: Any) -> int | None:
-    """Return the group that a task of this pass folds, or None for its other tasks.
+def group_of(prefix: str, key: Key) -> int | None:
+    """Return the group that a task of this pass folds, or None for other tasks.
 
     >>> keys = [f"bigpca-moments-{end}" for end in ("1f-7", "1f-7-try-2", "1f-merge-7-0-0", "2f-7")]
     >>> [group_of("bigpca-moments-1f", key) for key in keys]

@@ -1,19 +1,19 @@
-"""Which differences between the software of a client, a scheduler and workers break a run, and which are only told.
+"""Which differences between the software of client, scheduler and workers break a run, and which only warn.
 
 =============  ======================  ===================================================================
 package        must agree              because
 =============  ======================  ===================================================================
-python         major.minor             functions travel as byte code, which changes with the minor version
-bigpca         the whole version       states and readers travel as pickles of its classes
+python         major.minor             functions are sent as byte code, which changes with the minor version
+bigpca         the whole version       states and readers are sent as pickles of its classes
 dask,          year.month              task graphs and messages are pickles of their classes, which change
 distributed                            between releases; patches keep them
 numpy, zarr    major                   arrays and stores are pickled and read in the form of that major
-scipy,         (told only)             last digits may differ; formats do not
+scipy,         (only a warning)        last digits may differ; formats do not
 numcodecs
 =============  ======================  ===================================================================
 
-Any other difference is told in one warning: results are as accurate, but the same bits are promised for the same
-versions. A scheduler runs no task, but it unpickles graphs: the same holds for it.
+Any other difference is reported in one warning: results are as accurate, but identical bits are guaranteed only for
+identical versions. A scheduler runs no tasks, but it unpickles graphs, so the same applies to it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ MUST_AGREE = {
 }  # fmt: skip
 PACKAGES = tuple(MUST_AGREE)
 INSTALL = (
-    "Best give scheduler and workers the image or environment that runs here. Workers that run already take it by "
-    'client.register_plugin(distributed.PipInstall(["bigpca"])), or by distributed.diagnostics.plugin.UploadDirectory '
-    "of the folder that holds the package."
+    "It is best to run scheduler and workers in the same image or environment as the client. Running workers can "
+    'install it by client.register_plugin(distributed.PipInstall(["bigpca"])), or by '
+    "distributed.diagnostics.plugin.UploadDirectory of the folder that holds the package."
 )
 Versions = Mapping[str, str | None]
 
@@ -41,23 +41,23 @@ def check_versions(here: Versions, others: Mapping[str, Versions]) -> str | None
     here : mapping of str to str or None
         Package -> version in this process.
     others : mapping of str to such a mapping
-        ``"scheduler"`` or ``"worker tcp://..."`` -> what is there; None where a package is missing.
+        ``"scheduler"`` or ``"worker tcp://..."`` -> versions there; None for a missing package.
 
     Returns
     -------
     str or None
-        The warning, where something differs that does not break a run.
+        The warning, if something differs that does not break a run.
 
     Raises
     ------
     ConnectionError
-        Where something that a run needs is missing, or differs in a way that breaks it.
+        If something that a run needs is missing, or differs in a way that breaks it.
     """
     missing = {name: [who for who, found in others.items() if found[name] is None] for name in here}
     lines = [f"{name} is missing on {some(places)}" for name, places in missing.items() if places]
     if lines:
         versions = ", ".join(f"{name} {here[name]}" for name, places in missing.items() if places)
-        raise ConnectionError(f"{'; '.join(lines)}; {versions} was expected, as here. {INSTALL}")
+        raise ConnectionError(f"{'; '.join(lines)}, but the client has {versions}. {INSTALL}")
     different = _differences(here, others)
     breaking = [
         _line(name, there, here, places) for (name, there), places in different.items() if _breaks(name, there, here)
@@ -69,13 +69,13 @@ def check_versions(here: Versions, others: Mapping[str, Versions]) -> str | None
             "Install the same versions on both."
         )
     if different:
-        told = "; ".join(_line(name, there, here, places) for (name, there), places in different.items())
-        return f"{told}: the result is as accurate, but its last bits may differ from those of equal versions."
+        found = "; ".join(_line(name, there, here, places) for (name, there), places in different.items())
+        return f"{found}: the result is as accurate, but its last bits may differ from those of equal versions."
     return None
 
 
 def _differences(here: Versions, others: Mapping[str, Versions]) -> dict[tuple[str, str], list[str]]:
-    """Return (package, version there) -> who has it, where it is another than here."""
+    """Return (package, version) -> where it is installed, for versions other than the client's."""
     found: dict[tuple[str, str], list[str]] = {}
     for who, there in others.items():
         for name in here:
@@ -94,5 +94,5 @@ def _line(name: str, there: str, here: Versions, places: list[str]) -> str:
 
 
 def some(places: list[str]) -> str:
-    """Name the first, and count the others."""
+    """Name the first place, and count the others."""
     return places[0] if len(places) == 1 else f"{places[0]} and {len(places) - 1} more"

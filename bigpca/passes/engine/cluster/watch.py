@@ -1,4 +1,4 @@
-"""Waits on a cluster have limits: no worker for too long, or a lost scheduler, is an error and not a wait."""
+"""Waits on a cluster have limits: no worker for too long, or a lost scheduler, is an error instead of a wait."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any
 
+from distributed import Client
+
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.engine.events import RetryEvent
 from bigpca.passes.engine.jobs import RunOptions
@@ -21,18 +23,18 @@ logger = logging.getLogger("bigpca")
 
 
 class Watch:
-    """Looks at the workers of a client while a pass waits for its futures.
+    """Watches the workers of a client while a pass waits for its futures.
 
     Parameters
     ----------
     client : distributed.Client
     options : RunOptions
     join : callable
-        Addresses of workers that are new to this watch -> sentences on those with too little memory; raises for workers
-        that no task can run on.
+        Addresses of new workers -> sentences about those with too little memory; raises for workers that cannot run
+        tasks.
     """
 
-    def __init__(self, client: Any, options: RunOptions, join: Callable[[Iterable[str]], list[str]]) -> None:
+    def __init__(self, client: Client, options: RunOptions, join: Callable[[Iterable[str]], list[str]]) -> None:
         self.client, self.options, self.join = client, options, join
         self.unasked: set[str] = set()
         self.asking: Future[list[str]] | None = None
@@ -42,12 +44,13 @@ class Watch:
 
     @property
     def threads(self) -> int:
-        """Worker threads when the cluster was last looked at."""
+        """Worker threads at the last check of the cluster."""
         return sum(self.workers.values())
 
     def wait_for_workers(self) -> None:
-        """Wait for a first worker and look at all there are; with a small task, because adaptive clusters start workers
-        for tasks only.
+        """Wait until a worker is up, then check all of them.
+
+        Submits a dummy task, because adaptive clusters start workers only when there is work.
         """
         self.check()
         if not self.workers:
@@ -67,7 +70,7 @@ class Watch:
             )
 
     def check(self) -> None:
-        """Raise where the cluster is gone; report lost workers."""
+        """Raise if the cluster is gone; report lost workers."""
         now = self._nthreads()
         gone, new = self.workers.keys() - now.keys(), now.keys() - self.workers.keys()
         self.unasked = (self.unasked | new) & now.keys()
@@ -83,12 +86,12 @@ class Watch:
         self._check_seen()
 
     def look_at_new(self, *, wait: bool = False) -> None:
-        """Look at workers that joined in mid-run, without holding the run up: one that has just died answers late.
+        """Check workers that joined during the run, in the background: one that has just died answers late.
 
         Parameters
         ----------
         wait : bool
-            Whether to wait for the answers: where a task failed, what its worker lacks says more.
+            Whether to wait for the answers. After a failed task, what its worker lacks explains more than the failure.
         """
         if self.asking is None and self.unasked:
             self.asking = _pool.submit(self._join, sorted(self.unasked))
@@ -98,7 +101,7 @@ class Watch:
             short = asking.result()
             if short:
                 warnings.warn(
-                    f"{'; '.join(short)}: it joined in mid-run, and may be killed.", UserWarning, stacklevel=2
+                    f"{'; '.join(short)}: it joined during the run, and may be killed.", UserWarning, stacklevel=2
                 )
 
     def _join(self, workers: list[str]) -> list[str]:
@@ -119,23 +122,23 @@ class Watch:
         if not self.workers and time.monotonic() - self.seen > self.options.workers_timeout:
             raise TimeoutError(
                 f"no worker on {self.client.scheduler.address} for {self.options.workers_timeout:g} s "
-                f"(workers_timeout); at least one was expected. Start workers and run again.{resume_hint(self.options)}"
+                f"(workers_timeout). Start workers and run again.{resume_hint(self.options)}"
             )
 
     def scheduler_lost(self) -> ConnectionError:
-        """Return the error that says so."""
+        """Return the error to raise."""
         return ConnectionError(
             f"the Dask scheduler is lost (client status: {self.client.status}).{resume_hint(self.options)}"
         )
 
 
-def ask(client: Any, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Call a method of a client that waits for answers of its cluster, with a limit of ``ANSWER_SECONDS``.
+def ask(client: Client, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Call a method of a client that waits for answers of its cluster, for at most ``ANSWER_SECONDS``.
 
     Raises
     ------
     TimeoutError
-        Where a worker or the scheduler is there but does not answer.
+        If a worker or the scheduler is there but does not answer.
     """
 
     async def answer() -> Any:
@@ -145,22 +148,21 @@ def ask(client: Any, method: Callable[..., Any], *arguments: Any, **options: Any
         return client.sync(answer, callback_timeout=ANSWER_SECONDS)
     except TimeoutError as error:
         raise TimeoutError(
-            f"{client.scheduler.address} or one of its workers did not answer within {ANSWER_SECONDS} s; "
-            "an answer was expected "
-            f"at once. Look for stopped or overloaded processes there, remove them from the cluster and run again."
+            f"{client.scheduler.address} or one of its workers did not answer within {ANSWER_SECONDS} s. "
+            "Look for stopped or overloaded processes there, remove them from the cluster and run again."
         ) from error
 
 
 def resume_hint(options: RunOptions) -> str:
-    """Return the end of an error's message that says how to go on, or nothing without a checkpoint."""
+    """Return the end of an error message that explains how to resume; empty without a checkpoint."""
     return f" Resume with checkpoint={str(options.checkpoint.path)!r}." if options.checkpoint else ""
 
 
 @contextlib.contextmanager
 def scheduler_loss_named(watch: Watch) -> Iterator[None]:
-    """Turn whatever a call to a scheduler that has just died raises into the error that says so.
+    """Convert the errors of calls to a scheduler that has just died into the one that names the cause.
 
-    The death may show first in any call: a gather, a submission, a cancelled future.
+    The loss may show first in any call: a gather, a submission, a cancelled future.
     """
     from distributed.comm import CommClosedError
 
@@ -169,7 +171,7 @@ def scheduler_loss_named(watch: Watch) -> Iterator[None]:
     except CommClosedError as error:
         raise watch.scheduler_lost() from error
     except Exception as error:
-        # distributed's own, at a closed client, and what becomes of its futures
+        # raised by distributed for a closed client and its futures
         plain = type(error) is Exception or isinstance(error, RuntimeError | CancelledError)
         if watch.client.status == "running" or not plain:
             raise
