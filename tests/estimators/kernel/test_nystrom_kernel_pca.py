@@ -297,7 +297,7 @@ def test_landmarks_beyond_the_memory_are_refused_unread_with_numbers() -> None:
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"sampling": NEW[:, :3]}, ValueError, "the given landmarks have 3 columns, but X has 6"),
     ({"sampling": np.array([1, 2, N, 4])}, ValueError, "landmark 2 is row 240 of 240"),
-    ({"sampling": np.array([1, 2, 1, 4])}, ValueError, "row 1 is given twice"),
+    ({"sampling": np.array([1, 2, 1, 4])}, ValueError, "row 1 is given as a landmark more than once"),
     ({"sampling": np.arange(10), "n_landmarks": 11}, ValueError, "10 landmarks were given, but n_landmarks = 11"),
     ({"n_components": 0.999999, "n_landmarks": 5}, ValueError, "more of the spectrum than 5 landmarks show"),
 ]

@@ -169,7 +169,9 @@ def test_a_worker_without_bigpca_or_with_a_broken_one_is_refused_with_the_ways_t
     assert message.endswith(f"Resume with checkpoint='{tmp_path}/c'.")
     (tmp_path / "broken" / "bigpca").mkdir(parents=True)
     (tmp_path / "broken" / "bigpca" / "__init__.py").write_text("raise ImportError('half a copy')")
-    broken = r"cannot be imported on worker tcp://.* \(ImportError: half a copy\), although it can be here\. .*PipInstall"
+    broken = (
+        r"cannot be imported on worker tcp://.* \(ImportError: half a copy\), although it can be here\. .*PipInstall"
+    )
     with worker(empty, python, path=str(tmp_path / "broken")), empty.as_current():  # noqa: SIM117
         with pytest.raises(ConnectionError, match=broken):
             moments_of(bp.open(store), workers_timeout=60)
