@@ -54,17 +54,19 @@ def check_place(info: zipfile.ZipInfo, held: int) -> None:
         raise zipfile.BadZipFile(f"{info.filename} would start at byte {info.header_offset:,} of {held:,}")
 
 
-def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """Read all arrays of a ``.npz`` file that :func:`numpy.savez` wrote; never unpickles.
+def read_arrays(path: str | os.PathLike[str], limit: int) -> dict[str, NDArray[Any]]:
+    """Read all arrays of a ``.npz`` file that :func:`numpy.savez` wrote, of at most ``limit`` bytes; never unpickles.
 
     Raises
     ------
     zipfile.BadZipFile, ValueError, EOFError
-        If it is truncated or altered; raised before any memory is allocated for it.
+        If it is truncated or altered, or its arrays have more bytes; raised before any memory is allocated for it.
     """
     arrays = {}
     with open_regular(path) as file, zipfile.ZipFile(file) as archive:
         held = os.fstat(file.fileno()).st_size
+        if (promised := sum(info.file_size for info in archive.infolist())) > limit:
+            raise ValueError(f"its arrays have {promised:,} bytes, and at most {limit:,} were expected")
         for info in archive.infolist():
             check_place(info, held)
             if info.compress_size > held:

@@ -33,6 +33,8 @@ from bigpca.storage.regular import read_document, read_regular
 from bigpca.storage.zip_members import read_arrays
 
 FORMAT = 1
+STATE_MARGIN = 4  # times the bytes that a state is said to have: what a file may hold of it
+MAX_RECORD = 1 << 26  # bytes of its stamps and its small arrays
 
 
 class WriteFailed(RuntimeError):
@@ -48,10 +50,13 @@ class SegmentFiles:
     directory : str
     templates : dict of str to Accumulator
         Bare accumulators, as ``with_arrays`` requires.
+    max_bytes : int
+        Of the arrays in one file; larger files are not read.
     """
 
     directory: str
     templates: dict[str, Accumulator]
+    max_bytes: int
 
     def path(self, kind: str, index: int) -> Path:
         """Return the file of segment ``index``, or of the prefix over segments ``0:index``."""
@@ -90,7 +95,7 @@ class SegmentFiles:
         """
         target = self.path(kind, index)
         try:
-            return PassState.from_arrays(self.templates, read_arrays(target))
+            return PassState.from_arrays(self.templates, read_arrays(target, self.max_bytes))
         except (zipfile.BadZipFile, zlib.error, ValueError, LookupError, EOFError, TypeError, RuntimeError) as error:
             raise CheckpointError(
                 f"{target} cannot be read back ({error}): it was truncated or altered. Delete it and run again: "
@@ -229,7 +234,7 @@ class Checkpoint:
             atomic_write_bytes(record, json.dumps(content, indent=1).encode())
 
     def files(self, number: int, templates: Mapping[str, Accumulator], layout: Layout) -> SegmentFiles:
-        """Return the files of pass ``number``, after deleting states of a pass that computed something else."""
+        """Return the files of pass ``number``; those of another computation are deleted with a warning."""
         directory = self.directory / f"pass-{number:02d}"
         cut = digest(
             [layout.reads, layout.slab_rows, [list(g) for g in layout.groups], [list(s) for s in layout.segments]]
@@ -237,11 +242,19 @@ class Checkpoint:
         described = json.dumps({"layout": cut, **{k: a.describe() for k, a in templates.items()}}, sort_keys=True)
         mark = directory / "pass.json"
         if directory.exists() and (not mark.exists() or read_regular(mark) != described.encode()):
+            if mark.exists():  # else a killed run had written no state yet
+                warnings.warn(
+                    f"{directory} holds what pass {number} of this fit computed in another way, as other versions or "
+                    "machines may. It is deleted, and its rows are read again.",
+                    UserWarning,
+                    stacklevel=2,
+                )
             shutil.rmtree(directory)
         directory.mkdir(exist_ok=True)
         if not mark.exists():
             atomic_write_bytes(mark, described.encode())
-        files = SegmentFiles(str(directory.absolute()), {k: a.bare() for k, a in templates.items()})
+        expected = STATE_MARGIN * sum(a.state_bytes for a in templates.values()) + MAX_RECORD
+        files = SegmentFiles(str(directory.absolute()), {k: a.bare() for k, a in templates.items()}, expected)
         files.forget_unfinished()
         return files
 

@@ -231,7 +231,10 @@ def test_a_pass_that_computes_something_else_does_not_take_up_old_states(store: 
     layout = RowInput(bp.open(store)).layout(0)
     other = held.files(1, {"moments": Moments(D)}, layout)
     Path(other.directory, "segment-000.npz").write_bytes(b"state")
-    files = held.files(1, {"columns": ColumnMoments(D)}, layout)
+    with pytest.warns(
+        UserWarning, match=r"pass 1 of this fit computed in another way.*deleted, and its rows are read again"
+    ):
+        files = held.files(1, {"columns": ColumnMoments(D)}, layout)
     assert files.present() == []
     held.release()
 
@@ -275,3 +278,52 @@ def test_foreign_files_are_refused_and_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "c" / "thesis.tex").read_text() == "dear"
     Path(tmp_path / "c" / "thesis.tex").unlink()
     Checkpoint(tmp_path / "c", {"run": 1}).release()
+
+
+def earlier(record: Path) -> None:
+    """Make the record of a checkpoint that of an earlier format, under the name that it had there."""
+    content = json.loads(record.read_text())
+    record.write_text(json.dumps({**content, "format": content["format"] - 1}))
+    record.parent.rename(record.parent.with_name("0" * 32))
+
+
+def without_probes(record: Path) -> None:
+    """Make it one of an iteration without probes, as before they accompanied every read."""
+    content = json.loads(record.read_text())
+    del content["description"]["probes"]
+    record.write_text(json.dumps(content))
+    record.parent.rename(record.parent.with_name("1" * 32))
+
+
+@pytest.mark.parametrize(
+    ("age", "difference"),
+    [(earlier, r"\(another format\)"), (without_probes, r"\(probes: None there, 10 here\)")],
+)
+def test_the_checkpoint_of_an_older_iteration_is_rejected_and_left_alone(
+    age: Callable[[Path], None], difference: str, store: Path, tmp_path: Path
+) -> None:
+    model = bp.PCA(2, solver="krylov", max_passes=2, tol=0.5)
+    model.fit(bp.open(store), checkpoint=tmp_path / "c")
+    (record,) = (tmp_path / "c").glob("*/run.json")
+    age(record)
+    before = {path: path.read_bytes() for path in (tmp_path / "c").glob("*/**/*") if path.is_file()}
+    assert any(path.suffix == ".npz" for path in before)
+    with pytest.raises(bp.CheckpointError, match="belongs to another computation " + difference):
+        model.fit(bp.open(store), checkpoint=tmp_path / "c")
+    assert {path: path.read_bytes() for path in (tmp_path / "c").glob("*/**/*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_state_of_more_bytes_than_its_pass_can_have_is_not_read(
+    compress: bool, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = bits(moments_of(bp.open(store)))
+    monkeypatch.setattr("bigpca.passes.engine.checkpoint.MAX_RECORD", 1 << 16)
+    directory = half_done(store, tmp_path / "c")
+    forged = directory / max(name for name in states(directory) if "prefix" in name)
+    with np.load(forged) as archive:
+        arrays = {**archive, "more": np.zeros(1 << 20)}
+    (np.savez_compressed if compress else np.savez)(forged, **arrays)
+    with pytest.warns(UserWarning, match=r"its arrays have 8,.* bytes, and at most .* were expected.*Delete it"):
+        found = moments_of(bp.open(store), checkpoint=tmp_path / "c")
+    assert bits(found) == expected
