@@ -22,12 +22,8 @@ from bigpca.data.containers import (
     unmasked,
 )
 from bigpca.data.conventions import check_decoded
-from bigpca.data.files import file_source
-from bigpca.data.flat_files import raw_file
-from bigpca.data.hdf5 import Hdf5Rows, dataset_place
 from bigpca.data.labelled import lazy_table
 from bigpca.data.row_source import RowSource
-from bigpca.data.shards import Shard, check_shard, npy_shards
 from bigpca.data.storages import MemoryRows, ZarrRows
 from bigpca.data.urls import public
 from bigpca.data.zarr_groups import group_member
@@ -115,19 +111,22 @@ def check_stored_values(source: RowSource) -> None:
     ValueError
         Has the line that decodes them, and the one that uses the stored numbers.
     """
-    if isinstance(source.storage, ZarrRows | Hdf5Rows):
+    storage: Any = source.storage
+    if hasattr(type(storage), "attributes"):  # Zarr and HDF5
         group, name = os.path.split(source.member)
-        kind = 'engine="zarr", ' if isinstance(source.storage, ZarrRows) else ""
+        kind = 'engine="zarr", ' if isinstance(storage, ZarrRows) else ""
         inside = f"group={group!r}, " if group else ""
         decode = f"xarray.open_dataset({source.path!r}, {kind}{inside}chunks={{}})[{name!r}]"
         raw = "dask.array.from_zarr" if kind else "dask.array.from_array(h5py_dataset)"
         remedy = f"Pass {decode}, or {raw} to use the stored numbers"
-        check_decoded(source.storage.attributes, source.label, remedy)
+        check_decoded(storage.attributes, source.label, remedy)
 
 
 def row_source(source: Any, *, member: str | None = None, missing_chunks: str = "raise") -> RowSource:
     """Create the RowSource of anything that :func:`open` accepts except Dask arrays (same parameters and errors)."""
     if isinstance(source, (str, os.PathLike)):
+        from bigpca.data.files import file_source  # all formats of files, of no use to arrays
+
         return file_source(os.fspath(source), member, missing_chunks)
     if is_zarr_group(source):
         source = group_member(source, member)
@@ -138,6 +137,9 @@ def row_source(source: Any, *, member: str | None = None, missing_chunks: str = 
     if isinstance(source, np.memmap) and source.filename is not None:
         return _memmap_source(source)
     if is_hdf5_dataset(source):
+        from bigpca.data.files import file_source  # as above
+        from bigpca.data.hdf5 import dataset_place
+
         return file_source(*dataset_place(source), missing_chunks)
     reject_foreign(source, "the source")
     if hasattr(source, "__array__"):
@@ -152,6 +154,8 @@ def row_source(source: Any, *, member: str | None = None, missing_chunks: str = 
 
 def _open_shards(paths: list[str], member: str | None, missing_chunks: str) -> da.Array:
     """Open a list of paths: .npy files as one source, others as joined Dask arrays."""
+    from bigpca.data.shards import Shard, check_shard, npy_shards  # as the other formats of files
+
     if member is None and all(path.endswith(".npy") for path in paths):
         files = [os.path.abspath(path) for path in paths]
         folder = os.path.commonpath(map(os.path.dirname, files))
@@ -179,6 +183,8 @@ def _flatten(X: da.Array) -> da.Array:
 
 def _memmap_source(array: np.memmap[Any, Any]) -> RowSource:
     """Read a memory map from its file if it is the whole map; a view of one is treated as an array in memory."""
+    from bigpca.data.flat_files import raw_file  # as the other formats of files
+
     whole = type(array.base).__name__ == "mmap" and array.size * array.itemsize > 0
     path = os.path.abspath(str(array.filename))
     if not whole:

@@ -21,9 +21,7 @@ from dask.task_spec import Alias, DataNode, GraphNode, Task
 from dask.typing import Key
 
 from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
-from bigpca.data.hdf5 import Hdf5Rows
 from bigpca.data.sources import RowSource, row_source
-from bigpca.data.storages import ZarrRows
 from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.engine.cluster.get import get_watched
@@ -244,9 +242,8 @@ def paths_in(X: da.Array) -> dict[str, str]:
 
 def filling(source: RowSource) -> RowSource:
     """Return the source with missing chunks of Zarr and HDF5 read as the fill value."""
-    if not isinstance(source.storage, ZarrRows | Hdf5Rows):
-        return source
-    return replace(source, storage=source.storage.filled())
+    filled = getattr(source.storage, "filled", None)  # of formats whose chunks may be missing
+    return source if filled is None else replace(source, storage=filled())
 
 
 def guarded(value: Any, missing_chunks: str) -> Any:
