@@ -33,7 +33,7 @@ from bigpca.sketches import SRHT, FeatureHash, Gaussian, SparseSign
 Array = NDArray[Any]
 Wide = NDArray[np.longdouble]
 L = np.longdouble
-BATCHES, CASES = 10, 30  # of 30 cases each
+BATCHES, CASES = 10, 10
 SAMPLINGS = ("rpcholesky", "uniform", "diagonal", "column-norm", "leverage")
 CORES = ("nystrom", "tutorial", "ritz")
 SKETCHES = (Gaussian, partial(SparseSign, nnz=1), FeatureHash, SRHT)
@@ -280,7 +280,7 @@ def faults(case: Case) -> tuple[int, list[str]]:
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_every_eigenvalue_bound_holds_on_300_of_300_random_cases(batch: int) -> None:
+def test_every_eigenvalue_bound_holds_on_100_of_100_random_cases(batch: int) -> None:
     models, wrong = 0, []
     for seed in range(batch * CASES, (batch + 1) * CASES):
         count, found = faults(case_of(seed))
@@ -290,7 +290,7 @@ def test_every_eigenvalue_bound_holds_on_300_of_300_random_cases(batch: int) -> 
 
 
 def test_they_hold_for_a_handful_of_rows() -> None:
-    wrong = [what for seed in range(1000, 1040) for what in faults(case_of(seed, 2, 19))[1]]
+    wrong = [what for seed in range(1000, 1015) for what in faults(case_of(seed, 2, 19))[1]]
     assert wrong == []
 
 

@@ -47,14 +47,17 @@ def rows_at(offset: float, kernel: kernels.Kernel, dtype: Any) -> NDArray[Any]:
     return np.asarray(rows, dtype)
 
 
-@pytest.mark.parametrize("offset", [0.0, 1e4])
-@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize(
+    ("kernel", "offset"), [*((k, 1e4) for k in KERNELS), (KERNELS[1], 0.0), (kernels.RBF(), 0.0)], ids=str
+)
 @pytest.mark.filterwarnings("ignore:Tanh:bigpca.errors.ApproximationWarning")
 def test_the_squares_of_the_training_scores_sum_to_the_eigenvalues(kernel: kernels.Kernel, offset: float) -> None:
-    for route, (kind, parameters) in ROUTES.items():
+    thorough = kernel in (KERNELS[1], kernels.RBF())  # every route and dtype; other kernels enter by their values alone
+    for route in ROUTES if thorough else ("auto", "landmarks"):
+        kind, parameters = ROUTES[route]
         if kind is bp.NystromKernelPCA and not kernel.positive_semidefinite:
             continue
-        for dtype in (np.float32, np.float64):
+        for dtype in (np.float32, np.float64) if thorough else (np.float32,):
             X = rows_at(offset, kernel, dtype)
             model = kind(K, kernel=kernel, **parameters)
             scores = model.fit_transform(X)

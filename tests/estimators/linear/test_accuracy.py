@@ -25,6 +25,9 @@ ROUTES = {
     "dot, column blocks of cut rows": ("dot", (90, 25)),
 }
 routes = pytest.mark.parametrize("route", ROUTES)
+routes_and_ratios = pytest.mark.parametrize(
+    ("route", "ratio"), [*((route, 1e4) for route in ROUTES), *(("covariance, row chunks", ratio) for ratio in (0, 10))]
+)
 # The steep one has lambda_20 = 1.05e-3 lambda_1, the limit to which the relative bound is promised.
 SPECTRA = {"gap": gap(D, 30), "power law": power_law(D, 0.5), "steep": power_law(D, -np.log(1.05e-3) / np.log(K))}
 
@@ -34,9 +37,11 @@ def offset(spectrum: NDArray[np.float64], ratio: float, seed: int = 0) -> NDArra
     return np.asarray(data_with_spectrum(N, spectrum, mean=mean, seed=seed, dtype=np.float32)[0], np.float32)
 
 
-@routes
-@pytest.mark.parametrize("ratio", [0, 1, 10, 100, 1e4])
-@pytest.mark.parametrize("spectrum", SPECTRA)
+@pytest.mark.parametrize(
+    ("route", "ratio", "spectrum"),
+    [*((route, ratio, "power law") for route in ROUTES for ratio in (0, 1e4)),
+     *(("covariance, row chunks", ratio, spectrum) for ratio in (1, 10, 100) for spectrum in SPECTRA)],
+)  # fmt: skip
 def test_float32_eigenvalues_are_right_at_any_mean(route: str, ratio: float, spectrum: str, tmp_path: Path) -> None:
     solver, chunks = ROUTES[route]
     X = offset(SPECTRA[spectrum], ratio)
@@ -63,8 +68,13 @@ def test_scores_of_float32_rows_keep_their_digits_at_mean_1e4(route: str, tmp_pa
     np.testing.assert_allclose(pca.transform(X), expected, atol=2e-6 * np.abs(expected).max())
 
 
-@routes
-@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.int16, np.bool_])
+@pytest.mark.parametrize(
+    ("route", "dtype"),
+    [
+        *((route, np.uint8) for route in ROUTES),
+        *(("covariance, row chunks", dtype) for dtype in (np.float16, np.int16, np.bool_)),
+    ],
+)  # fmt: skip
 def test_narrow_dtypes_equal_their_upcast_to_the_bit(route: str, dtype: type, tmp_path: Path) -> None:
     solver, chunks = ROUTES[route]
     X = (np.random.default_rng(1).gamma(2.0, 20.0, (N, D)).clip(0, 255) * (10 if dtype is np.int16 else 1)).astype(
@@ -109,8 +119,7 @@ def test_wide_data_by_dot_equals_the_svd(chunks: tuple[int, int], ratio: float, 
     np.testing.assert_allclose(np.abs(np.einsum("ij,ij->i", pca.components_, axes)), 1, atol=1e-6)
 
 
-@routes
-@pytest.mark.parametrize("ratio", [0, 10, 1e4])
+@routes_and_ratios
 def test_center_false_is_the_svd_of_the_raw_matrix(route: str, ratio: float, tmp_path: Path) -> None:
     solver, chunks = ROUTES[route]
     X = offset(SPECTRA["gap"], ratio)
@@ -122,8 +131,7 @@ def test_center_false_is_the_svd_of_the_raw_matrix(route: str, ratio: float, tmp
     assert not pca.mean_.any()
 
 
-@routes
-@pytest.mark.parametrize("ratio", [0, 10, 1e4])
+@routes_and_ratios
 def test_scale_is_the_standard_scaler_before_pca(route: str, ratio: float, tmp_path: Path) -> None:
     solver, chunks = ROUTES[route]
     X = offset(SPECTRA["gap"], ratio)
@@ -136,8 +144,7 @@ def test_scale_is_the_standard_scaler_before_pca(route: str, ratio: float, tmp_p
     np.testing.assert_allclose(pca.total_variance_, D * N / (N - 1), rtol=1e-6)
 
 
-@routes
-@pytest.mark.parametrize("ratio", [0, 10, 1e4])
+@routes_and_ratios
 def test_scale_without_centring_divides_by_deviations_about_the_mean(route: str, ratio: float, tmp_path: Path) -> None:
     solver, chunks = ROUTES[route]
     X = offset(SPECTRA["gap"], ratio)
@@ -169,7 +176,7 @@ def test_covariance_and_dot_agree(options: dict[str, bool], shape: tuple[int, in
     np.testing.assert_allclose(a.transform(X), b.transform(X), atol=1e-7)
 
 
-@pytest.mark.parametrize("scale", [1e-25, 1e-12, 1e12, 1e25])
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
 @pytest.mark.parametrize("route", ["covariance, row chunks", "dot, row panels", "dot, column blocks"])
 def test_squares_beyond_float32_are_not_lost(route: str, scale: float, tmp_path: Path) -> None:
     solver, chunks = ROUTES[route]

@@ -69,8 +69,11 @@ def assert_same_scores(found: Array, truth: Array, tolerance: float) -> None:
     np.testing.assert_allclose(found * signs, truth, rtol=0, atol=tolerance * np.abs(truth).max())
 
 
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize(("r1", "r2"), [(0, 0), (1, 0), (0.5, 0.6), (1, 0.5), (0, 0.9), (1, 0.999), (0, 0.999)])
+@pytest.mark.parametrize(
+    ("name", "r1", "r2"),
+    [*((name, 0.5, 0.6) for name in KERNELS),
+     *(("RBF", *r) for r in ((0, 0), (1, 0), (1, 0.5), (0, 0.9), (1, 0.999), (0, 0.999)))],
+)  # fmt: skip
 def test_all_rows_as_landmarks_give_the_representer_form(name: str, r1: float, r2: float) -> None:
     """To 1e-8, for kernel matrices of condition below 1e8 (in their range)."""
     values = np.linalg.eigvalsh(gram(KERNELS[name], X))
@@ -278,13 +281,21 @@ def test_a_plan_of_landmarks_counts_the_label_features() -> None:
 # Reads, files, checkpoints
 
 
-@pytest.mark.parametrize("model", [
-    KernelSupervisedPCA(2, gamma=GAMMA), KernelSupervisedPCA(2, gamma=GAMMA, form="dual"),
-    KernelSupervisedPCA(2, gamma=GAMMA, n_landmarks=20, fit_inverse_transform=True),
-    KernelRoweisDiscriminantAnalysis(2, r1=0.3, r2=0.9, gamma=GAMMA, n_landmarks=20, robust=True),
-], ids=["direct", "dual", "landmarks", "Roweis"])  # fmt: skip
-@pytest.mark.parametrize("names", ["strings", "bytes", "integers", "unsigned", "booleans", "real"])
-def test_a_saved_model_comes_back_with_its_classes(model: Any, names: str, tmp_path: Path) -> None:
+SAVED: dict[str, Any] = {
+    "direct": KernelSupervisedPCA(2, gamma=GAMMA),
+    "dual": KernelSupervisedPCA(2, gamma=GAMMA, form="dual"),
+    "landmarks": KernelSupervisedPCA(2, gamma=GAMMA, n_landmarks=20, fit_inverse_transform=True),
+    "Roweis": KernelRoweisDiscriminantAnalysis(2, r1=0.3, r2=0.9, gamma=GAMMA, n_landmarks=20, robust=True),
+}
+
+
+@pytest.mark.parametrize(
+    ("saved", "names"),
+    [*((saved, "strings") for saved in SAVED), *((saved, "real") for saved in SAVED),
+     *(("landmarks", names) for names in ("bytes", "integers", "unsigned", "booleans"))],
+)  # fmt: skip
+def test_a_saved_model_comes_back_with_its_classes(saved: str, names: str, tmp_path: Path) -> None:
+    model = SAVED[saved]
     if names == "real" and isinstance(model, KernelRoweisDiscriminantAnalysis):
         model = KernelRoweisDiscriminantAnalysis(2, r1=0.3, r2=0, gamma=GAMMA, n_landmarks=20)
     if names == "booleans":

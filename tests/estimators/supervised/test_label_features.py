@@ -66,7 +66,7 @@ def test_a_product_with_features_made_slab_by_slab_is_that_with_the_whole(name: 
     KernelSupervisedPCA(label_kernel="rbf", gamma=0.1, n_landmarks=500, memory_limit="8 MiB"),
 ], ids=lambda model: type(model).__name__)  # fmt: skip
 def test_features_that_would_not_fit_are_not_made_before_the_plan_says_so(model: Any) -> None:
-    n = 400_000
+    n = 200_000
     y = np.random.default_rng(0).standard_normal(n)
     tracemalloc.start()
     with pytest.raises(MemoryBudgetError):
