@@ -34,14 +34,14 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> Any:
     return found
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_benchmark_says_how_it_is_used(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_every_benchmark_says_how_it_is_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as end:
-        run(name, "--help", monkeypatch=monkeypatch)
-    assert end.value.code == 0
-    assert f"usage: python examples/benchmarks/{name}" in capsys.readouterr().out
+    for name in SCRIPTS:
+        with pytest.raises(SystemExit) as end:
+            run(name, "--help", monkeypatch=monkeypatch)
+        assert end.value.code == 0
+        assert f"usage: python examples/benchmarks/{name}" in capsys.readouterr().out
 
 
 def test_startup_measures_processes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,13 +68,13 @@ def test_accuracy_holds_1e_6_of_lambda_1_at_every_offset(
 
 def test_converged_answers_are_honest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("bigpca.passes.reading.blocks.PRECISE_FLOPS", 0.0)  # as the script sets it
-    run("honesty.py", "--spectra", 200, "--largest", 260, "--seed", 3, monkeypatch=monkeypatch)
+    run("honesty.py", "--spectra", 30, "--largest", 160, "--seed", 3, monkeypatch=monkeypatch)
     row = last_line(capsys)
     assert row["over_tol"] <= 0.01
     assert row["over_3_tol"] == 0
     assert row["broken"] == 0
     assert row["in_time"] >= 0.95
-    assert row["claimed"] > 120
+    assert row["claimed"] > 15
 
 
 def test_overhead_counts_tasks_and_times_the_first_group(

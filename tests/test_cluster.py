@@ -199,7 +199,6 @@ def check(*command: str) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(900)
 def test_the_recipe_for_one_machine_resumes_gives_the_same_bits_and_refuses_strangers() -> None:
     check("local/check.sh")
 

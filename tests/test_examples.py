@@ -30,7 +30,7 @@ def run(path: Path, *arguments: object, folder: Path) -> str:
     """Run an example in its own process, in a folder; returns what it printed."""
     environment = os.environ | {"TMPDIR": str(folder), "PYTHONWARNINGS": "error"}
     command = [sys.executable, str(path), *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

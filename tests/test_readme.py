@@ -21,6 +21,7 @@ from bigpca.cli.exits import MEANINGS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
+TESTS = "-m pytest -q -n 2 --dist loadgroup"
 MODULES = sorted(module.name for module in pkgutil.walk_packages(bigpca.__path__, "bigpca."))
 
 
@@ -45,14 +46,14 @@ def test_readme_has_exactly_two_commands_that_set_up() -> None:
     assert len(lines) == 2
     assert all(line.startswith("python3 -m venv .venv && .venv/bin/pip install -q '.[") for line in lines)
     assert lines[0].endswith(".venv/bin/bigpca demo")
-    assert lines[1].endswith("-m pytest -q")
+    assert lines[1].endswith(TESTS)
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:
     pattern = re.search(r"grep -m 1 '(.*)' README.md", (ROOT / ".ci" / "run").read_text())
     assert pattern is not None
     found = [line for line in README.splitlines() if re.match(pattern[1], line)]
-    assert found == [line for block in blocks("sh") for line in block.splitlines() if line.endswith("-m pytest -q")]
+    assert found == [line for block in blocks("sh") for line in block.splitlines() if line.endswith(TESTS)]
 
 
 def test_readme_lists_the_exit_codes_that_help_lists() -> None:

@@ -17,7 +17,7 @@ import pytest
 from distributed.security import Security
 
 ROOT = Path(__file__).resolve().parent.parent
-SECONDS = 90.0
+SECONDS = 600
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def wait_for(found: Any, seconds: float = 30.0) -> None:
+def wait_for(found: Any, seconds: float = 600.0) -> None:
     end = time.monotonic() + seconds
     while not found():
         assert time.monotonic() < end, "waited too long"

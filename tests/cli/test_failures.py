@@ -193,7 +193,6 @@ def test_no_scheduler_at_the_address_exits_7(store: Path, monkeypatch: pytest.Mo
     assert "no Dask scheduler answered" in result.stderr
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.6\r\n"])
 def test_a_port_where_no_scheduler_speaks_exits_7_in_bounded_time(
     words: bytes, store: Path, monkeypatch: pytest.MonkeyPatch

@@ -25,7 +25,7 @@ def test_an_interrupted_fit_says_how_to_resume_and_resumes_to_the_same_bits(tall
     child = start(*arguments)
     wait_for(lambda: any(Path("my ckpt").rglob("*.npz")))
     os.killpg(child.pid, number)
-    _, errors = child.communicate(timeout=30)
+    _, errors = child.communicate(timeout=600)
     assert child.returncode == 130, errors
     assert "interrupted." in errors
     assert f"bigpca fit {tall} -k 3 --model m.zarr --checkpoint 'my ckpt'" in errors
@@ -45,7 +45,7 @@ def test_an_interrupt_without_a_checkpoint_says_that_progress_was_not_kept(tall:
         if "131,072 rows" in line:  # the pass has begun
             break
     os.killpg(child.pid, signal.SIGINT)
-    out, errors = child.communicate(timeout=30)
+    out, errors = child.communicate(timeout=600)
     assert child.returncode == 130, errors
     assert "Progress was not stored. Give --checkpoint PATH" in errors
     assert json.loads(out)["error"]["exit_code"] == 130
@@ -67,7 +67,7 @@ def test_local_workers_listen_on_loopback_only_and_give_the_same_bits(tall: Path
         except psutil.Error:
             pass
         time.sleep(0.1)
-    out, errors = child.communicate(timeout=30)
+    out, errors = child.communicate(timeout=600)
     assert child.returncode == 0, errors
     assert addresses == {"127.0.0.1"}
     assert processes >= 3

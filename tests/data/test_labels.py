@@ -468,5 +468,5 @@ def test_classes_of_different_types_do_not_merge() -> None:
 
 def test_neither_pandas_nor_pyarrow_is_imported_before_it_is_needed() -> None:
     code = "import sys, bigpca.data.labels; print([m for m in ('pandas', 'pyarrow', 'h5py') if m in sys.modules])"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert ran.stdout.strip() == "[]", ran.stderr

@@ -26,7 +26,7 @@ ENVIRONMENT = {
 CGROUPS = Path("/sys/fs/cgroup/memory")
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 600.0) -> None:
     """Wait for a condition; one that does not come true is an error and not a hang."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -48,7 +48,7 @@ def process(command: Sequence[str], **settings: str) -> Iterator[subprocess.Pope
             started.wait(20)
         except subprocess.TimeoutExpired:
             started.kill()
-            started.wait(20)
+            started.wait(600)
 
 
 def worker_command(address: str, folder: Path, *options: str) -> list[str]:

@@ -24,7 +24,7 @@ from tests.passes.conftest import fill_disk, start_cluster
 from tests.passes.kit import bits, moments_of, normal, rows_read, write_store
 
 N, D = 4000, 32
-pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.timeout(500)]
+pytestmark = pytest.mark.usefixtures("small_groups")
 
 
 @pytest.fixture

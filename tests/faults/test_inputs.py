@@ -22,7 +22,7 @@ from bigpca.passes.engine.events import Event, PassEvent
 from tests.passes.kit import bits, moments_of, normal, write_store
 
 N, D = 2000, 24
-pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.timeout(500)]
+pytestmark = pytest.mark.usefixtures("small_groups")
 
 
 @pytest.fixture

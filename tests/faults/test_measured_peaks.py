@@ -125,7 +125,6 @@ def measured(stores: Path) -> dict[str, dict[str, Any]]:
     return {found["name"]: found for found in map(json.loads, done.stdout.splitlines())}
 
 
-@pytest.mark.timeout(900)  # the first one waits for all
 @pytest.mark.parametrize("name", CASES)
 def test_the_measured_peak_of_a_fit_is_within_its_plan(name: str, measured: dict[str, dict[str, Any]]) -> None:
     found = measured[name]

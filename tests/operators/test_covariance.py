@@ -56,11 +56,11 @@ def assert_products(found: Array, A: Array, B: Array, tolerance: float) -> None:
     assert (np.linalg.norm(found - A @ B, axis=0) <= tolerance * sizes).all()
 
 
-@pytest.mark.parametrize("sampled", [False, True], ids=["cold", "sampled"])
-@pytest.mark.parametrize("offset", [0.0, 1e4])
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("scale", [False, True], ids=["", "scale"])
-@pytest.mark.parametrize("center", [False, True], ids=["about zero", "center"])
+@pytest.mark.parametrize(
+    ("center", "scale", "dtype", "offset", "sampled"),
+    [*((center, scale, "f4", 1e4, True) for center in (False, True) for scale in (False, True)),
+     (True, False, "f4", 1e4, False), (True, True, "f8", 0.0, False), (False, True, "f8", 1e4, True)],
+)  # fmt: skip
 @pytest.mark.usefixtures("float32_products")
 def test_products_are_those_of_the_matrix(
     center: bool, scale: bool, dtype: str, offset: float, sampled: bool, tmp_path: Path

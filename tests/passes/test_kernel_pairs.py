@@ -88,11 +88,11 @@ def inputs(X: Array, folder: Path) -> dict[str, da.Array]:
 
 
 @pytest.mark.parametrize(
-    ("name", "offset"), [*((name, 0.0) for name in KERNELS), ("rbf", 1e3), ("laplacian", 1e3), ("polynomial", 1e3)]
+    ("name", "offset", "dtype"),
+    [*((name, 0.0, "f4") for name in KERNELS), ("rbf", 0.0, "f8"), ("rbf", 1e3, "f4"), ("polynomial", 1e3, "f8")],
 )
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_a_sweep_is_the_product_with_the_whole_matrix_however_it_is_chunked(
-    name: str, dtype: str, offset: float, many_tiles: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, offset: float, dtype: str, many_tiles: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     kernel, oracle = KERNELS[name]

@@ -46,7 +46,7 @@ def test_threads_that_ask_at_once_get_the_one_value():
         return object()
 
     def ask(_):
-        together.wait(timeout=30)
+        together.wait(timeout=600)
         return cache.get("key", 1, build)
 
     with ThreadPoolExecutor(8) as pool:

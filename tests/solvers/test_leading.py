@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,14 @@ SPECTRA: dict[str, Array] = {
 }
 
 
-def rotated(values: Array, seed: int = 0) -> Array:
+@cache
+def axes() -> Array:
+    return np.linalg.qr(np.random.default_rng(0).standard_normal((D, D)))[0]
+
+
+def rotated(values: Array) -> Array:
     """A symmetric matrix with these eigenvalues, exactly symmetric."""
-    Q = np.linalg.qr(np.random.default_rng(seed).standard_normal((len(values), len(values))))[0]
+    Q = axes()
     S = (Q * values) @ Q.T
     return np.triu(S) + np.triu(S, 1).T
 
@@ -37,8 +43,7 @@ def iterated(S: Array, k: int = K, *, lower: bool = False) -> tuple[Array, Array
     return leading_eigenpairs(np.asfortranarray(S.copy()), S.diagonal().copy(), k, lower=lower)
 
 
-@pytest.mark.parametrize("lower", [False, True])
-@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize(("name", "lower"), [*((name, False) for name in SPECTRA), ("i^-1", True)])
 def test_eigenvalues_are_those_of_the_dense_solver(name: str, lower: bool) -> None:
     """Within d eps lambda_1, through both triangles; residuals and lengths to rounding."""
     S = rotated(SPECTRA[name])
@@ -51,7 +56,7 @@ def test_eigenvalues_are_those_of_the_dense_solver(name: str, lower: bool) -> No
     np.testing.assert_allclose(vectors @ vectors.T, np.eye(K), atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["i^-1", "i^-2", "geometric"])
+@pytest.mark.parametrize("name", ["i^-1", "geometric"])
 def test_it_is_the_iteration_that_answers_and_twice_alike(name: str) -> None:
     S = rotated(SPECTRA[name])
     found, again = iterated(S), iterated(S)
@@ -73,7 +78,7 @@ def test_an_eigenvector_that_the_start_cannot_see_is_found_out(monkeypatch: pyte
     np.testing.assert_allclose(top_eigenpairs(S.copy(), K)[0], S.diagonal()[:K], rtol=1e-12)
 
 
-@pytest.mark.parametrize("rank", [0, 5, K - 1])
+@pytest.mark.parametrize("rank", [0, K - 1])
 def test_zeros_among_the_wanted_are_left_to_the_dense_solver(rank: int) -> None:
     S = rotated(np.where(rank >= I, 1 / I, 0.0))
     assert iterated(S) is None

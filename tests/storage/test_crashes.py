@@ -66,7 +66,7 @@ while True:
 def killed(request, tmp_path_factory):
     what, how = request.param.split()
     folder = tmp_path_factory.mktemp("killed")
-    subprocess.run([sys.executable, "-c", KILLER, what, how, str(folder)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", KILLER, what, how, str(folder)], check=True, timeout=600)
     places = sorted(folder.iterdir())
     assert len(places) >= 5
     return what, how, places

@@ -19,7 +19,7 @@ SCRIPT = Path(__file__).with_name("every_fit.py")
 def digests(where: str, threads: int, *fits: str) -> dict[str, str]:
     environment = os.environ | {"OPENBLAS_NUM_THREADS": str(threads)}
     run = subprocess.run(
-        [sys.executable, SCRIPT, where, *fits], env=environment, capture_output=True, check=True, timeout=170
+        [sys.executable, SCRIPT, where, *fits], env=environment, capture_output=True, check=True, timeout=600
     )
     found: dict[str, str] = json.loads(run.stdout)
     return found

@@ -163,8 +163,11 @@ def damage_bit(content: bytes) -> bytes:
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 
 
-@pytest.mark.parametrize("damage", [damage_half, damage_bit, lambda content: b"", lambda content: b"not a zip file"])
-@pytest.mark.parametrize("kind", ["prefix", "segment"])
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [("prefix", damage_half), ("prefix", damage_bit), ("segment", lambda content: b""),
+     ("segment", lambda content: b"not a zip file")],
+)  # fmt: skip
 def test_a_damaged_state_is_warned_of_and_read_anew_to_the_same_bits(
     kind: str, damage: Callable[[bytes], bytes], store: Path, tmp_path: Path
 ) -> None:

@@ -87,7 +87,7 @@ def test_groups_that_were_only_in_flight_when_a_worker_died_are_tried_alone_and_
 ) -> None:
     events: list[Event] = []
     with unforgiving.as_current():
-        found = moments_of(deadly(store, tmp_path / "log", 1010, 1), progress=events.append, workers_timeout=60)
+        found = moments_of(deadly(store, tmp_path / "log", 1010, 1), progress=events.append, workers_timeout=600)
     assert bits(found) == expected
     reasons = [e.reason for e in events if isinstance(e, RetryEvent)]
     assert reasons.count("workers died") >= 1
@@ -113,7 +113,7 @@ def test_a_group_that_kills_its_workers_alone_is_blamed_with_rows_memory_and_rem
     with unforgiving.as_current(), pytest.raises(RuntimeError, match=message) as caught:
         moments_of(
             deadly(store, tmp_path / "log", 1010, 100), checkpoint=tmp_path / "c", progress=events.append,
-            workers_timeout=60,
+            workers_timeout=600,
         )  # fmt: skip
     assert isinstance(caught.value.__cause__, KilledWorker)
     assert sum(isinstance(e, CheckpointEvent) for e in events) >= 12  # those before it are safe
@@ -128,7 +128,7 @@ def test_workers_that_leave_faster_than_groups_end_stop_the_run_without_blaming_
         unforgiving.as_current(),
         pytest.raises(RuntimeError, match=r"1 tasks of this pass failed .*; at most 0 were expected. Workers leave"),
     ):
-        moments_of(deadly(store, tmp_path / "log", 1010, 1), workers_timeout=60)
+        moments_of(deadly(store, tmp_path / "log", 1010, 1), workers_timeout=600)
 
 
 @pytest.fixture(scope="module")
@@ -169,10 +169,10 @@ def test_a_worker_that_joins_in_mid_pass_gets_groups(
 
     def join() -> None:
         cluster.scale(2)
-        client.wait_for_workers(2, timeout=90)
+        client.wait_for_workers(2, timeout=600)
 
     with client.as_current():
-        found = moments_of(logged(store, tmp_path / "log", delay=0.03), progress=AtGroup(join), workers_timeout=60)
+        found = moments_of(logged(store, tmp_path / "log", delay=0.03), progress=AtGroup(join), workers_timeout=600)
     assert bits(found) == expected
     readers = readers_in(tmp_path / "log")
     (second,) = readers.keys() - {first}
@@ -186,11 +186,11 @@ def test_a_worker_that_is_retired_in_mid_pass_is_asked_to_finish_and_loses_nothi
 ) -> None:
     cluster, client = elastic
     cluster.scale(2)
-    client.wait_for_workers(2, timeout=90)
+    client.wait_for_workers(2, timeout=600)
     address = next(iter(client.scheduler_info()["workers"]))
     retire = AtGroup(lambda: client.retire_workers([address]))
     with client.as_current():
-        found = moments_of(logged(store, tmp_path / "log", delay=0.02), progress=retire, workers_timeout=60)
+        found = moments_of(logged(store, tmp_path / "log", delay=0.02), progress=retire, workers_timeout=600)
     assert bits(found) == expected
     assert "workers died" not in retire.reasons()
     assert len(reads_in(tmp_path / "log")) <= 80 + 4
@@ -202,11 +202,11 @@ def test_an_adaptive_cluster_begins_from_no_worker_and_gives_the_same_bits(
 ) -> None:
     cluster, client = elastic
     cluster.scale(0)
-    wait_until(lambda: not client.scheduler_info()["workers"], 60)
+    wait_until(lambda: not client.scheduler_info()["workers"])
     adaptive = cluster.adapt(minimum=0, maximum=2, interval="100ms", wait_count=3)
     try:
         with client.as_current():
-            found = moments_of(logged(store, tmp_path / "log", delay=0.02), workers_timeout=90)
+            found = moments_of(logged(store, tmp_path / "log", delay=0.02), workers_timeout=600)
     finally:
         adaptive.stop()
     assert bits(found) == expected
@@ -219,7 +219,7 @@ def test_a_worker_that_is_preempted_or_at_the_end_of_its_lifetime_costs_segments
 ) -> None:
     cluster, client = elastic
     cluster.scale(1)
-    wait_until(lambda: len(client.scheduler_info()["workers"]) == 1, 60)
+    wait_until(lambda: len(client.scheduler_info()["workers"]) == 1)
     options = ["--lifetime", "8 s"] if ending == "--lifetime" else []
     command = [
         sys.executable,
@@ -236,20 +236,20 @@ def test_a_worker_that_is_preempted_or_at_the_end_of_its_lifetime_costs_segments
     def end() -> None:
         if ending == "SIGTERM":
             process.terminate()
-        wait_until(lambda: len(client.scheduler_info()["workers"]) == 1, 60)
+        wait_until(lambda: len(client.scheduler_info()["workers"]) == 1)
 
     try:
-        client.wait_for_workers(2, timeout=90)
+        client.wait_for_workers(2, timeout=600)
         at = AtGroup(end)
         with client.as_current():
-            found = moments_of(logged(store, tmp_path / "log", delay=0.02), progress=at, workers_timeout=60)
+            found = moments_of(logged(store, tmp_path / "log", delay=0.02), progress=at, workers_timeout=600)
         assert bits(found) == expected
         assert at.reasons() == ["worker lost"]
         assert len(readers_in(tmp_path / "log")) == 2
         assert len(reads_in(tmp_path / "log")) <= 80 + 8
     finally:
         process.kill()
-        process.wait(60)
+        process.wait(600)
 
 
 def killed_at(task: str, allowed_failures: int = 3) -> KilledWorker:

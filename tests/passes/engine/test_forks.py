@@ -20,7 +20,6 @@ from bigpca.blas import one_blas_thread
 from tests.passes.kit import normal, write_store
 
 pytestmark = [
-    pytest.mark.timeout(60),
     pytest.mark.usefixtures("small_groups"),
     pytest.mark.filterwarnings("ignore:This process .*is multi-threaded:DeprecationWarning"),
 ]

@@ -127,13 +127,13 @@ def worker(
         [*command, *options], cwd="/", env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        client.wait_for_workers(len(before) + 1, timeout=90)
+        client.wait_for_workers(len(before) + 1, timeout=600)
         (address,) = set(client.scheduler_info()["workers"]) - before
         yield address
     finally:
         process.kill()
-        process.wait(60)
-        wait_until(lambda: set(client.scheduler_info()["workers"]) <= before, 60)
+        process.wait(600)
+        wait_until(lambda: set(client.scheduler_info()["workers"]) <= before)
 
 
 def make_environment(place: Path, versions: dict[str, str]) -> Path:
@@ -161,7 +161,7 @@ def test_a_worker_without_bigpca_or_with_a_broken_one_is_refused_with_the_ways_t
 ) -> None:
     python = make_environment(tmp_path / "other", {})
     with worker(empty, python) as address, empty.as_current(), pytest.raises(ConnectionError) as caught:
-        moments_of(bp.open(store), checkpoint=tmp_path / "c", workers_timeout=60)
+        moments_of(bp.open(store), checkpoint=tmp_path / "c", workers_timeout=600)
     message = str(caught.value)
     assert message.startswith(f"bigpca is missing on worker {address}, but the client has bigpca {bp.__version__}. ")
     assert 'client.register_plugin(distributed.PipInstall(["bigpca"]))' in message
@@ -174,7 +174,7 @@ def test_a_worker_without_bigpca_or_with_a_broken_one_is_refused_with_the_ways_t
     )
     with worker(empty, python, path=str(tmp_path / "broken")), empty.as_current():  # noqa: SIM117
         with pytest.raises(ConnectionError, match=broken):
-            moments_of(bp.open(store), workers_timeout=60)
+            moments_of(bp.open(store), workers_timeout=600)
 
 
 @pytest.mark.cluster
@@ -241,7 +241,7 @@ def test_files_that_a_worker_cannot_see_are_found_before_the_first_read(
 
 def fold_planned(X: da.Array, peak: int, **options: Any) -> Any:
     """Fold X into its moments under a plan of ``peak`` bytes a thread."""
-    run = RunOptions(workers_timeout=60, peak_bytes=peak, **options)
+    run = RunOptions(workers_timeout=600, peak_bytes=peak, **options)
     return fold(RowInput(X), {"moments": Moments(D)}, take_moments, name="moments", number=1, options=run)[0]
 
 

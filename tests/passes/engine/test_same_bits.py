@@ -121,7 +121,7 @@ def test_a_state_too_large_for_the_client_to_write_is_refused_where_workers_cann
         moments_of(bp.open(store), checkpoint=tmp_path / "c")
 
 
-@pytest.mark.parametrize("way", ["gathered", "checkpoint", "kept on workers"])
+@pytest.mark.parametrize("way", ["gathered", "kept on workers"])
 def test_a_worker_killed_in_mid_pass_changes_no_bit_and_is_reported(
     way: str, store: Path, expected: Any, doomed: Client, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
@@ -131,9 +131,8 @@ def test_a_worker_killed_in_mid_pass_changes_no_bit_and_is_reported(
     victim = next(iter(doomed.run(os.getpid).values()))
     killer = Killer(victim)
     X = logged(store, tmp_path / "log", delay=0.01)
-    checkpoint = tmp_path / "c" if way == "checkpoint" else None
     with caplog.at_level("WARNING", "bigpca"):
-        assert bits(moments_of(X, checkpoint=checkpoint, progress=killer)) == expected
+        assert bits(moments_of(X, progress=killer)) == expected
     assert killer.count(RetryEvent) >= 1
     assert "lost 1 worker(s) (tcp://127.0.0.1:" in caplog.text
     if way != "kept on workers":  # finished segments had left the workers: only those in flight are read again
