@@ -140,35 +140,6 @@ def test_the_readers_keep_the_order_of_people_and_the_names_of_clothes(
     assert kinds[:10].tolist() == list(tutorial_data.CLOTHES)
 
 
-def test_the_network_gives_non_negative_maps_and_their_means_and_goes_on_after_an_interrupt(
-    tmp_path: Path, tutorial_data: ModuleType
-) -> None:
-    def read(folder: str) -> np.ndarray:
-        return np.concatenate([np.load(tmp_path / folder / f"maps_{start}.npy") for start in (0, 32)])
-
-    images = np.random.default_rng(0).integers(0, 256, (33, 20 * 10), dtype="uint8")
-    if not tutorial_data.write_network_features(images, (20, 10), 64, tmp_path / "maps"):
-        pytest.skip(tutorial_data.NETWORK_MISSING)
-    maps = read("maps")
-    assert maps.shape == (33, 1280 * 2 * 2)
-    assert maps.min() == 0 < maps.max()
-    (tmp_path / "means.partial").mkdir()
-    np.save(tmp_path / "means.partial" / "maps_0.npy", np.full((32, 1280), 7.0))  # as an earlier run left it
-    assert tutorial_data.write_network_features(images, (20, 10), 64, tmp_path / "means", pooled=True)
-    means = read("means")
-    assert (means[:32] == 7).all()
-    np.testing.assert_allclose(means[32], maps[32].reshape(1280, 4).mean(axis=1), atol=1e-5)
-
-
-@pytest.mark.parametrize("columns", [20, 21])
-def test_the_nearest_is_the_same_by_a_tree_and_by_products(columns: int, tutorial_data: ModuleType) -> None:
-    rng = np.random.default_rng(0)
-    known, new = rng.standard_normal((300, columns)), rng.standard_normal((1100, columns))
-    kinds, new_kinds = rng.integers(3, size=300), rng.integers(3, size=1100)
-    nearest = np.linalg.norm(new[:, None] - known, axis=2).argmin(axis=1)
-    assert tutorial_data.same_kind(known, kinds, new, new_kinds) == np.mean(kinds[nearest] == new_kinds)
-
-
 def test_number_of_axes_prints_the_numbers_of_the_tutorial(fashion: Path, tmp_path: Path) -> None:
     said = run(example("number_of_axes"), "--fashion", fashion, "--out", tmp_path, folder=tmp_path)
     for name in ("diabetes", "breast cancer", "iris"):
@@ -263,8 +234,11 @@ def test_large_shapes_keep_the_axes_with_the_nystrom_core_better_than_with_the_t
 
 
 @pytest.mark.parametrize("name", ["denoising", "dot_products", "eigenfaces"])
-def test_an_example_of_the_tutorial_without_its_data_says_what_to_install(name: str, tmp_path: Path) -> None:
-    said = run(example(name), *NOWHERE, "--out", tmp_path, folder=tmp_path)
+def test_an_example_of_the_tutorial_without_its_data_says_what_to_install(
+    name: str, tmp_path: Path, tutorial_data: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load(example(name)).main([*NOWHERE, "--out", str(tmp_path)])
+    said = capsys.readouterr().out
     assert said.startswith("skipped: ")
     assert "install" in said
     assert not list(tmp_path.iterdir())
@@ -297,12 +271,6 @@ def kernel_example(name: str) -> Path:
 def test_the_examples_of_kernels_are_all_run_here() -> None:
     names = ("approximations", "denoising", "faces", "fashion", "novelty", "scaling", "words")
     assert [path.name for path in KERNEL] == [kernel_example(name).name for name in names]
-
-
-def test_columns_are_scaled_by_those_of_other_rows_and_constant_ones_are_0(tutorial_data: ModuleType) -> None:
-    rows, like = np.array([[1.0, 7.0, 5.0]]), np.array([[0.0, 7.0, 4.0], [2.0, 7.0, 8.0]])
-    np.testing.assert_array_equal(tutorial_data.z_scored(like), [[-1, 0, -1], [1, 0, 1]])
-    np.testing.assert_array_equal(tutorial_data.z_scored(rows, like), [[0, 0, -0.5]])
 
 
 def test_ritz_is_nearest_to_exact_kernel_pca_and_indefinite_kernels_have_no_features(
@@ -521,39 +489,6 @@ def test_fisher_keeps_kinds_apart_on_features_of_which_pixels_say_nothing(
     assert shares(features, "Roweis, best of the map")[5] < 10
     assert "Roweis, best" not in pixels  # fewer rows than columns
     assert_picture(tmp_path / "supervised_network_fashion.png")
-
-
-def test_six_faces_of_each_person_are_learnt_and_four_held_out(faces: Path, tutorial_data: ModuleType) -> None:
-    parts = load(supervised_example("network")).face_parts(argparse.Namespace(faces=faces))
-    for (pictures, people), numbers in zip(parts, ((1, 2, 3, 4, 5, 6), (7, 8, 9, 10)), strict=True):
-        np.testing.assert_array_equal(people, np.repeat(np.arange(1, 41), len(numbers)))
-        np.testing.assert_array_equal(pictures[:, :2], [(i, j) for i in range(1, 41) for j in numbers])
-
-
-@pytest.mark.parametrize(
-    ("pca", "fisher", "said"),
-    [
-        ([0.5, 0.3, 0.1], [0.4, 0.2],
-            "On 2 axes the least error is 20.0%, of Fisher; PCA, 30.0%, takes 3 to err no more.\n"
-         "The least of all is 10.0%, of PCA on 3 axes."),
-        ([0.5, 0.3, 0.3], [0.2, 0.2],
-            "On 2 axes the least error is 20.0%, of Fisher; PCA, 30.0%, errs more on any number up to 3.\n"
-         "The least of all is 20.0%, of Fisher on 1 axis, Fisher on 2 axes."),
-        ([0.5, 0.2, 0.3], [0.4, 0.3],
-            "On 2 axes the least error is 20.0%, of PCA.\nThe least of all is 20.0%, of PCA on 2 axes."),
-        ([0.5, 0.2, 0.3], [0.4, 0.2], "On 2 axes the least error is 20.0%, of PCA, Fisher.\n"
-         "The least of all is 20.0%, of PCA on 2 axes, Fisher on 2 axes."),
-    ],
-)  # fmt: skip
-def test_what_is_said_of_the_curves_is_in_their_numbers(
-    pca: list[float], fisher: list[float], said: str, tutorial_data: ModuleType
-) -> None:
-    neighbours = importlib.import_module("nearest_neighbour")
-    curves = {
-        name: neighbours.Curve(list(range(1, len(errors) + 1)), errors, 0.0)
-        for name, errors in (("PCA", pca), ("Fisher", fisher))
-    }
-    assert neighbours.in_words(curves, 2) == said
 
 
 def test_a_supervised_example_without_its_data_says_what_to_install(
