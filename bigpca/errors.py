@@ -55,6 +55,10 @@ class OutputWriteError(OSError):
     """An output cannot be written: missing permission, a name that is too long, a disk error."""
 
 
+class UndeclaredPassError(RuntimeError):
+    """A fit read more, held more or computed otherwise than planned: a fault of bigpca; please report it."""
+
+
 class CheckpointError(RuntimeError):
     """A checkpoint cannot be used: it belongs to another input or another computation, or cannot be written."""
 

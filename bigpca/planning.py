@@ -6,12 +6,15 @@ and the machine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from math import inf
+from typing import Protocol, Self
 
 from bigpca.errors import EvaluationBudgetError, MemoryBudgetError, format_bytes
 
+TASK_SECONDS = 0.002  # of scheduling and of merging small states
 SAFE_SHARE = 0.75  # of a worker's memory limit; Dask pauses the worker at 0.80
 
 
@@ -31,6 +34,8 @@ class Resources:
         Where the limit comes from.
     local : bool
         Whether passes run in the planning process, which then also holds what an iteration keeps between passes.
+    processes : int
+        Processes that share the passes.
     """
 
     threads: int
@@ -38,11 +43,24 @@ class Resources:
     baseline_bytes: int
     where: str
     local: bool = True
+    processes: int = 1
 
     @property
     def room_bytes(self) -> int:
         """Bytes available to the run: three quarters of the limit, less the baseline."""
         return int(SAFE_SHARE * self.limit_bytes) - self.baseline_bytes
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a time for people, of about two digits.
+
+    >>> [format_seconds(s) for s in (0.04, 7.3, 95, 4000, 200_000)]
+    ['0.04 s', '7.3 s', '1.6 min', '1.1 h', '2.3 days']
+    """
+    for limit, unit, size in ((60, "s", 1), (3600, "min", 60), (86400, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds / size:.2g} {unit}"
+    return f"{seconds / 86400:.2g} days"
 
 
 def peak_bytes(read_bytes: int, copy_bytes: int, product_bytes: int, state_bytes: int) -> int:
@@ -52,6 +70,166 @@ def peak_bytes(read_bytes: int, copy_bytes: int, product_bytes: int, state_bytes
     copy if rows are upcast or owned by someone else, and otherwise a view of its read.
     """
     return 3 * read_bytes + copy_bytes + product_bytes + 4 * state_bytes
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What one core does in a second.
+
+    Attributes
+    ----------
+    single, double : float
+        Floating-point operations of matrix products in float32 and in float64.
+    decoded : float
+        Bytes of stored rows.
+    """
+
+    single: float
+    double: float
+    decoded: float
+
+
+@dataclass(frozen=True)
+class Times:
+    """How often a pass runs: typically, and at most. They differ where the data decide."""
+
+    typical: float = 1
+    most: float = 1
+
+
+ONCE = Times()
+NEVER = Times(0, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassCost:
+    """One pass as a fit declares it: the plan is the sum of these, and a run that exceeds one of them fails.
+
+    Attributes
+    ----------
+    name : str
+        Of the pass; unique within a fit.
+    reads : float
+        Share of X that one execution decodes.
+    most_reads : float
+        The same in float64, where the fit may go over to it; 0 where that is no more.
+    times : Times
+    bytes_read : int
+        Of one execution.
+    tasks : int
+    block_rows : int
+        Most rows multiplied at a time.
+    state_bytes : int
+        Most that one state may hold.
+    peak_bytes : int
+        Peak memory of one worker thread above the idle process.
+    finish_bytes : int
+        What the finish takes where the merged state lies, beyond the three states that are counted for merges.
+    driver_bytes : int
+        What the fitting process holds beside this pass.
+    collected : bool
+        Whether the states of groups are disjoint parts of one, which ``finish_bytes`` then counts.
+    flops, evaluations : float
+        Floating-point operations and kernel evaluations of one execution.
+    single : bool
+        Whether blocks are multiplied in float32.
+    """
+
+    name: str
+    reads: float = 1.0
+    most_reads: float = 0.0
+    times: Times = ONCE
+    bytes_read: int = 0
+    tasks: int = 1
+    block_rows: int = 0
+    state_bytes: int = 0
+    peak_bytes: int = 0
+    finish_bytes: int = 0
+    driver_bytes: int = 0
+    collected: bool = False
+    flops: float = 0.0
+    evaluations: float = 0.0
+    single: bool = False
+
+    def repeated(self, times: Times) -> Self:
+        """Return the same pass, run so many times."""
+        return replace(self, times=times)
+
+
+@dataclass(frozen=True)
+class SolveCost:
+    """What a fit computes and holds in the fitting process once its passes are done, and what it returns.
+
+    Attributes
+    ----------
+    flops : float
+    bytes : int
+        Peak memory of the solve.
+    held_bytes : int
+        What the fitting process holds during all passes as well.
+    output_bytes : int
+        Of the model.
+    """
+
+    flops: float = 0.0
+    bytes: int = 0
+    held_bytes: int = 0
+    output_bytes: int = 0
+
+
+class Priced(Protocol):
+    """What a plan is made of."""
+
+    @property
+    def solver(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+    @property
+    def resources(self) -> Resources: ...
+    @property
+    def max_evaluations(self) -> float: ...
+    def passes(self) -> Sequence[PassCost]: ...
+    def solve_cost(self) -> SolveCost: ...
+
+
+def plan_of(fit: Priced) -> Plan:
+    """Return the cost of a fit: the sum of its passes and its solve.
+
+    What the fitting process holds counts where passes run in that process.
+    """
+    passes, solve, resources = tuple(fit.passes()), fit.solve_cost(), fit.resources
+    usual = [(one, one.times.typical) for one in passes]
+    reads = sum(one.reads * times for one, times in usual)
+    most = sum(max(one.reads, one.most_reads) * one.times.most for one in passes)
+    peak = max((_peak_of(one, resources) for one in passes), default=0)
+    if resources.local:
+        peak = max(peak, solve.bytes // resources.threads) + solve.held_bytes // resources.threads
+    return Plan(
+        solver=fit.solver,
+        reason=fit.reason,
+        passes=round(reads, 2),
+        bytes_read=int(sum(one.bytes_read * times for one, times in usual)),
+        flops=sum(one.flops * times for one, times in usual) + solve.flops,
+        tasks=int(sum(one.tasks * times for one, times in usual)),
+        state_bytes=max((one.state_bytes for one in passes if not one.collected), default=0),
+        block_rows=max((one.block_rows for one in passes), default=0),
+        peak_bytes=peak,
+        output_bytes=solve.output_bytes,
+        resources=resources,
+        notes=fit.notes,
+        evaluations=sum(one.evaluations * times for one, times in usual),
+        most_evaluations=fit.max_evaluations,
+        single_flops=sum(one.flops * times for one, times in usual if one.single),
+        solve_flops=solve.flops,
+        most_passes=round(most, 2) if round(most, 2) > round(reads, 2) else None,
+    )
+
+
+def _peak_of(one: PassCost, resources: Resources) -> int:
+    held = one.driver_bytes if resources.local else 0
+    return max(one.peak_bytes + held // resources.threads, one.finish_bytes // resources.threads)
 
 
 @dataclass(frozen=True)
@@ -87,6 +265,10 @@ class Plan:
     most_passes : float or None
         Upper limit of the reads if their number depends on the data; ``passes`` is then the typical number. None if
         ``passes`` is exact.
+    single_flops, solve_flops : float
+        The part of ``flops`` in float32, and that of the solve, in one process.
+    speed : Speed or None
+        Of one core; None where nobody asked how long it takes.
     """
 
     solver: str
@@ -104,6 +286,24 @@ class Plan:
     evaluations: float = 0.0
     most_evaluations: float = inf
     most_passes: float | None = None
+    single_flops: float = 0.0
+    solve_flops: float = 0.0
+    speed: Speed | None = field(default=None, compare=False)
+
+    @property
+    def seconds(self) -> float | None:
+        """Estimate of the time that the fit takes; None where the speed of the machine is not known.
+
+        Blocks are decoded and multiplied one after the other, by all threads of all processes; the solve has the
+        threads of one process. It assumes that every core is as fast as the one measured, and that storage keeps up.
+        """
+        if self.speed is None:
+            return None
+        threads, speed = self.resources.threads, self.speed
+        double = self.flops - self.single_flops - self.solve_flops
+        passes = self.single_flops / speed.single + double / speed.double + self.bytes_read / speed.decoded
+        overhead = TASK_SECONDS * self.tasks
+        return (passes + overhead) / (threads * self.resources.processes) + self.solve_flops / speed.double / threads
 
     @property
     def process_bytes(self) -> int:
@@ -174,6 +374,7 @@ class Plan:
                 "work",
                 f"{self.flops / 1e9:,.4g} Gflop in {self.tasks:,} tasks, blocks of up to {self.block_rows:,} rows",
             ),
+            *([] if self.seconds is None else [("time", self._time())]),
             *([("kernel", f"{self.evaluations:.3g} evaluations")] if self.evaluations else []),
             ("state", format_bytes(self.state_bytes)),
             (
@@ -189,6 +390,17 @@ class Plan:
             ("output", format_bytes(self.output_bytes)),
             *(("note", note) for note in self.notes),
         ]
+
+    def _time(self) -> str:
+        speed, room = self.speed, self.resources
+        if speed is None or self.seconds is None:
+            return "unknown"
+        each = f"{room.threads * room.processes} thread{'s' if room.threads * room.processes > 1 else ''}"
+        return (
+            f"about {format_seconds(self.seconds)} on {each} of {speed.single / 1e9:.0f} (float32) or "
+            f"{speed.double / 1e9:.0f} (float64) Gflop/s that decode {format_bytes(speed.decoded)}/s each, as measured "
+            "on this machine"
+        )
 
     def __str__(self) -> str:
         rows = self.rows()

@@ -29,15 +29,6 @@ class NanPolicy(StrEnum):
     OMIT = "omit"
 
 
-class Solver(StrEnum):
-    """How the components are computed."""
-
-    AUTO = "auto"
-    COVARIANCE = "covariance"
-    DOT = "dot"
-    KRYLOV = "krylov"
-
-
 class Core(StrEnum):
     """How components are computed from a sketch."""
 
@@ -108,12 +99,12 @@ class Estimator:
     center: Annotated[bool, _model(help="Subtract the mean (--no-center: latent semantic analysis).")] = True
     scale: Annotated[bool, _model("--scale", help="Divide each feature by its standard deviation.")] = False
     whiten: Annotated[bool, _model("--whiten", help="Scores of unit variance.")] = False
-    nan_policy: Annotated[NanPolicy, _model(help="Rows with NaN or infinity: an error, or omitted.")] = NanPolicy.RAISE
+    nan_policy: Annotated[NanPolicy, _model(help="Rows with NaN or infinity: an error, or left out.")] = NanPolicy.RAISE
     solver: Annotated[
-        Solver | None, _model(help="How to compute the components; auto, the default, compares costs.")
+        str | None, _model(help="How to compute: auto, the default, compares the costs of covariance, dot and krylov.")
     ] = None
-    seed: Annotated[int | None, _model(min=0, help="Seed of krylov's start and of a sketch (0).")] = None
-    memory_limit: Annotated[str | None, _model(help="Reject a plan over this size, e.g. 2GiB.")] = None
+    seed: Annotated[int | None, _model(min=0, help="Of all that is random: krylov's start, a sketch (0).")] = None
+    memory_limit: Annotated[str | None, _model(help="Refuse a plan over this size, e.g. 2GiB.")] = None
     solve_threads: Annotated[int | None, _model(min=1, help="BLAS threads of the final solve.")] = None
     tol: Annotated[
         float | None, _iteration(help="krylov: relative error of the eigenvalues at which it stops (0.001).")

@@ -73,7 +73,7 @@ def _joined(address: str, timeout: float) -> Iterator[Client]:
     from distributed import Client
 
     from bigpca.passes.engine.cluster.watch import Watch
-    from bigpca.passes.engine.jobs import RunOptions
+    from bigpca.passes.engine.run import Run
 
     try:
         asyncio.run(asyncio.wait_for(_greet(address), CONNECT_SECONDS))
@@ -87,7 +87,7 @@ def _joined(address: str, timeout: float) -> Iterator[Client]:
             "certificates are required: set DASK_CONFIG to the directory that configures them."
         ) from error
     with client:
-        Watch(client, RunOptions(workers_timeout=timeout), lambda workers: []).wait_for_workers()
+        Watch(client, Run(workers_timeout=timeout), lambda workers: []).wait_for_workers()
         yield client
 
 

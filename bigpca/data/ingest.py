@@ -10,8 +10,9 @@ import numpy as np
 
 from bigpca.data.checks import check_dtype
 from bigpca.data.sources import open as open_array
-from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, RunOptions
+from bigpca.passes.engine.jobs import WORKERS_TIMEOUT
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
+from bigpca.passes.engine.run import Run
 from bigpca.passes.project import Copy, project_to
 from bigpca.passes.reading.layout import SLAB_BYTES, working_dtype
 from bigpca.passes.rows import RowInput
@@ -78,7 +79,5 @@ def ingest(
     native, fitting = max(rows.row_chunks, default=1) or 1, max(1, min(rows.n_rows, SLAB_BYTES // row_bytes))
     size = chunk_rows or (fitting // native * native if native <= fitting else fitting)
     with resolve_progress(progress) as report:
-        options = RunOptions(None, report, workers_timeout, scheduler="local" if rows.in_process else None)
-        return project_to(
-            rows, f, rows.n_columns, out, name="ingest", options=options, overwrite=overwrite, chunk_rows=size
-        )
+        run = Run(None, report, workers_timeout, scheduler="local" if rows.in_process else None)
+        return project_to(rows, f, rows.n_columns, out, name="ingest", run=run, overwrite=overwrite, chunk_rows=size)

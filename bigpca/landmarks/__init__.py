@@ -2,27 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
-from bigpca.landmarks.given import given, landmark_values
-from bigpca.landmarks.kmeans import KMEANS_READS, kmeans
-from bigpca.landmarks.leverage import leverage
-from bigpca.landmarks.rpcholesky import rpcholesky
-from bigpca.landmarks.weighted import RowSquares, column_norm, diagonal, uniform
+from bigpca.landmarks.given import given, given_passes, landmark_values
+from bigpca.landmarks.kmeans import kmeans, kmeans_passes
+from bigpca.landmarks.leverage import leverage, leverage_passes
+from bigpca.landmarks.rpcholesky import rpcholesky, rpcholesky_passes
+from bigpca.landmarks.weighted import (
+    column_norm,
+    column_norm_passes,
+    diagonal,
+    diagonal_passes,
+    uniform,
+    uniform_passes,
+)
+from bigpca.planning import PassCost
 
-__all__ = ["KMEANS_READS", "LandmarkRequest", "Landmarks", "SAMPLINGS", "select_landmarks"]
-
-SAMPLINGS = ("rpcholesky", "uniform", "diagonal", "column-norm", "leverage", "kmeans")
+__all__ = ["LandmarkRequest", "Landmarks", "SAMPLINGS", "landmark_passes", "select_landmarks"]
 
 
-def select_landmarks(
-    sampling: str | NDArray[Any],
-    request: LandmarkRequest,
-    row_squares: RowSquares | None = None,
-) -> Landmarks:
+@dataclass(frozen=True)
+class Sampling:
+    """A way to choose landmarks.
+
+    Attributes
+    ----------
+    choose : callable
+    passes : callable
+        Declares what ``choose`` reads.
+    """
+
+    choose: Callable[[LandmarkRequest], Landmarks]
+    passes: Callable[[LandmarkRequest], tuple[PassCost, ...]]
+
+
+SAMPLINGS = {
+    "rpcholesky": Sampling(rpcholesky, rpcholesky_passes),
+    "uniform": Sampling(uniform, uniform_passes),
+    "diagonal": Sampling(diagonal, diagonal_passes),
+    "column-norm": Sampling(column_norm, column_norm_passes),
+    "leverage": Sampling(leverage, leverage_passes),
+    "kmeans": Sampling(kmeans, kmeans_passes),
+}
+
+
+def landmark_passes(sampling: str | NDArray[Any], request: LandmarkRequest) -> tuple[PassCost, ...]:
+    """Declare what :func:`select_landmarks` reads."""
+    if not isinstance(sampling, str):
+        return given_passes(landmark_values(sampling), request)
+    return SAMPLINGS[sampling].passes(request)
+
+
+def select_landmarks(sampling: str | NDArray[Any], request: LandmarkRequest) -> Landmarks:
     """Return m landmarks of X, chosen by the method ``sampling``.
 
     =============== =========================================== ====== =================== ============
@@ -45,9 +81,6 @@ def select_landmarks(
     ----------
     sampling : str or ndarray
     request : LandmarkRequest
-    row_squares : callable or None
-        For "column-norm": sweeps over the kernel matrix and returns ``sum_j k(x_i, x_j)^2`` (n,), evaluations and
-        reads.
 
     Raises
     ------
@@ -63,14 +96,9 @@ def select_landmarks(
         return given(landmark_values(sampling), request)
     if m > n:
         raise ValueError(f"{m} landmarks were requested, but X has only {n} rows. Give n_landmarks={n} or fewer.")
-    if sampling == "column-norm":
-        return column_norm(request, row_squares)
-    methods = {
-        "rpcholesky": rpcholesky, "uniform": uniform, "diagonal": diagonal, "leverage": leverage, "kmeans": kmeans,
-    }  # fmt: skip
-    if sampling not in methods:
+    if sampling not in SAMPLINGS:
         raise ValueError(
             f"sampling = {sampling!r} is unknown. Use one of {', '.join(map(repr, SAMPLINGS))}, an array of row "
             "numbers, or an array of rows."
         )
-    return methods[sampling](request)
+    return SAMPLINGS[sampling].choose(request)

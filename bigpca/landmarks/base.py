@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.drawn_rows import BestRows
-from bigpca.passes.accumulators.row_weights import RowWeight
-from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.engine.states import PassState
-from bigpca.passes.fold import fold
+from bigpca.passes.accumulators.landmark_moments import LandmarkMap
+from bigpca.passes.accumulators.row_weights import Ones, RowWeight
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
+from bigpca.planning import ONCE, Times
 
 Vector = NDArray[np.float64]
 STREAM = "landmarks"
@@ -35,10 +37,8 @@ class LandmarkRequest:
         m, at most n.
     seed : int
     shift : ndarray of shape (d,) or None
-        Subtracted by translation-invariant kernels; close to the mean of the rows.
-    options : RunOptions
-    number : int
-        Number of the first pass, which names its checkpoint.
+        What translation-invariant kernels subtract; near the mean of the rows.
+    run : Run
     threads : int or None
         BLAS threads of the m x m solves.
     rounds : int
@@ -50,8 +50,7 @@ class LandmarkRequest:
     count: int
     seed: int = 0
     shift: Vector | None = None
-    options: RunOptions = field(default_factory=RunOptions)
-    number: int = 1
+    run: Run = field(default_factory=Run)
     threads: int | None = None
     rounds: int = 3
 
@@ -75,33 +74,41 @@ class Landmarks:
     ----------
     rows : ndarray of shape (m, d), in the working dtype of X
     indices : ndarray of shape (m,), int64, or None
-        Their row numbers, in the order in which they were chosen; None for rows that are not in X, such as centres.
-    passes : float
-        Reads of X.
-    evaluations : int
-        Kernel evaluations, including those of k(x, x).
+        Their row numbers, in the order in which they were chosen; None for centres, which are no rows.
     trace : float or None
-        ``sum_i k(x_i, x_i)`` over all rows, if it was computed.
+        ``sum_i k(x_i, x_i)`` over all rows, where it was computed.
     """
 
     rows: NDArray[np.floating]
     indices: NDArray[np.int64] | None
-    passes: float
-    evaluations: int
     trace: float | None = None
 
 
+def draw_pass(
+    request: LandmarkRequest, count: int, *, name: str = STREAM, times: Times = ONCE, evaluations: float = 0.0
+) -> PassPlan:
+    """Declare one draw of up to ``count`` rows, which takes so many kernel evaluations."""
+    rows, m, d = request.rows, request.count, request.rows.n_columns
+    template = BestRows(d, count, Ones(), request.seed, name, request.dtype.itemsize)
+    cost = row_pass(rows, name, [template], cut_bytes=template.state_bytes, work=0.0, dtype=request.dtype, times=times)
+    landmarks = np.broadcast_to(np.float32(0), (m, d))
+    prepared = LandmarkMap((request.kernel,), landmarks, (np.broadcast_to(0.0, (m, m)),), np.zeros(d))
+    working = prepared.working_bytes(d, request.dtype.itemsize) if evaluations > rows.n_rows else 0
+    flops = evaluations * (request.kernel.flops_per_entry(d) + 2.0 * m)
+    return replace(cost, peak_bytes=cost.peak_bytes + working, evaluations=evaluations, flops=flops)
+
+
 def draw_rows(
-    request: LandmarkRequest, weight: RowWeight, count: int, *, stream: str = STREAM, turn: int = 0
+    request: LandmarkRequest, cost: PassPlan, weight: RowWeight, count: int, *, stream: str = STREAM
 ) -> BestRows:
     """Draw up to ``count`` rows with probability proportional to ``weight``, without replacement: one pass over X.
 
     Parameters
     ----------
+    cost : PassPlan
+        Of :func:`draw_pass`.
     stream : str
-        Name of the random stream; the same stream and proportional weights draw the same rows.
-    turn : int
-        Number of this pass within the sampling, from 0.
+        Names the random numbers; the same stream and proportional weights draw the same rows.
 
     Raises
     ------
@@ -110,10 +117,8 @@ def draw_rows(
     """
     d = request.rows.n_columns
     template = BestRows(d, count, weight, request.seed, stream, request.dtype.itemsize)
-    drawn: BestRows = fold(  # one pass over X
-        request.rows, {"landmarks": template}, _take_drawn, name="landmarks", number=request.number + turn,
-        options=request.options, shift=np.zeros(d), dtype=request.dtype,
-    )  # fmt: skip
+    drawn = fold(request.run, cost, request.rows, template, shift=np.zeros(d)).state  # one pass over X
+    request.run.add_evaluations(drawn.evaluations)
     if drawn.count < request.count:
         raise ValueError(
             f"{request.count} landmarks were requested, but only {drawn.count} of {request.rows.n_rows} rows are free "
@@ -127,12 +132,6 @@ def rows_of(drawn: BestRows, request: LandmarkRequest) -> NDArray[np.floating]:
     if drawn.rows is None:
         return np.zeros((0, request.rows.n_columns), working_dtype(request.rows.dtype))
     return drawn.rows.astype(working_dtype(request.rows.dtype), copy=False)
-
-
-def _take_drawn(state: PassState) -> BestRows:
-    part: Any = state.parts["landmarks"]
-    drawn: BestRows = part
-    return drawn
 
 
 def reject_indefinite(kernel: Kernel, method: str) -> None:

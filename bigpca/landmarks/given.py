@@ -11,8 +11,8 @@ from bigpca.data.checks import row_width
 from bigpca.data.containers import reject_foreign, unmasked
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
 from bigpca.passes.accumulators.kept_rows import RowsAt
-from bigpca.passes.engine.states import PassState
-from bigpca.passes.fold import fold
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.layout import working_dtype
 
 
@@ -70,24 +70,31 @@ def _given_rows(rows: NDArray[Any], request: LandmarkRequest) -> Landmarks:
         i, j = np.argwhere(~np.isfinite(rows))[0]
         raise ValueError(f"landmark {i} has {rows[i, j]} in column {j}; finite numbers were expected. Repair it.")
     converted = rows.astype(working_dtype(request.rows.dtype))
-    return Landmarks(converted, None, 0.0, 0)
+    return Landmarks(converted, None)
 
 
 def _given_numbers(numbers: NDArray[Any], request: LandmarkRequest) -> Landmarks:
     _check_numbers(numbers, request.rows.n_rows)
     wanted, d = numbers.astype(np.int64), request.rows.n_columns
-    dtype = working_dtype(request.rows.dtype)
-    found: RowsAt = fold(  # one pass over X
-        request.rows, {"landmarks": RowsAt(d, np.sort(wanted), dtype.itemsize)}, _take_found, name="landmarks",
-        number=request.number, options=request.options, shift=np.zeros(d), dtype=dtype,
-    )  # fmt: skip
+    (cost,) = given_passes(numbers, request)
+    template = RowsAt(d, np.sort(wanted), cost.dtype.itemsize)
+    found = fold(request.run, cost, request.rows, template, shift=np.zeros(d)).state  # one pass over X
     missing = np.setdiff1d(wanted, found.indices)
     if len(missing) or found.rows is None:
         raise ValueError(
             f"row {missing[0]} was given as a landmark, but it is omitted because of missing values. Choose another, "
             "or repair the data."
         )
-    return Landmarks(found.rows[np.searchsorted(found.indices, wanted)], wanted, 1.0, 0)
+    return Landmarks(found.rows[np.searchsorted(found.indices, wanted)], wanted)
+
+
+def given_passes(landmarks: NDArray[Any], request: LandmarkRequest) -> tuple[PassPlan, ...]:
+    """Declare the pass of :func:`given`: none where rows were given."""
+    if landmarks.ndim != 1:
+        return ()
+    rows, dtype = request.rows, working_dtype(request.rows.dtype)
+    template = RowsAt(rows.n_columns, np.broadcast_to(np.int64(0), (len(landmarks),)), dtype.itemsize)
+    return (row_pass(rows, "landmarks", [template], cut_bytes=template.state_bytes, work=0.0, dtype=dtype),)
 
 
 def _check_numbers(numbers: NDArray[Any], n: int) -> None:
@@ -101,9 +108,3 @@ def _check_numbers(numbers: NDArray[Any], n: int) -> None:
     if (counts > 1).any():
         twice = values[counts > 1][0]
         raise ValueError(f"row {twice} is given as a landmark more than once. Remove the duplicates.")
-
-
-def _take_found(state: PassState) -> RowsAt:
-    part: Any = state.parts["landmarks"]
-    found: RowsAt = part
-    return found

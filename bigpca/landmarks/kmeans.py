@@ -13,12 +13,13 @@ from sklearn.exceptions import ConvergenceWarning
 from bigpca.blas import one_blas_thread
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
 from bigpca.passes.reading.layout import working_dtype
+from bigpca.planning import PassCost, Times
 from bigpca.seeds import integers
 
 INIT_ROUNDS = 5
 MAX_ITERATIONS = 20  # landmarks do not need a converged clustering
 START_READS = 4 + 2 * INIT_ROUNDS
-KMEANS_READS = (2.0 * 10 + START_READS, 2.0 * MAX_ITERATIONS + START_READS)  # typically, at most
+KMEANS_READS = Times(2 * 10 + START_READS, 2 * MAX_ITERATIONS + START_READS)  # typically, at most
 
 
 def kmeans(request: LandmarkRequest) -> Landmarks:
@@ -49,16 +50,27 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
         request.count, oversampling_factor=2 * request.count, init_max_iter=INIT_ROUNDS, max_iter=MAX_ITERATIONS,
         random_state=seed,
     )  # fmt: skip
-    here: Any = dask.config.set(scheduler="threads") if request.options.scheduler == "local" else nullcontext()
-    # dask-ml computes outside any pass: count it as a fold, so that chunks that fold rows themselves do not deadlock.
+    here: Any = dask.config.set(scheduler="threads") if request.run.scheduler == "local" else nullcontext()
+    # dask-ml computes in a way that no pass knows of: as a fold, so that chunks which fold rows
+    # themselves find their turn.
     with one_blas_thread(), here, warnings.catch_warnings():
         # With fewer distinct rows than clusters, 0 / 0 draws no further candidate; equal centres are returned once.
         for expected in (RuntimeWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", expected)
         clusters.fit(X)  # 2 n_iter_ + 14 passes over X at most
     centres = np.unique(np.asarray(clusters.cluster_centers_, X.dtype), axis=0)
-    passes = float(2 * clusters.n_iter_ + START_READS)
-    return Landmarks(centres, None, passes, 0)
+    (cost,) = kmeans_passes(request)
+    request.run.read_beside(cost, 2 * clusters.n_iter_ + START_READS)
+    return Landmarks(centres, None)
+
+
+def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
+    """Declare the reads of :func:`kmeans`, which dask-ml makes."""
+    rows = request.rows
+    size = rows.n_rows * rows.n_columns * rows.dtype.itemsize
+    return (
+        PassCost(name="k-means", times=KMEANS_READS, bytes_read=size, flops=float(rows.n_rows) * 3 * request.count),
+    )
 
 
 def _reject(request: LandmarkRequest) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.kernels.base import Kernel
-from bigpca.landmarks.base import LandmarkRequest, Landmarks, draw_rows, reject_indefinite, rows_of
+from bigpca.landmarks.base import LandmarkRequest, Landmarks, draw_pass, draw_rows, reject_indefinite, rows_of
 from bigpca.landmarks.weighted import reject_zero
 from bigpca.passes.accumulators.landmark_blocks import (
     cross_block,
@@ -18,6 +18,7 @@ from bigpca.passes.accumulators.landmark_blocks import (
     tile_rows,
 )
 from bigpca.passes.accumulators.row_weights import Ones, Residual
+from bigpca.passes.engine.jobs import PassPlan
 from bigpca.seeds import uniforms
 from bigpca.solvers.eigh import top_eigenpairs
 
@@ -76,7 +77,8 @@ def leverage(request: LandmarkRequest) -> Landmarks:
     """
     reject_indefinite(request.kernel, "leverage")
     n, m = request.rows.n_rows, request.count
-    drawn = draw_rows(request, Ones(), min(n, SAMPLE * m), stream="leverage-sample")
+    uniformly, by_score = leverage_passes(request)
+    drawn = draw_rows(request, uniformly, Ones(), min(n, SAMPLE * m), stream="leverage-sample")
     rows = rows_of(drawn, request)
     sample = Sample(rows.astype(np.float64), drawn.indices, request.kernel, request.shift, request.threads)
     scorer, evaluations = score_by_halves(sample, m, drawn.count, request.seed)
@@ -84,12 +86,20 @@ def leverage(request: LandmarkRequest) -> Landmarks:
     weight = Residual(
         request.kernel, rows[at].astype(request.dtype), drawn.indices[at], scorer.T, 0.0, request.shift, scorer.ridge
     )
-    final = draw_rows(request, weight, m, turn=1)
+    request.run.add_evaluations(evaluations)
+    final = draw_rows(request, by_score, weight, m)
     reject_zero(final.diagonal_sum, f"all {final.count} values k(x, x) of {request.kernel}")
     chosen, indices = rows_of(final, request), final.indices
     more = at[~np.isin(drawn.indices[at], indices)][: m - len(indices)]  # empty if m rows have a score
     chosen, indices = np.concatenate([chosen, rows[more]]), np.concatenate([indices, drawn.indices[more]])
-    return Landmarks(chosen, indices, 2.0, evaluations + final.evaluations, final.diagonal_sum)
+    return Landmarks(chosen, indices, final.diagonal_sum)
+
+
+def leverage_passes(request: LandmarkRequest) -> tuple[PassPlan, PassPlan]:
+    """Declare the passes of :func:`leverage`."""
+    n, m = request.rows.n_rows, request.count
+    uniformly = draw_pass(request, min(n, SAMPLE * m), name="leverage sample")
+    return uniformly, draw_pass(request, m, evaluations=float(n) * m)
 
 
 def score_by_halves(sample: Sample, m: int, n: int, seed: int) -> tuple[Scorer, int]:

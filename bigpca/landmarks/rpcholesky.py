@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.landmarks.base import LandmarkRequest, Landmarks, draw_rows, reject_indefinite, rows_of
+from bigpca.landmarks.base import LandmarkRequest, Landmarks, draw_pass, draw_rows, reject_indefinite, rows_of
 from bigpca.landmarks.weighted import reject_zero
 from bigpca.passes.accumulators.drawn_rows import BestRows
 from bigpca.passes.accumulators.landmark_blocks import cross_block, prepare_landmarks, square_block
 from bigpca.passes.accumulators.row_weights import Diagonal, Residual, RowWeight
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.planning import Times
 from bigpca.seeds import uniforms
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
 from bigpca.solvers.pivoting import accept_pivots
@@ -69,16 +71,15 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
     within a few percent of the sequential method's (tests/landmarks).
     """
     reject_indefinite(request.kernel, "rpcholesky")
-    n, m = request.rows.n_rows, request.count
+    m = request.count
     rounds = max(1, min(request.rounds, m))
     chosen = Chosen(np.zeros((0, request.rows.n_columns)), np.zeros(0, np.int64), np.zeros((0, 0)))
-    evaluations, trace, turn = 0, 0.0, 0
-    while len(chosen.rows) < m and turn < rounds + (rounds > 1):
+    trace, turn = 0.0, 0
+    (cost,) = rpcholesky_passes(request)
+    while len(chosen.rows) < m and turn < cost.times.most:
         needed = m * min(turn + 1, rounds) // rounds - len(chosen.rows)
-        drawn = draw_rows(
-            request, _weight(request, chosen), min(n, OVERSAMPLING * needed), stream=f"landmarks-{turn}", turn=turn
-        )
-        evaluations += drawn.evaluations
+        count = min(_most_candidates(request), OVERSAMPLING * needed)
+        drawn = draw_rows(request, cost, _weight(request, chosen), count, stream=f"landmarks-{turn}")
         if turn == 0:
             trace = drawn.diagonal_sum
             reject_zero(trace, f"all {drawn.count} values k(x, x) of {request.kernel}")
@@ -86,8 +87,21 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
         if drawn.rows is None:
             break
         chosen, spent = _join(request, chosen, drawn, needed, turn >= rounds)
-        evaluations += spent
-    return Landmarks(chosen.rows, chosen.indices, float(turn), evaluations, trace)
+        request.run.add_evaluations(spent)
+    return Landmarks(chosen.rows, chosen.indices, trace)
+
+
+def rpcholesky_passes(request: LandmarkRequest) -> tuple[PassPlan]:
+    """Declare the rounds of :func:`rpcholesky`; one more where they accepted too few."""
+    n, m, rounds = request.rows.n_rows, request.count, max(1, min(request.rounds, request.count))
+    times = Times(rounds, rounds + (rounds > 1))
+    return (draw_pass(request, _most_candidates(request), times=times, evaluations=float(n) * m / 2),)
+
+
+def _most_candidates(request: LandmarkRequest) -> int:
+    """Most candidates of one round: twice what it needs, and room for what the rounds before it lack."""
+    m, rounds = request.count, max(1, min(request.rounds, request.count))
+    return min(request.rows.n_rows, OVERSAMPLING * m, max(2 * OVERSAMPLING * -(-m // rounds), m))
 
 
 def _weight(request: LandmarkRequest, chosen: Chosen) -> RowWeight:

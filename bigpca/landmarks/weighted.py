@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import numpy as np
-from numpy.typing import NDArray
 
-from bigpca.landmarks.base import LandmarkRequest, Landmarks, draw_rows, rows_of
+from bigpca.landmarks.base import LandmarkRequest, Landmarks, draw_pass, draw_rows, rows_of
+from bigpca.operators.kernel import kernel_row_squares, squares_pass
 from bigpca.passes.accumulators.drawn_rows import BestRows
 from bigpca.passes.accumulators.row_weights import Diagonal, Given, Ones
-
-Vector = NDArray[np.float64]
-RowSquares = Callable[[], tuple[Vector, int, float]]
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.sweeps import SweepPlan
 
 
 def uniform(request: LandmarkRequest) -> Landmarks:
     """Draw every row with the same probability, without replacement. One pass, no kernel evaluation."""
-    return _landmarks(draw_rows(request, Ones(), request.count), request)
+    return _landmarks(draw_rows(request, *uniform_passes(request), Ones(), request.count), request)
+
+
+def uniform_passes(request: LandmarkRequest) -> tuple[PassPlan]:
+    """Declare the pass of :func:`uniform`."""
+    return (draw_pass(request, request.count),)
 
 
 def diagonal(request: LandmarkRequest) -> Landmarks:
@@ -36,46 +37,42 @@ def diagonal(request: LandmarkRequest) -> Landmarks:
     -----
     Tutorial, eq. 64. NOTE: its denominator is printed as another sum, with which the p_i do not add up to 1.
     """
-    drawn = draw_rows(request, Diagonal(request.kernel, 2, request.shift), request.count)
+    drawn = draw_rows(request, *diagonal_passes(request), Diagonal(request.kernel, 2, request.shift), request.count)
     reject_zero(drawn.weight_sum, f"all {drawn.count} values k(x, x) of {request.kernel}")
     return _landmarks(drawn, request, trace=drawn.diagonal_sum)
 
 
-def column_norm(request: LandmarkRequest, row_squares: RowSquares | None) -> Landmarks:
-    """Draw rows with ``p_j ~ sum_i k(x_i, x_j)^2``, without replacement: one sweep over the kernel matrix and one pass.
+def diagonal_passes(request: LandmarkRequest) -> tuple[PassPlan]:
+    """Declare the pass of :func:`diagonal`."""
+    return (draw_pass(request, request.count, evaluations=request.rows.n_rows),)
 
-    The sweep costs n^2 kernel evaluations, or half of that if symmetry is used. Estimating the sums from a few columns
-    is not accurate enough.
 
-    Parameters
-    ----------
-    row_squares : callable
-        Performs the sweep; returns ``sum_j k(x_i, x_j)^2`` of every row (n,), float64, and the numbers of kernel
-        evaluations and reads of X.
+def column_norm(request: LandmarkRequest) -> Landmarks:
+    """Draw rows with ``p_j ~ sum_i k(x_i, x_j)^2``, without replacement.
+
+    One sweep over the kernel matrix, and one pass. The sweep costs n^2 kernel evaluations, half where symmetry is used;
+    estimates of the sums from a few columns fail.
 
     Raises
     ------
     ValueError
-        If it is not given, or returns another shape or only zeros.
+        Where all entries of K are 0.
 
     Notes
     -----
     Tutorial, eq. 65.
     """
-    if row_squares is None:
-        raise ValueError(
-            'sampling="column-norm" requires row_squares, a function that returns the row sums of the squared kernel '
-            'matrix from one sweep over it. Use sampling="diagonal" or "rpcholesky", which need no sweep.'
-        )
-    weights, evaluations, reads = row_squares()
-    if weights.shape != (request.rows.n_rows,):
-        raise ValueError(
-            f"row_squares returned shape {weights.shape}; one sum for each of {request.rows.n_rows} rows was expected. "
-            f"Return an array of shape ({request.rows.n_rows},)."
-        )
-    drawn = draw_rows(request, Given(weights), request.count)
+    sweep, draw = column_norm_passes(request)
+    shift = np.zeros(request.rows.n_columns) if request.shift is None else request.shift
+    weights = kernel_row_squares(request.run, sweep, request.rows, request.kernel, shift=shift)
+    drawn = draw_rows(request, draw, Given(weights), request.count)
     reject_zero(drawn.weight_sum, f"all {drawn.count} columns of the matrix of {request.kernel}")
-    return replace(_landmarks(drawn, request), passes=1.0 + reads, evaluations=evaluations)
+    return _landmarks(drawn, request)
+
+
+def column_norm_passes(request: LandmarkRequest) -> tuple[SweepPlan, PassPlan]:
+    """Declare the sweep and the pass of :func:`column_norm`."""
+    return squares_pass(request.rows, request.kernel), draw_pass(request, request.count)
 
 
 def reject_zero(weight_sum: float, what: str) -> None:
@@ -93,4 +90,4 @@ def reject_zero(weight_sum: float, what: str) -> None:
 
 
 def _landmarks(drawn: BestRows, request: LandmarkRequest, trace: float | None = None) -> Landmarks:
-    return Landmarks(rows_of(drawn, request), drawn.indices, 1.0, drawn.evaluations, trace)
+    return Landmarks(rows_of(drawn, request), drawn.indices, trace)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +12,16 @@ from bigpca.passes.accumulators.dot_matrix import column_scale
 from bigpca.passes.accumulators.factors import DenseFactor, probe_vectors
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.kept_rows import RowSample
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.local import threads_here
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.fold import first_shift, fold
-from bigpca.passes.reading.blocks import product_dtype
+from bigpca.passes.fold import first_shift, fold_to, row_pass, shift_pass
+from bigpca.passes.reading.layout import Layout
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sampling import sample_layout, sample_runs, sample_size
-from bigpca.solvers.dual import SampleAxes, leading_axes
+from bigpca.planning import PassCost, Times
+from bigpca.solvers.dual import SampleAxes, axes_bytes, leading_axes
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -54,6 +55,70 @@ class Products:
     AB: Matrix
 
 
+@dataclass(frozen=True)
+class CovariancePasses:
+    """The passes of a covariance operator, as a fit declares them.
+
+    Attributes
+    ----------
+    product : PassPlan
+        One multiplication.
+    sample : PassPlan or None
+        Of the rows from which an iteration starts; None for too few rows, or none wanted.
+    first : PassCost
+        The rows that give the shift where there is no sample.
+    """
+
+    product: PassPlan
+    sample: PassPlan | None
+    first: PassCost
+
+    @classmethod
+    def of(
+        cls, rows: RowInput, columns: int, times: Times, *, most: int = 0, sampled: int = 0, seed: int = 0,
+        driver_bytes: int = 0,
+    ) -> CovariancePasses:  # fmt: skip
+        """Declare products with ``columns`` columns, or at most ``most``, and the probes.
+
+        They follow a sample for ``sampled`` columns, where that is not 0.
+        """
+        n, d = rows.n_rows, rows.n_columns
+        typical, largest = (_product_state(d, width + PROBES) for width in (columns, max(columns, most)))
+        product = row_pass(
+            rows, "product", [largest], cut_bytes=typical.state_bytes, work=4.0 * n * d * columns, times=times,
+            refinable=True, driver_bytes=driver_bytes,
+        )  # fmt: skip
+        product = replace(product, flops=float(n) * typical.flops_per_row)
+        itemsize = product.dtype.itemsize
+        wanted = sample_size(n, d * itemsize, sampled) if sampled else 0
+        sample = None
+        if wanted:
+            sample = row_pass(
+                rows, "sample", [RowSample(d, wanted, itemsize)], cut_bytes=0, work=0.0, dtype=product.dtype,
+                layout=sample_layout(rows.layout(0), sample_runs(n, wanted, seed)), collected=True,
+                finish_bytes=wanted * d * itemsize + axes_bytes(wanted, d, sampled, itemsize),
+            )  # fmt: skip
+        return cls(product, sample, shift_pass(rows, cls.first_layout(rows, product)))
+
+    @staticmethod
+    def first_layout(rows: RowInput, product: PassPlan) -> Layout:
+        """Return the layout of the first chunk's rows alone."""
+        count = min(next((c for c in rows.row_chunks if c), 0), product.layout.slab_rows)
+        return replace(product.layout, reads=((0, count),))
+
+    @property
+    def costs(self) -> tuple[PassCost, ...]:
+        """All of them; without a sample, or where it has too few complete rows, the first rows are read."""
+        if self.sample is None:
+            return (self.first, self.product)
+        return (self.sample, self.first.repeated(Times(0, 1)), self.product)
+
+
+def _product_state(d: int, width: int) -> FusedProduct:
+    """Return the state of a product with so many columns, for its size."""
+    return FusedProduct.of(d, DenseFactor(np.broadcast_to(np.float32(0), (d, width))), by_driver=True)
+
+
 class CovarianceOperator:
     """``A = Xc'Xc / (n - 1)`` (d, d), or the correlation matrix, seen only through passes over X.
 
@@ -64,13 +129,12 @@ class CovarianceOperator:
     Parameters
     ----------
     rows : RowInput
-    options : RunOptions
+    run : Run
+    passes : CovariancePasses
     center : bool
         Subtract the mean; False for moments about zero.
     scale : bool
         Divide each column by its standard deviation (divisor n).
-    columns : int
-        Columns multiplied at a time; decides the precision of the products of all passes.
     seed : int
         Of the sample and of the probes.
     threads : int or None
@@ -84,26 +148,23 @@ class CovarianceOperator:
     trace : float
     probes : Probes or None
         All known after :meth:`begin`; no probes where the guessed deviations were far off.
-    reads : float
-        Reads of X so far, the sample's share included.
     """
 
     def __init__(
         self,
         rows: RowInput,
-        options: RunOptions,
+        run: Run,
+        passes: CovariancePasses,
         *,
         center: bool = True,
         scale: bool = False,
-        columns: int,
         seed: int = 0,
         threads: int | None = None,
     ) -> None:
-        self.rows, self.options = rows, options
+        self.rows, self.run, self.passes = rows, run, passes
         self.center, self.scaled, self.seed, self.threads = center, scale, seed, threads
-        self.dtype = product_dtype(rows.dtype, 4.0 * rows.n_rows * rows.n_columns * columns)
-        self.count = self.omitted = self.number = 0
-        self.reads = float(rows.counted)
+        self.dtype = passes.product.dtype
+        self.count = self.omitted = 0
         self.mean: Vector = np.zeros(rows.n_columns)
         self.scale: Vector | None = None
         self.trace = 0.0
@@ -149,18 +210,14 @@ class CovarianceOperator:
 
         Reads the sample's rows only.
         """
-        wanted = sample_size(self.rows.n_rows, self.size * self.dtype.itemsize, columns)
-        if not wanted:
+        cost = self.passes.sample
+        if cost is None:
             return None
-        runs = sample_runs(self.rows.n_rows, wanted, self.seed)
         finish = partial(_solve_sample, columns=columns, center=self.center, scale=self.scaled, threads=self.threads)
-        self.number += 1
-        found: SampleAxes | None = fold(  # a part of a pass over X
-            self.rows, {"sample": RowSample(self.size, wanted, self.dtype.itemsize)}, finish, name="sample",
-            number=self.number, options=self.options, shift=np.zeros(self.size),
-            layout=sample_layout(self.rows.layout(0), runs), dtype=self.dtype,
-        )  # fmt: skip
-        self.reads += wanted / self.rows.n_rows
+        template = RowSample(self.size, cost.layout.n_rows, cost.dtype.itemsize)
+        found = fold_to(  # a part of a pass over X
+            self.run, cost, self.rows, {"sample": template}, finish, shift=np.zeros(self.size)
+        )
         if found is None:
             return None
         self._shift = found.mean
@@ -216,22 +273,17 @@ class CovarianceOperator:
         return Y
 
     def _fold(self, factor: DenseFactor) -> Taken:
-        self.number += 1
         template = FusedProduct.of(self.size, factor, squared=not self._summed, by_driver=True)
-        taken: Taken = fold(  # one pass over X
-            self.rows, {"product": template}, take_product, name="product",
-            number=self.number, options=self.options, shift=self._current_shift(template), dtype=self.dtype,
-        )  # fmt: skip
-        self.reads += 1
-        return taken
+        cost = replace(self.passes.product, dtype=self.dtype)
+        return fold_to(  # one pass over X
+            self.run, cost, self.rows, {"product": template}, take_product, shift=self._current_shift()
+        )
 
-    def _current_shift(self, template: FusedProduct) -> Vector:
+    def _current_shift(self) -> Vector:
         """Return the sample's mean, or what an earlier pass found; without either, the mean of the first chunk's rows."""
         if self._shift is None:
-            layout = self.rows.layout(template.state_bytes)
-            count = min(next(c for c in self.rows.row_chunks if c), layout.slab_rows)
-            self._shift = first_shift(self.rows, replace(layout, reads=((0, count),)))
-            self.reads += count / self.rows.n_rows
+            layout = CovariancePasses.first_layout(self.rows, self.passes.product)
+            self._shift = first_shift(self.run, self.rows, layout)
         return self._shift
 
     def know(self, count: int, omitted: int, mean: Vector, scale: Vector | None, trace: float) -> None:
@@ -280,7 +332,7 @@ class Taken:
 
 def take_product(state: PassState) -> Taken:
     """Centre the product where the state lies."""
-    part: Any = state.parts["product"]
+    part = state.part("product", FusedProduct)
     squares = part.centred_squares() if part.squared else np.zeros(0)
     return Taken(part.count, state.omitted, part.mean, squares, part.centred())
 
@@ -288,8 +340,7 @@ def take_product(state: PassState) -> Taken:
 def _solve_sample(
     state: PassState, *, columns: int, center: bool, scale: bool, threads: int | None
 ) -> SampleAxes | None:
-    part: Any = state.parts["sample"]
-    rows = part.rows()
+    rows = state.part("sample", RowSample).rows()
     if sum(len(r) for r in rows) < 2:
         return None
     return leading_axes(rows, columns, center=center, scale=scale, threads=threads_here(threads))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,14 +10,36 @@ from numpy.typing import NDArray
 from bigpca.operators.covariance import PROBES, Probes, Products
 from bigpca.passes.accumulators.dot_matrix import DotProduct
 from bigpca.passes.accumulators.factors import probe_vectors
-from bigpca.passes.columns import column_layout, fold_columns
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.columns import column_layout, column_pass, fold_columns_to
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.rows import RowInput
+from bigpca.planning import Times
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+
+
+def dot_pass(rows: RowInput, columns: int, times: Times, *, most: int = 0, driver_bytes: int = 0) -> PassPlan:
+    """Declare products of the dot matrix with ``columns`` columns, or at most ``most``, and the probes.
+
+    Raises
+    ------
+    ValueError
+        For a store that is not chunked in columns.
+    """
+    layout = column_layout(rows)
+    if layout is None:
+        raise ValueError(
+            "the dot operator folds column blocks, but the store is not chunked in columns. Use the covariance operator."
+        )
+    n, width = rows.n_rows, max(columns, most) + PROBES
+    dtype = product_dtype(rows.dtype, 4.0 * n * rows.n_columns * columns)
+    template = DotProduct(n, width, np.broadcast_to(np.float32(0), (n, width)), dtype)
+    cost = column_pass(rows, "product", template, layout, times=times, driver_bytes=driver_bytes, refinable=True)
+    return replace(cost, flops=cost.flops * (columns + PROBES) / width)
 
 
 class DotOperator:
@@ -32,10 +54,10 @@ class DotOperator:
     rows : RowInput
         Of a store chunked in columns: a store chunked in rows would be read once per panel; use
         :class:`~bigpca.operators.covariance.CovarianceOperator` there.
-    options : RunOptions
+    run : Run
+    cost : PassPlan
+        Of :func:`dot_pass`.
     center, scale : bool
-    columns : int
-        Columns multiplied at a time; decides the precision of the products of all passes.
     seed : int
         Of the probes.
 
@@ -46,35 +68,16 @@ class DotOperator:
         Column means, and sums of squared deviations.
     probes : Probes or None
         Known after :meth:`begin`.
-    reads : float
-
-    Raises
-    ------
-    ValueError
-        For a store that is not chunked in columns.
     """
 
     def __init__(
-        self,
-        rows: RowInput,
-        options: RunOptions,
-        *,
-        center: bool = True,
-        scale: bool = False,
-        columns: int,
-        seed: int = 0,
+        self, rows: RowInput, run: Run, cost: PassPlan, *, center: bool = True, scale: bool = False, seed: int = 0
     ) -> None:
-        layout = column_layout(rows)
-        if layout is None:
-            raise ValueError(
-                "the dot operator folds column blocks, but the store is not chunked in columns. Use the covariance operator."
-            )
-        self.rows, self.options, self.layout = rows, options, layout
+        self.rows, self.run, self.cost = rows, run, cost
         self.center, self.scaled, self.seed = center, scale, seed
-        self.dtype = product_dtype(rows.dtype, 4.0 * rows.n_rows * rows.n_columns * columns)
+        self.dtype = cost.dtype
         self.mean = self.squares = np.zeros(rows.n_columns)
-        self.number = self.omitted = 0
-        self.reads = 0.0
+        self.omitted = 0
         self.trace = 0.0
         self.probes: Probes | None = None
 
@@ -118,15 +121,13 @@ class DotOperator:
 
     def multiply(self, V: Matrix) -> Matrix:
         """Return ``A V`` (n, l), in one read of X."""
-        self.number += 1
         template = DotProduct(
             self.size, V.shape[1], np.ascontiguousarray(V, self.dtype), self.dtype, self.center, self.scaled
         )
-        product: Matrix
-        product, total, self.mean, self.squares = fold_columns(  # one pass over X
-            self.rows, template, _take, layout=self.layout, number=self.number, options=self.options
+        cost = replace(self.cost, dtype=self.dtype)
+        product, total, self.mean, self.squares = fold_columns_to(  # one pass over X
+            self.run, cost, self.rows, template, _take
         )
-        self.reads += 1
         divisor = max(1, self.size - 1)
         product /= divisor
         self.trace = float(total) / divisor
@@ -134,5 +135,5 @@ class DotOperator:
 
 
 def _take(state: PassState) -> tuple[Matrix, float, Vector, Vector]:
-    part: Any = state.parts["dot"]
+    part = state.part("dot", DotProduct)
     return part.product.copy(), part.total, part.columns("means"), part.columns("squares")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,17 +11,38 @@ from bigpca.kernels.base import Kernel
 from bigpca.operators.covariance import PROBES, Probes, Products
 from bigpca.passes.accumulators.factors import probe_vectors
 from bigpca.passes.accumulators.kernel_product import KernelProduct, reject_contradicted, reject_overflow
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
-from bigpca.passes.sweeps import KernelLayout, fold_kernel, kernel_dtype, kernel_layout
+from bigpca.passes.sweeps import SweepPlan, fold_kernel, refined_sweep, sweep_pass
+from bigpca.planning import Times
 from bigpca.solvers.certificates import SLACK
 from bigpca.solvers.indefinite import contradiction
 
 ALIKE = 4.0
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+
+
+def product_pass(
+    rows: RowInput,
+    kernel: Kernel,
+    columns: int,
+    times: Times,
+    *,
+    most: int = 0,
+    driver_bytes: int = 0,
+    refinable: bool = False,
+) -> SweepPlan:
+    """Declare products of the centred kernel matrix with ``columns`` columns, at most ``most``, the probes and a constant."""
+    width = max(columns, most) + PROBES + 1 + PROBES * refinable  # which go along once more after a refinement
+    template = KernelProduct(
+        rows.n_rows, width, np.broadcast_to(0.0, (rows.n_rows, width)), not kernel.positive_semidefinite
+    )
+    cost = sweep_pass(rows, kernel, "kernel", template, times=times, driver_bytes=driver_bytes, refinable=refinable)
+    spared = cost.evaluations * 4.0 * (width - columns - PROBES - 1)
+    return replace(cost, flops=cost.flops - spared)
 
 
 class KernelOperator:
@@ -35,7 +56,9 @@ class KernelOperator:
     rows : RowInput
     kernel : Kernel
         Resolved for the number of columns.
-    options : RunOptions
+    run : Run
+    cost : SweepPlan
+        Of :func:`product_pass`.
     shift : ndarray of shape (d,)
         Near the mean of the rows; see :meth:`bigpca.kernels.base.Kernel.prepare`.
     seed : int
@@ -55,21 +78,16 @@ class KernelOperator:
         because those of rows that are alike, as in clusters, do not.
     probes : Probes or None
         All known after :meth:`begin`.
-    reads : float
-        Reads of X so far.
-    evaluations : int
-        Kernel evaluations so far.
     """
 
     omitted = 0
     sigma = 0.0
 
-    def __init__(self, rows: RowInput, kernel: Kernel, options: RunOptions, *, shift: Vector, seed: int = 0) -> None:
-        self.rows, self.kernel, self.options, self.shift, self.seed = rows, kernel, options, shift, seed
-        self.dtype = kernel_dtype(rows)
-        self.layout: KernelLayout = kernel_layout(rows, kernel)
-        self.number = self.evaluations = 0
-        self.reads = 0.0
+    def __init__(
+        self, rows: RowInput, kernel: Kernel, run: Run, cost: SweepPlan, *, shift: Vector, seed: int = 0
+    ) -> None:
+        self.rows, self.kernel, self.run, self.cost, self.shift, self.seed = rows, kernel, run, cost, shift, seed
+        self.dtype = cost.dtype
         self.trace = self.squared_norm = 0.0
         self.row_means: Vector = np.zeros(0)
         self.probes: Probes | None = None
@@ -105,13 +123,13 @@ class KernelOperator:
 
     @property
     def refinable(self) -> bool:
-        """Whether tiles are made of float32 rows, and would be more precise in float64: not where K itself is given."""
-        return self.dtype != np.float64 and not self.kernel.taken_on_trust
+        """Whether tiles are made of float32 rows, and the plan has room for float64."""
+        return self.cost.refinable and self.dtype != np.float64
 
     def refine(self) -> None:
         """Make tiles in float64 from now on, in which float32 rows are exact; the next sweep finds trace and means again."""
         self.dtype = np.dtype(np.float64)
-        self.layout = kernel_layout(self.rows, self.kernel, self.dtype)
+        self.cost = refined_sweep(self.cost, self.rows, self.kernel)
         self.precision = float(np.finfo(self.dtype).eps) * self.magnification
         self._learned = False
 
@@ -152,14 +170,10 @@ class KernelOperator:
             reject_contradicted(self.kernel, contradiction(V, product, trace, self._norm, self._rounding))
 
     def _sweep(self, V: Matrix, *, squared: bool) -> KernelProduct:
-        self.number += 1
         template = KernelProduct(self.size, V.shape[1], np.ascontiguousarray(V), squared)
-        state: KernelProduct = fold_kernel(  # one sweep over all pairs of rows
-            self.rows, self.kernel, template, _take, shift=self.shift, layout=self.layout, number=self.number,
-            options=self.options, dtype=self.dtype,
-        )  # fmt: skip
-        self.reads += self.layout.sweep_reads
-        self.evaluations += state.evaluations
+        state = fold_kernel(  # one sweep over all pairs of rows
+            self.run, self.cost, self.rows, self.kernel, template, _take, shift=self.shift
+        )
         self.precision = self._eps(state) * self.magnification
         return state
 
@@ -186,17 +200,19 @@ class KernelOperator:
         self.precision = eps * self.magnification
 
 
-def kernel_row_squares(
-    rows: RowInput, kernel: Kernel, options: RunOptions, *, shift: Vector, number: int
-) -> tuple[Vector, int, float]:
-    """Return ``sum_j K_ij^2`` (n,) by one sweep, the kernel evaluations it took, and its reads of X."""
-    layout = kernel_layout(rows, kernel)
+def squares_pass(rows: RowInput, kernel: Kernel) -> SweepPlan:
+    """Declare the sweep of :func:`kernel_row_squares`."""
     template = KernelProduct(rows.n_rows, 0, np.zeros((rows.n_rows, 0)), squared=True)
-    state: KernelProduct = fold_kernel(  # one sweep over all pairs of rows
-        rows, kernel, template, _take, shift=shift, layout=layout, number=number, options=options
-    )
-    return state.squares, state.evaluations, layout.sweep_reads
+    return sweep_pass(rows, kernel, "row squares", template)
 
 
-def _take(state: PassState) -> Any:
-    return state.parts["kernel"]
+def kernel_row_squares(run: Run, cost: SweepPlan, rows: RowInput, kernel: Kernel, *, shift: Vector) -> Vector:
+    """Return ``sum_j K_ij^2`` (n,) by one sweep."""
+    template = KernelProduct(rows.n_rows, 0, np.zeros((rows.n_rows, 0)), squared=True)
+    return fold_kernel(
+        run, cost, rows, kernel, template, _take, shift=shift
+    ).squares  # one sweep over all pairs of rows
+
+
+def _take(state: PassState) -> KernelProduct:
+    return state.part("kernel", KernelProduct)

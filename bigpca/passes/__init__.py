@@ -15,9 +15,10 @@ and the rooms below them, bottom to top: ``reading`` (rows become blocks), ``acc
 into), ``engine`` (one pass executed, checkpointed and reported), ``engine.cluster`` (all that talks to
 ``distributed``).
 
-A call of ``fold`` plans a layout, cuts rows into group tasks, and hands a ``Pass`` to ``engine.driver``, which
-resumes from a checkpoint, runs the rest on threads or a cluster, and merges states in an order that depends on the
-layout alone.
+Each verb has two halves. ``row_pass`` declares a read: how rows are cut, in which precision they are multiplied, and
+what it costs; a plan is the sum of such declarations. ``fold`` executes it: it cuts rows into group tasks and hands a
+``Pass`` to ``engine.driver``, which holds it to the plan, resumes from a checkpoint, runs the rest on threads or a
+cluster, and merges states in an order that depends on the layout alone.
 
-Add a new kind of read only if no verb fits: it is a task body, a layout, and a call of ``run_pass``.
+Add a new kind of read only if no verb fits: it is a declaration, a task body, and a call of ``run_pass``.
 """

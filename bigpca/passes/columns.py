@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,19 @@ from bigpca.data.rounding import note_rounded
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotProduct, DotSum
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import SHARED, Finish, GroupTask, Pass, RunOptions
+from bigpca.passes.engine.jobs import SHARED, Finish, GroupTask, Pass, PassPlan
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.panels import dot_dtype
 from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
 from bigpca.passes.reading.layout import Layout, plan_layout
 from bigpca.passes.reading.readers import ColumnReader, read_ahead
 from bigpca.passes.rows import RowInput
+from bigpca.planning import ONCE, Times, peak_bytes
+
+ColumnState: TypeAlias = DotSum | DotProduct | ColumnProducts
+C = TypeVar("C", DotSum, DotProduct, ColumnProducts)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class ColumnGroup:
     reads: tuple[tuple[int, int], ...]
     slab_columns: int
     dtype: np.dtype[Any]
-    template: DotSum | DotProduct | ColumnProducts
+    template: ColumnState
     stamp: str
 
     def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
@@ -72,47 +78,76 @@ def column_layout(rows: RowInput) -> Layout | None:
     return plan_layout(chunks, rows.n_rows, rows.dtype, 8 * rows.n_rows**2)
 
 
-def fold_columns(
-    rows: RowInput,
-    template: DotSum | DotProduct | ColumnProducts,
-    finish: Finish,
-    *,
-    layout: Layout,
-    number: int,
-    options: RunOptions,
-) -> Any:
+def column_pass(
+    rows: RowInput, name: str, template: ColumnState, layout: Layout, *, times: Times = ONCE, driver_bytes: int = 0,
+    refinable: bool = False, collected: bool = False,
+) -> PassPlan:  # fmt: skip
+    """Declare one read of X by column blocks that is folded into states like ``template``.
+
+    A DotProduct's own dtype is that of the products; other states take that of a dot matrix. Collected states are pieces, put
+    together at the end.
+    """
+    n, dtype = rows.n_rows, template.dtype if isinstance(template, DotProduct) else dot_dtype(rows)
+    read = layout.read_rows * n * rows.dtype.itemsize
+    slab = min(layout.slab_rows, layout.read_rows) * n * (8 if refinable else dtype.itemsize)
+    return PassPlan(
+        name=name,
+        times=times,
+        bytes_read=n * rows.n_columns * rows.dtype.itemsize,
+        tasks=2 * len(layout.groups) + 1,
+        block_rows=n,
+        state_bytes=template.state_bytes,
+        peak_bytes=peak_bytes(read, slab, template.product_bytes, 0 if collected else template.state_bytes) + slab,
+        finish_bytes=2 * template.state_bytes if collected else 0,
+        collected=collected,
+        driver_bytes=driver_bytes,
+        flops=float(rows.n_columns) * template.flops_per_row,
+        layout=layout,
+        dtype=dtype,
+        refinable=refinable,
+    )
+
+
+def fold_columns(run: Run, cost: PassPlan, rows: RowInput, template: C) -> C:
     """Fold column blocks of all rows, each centred exactly before its product: one read of X.
 
     Parameters
     ----------
+    cost : PassPlan
+        Of :func:`column_pass`.
     template : DotSum (for the dot matrix), DotProduct (for its product with V) or ColumnProducts (for V' X)
-    layout : Layout
-        From :func:`column_layout`.
     """
+    return fold_columns_to(run, cost, rows, template, _Whole(type(template)))
+
+
+def fold_columns_to(run: Run, cost: PassPlan, rows: RowInput, template: ColumnState, finish: Finish[R]) -> R:
+    """As :func:`fold_columns`, and return ``finish(state)``, which runs where the merged state lies."""
     source = rows.source
     if source is None:
         raise ValueError("a fold over column blocks needs a direct source")
-    dtype = dot_dtype(rows) if isinstance(template, DotSum | ColumnProducts) else template.dtype
+    layout = cost.layout
 
     def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
         reads = tuple(layout.reads[i] for i in layout.groups[group])
         own = template.without_shared()
-        return ColumnGroup(group, ColumnReader(source), reads, layout.slab_rows, dtype, own, stamp(group)), {}
+        return ColumnGroup(group, ColumnReader(source), reads, layout.slab_rows, cost.dtype, own, stamp(group)), {}
 
     def stamp(group: int) -> str:
-        return rows.stamp(0, rows.n_rows) if options.checkpoint else ""
+        return rows.stamp(0, rows.n_rows) if run.checkpoint else ""
 
-    names = {DotSum: "dot", DotProduct: "product", ColumnProducts: "components"}
     shared = {} if template.shared is None else {"dot": template.shared}
     job = Pass(
-        names[type(template)],
-        layout,
-        {"dot": template},
-        cut,
-        stamp,
-        finish,
-        shared,
-        paths=rows.paths,
-        stored=rows.dtype,
-    )
-    return run_pass(job, number, options)
+        cost=cost, templates={"dot": template}, cut=cut, stamp=stamp, finish=finish, shared=shared, paths=rows.paths,
+        stored=rows.dtype, whole=rows.n_columns,
+    )  # fmt: skip
+    return run_pass(job, run)
+
+
+@dataclass(frozen=True)
+class _Whole(Generic[C]):
+    """The accumulator itself, as a finish."""
+
+    kind: type[C]
+
+    def __call__(self, state: PassState) -> C:
+        return state.part("dot", self.kind)

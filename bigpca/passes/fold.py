@@ -6,9 +6,9 @@ never a task's result, because queuing and spilling do not bound memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,86 +18,169 @@ from bigpca.data.rounding import note_rounded
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import SHARED, Finish, GroupTask, Pass, RunOptions
+from bigpca.passes.engine.jobs import SHARED, Finish, GroupTask, Pass, PassPlan
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.blocks import Block, group_shift, prepare_block, product_dtype
 from bigpca.passes.reading.layout import Layout, working_dtype
 from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
 from bigpca.passes.rows import RowInput
+from bigpca.planning import ONCE, PassCost, Times, peak_bytes
 
+A = TypeVar("A", bound=Accumulator)
+R = TypeVar("R")
+Vector = NDArray[np.float64]
 SHIFT = "bigpca-shift"  # the key of the shift of all rows in what groups share
 
 
-def row_cutter(
+@dataclass(frozen=True)
+class Folded(Generic[A]):
+    """What one accumulator holds after a read.
+
+    Attributes
+    ----------
+    state : Accumulator
+    omitted : int
+        Rows left out for NaN or infinite values.
+    """
+
+    state: A
+    omitted: int
+
+
+def row_pass(
     rows: RowInput,
-    layout: Layout,
-    templates: dict[str, Accumulator],
-    stamp_of: Callable[[int], str],
-    dtype: np.dtype[Any] | None = None,
-) -> Callable[[int], tuple[GroupTask, Mapping[Any, Any]]]:
-    """Return the function that makes the task of one group."""
-    dtype = dtype or product_dtype(rows.dtype, layout.n_rows * sum(a.flops_per_row for a in templates.values()))
-
-    def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
-        start, stop = layout.rows_of(group)
-        reads = tuple(layout.reads[i] for i in layout.groups[group])
-        reader, futures = rows.reader(start, stop)
-        own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
-        stamp = stamp_of(group)
-        task = FoldGroup(group, reader, reads, layout.slab_rows, dtype, rows.nan_policy, own, stamp)
-        return task, futures
-
-    return cut
-
-
-def fold(
-    rows: RowInput,
-    accumulators: dict[str, Accumulator],
-    finish: Finish,
-    *,
     name: str,
-    number: int,
-    options: RunOptions,
-    shift: NDArray[np.float64] | None = None,
+    templates: Iterable[Accumulator],
+    *,
+    cut_bytes: int,
+    work: float,
+    times: Times = ONCE,
     layout: Layout | None = None,
     dtype: np.dtype[Any] | None = None,
-) -> Any:
+    refinable: bool = False,
+    finish_bytes: int = 0,
+    driver_bytes: int = 0,
+    collected: bool = False,
+) -> PassPlan:
+    """Declare one read of X that is folded into states like ``templates``.
+
+    Parameters
+    ----------
+    cut_bytes : int
+        Size of state by which rows are cut into groups. It and ``work`` belong to the pass and not to whatever rides along:
+        another accumulator moves no group border, and no bit.
+    work : float
+        Floating-point operations by which the precision of the products is chosen.
+    layout : Layout or None
+        Which rows are read, and how; None for all of them, cut by ``cut_bytes``.
+    dtype : numpy.dtype or None
+        In which blocks are multiplied; None chooses by ``work``.
+    refinable : bool
+        Whether the fit may go over to float64: memory is planned for it.
+    finish_bytes, driver_bytes, collected
+        As in :class:`bigpca.planning.PassCost`.
+    """
+    states = list(templates)
+    layout, dtype = layout or rows.layout(cut_bytes), dtype or product_dtype(rows.dtype, work)
+    block_rows = min(layout.slab_rows, layout.read_rows)
+    copied = rows.copied_row_bytes(np.dtype(np.float64) if refinable else dtype) * block_rows
+    row_bytes = rows.n_columns * rows.dtype.itemsize
+    state = sum(one.state_bytes for one in states)
+    held = 0 if collected else state
+    return PassPlan(
+        name=name,
+        reads=layout.n_rows / max(1, rows.n_rows),
+        times=times,
+        bytes_read=layout.n_rows * row_bytes,
+        tasks=2 * len(layout.groups) + 1,
+        block_rows=block_rows,
+        state_bytes=state,
+        peak_bytes=peak_bytes(layout.read_rows * row_bytes, copied, sum(one.product_bytes for one in states), held),
+        finish_bytes=finish_bytes,
+        driver_bytes=driver_bytes,
+        collected=collected,
+        flops=float(layout.n_rows) * sum(one.flops_per_row for one in states),
+        layout=layout,
+        dtype=dtype,
+        refinable=refinable,
+    )
+
+
+def fold(run: Run, cost: PassPlan, rows: RowInput, template: A, *, shift: Vector | None = None) -> Folded[A]:
+    """Fold one read of X into one accumulator, and return it; see :func:`fold_to`."""
+    return fold_to(run, cost, rows, {"state": template}, _Whole(type(template)), shift=shift)
+
+
+def fold_to(
+    run: Run,
+    cost: PassPlan,
+    rows: RowInput,
+    templates: Mapping[str, Accumulator],
+    finish: Finish[R],
+    *,
+    shift: Vector | None = None,
+) -> R:
     """Fold one read of X into accumulators and return ``finish(state)``.
 
     Parameters
     ----------
-    rows : RowInput
-    accumulators : dict of str to Accumulator
-        Templates; all share the read.
+    cost : PassPlan
+        Of :func:`row_pass`, as the fit declared it.
+    templates : dict of str to Accumulator
+        All share the read; no more bytes than declared.
     finish : callable
         Picklable; runs where the merged state lies (a task on a cluster), so that only its result travels.
-    name : str
-        Names the tasks (``bigpca-<name>-...``) and the progress.
-    number : int
-        Which pass of the fit this is, from 1.
     shift : ndarray of shape (d,) or None
         Subtracted from all rows (rounded to their precision); None for a shift of each group's own, its first slab's mean.
-    layout : Layout or None
-        Which rows are read, and how; None for all of them.
-    dtype : numpy.dtype or None
-        In which blocks are multiplied; None decides by the flops of this pass.
 
     Raises
     ------
     NonFiniteError, MissingChunksError, CorruptedChunkError
         From the read, with rows and block.
     """
-    layout = layout or rows.layout(sum(a.state_bytes for a in accumulators.values()))
-    shared = {key: a.shared for key, a in accumulators.items() if a.shared is not None}
+    return run_pass(fold_job(run, cost, rows, templates, finish, shift), run)
+
+
+def fold_job(
+    run: Run,
+    cost: PassPlan,
+    rows: RowInput,
+    templates: Mapping[str, Accumulator],
+    finish: Finish[R],
+    shift: Vector | None = None,
+) -> Pass[R]:
+    """Return the pass of :func:`fold_to`, ready to run."""
+    layout = cost.layout
+    shared = {key: a.shared for key, a in templates.items() if a.shared is not None}
     if shift is not None:
         shared[SHIFT] = shift  # 200 KB at 25,000 columns: not with each of 4,096 tasks
 
-    def stamp_of(group: int) -> str:
-        return rows.stamp(*layout.rows_of(group)) if options.checkpoint else ""
+    def stamp(group: int) -> str:
+        return rows.stamp(*layout.rows_of(group)) if run.checkpoint else ""
 
-    cut = row_cutter(rows, layout, accumulators, stamp_of, dtype)
-    job = Pass(name, layout, accumulators, cut, stamp_of, finish, shared, paths=rows.paths, stored=rows.dtype)
-    return run_pass(job, number, options)
+    def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
+        start, stop = layout.rows_of(group)
+        reads = tuple(layout.reads[i] for i in layout.groups[group])
+        reader, futures = rows.reader(start, stop)
+        own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
+        task = FoldGroup(group, reader, reads, layout.slab_rows, cost.dtype, rows.nan_policy, own, stamp(group))
+        return task, futures
+
+    return Pass(
+        cost=cost, templates=templates, cut=cut, stamp=stamp, finish=finish, shared=shared, paths=rows.paths,
+        stored=rows.dtype, whole=rows.n_rows,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Whole(Generic[A]):
+    """The accumulator itself, as a finish."""
+
+    kind: type[A]
+
+    def __call__(self, state: PassState) -> Folded[A]:
+        return Folded(state.part("state", self.kind), state.omitted)
 
 
 @dataclass(frozen=True)
@@ -154,8 +237,16 @@ class FoldGroup:
         return block, shift
 
 
-def first_shift(rows: RowInput, layout: Layout) -> NDArray[np.float64]:
+def shift_pass(rows: RowInput, layout: Layout) -> PassCost:
+    """Declare what :func:`first_shift` reads."""
+    start, stop = layout.reads[0] if layout.reads else (0, 0)
+    bytes_read = (stop - start) * rows.n_columns * rows.dtype.itemsize
+    return PassCost(name="first rows", reads=(stop - start) / max(1, rows.n_rows), bytes_read=bytes_read)
+
+
+def first_shift(run: Run, rows: RowInput, layout: Layout) -> Vector:
     """Return the mean of the first slab (d,): near enough to the mean that double centring has nothing to cancel."""
+    run.read_beside(shift_pass(rows, layout))
     return group_shift(first_rows(rows, layout)).astype(np.float64)
 
 

@@ -7,23 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.blas import one_blas_thread
 from bigpca.data.rounding import note_rounded
-from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import Finish, GroupTask, Pass, RunOptions
+from bigpca.passes.engine.jobs import Finish, GroupTask, Pass, PassPlan
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.blocks import prepare_block, product_dtype, within_range
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
 from bigpca.passes.rows import RowInput
+from bigpca.planning import ONCE, Times, peak_bytes
+
+R = TypeVar("R")
+Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -92,28 +96,44 @@ def panel_layout(layout: Layout, panels: int) -> Layout:
     return replace(layout, groups=tuple(groups), segments=tuple(range(i, i + 1) for i in range(len(groups))))
 
 
+def panel_pass(rows: RowInput, count: int, *, times: Times = ONCE) -> PassPlan:
+    """Declare the dot matrix over pairs of at most ``count`` row panels; the cut changes no bit of the result."""
+    base, dtype = rows.layout(0), dot_dtype(rows)
+    layout, n = panel_layout(base, count), rows.n_rows
+    panel_rows = _panel_rows(layout)
+    read = base.read_rows * rows.n_columns * rows.dtype.itemsize
+    copied = rows.copied_row_bytes(dtype) * min(base.slab_rows, base.read_rows)
+    decoded = sum(n - layout.rows_of(i)[0] for i in range(len(layout.groups)))
+    return PassPlan(
+        name="dot",
+        reads=decoded / max(1, n),
+        times=times,
+        bytes_read=decoded * rows.n_columns * rows.dtype.itemsize,
+        tasks=2 * len(layout.groups) + 1,
+        block_rows=min(base.slab_rows, base.read_rows),
+        state_bytes=8 * n * n,
+        peak_bytes=peak_bytes(read, copied, 0, 0) + panel_rows * (rows.n_columns * dtype.itemsize + 8 * n),
+        flops=float(n) * n * rows.n_columns,
+        layout=layout,
+        dtype=dtype,
+    )
+
+
 def fold_panels(
-    rows: RowInput,
-    finish: Finish,
-    *,
-    layout: Layout,
-    shift: NDArray[np.float64],
-    inverse_scale: NDArray[np.float64] | None,
-    number: int,
-    options: RunOptions,
-) -> Any:
-    """Fill the dot matrix of shifted rows over pairs of row panels, and return ``finish(state)``.
+    run: Run, cost: PassPlan, rows: RowInput, finish: Finish[R], *, shift: Vector, inverse_scale: Vector | None
+) -> R:
+    """Fill the dot matrix of shifted rows over pairs of row panels, and return ``finish(state)``: (panels + 1) / 2 reads of X.
 
     Parameters
     ----------
-    layout : Layout
-        From :func:`panel_layout`; ``(panels + 1) / 2`` reads of X.
+    cost : PassPlan
+        Of :func:`panel_pass`.
     shift : ndarray of shape (d,)
         Subtracted from every row before the product.
     inverse_scale : ndarray of shape (d,) or None
     """
-    panel_rows = max(b - a for a, b in map(layout.rows_of, range(len(layout.groups))))
-    template = DotPanels(rows.n_rows, rows.n_columns, panel_rows)
+    layout = cost.layout
+    template = DotPanels(rows.n_rows, rows.n_columns, _panel_rows(layout))
 
     def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
         members = layout.groups[group]
@@ -121,15 +141,23 @@ def fold_panels(
         reader, futures = rows.reader(start, layout.n_rows)
         panel = tuple(layout.reads[i] for i in members)
         task = PanelGroup(
-            group, reader, panel, layout.reads[members[-1] + 1 :], layout.slab_rows, dot_dtype(rows),
-            shift, inverse_scale, template, stamp(group),
+            group, reader, panel, layout.reads[members[-1] + 1 :], layout.slab_rows, cost.dtype, shift, inverse_scale,
+            template, stamp(group),
         )  # fmt: skip
         return task, futures
 
     def stamp(group: int) -> str:
-        return rows.stamp(layout.rows_of(group)[0], layout.n_rows) if options.checkpoint else ""
+        return rows.stamp(layout.rows_of(group)[0], layout.n_rows) if run.checkpoint else ""
 
-    templates: dict[str, Accumulator] = {"dot": template}
-    return run_pass(
-        Pass("dot", layout, templates, cut, stamp, finish, paths=rows.paths, stored=rows.dtype), number, options
-    )
+    def rows_read(group: int) -> int:
+        return layout.n_rows - layout.rows_of(group)[0]
+
+    job = Pass(
+        cost=cost, templates={"dot": template}, cut=cut, stamp=stamp, finish=finish, paths=rows.paths,
+        rows_read=rows_read, stored=rows.dtype, whole=rows.n_rows,
+    )  # fmt: skip
+    return run_pass(job, run)
+
+
+def _panel_rows(layout: Layout) -> int:
+    return max(b - a for a, b in map(layout.rows_of, range(len(layout.groups))))

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask
@@ -28,9 +28,10 @@ from bigpca.data.storages import MemoryRows
 from bigpca.errors import OutputExistsError
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import SHARED, GroupTask, Pass, RunOptions
+from bigpca.passes.engine.jobs import SHARED, GroupTask, Pass, PassPlan
 from bigpca.passes.engine.local import local_threads
 from bigpca.passes.engine.resources import find_resources
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState, digest
 from bigpca.passes.graphs import wrap_sources
 from bigpca.passes.reading.layout import MIB, Layout, working_dtype
@@ -44,9 +45,14 @@ OUTPUT_CHUNK_BYTES = 16 * MIB
 OUTPUT_CHUNKS = 64  # at least so many where the input's chunks allow, so that all workers have work
 
 
-def project_lazily(X: da.Array, f: RowMap, width: int, *, missing_chunks: str = "raise") -> da.Array:
-    """Return ``f`` of the rows of X as a Dask array (n, width) with the same row chunks; nothing is computed."""
-    X = wrap_sources(X, missing_chunks)
+def project_lazily(
+    X: da.Array, f: RowMap, width: int, *, missing_chunks: str = "raise", chunk_rows: int | None = None
+) -> da.Array:
+    """Return ``f`` of the rows of X as a Dask array (n, width); nothing is computed.
+
+    Its row chunks are those of X, or of ``chunk_rows`` rows.
+    """
+    X = wrap_sources(X if chunk_rows is None else X.rechunk({0: chunk_rows}), missing_chunks)
     if len(X.chunks[1]) > 1:
         X = X.rechunk({1: -1})
     name = f"bigpca-map-{tokenize(X.name, f.describe(), width)}"  # the same map of the same rows, the same name
@@ -152,7 +158,7 @@ def project_to(
     out: str | os.PathLike[str],
     *,
     name: str,
-    options: RunOptions,
+    run: Run,
     overwrite: bool = False,
     chunk_rows: int | None = None,
     memory_limit: int | str | None = None,
@@ -189,7 +195,7 @@ def project_to(
     with create_output(
         out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, attributes=attributes, overwrite=overwrite
     ) as output:
-        _write_pending(rows, f, output, name, options, plan.peak_bytes)
+        _write_pending(rows, f, output, plan, run)
         output.finish()
     return open_array(out)
 
@@ -231,7 +237,7 @@ def plan_writing(rows: RowInput, f: RowMap, width: int, chunk_rows: int, name: s
     )
 
 
-def _write_pending(rows: RowInput, f: RowMap, output: Output, name: str, options: RunOptions, peak: int) -> None:
+def _write_pending(rows: RowInput, f: RowMap, output: Output, plan: Plan, run: Run) -> None:
     pending = output.pending()
     if not pending:
         return
@@ -249,11 +255,15 @@ def _write_pending(rows: RowInput, f: RowMap, output: Output, name: str, options
         reader, futures = rows.reader(*ranges[group])
         return WriteGroup(group, reader, (pending[group],), slab_rows, output.writer), futures
 
-    run = RunOptions(None, options.progress, options.workers_timeout, options.scheduler, peak)
-    paths = {**rows.paths, output.writer.store: "writes"}
-    run_pass(
-        Pass(name, layout, {}, cut, lambda group: "", _rows_written, {"map": f}, paths=paths, stored=rows.dtype), 1, run
-    )
+    cost = PassPlan(
+        name=plan.solver, reads=n_rows / max(1, rows.n_rows), peak_bytes=plan.peak_bytes, layout=layout,
+        dtype=working_dtype(rows.dtype),
+    )  # fmt: skip
+    job = Pass(
+        cost=cost, templates={}, cut=cut, stamp=lambda group: "", finish=_rows_written, shared={"map": f},
+        paths={**rows.paths, output.writer.store: "writes"}, stored=rows.dtype, whole=rows.n_rows,
+    )  # fmt: skip
+    run_pass(job, replace(run, checkpoint=None, peak_bytes=plan.peak_bytes))
 
 
 def _rows_written(state: PassState) -> int:

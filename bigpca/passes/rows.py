@@ -18,6 +18,7 @@ from bigpca.passes.engine.states import digest
 from bigpca.passes.graphs import GraphSource, filling, paths_in
 from bigpca.passes.reading.layout import Layout, plan_layout
 from bigpca.passes.reading.readers import DirectReader, Reader
+from bigpca.planning import PassCost
 
 
 class RowInput:
@@ -76,6 +77,12 @@ class RowInput:
     def row_chunks(self) -> tuple[int, ...]:
         """Native row chunks: the store's for direct arrays, Dask's for general ones."""
         return self.source.row_chunks() if self.source is not None else tuple(int(c) for c in self.X.chunks[0])
+
+    @property
+    def counting(self) -> tuple[PassCost, ...]:
+        """What was read before any pass: all rows, where their number was unknown."""
+        size = self.n_rows * self.n_columns * self.dtype.itemsize
+        return (PassCost(name="count", bytes_read=size),) if self.counted else ()
 
     def copied_row_bytes(self, dtype: np.dtype[Any]) -> int:
         """Bytes of one row's copy in ``dtype``; 0 where rows are read in it and may be overwritten."""

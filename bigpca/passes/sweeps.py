@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,18 @@ from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import SHARED, Finish, GroupTask, Pass, RunOptions
+from bigpca.passes.engine.jobs import SHARED, Finish, GroupTask, Pass, PassPlan
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import SHIFT
 from bigpca.passes.reading.blocks import prepare_block, product_dtype
 from bigpca.passes.reading.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, Layout
 from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
 from bigpca.passes.rows import RowInput
+from bigpca.planning import ONCE, Times, peak_bytes
 
+SweepState: TypeAlias = KernelProduct | DotPanels
+R = TypeVar("R")
 Vector = NDArray[np.float64]
 TILE_ROWS = 1024  # rows of a tile: 4 MiB in float32, near the processor
 MIN_TILE = 128
@@ -146,7 +150,7 @@ class KernelGroup:
     tile_rows: int
     dtype: np.dtype[Any]
     kernel: Kernel
-    template: KernelProduct | DotPanels
+    template: SweepState
     stamp: str
 
     def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
@@ -192,23 +196,71 @@ class KernelGroup:
         return self.kernel.prepare(block.values, shift, row)
 
 
+@dataclass(frozen=True, kw_only=True)
+class SweepPlan(PassPlan):
+    """A sweep as it is declared and as it is cut.
+
+    Attributes
+    ----------
+    sweep : KernelLayout
+    """
+
+    sweep: KernelLayout
+
+
+def sweep_pass(
+    rows: RowInput, kernel: Kernel, name: str, template: SweepState, *, times: Times = ONCE, finish_bytes: int = 0,
+    driver_bytes: int = 0, refinable: bool = False,
+) -> SweepPlan:  # fmt: skip
+    """Declare one sweep over all pairs of rows that is folded into states like ``template``.
+
+    ``refinable`` has room for tiles in float64; see :func:`refined_sweep`.
+    """
+    layout, d, dtype = kernel_layout(rows, kernel), rows.n_columns, kernel_dtype(rows)
+    widest = np.dtype(np.float64) if refinable else dtype
+    widest_layout = kernel_layout(rows, kernel, widest)
+    columns = template.n_columns if isinstance(template, KernelProduct) else 0
+    read, working = sweep_bytes(rows, kernel, widest_layout, columns, widest)
+    panel = 0 if isinstance(template, KernelProduct) else 8 * layout.panel_rows * rows.n_rows
+    merged = template.state_bytes if isinstance(template, KernelProduct) else 0
+    evaluations = layout.total_evaluations
+    return SweepPlan(
+        name=name,
+        reads=layout.sweep_reads,
+        most_reads=widest_layout.sweep_reads,
+        times=times,
+        bytes_read=int(layout.sweep_reads * rows.n_rows * d * rows.dtype.itemsize),
+        tasks=2 * len(layout.panels.groups) + 1,
+        block_rows=layout.tile_rows,
+        state_bytes=template.state_bytes,
+        peak_bytes=peak_bytes(read, 0, working, merged) + 2 * panel,
+        finish_bytes=finish_bytes,
+        driver_bytes=driver_bytes,
+        flops=evaluations * (kernel.flops_per_entry(d) + 4.0 * columns),
+        evaluations=float(evaluations),
+        layout=layout.panels,
+        dtype=dtype,
+        refinable=refinable,
+        sweep=layout,
+    )
+
+
+def refined_sweep(cost: SweepPlan, rows: RowInput, kernel: Kernel) -> SweepPlan:
+    """Return the sweep with tiles in float64, in which float32 rows are exact."""
+    dtype = np.dtype(np.float64)
+    layout = kernel_layout(rows, kernel, dtype)
+    return replace(cost, dtype=dtype, sweep=layout, layout=layout.panels, reads=layout.sweep_reads)
+
+
 def fold_kernel(
-    rows: RowInput,
-    kernel: Kernel,
-    template: KernelProduct | DotPanels,
-    finish: Finish,
-    *,
-    shift: Vector,
-    layout: KernelLayout,
-    number: int,
-    options: RunOptions,
-    dtype: np.dtype[np.floating] | None = None,
-) -> Any:
+    run: Run, cost: SweepPlan, rows: RowInput, kernel: Kernel, template: SweepState, finish: Finish[R], *, shift: Vector
+) -> R:
     """Sweep once over all pairs of rows, and return ``finish(state)``.
 
     Parameters
     ----------
-    rows : RowInput
+    cost : SweepPlan
+        Of :func:`sweep_pass`.
     kernel : Kernel
         Resolved for the number of columns.
     template : KernelProduct (with V, for K V) or DotPanels (for K itself)
@@ -216,37 +268,24 @@ def fold_kernel(
         Picklable; the complete state -> what the caller wants.
     shift : ndarray of shape (d,)
         Near the mean of the rows; see :meth:`bigpca.kernels.base.Kernel.prepare`.
-    layout : KernelLayout
-        From :func:`kernel_layout`; ``layout.sweep_reads`` reads of X, ``layout.total_evaluations`` kernel evaluations.
-    dtype : dtype or None
-        Of the rows that the kernel sees; None for :func:`kernel_dtype`.
     """
-    seen, n = dtype or kernel_dtype(rows), rows.n_rows
+    layout, n = cost.sweep, rows.n_rows
 
     def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
         start, stop = layout.panels.reads[group]
         reader, futures = rows.reader(start, n)
         task = KernelGroup(
-            group, reader, stop, layout.clipped(start, n), layout.tile_rows, seen, kernel,
+            group, reader, stop, layout.clipped(start, n), layout.tile_rows, cost.dtype, kernel,
             template.without_shared(), stamp(group),
         )  # fmt: skip
         return task, futures
 
     def stamp(group: int) -> str:
-        return rows.stamp(layout.panels.reads[group][0], n) if options.checkpoint else ""
+        return rows.stamp(layout.panels.reads[group][0], n) if run.checkpoint else ""
 
     shared = {SHIFT: shift} | ({} if template.shared is None else {"kernel": template.shared})
     job = Pass(
-        "kernel",
-        layout.panels,
-        {"kernel": template},
-        cut,
-        stamp,
-        finish,
-        shared,
-        layout.evaluations,
-        rows.paths,
-        layout.rows_read,
-        stored=rows.dtype,
-    )
-    return run_pass(job, number, options)
+        cost=cost, templates={"kernel": template}, cut=cut, stamp=stamp, finish=finish, shared=shared,
+        evaluations=layout.evaluations, paths=rows.paths, rows_read=layout.rows_read, stored=rows.dtype, whole=n,
+    )  # fmt: skip
+    return run_pass(job, run)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
-from bigpca.estimators.kernel.spectrum import row_shift
 from bigpca.estimators.shared.running import running
-from bigpca.estimators.supervised.kernel_fit import FeatureLabelJob
+from bigpca.estimators.supervised.kernel_fit import FeatureLabelFit
 from bigpca.estimators.supervised.kernel_supervised import KernelSupervisedPCA
+from bigpca.estimators.supervised.labels_fit import LabelsFit
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.estimators.supervised.supervised_pca import SupervisedPCA
-from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.engine.progress import ProgressArgument
 
 
@@ -53,28 +52,25 @@ def hsic(
     """
     if isinstance(kernel, str) and kernel == "linear" and n_landmarks is None:
         plain = SupervisedPCA(label_kernel=label_kernel, label_gamma=label_gamma, missing_labels=missing_labels)
-        job = plain._job(copy(plain), X, y)
-        job.plan.check()
-        with running(
-            job.rows, None, checkpoint=None, progress=progress, workers_timeout=60.0, plan=job.plan
-        ) as options:
-            return _criterion(job.read(options).statistics)
+        linear = plain._fit(copy(plain), X, y)
+        if not isinstance(linear, LabelsFit):
+            raise TypeError(f"a {type(linear).__name__} reads no statistics of labels in one pass")
+        linear.plan.check()
+        with running(linear, progress=progress, workers_timeout=60.0) as run:
+            return _criterion(linear.read(run).statistics)
     form = "dual" if n_landmarks is None else "direct"
     model = KernelSupervisedPCA(
         form=form, kernel=kernel, gamma=gamma, label_kernel=label_kernel, label_gamma=label_gamma,
         n_landmarks=n_landmarks,
         missing_labels=missing_labels,
     )  # fmt: skip
-    planned = model._job(copy(model), X, y)
-    planned.plan.check()
-    rows = planned.rows
-    with running(rows, None, checkpoint=None, progress=progress, workers_timeout=60.0, plan=planned.plan) as options:
-        if isinstance(planned, FeatureLabelJob):
-            return _criterion(planned.read(options).statistics)
-        operator = KernelOperator(rows, planned.settings.kernel, options, shift=row_shift(rows))
-        delta = planned.labelled.delta()
-        delta -= delta.mean(axis=0)
-        return max(0.0, float((delta * operator.begin(delta).AB).sum())) / (rows.n_rows - 1) ** 2
+    fit = model._fit(copy(model), X, y)
+    fit.plan.check()
+    with running(fit, progress=progress, workers_timeout=60.0) as run:
+        if isinstance(fit, FeatureLabelFit):
+            return _criterion(fit.read(run).statistics)
+        _, delta, product = fit.multiply(run)
+        return max(0.0, float((delta * product).sum())) / (fit.rows.n_rows - 1) ** 2
 
 
 def _criterion(statistics: LabelStatistics) -> float:

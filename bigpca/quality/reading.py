@@ -2,26 +2,76 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.estimators.shared.fit import Reading
+from bigpca.estimators.shared.running import running
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
-from bigpca.passes.engine.states import PassState
-from bigpca.passes.fold import fold
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.layout import Layout, working_dtype
 from bigpca.passes.rows import RowInput
-from bigpca.planning import Plan, peak_bytes
+from bigpca.planning import PassCost, SolveCost
 from bigpca.quality.states import ChosenRows
 
 State = TypeVar("State", bound=Accumulator)
 ROW_FORMATS = ("npy", "npy-folder", "raw", "numpy")  # formats in which a row can be read without decoding others
 MAX_SEGMENTS = 64
+
+
+@dataclass(frozen=True)
+class Measurement(Reading, Generic[State]):
+    """One read that is folded into an accumulator.
+
+    Attributes
+    ----------
+    solver : str
+        Its name.
+    template : Accumulator
+    part : Layout or None
+        Which rows are read, unshifted and in their own precision; None for all.
+    """
+
+    name: str
+    template: State
+    part: Layout | None = None
+
+    @property
+    def solver(self) -> str:
+        return self.name
+
+    @property
+    def account(self) -> str:
+        return "one read"
+
+    @cached_property
+    def pass_plan(self) -> PassPlan:
+        """The read."""
+        size, work = self.template.state_bytes, float(self.rows.n_rows) * self.template.flops_per_row
+        dtype = None if self.part is None else working_dtype(self.rows.dtype)
+        return row_pass(self.rows, self.name, [self.template], cut_bytes=size, work=work, layout=self.part, dtype=dtype)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (*self.rows.counting, self.pass_plan)
+
+    def solve_cost(self) -> SolveCost:
+        return SolveCost()
+
+    def identity(self) -> dict[str, Any]:
+        return {"computes": self.name, "input": self.rows.describe()}
+
+    def read(self, run: Run) -> State:
+        """Return the state."""
+        unshifted = None if self.part is None else np.zeros(self.rows.n_columns)
+        return fold(run, self.pass_plan, self.rows, self.template, shift=unshifted).state  # one pass over X
 
 
 def read_once(
@@ -47,42 +97,11 @@ def read_once(
     NonFiniteError, MissingChunksError, CorruptedChunkError
         From the read; names rows and block.
     """
-    chosen = layout or rows.layout(template.state_bytes)
-    plan_read(rows, template, name, chosen, memory_limit).check()
-    with resolve_progress(progress) as report:
-        options = RunOptions(progress=report, scheduler="local" if rows.in_process else None)
-        unshifted = None if layout is None else np.zeros(rows.n_columns)
-        dtype = None if layout is None else working_dtype(rows.dtype)
-        state: State = fold(
-            rows, {"state": template}, _take, name=name, number=1, options=options,
-            shift=unshifted, layout=chosen, dtype=dtype,
-        )  # fmt: skip
-    return state
-
-
-def _take(state: PassState) -> Accumulator:
-    return state.parts["state"]
-
-
-def plan_read(rows: RowInput, template: Accumulator, name: str, layout: Layout, memory_limit: int | str | None) -> Plan:
-    """Return the cost of one read that is folded into ``template``."""
-    n, d = layout.n_rows, rows.n_columns
-    block_rows = min(layout.slab_rows, layout.read_rows)
-    read = layout.read_rows * d * rows.dtype.itemsize
-    copied = 8 * block_rows * d  # in float64 at most
-    return Plan(
-        solver=name,
-        reason="one read",
-        passes=n / max(1, rows.n_rows),
-        bytes_read=n * d * rows.dtype.itemsize,
-        flops=float(n) * template.flops_per_row,
-        tasks=2 * len(layout.groups),
-        state_bytes=template.state_bytes,
-        block_rows=block_rows,
-        peak_bytes=peak_bytes(read, copied, template.product_bytes, template.state_bytes),
-        output_bytes=0,
-        resources=find_resources(memory_limit, in_process=rows.in_process),
-    )
+    resources = find_resources(memory_limit, in_process=rows.in_process)
+    measurement = Measurement(rows, resources, name, template, layout)
+    measurement.plan.check()
+    with running(measurement, progress=progress, workers_timeout=rows.workers_timeout) as run:
+        return measurement.read(run)
 
 
 def read_rows(rows: RowInput, wanted: NDArray[np.int64], name: str) -> NDArray[Any]:

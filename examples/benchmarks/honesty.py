@@ -23,10 +23,11 @@ import numpy as np
 import zarr
 
 import bigpca as bp
-from bigpca.estimators.linear.krylov_fit import run_krylov, size_iteration
+from bigpca.estimators.linear.krylov_fit import KrylovDotFit, KrylovFit, size_iteration
 from bigpca.estimators.linear.spectrum import Settings
 from bigpca.passes.engine.events import PassEvent
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.resources import find_resources
+from bigpca.passes.engine.run import Run
 from bigpca.passes.reading import blocks
 from bigpca.passes.rows import RowInput
 
@@ -106,7 +107,8 @@ def solve(case, given, max_passes):
     settings = replace(settings, max_passes=max_passes + int(case.by_columns))  # the dot operator's components take one
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bp.ApproximationWarning)
-        found = run_krylov(rows, settings, RunOptions(progress=count), sizes)
+        fit = (KrylovDotFit if case.by_columns else KrylovFit)(rows, find_resources(None), settings, sizes)
+        found = fit.run(Run(progress=count))
     return found, len(products)
 
 

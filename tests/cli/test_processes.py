@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 
 import bigpca as bp
 from bigpca.passes.engine.cluster.watch import Watch
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.run import Run
 from tests.cli.running import run, run_json, start, wait_for
 
 
@@ -154,7 +154,7 @@ def test_the_timeout_holds_for_every_wait_of_a_command(store: Path, monkeypatch:
     timeouts: list[float] = []
     begin = Watch.__init__
 
-    def note(watch: Watch, client: Client, options: RunOptions, join: Any) -> None:
+    def note(watch: Watch, client: Client, options: Run, join: Any) -> None:
         timeouts.append(options.workers_timeout)
         begin(watch, client, options, join)
 

@@ -15,10 +15,11 @@ from sklearn.datasets import load_digits
 import bigpca as bp
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.distance import RBF
-from bigpca.landmarks import LandmarkRequest
-from bigpca.landmarks.base import draw_rows
+from bigpca.landmarks import SAMPLINGS, LandmarkRequest, Landmarks, landmark_passes, select_landmarks
+from bigpca.landmarks.base import draw_pass, draw_rows
 from bigpca.passes.accumulators.landmark_blocks import square_block
 from bigpca.passes.accumulators.row_weights import Residual
+from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
 
@@ -47,9 +48,38 @@ def matrix(kernel: Kernel, X: Array) -> Array:
     return np.asarray(kernel(X), np.float64)
 
 
-def squares_of(K: Array) -> Any:
-    """The sweep of column-norm sampling, on the matrix itself."""
-    return lambda: ((K**2).sum(axis=1), K.size, 1.0)
+@dataclass(frozen=True)
+class Found:
+    """What was chosen, and what it took."""
+
+    landmarks: Landmarks
+    passes: float
+    evaluations: int
+    requested: int
+
+    @property
+    def rows(self) -> Array:
+        return self.landmarks.rows
+
+    @property
+    def indices(self) -> Array | None:
+        return self.landmarks.indices
+
+    @property
+    def trace(self) -> float | None:
+        return self.landmarks.trace
+
+    @property
+    def short(self) -> bool:
+        return len(self.rows) < self.requested
+
+
+def choose(sampling: Any, wanted: LandmarkRequest) -> Found:
+    """Choose within what is declared, as a fit does."""
+    if (isinstance(sampling, str) and sampling in SAMPLINGS) or not isinstance(sampling, str):
+        wanted.run.declared = Run.declares(landmark_passes(sampling, wanted))
+    landmarks = select_landmarks(sampling, wanted)
+    return Found(landmarks, wanted.run.reads, wanted.run.evaluations, wanted.count)
 
 
 def sequential_rpcholesky(K: Array, m: int, seed: int) -> list[int]:
@@ -84,7 +114,7 @@ def residual_sum(kernel: Kernel, X: Array, chosen: Array) -> float:
     )
     rows = X[chosen].astype(wanted.dtype)
     weight = Residual(wanted.kernel, rows, chosen, T, residual_rounding(wanted.precision), None)
-    return draw_rows(wanted, weight, 1).weight_sum
+    return draw_rows(wanted, draw_pass(wanted, 1), weight, 1).weight_sum
 
 
 def trace_error(K: Array, chosen: Array | list[int]) -> float:

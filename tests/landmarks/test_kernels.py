@@ -19,9 +19,9 @@ from bigpca.kernels import (
     normalized,
     string_codes,
 )
-from bigpca.landmarks import SAMPLINGS, select_landmarks
+from bigpca.landmarks import SAMPLINGS
 from tests.builders import offset_data
-from tests.landmarks.cases import features, matrix, request, residual_sum, squares_of
+from tests.landmarks.cases import choose, features, matrix, request, residual_sum
 
 N, M = 200, 12
 VECTORS = offset_data(N, 6, mean=1.0, dtype="f8")
@@ -40,7 +40,7 @@ CASES: dict[str, tuple[Kernel, Any]] = {
 def test_the_residual_is_that_of_the_matrix(name: str) -> None:
     kernel, X = CASES[name]
     K = matrix(kernel, X)
-    found = select_landmarks("rpcholesky", request(X, kernel, M, rounds=2))
+    found = choose("rpcholesky", request(X, kernel, M, rounds=2))
     assert found.indices is not None
     assert len(set(found.indices)) == M
     assert found.trace == pytest.approx(np.trace(K), rel=1e-12)
@@ -52,9 +52,9 @@ def test_the_residual_is_that_of_the_matrix(name: str) -> None:
 @pytest.mark.parametrize("kernel", [RBF(gamma=0.1), normalized(Polynomial(degree=3, gamma=0.1))])
 def test_a_matrix_that_is_there_already_gives_the_landmarks_of_its_kernel(kernel: Kernel, sampling: str) -> None:
     K = matrix(kernel, VECTORS)
-    expected = select_landmarks(sampling, request(VECTORS, kernel, M), squares_of(K))
+    expected = choose(sampling, request(VECTORS, kernel, M))
     for given in (Precomputed(), normalized(Precomputed())):
-        found = select_landmarks(sampling, request(K, given, M), squares_of(K))
+        found = choose(sampling, request(K, given, M))
         assert np.array_equal(found.indices, expected.indices)  # type: ignore[arg-type]
         assert found.evaluations == expected.evaluations
 
@@ -65,6 +65,6 @@ def test_a_matrix_with_missing_rows_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"rows between 0 and 199 were left out for missing values, and Precomputed.* place"
     ):
-        select_landmarks("diagonal", request(K, Precomputed(), M, nan_policy="omit"))
+        choose("diagonal", request(K, Precomputed(), M, nan_policy="omit"))
     with pytest.raises(ValueError, match=r'"kmeans" averages rows, but .* does not compare real vectors'):
-        select_landmarks("kmeans", request(K, Precomputed(), M))
+        choose("kmeans", request(K, Precomputed(), M))

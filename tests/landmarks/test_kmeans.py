@@ -13,10 +13,9 @@ import pytest
 
 import bigpca as bp
 from bigpca.kernels.distance import RBF
-from bigpca.landmarks import select_landmarks
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.run import Run
 from tests.estimators.stores import stored
-from tests.landmarks.cases import digits, features, request
+from tests.landmarks.cases import choose, digits, features, request
 from tests.operators.counting import Reads
 
 KERNEL = RBF(gamma=0.01)
@@ -33,12 +32,12 @@ def blobs(dtype: str = "f4") -> np.ndarray:
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2"])
 def test_centres_of_clusters_are_their_means(dtype: str) -> None:
     X = blobs(dtype)
-    found = select_landmarks("kmeans", request(da.from_array(X, chunks=(70, 3)), KERNEL, CLUSTERS))
+    found = choose("kmeans", request(da.from_array(X, chunks=(70, 3)), KERNEL, CLUSTERS))
     means = X.reshape(CLUSTERS, EACH, D).mean(axis=1, dtype="f8")
     assert found.rows.dtype == ("f8" if dtype == "f8" else "f4")
     np.testing.assert_allclose(found.rows[np.argsort(found.rows[:, 0])], means, rtol=0, atol=1e-4)
     assert found.indices is None
-    assert (len(found.rows), found.evaluations) == (CLUSTERS, 0)
+    assert (found.evaluations, found.short) == (0, False)
 
 
 def test_the_seed_decides_and_threads_do_not() -> None:
@@ -46,10 +45,10 @@ def test_the_seed_decides_and_threads_do_not() -> None:
     found = []
     for scheduler, seed in (("sync", 1), ("threads", 1), ("sync", 2)):
         with dask.config.set(scheduler=scheduler):
-            found.append(select_landmarks("kmeans", request(X, KERNEL, 20, seed=seed)).rows)
+            found.append(choose("kmeans", request(X, KERNEL, 20, seed=seed)).rows)
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-12)
     assert not np.allclose(found[0], found[2])
-    local = select_landmarks("kmeans", request(X, KERNEL, 20, seed=1, options=RunOptions(scheduler="local")))
+    local = choose("kmeans", request(X, KERNEL, 20, seed=1, run=Run(scheduler="local")))
     np.testing.assert_allclose(local.rows, found[0], rtol=0, atol=1e-12)
 
 
@@ -58,7 +57,7 @@ def test_centres_lose_less_of_the_trace_than_rows() -> None:
     for sampling in ("kmeans", "uniform"):
         errors = []
         for seed in range(5):
-            rows = select_landmarks(sampling, request(X, KERNEL, m, seed=seed)).rows
+            rows = choose(sampling, request(X, KERNEL, m, seed=seed)).rows
             K = np.asarray(KERNEL(np.vstack([rows, X])))
             errors.append(1 - (features(K, np.arange(m))[m:] ** 2).sum() / len(X))
         lost[sampling] = np.mean(errors)
@@ -67,14 +66,14 @@ def test_centres_lose_less_of_the_trace_than_rows() -> None:
 
 def test_reads_are_at_most_those_stated(reads: Reads, tmp_path: Path) -> None:
     X = stored(tmp_path, digits(400).astype("f4"), (50, 64))
-    found = select_landmarks("kmeans", request(X, KERNEL, 20))
+    found = choose("kmeans", request(X, KERNEL, 20))
     most = reads.per_chunk((400, 64), (50, 64)).max()
     assert 0.8 * found.passes < most <= found.passes <= 54
 
 
 def test_duplicates_give_fewer_centres() -> None:
     X = np.repeat(blobs()[::EACH], 30, axis=0)
-    found = select_landmarks("kmeans", request(X, KERNEL, 9))
+    found = choose("kmeans", request(X, KERNEL, 9))
     assert len(found.rows) >= CLUSTERS
     assert len(np.unique(found.rows, axis=0)) == len(found.rows)
 
@@ -90,16 +89,16 @@ def test_rows_without_a_mean_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r'"kmeans" averages rows, but .* does not compare real vectors.*Use sampling="rpch'
     ):
-        select_landmarks("kmeans", request(blobs(), StringsRBF(gamma=1.0), 4))
+        choose("kmeans", request(blobs(), StringsRBF(gamma=1.0), 4))
     with pytest.raises(ValueError, match=r'"kmeans" cannot omit rows with missing values.*or repair the data'):
-        select_landmarks("kmeans", request(blobs(), KERNEL, 4, nan_policy="omit"))
+        choose("kmeans", request(blobs(), KERNEL, 4, nan_policy="omit"))
 
 
 def test_missing_values_are_found() -> None:
     X: Any = blobs()
     X[7, 2] = np.nan
     with pytest.raises(ValueError, match="NaN"):
-        select_landmarks("kmeans", request(X, KERNEL, 4))
+        choose("kmeans", request(X, KERNEL, 4))
 
 
 def test_rows_that_a_model_maps_lazily_are_clustered_while_a_fit_waits_for_them() -> None:

@@ -8,8 +8,7 @@ import pytest
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.dot import Polynomial
-from bigpca.landmarks import select_landmarks
-from tests.landmarks.cases import digits, matrix, request, sequential_rpcholesky, similarity, squares_of, trace_error
+from tests.landmarks.cases import choose, digits, matrix, request, sequential_rpcholesky, similarity, trace_error
 
 SEEDS = range(6)
 KERNELS = {
@@ -22,7 +21,7 @@ KERNELS = {
 
 def mean_error(sampling: str, kernel: Kernel, K: np.ndarray, m: int, dtype: str = "f8") -> float:
     X = digits().astype(dtype)
-    chosen = [select_landmarks(sampling, request(X, kernel, m, seed=s)).indices for s in SEEDS]
+    chosen = [choose(sampling, request(X, kernel, m, seed=s)).indices for s in SEEDS]
     assert all(indices is not None and len(set(indices)) == m for indices in chosen)
     return float(np.mean([trace_error(K, indices) for indices in chosen]))  # type: ignore[arg-type]
 
@@ -66,7 +65,7 @@ def test_similarity_of_kernel_principal_axes(sampling: str, least: float, most: 
     K = matrix(kernel, X)
     found = []
     for seed in range(3):
-        landmarks = select_landmarks(sampling, request(X, kernel, 50, seed=seed), squares_of(K))
+        landmarks = choose(sampling, request(X, kernel, 50, seed=seed))
         assert landmarks.indices is not None
         found.append(similarity(K, landmarks.indices))
     assert least <= np.mean(found) <= most + 1e-12

@@ -10,17 +10,16 @@ import pytest
 
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.dot import Linear, Polynomial, Tanh
-from bigpca.landmarks import Landmarks, select_landmarks
 from tests.builders import offset_data
 from tests.estimators.stores import stored
-from tests.landmarks.cases import CountedRBF, Tally, features, matrix, request, residual_sum
+from tests.landmarks.cases import CountedRBF, Found, Tally, choose, features, matrix, request, residual_sum
 from tests.operators.counting import Reads
 
 N, D = 600, 12
 
 
-def rpcholesky(X: Any, kernel: Any, m: int, **options: Any) -> Landmarks:
-    return select_landmarks("rpcholesky", request(X, kernel, m, **options))
+def rpcholesky(X: Any, kernel: Any, m: int, **options: Any) -> Found:
+    return choose("rpcholesky", request(X, kernel, m, **options))
 
 
 def rows(seed: int = 0) -> np.ndarray:
@@ -107,18 +106,18 @@ def test_zero_rows_are_never_chosen(sampling: str) -> None:
     X = rows()
     X[: N - 20] = 0
     for seed in range(5):
-        found = select_landmarks(sampling, request(X, Linear(), 8, seed=seed))
+        found = choose(sampling, request(X, Linear(), 8, seed=seed))
         assert found.indices is not None
         assert (found.indices >= N - 20).all()
         assert len(found.rows) == 8
     with pytest.raises(ValueError, match=r"all .* are 0, so no row can be drawn.*Check the data"):
-        select_landmarks(sampling, request(np.zeros((50, 3)), Linear(), 8))
+        choose(sampling, request(np.zeros((50, 3)), Linear(), 8))
 
 
 def test_fewer_rows_of_positive_weight_than_landmarks_give_as_many() -> None:
     X = rows()
     X[5:] = 0
-    found = select_landmarks("diagonal", request(X, Linear(), 8))
+    found = choose("diagonal", request(X, Linear(), 8))
     assert found.indices is not None
     assert sorted(found.indices) == [0, 1, 2, 3, 4]
 
@@ -126,13 +125,13 @@ def test_fewer_rows_of_positive_weight_than_landmarks_give_as_many() -> None:
 @pytest.mark.parametrize("sampling", ["rpcholesky", "leverage"])
 def test_indefinite_kernels_are_refused(sampling: str) -> None:
     with pytest.raises(ValueError, match=f'not positive semi-definite.*"{sampling}" requires.*Use sampling="uniform"'):
-        select_landmarks(sampling, request(rows(), Tanh(gamma=0.05, coef0=-1.0), 8))
+        choose(sampling, request(rows(), Tanh(gamma=0.05, coef0=-1.0), 8))
     for allowed in ("uniform", "diagonal"):
-        assert len(select_landmarks(allowed, request(rows(), Tanh(gamma=0.05, coef0=-1.0), 8)).rows) == 8
+        assert len(choose(allowed, request(rows(), Tanh(gamma=0.05, coef0=-1.0), 8)).rows) == 8
 
 
 def test_weights_beyond_float64_are_said_with_their_row() -> None:
     X = rows()
     X[17] *= 1e80
     with pytest.raises(ValueError, match=r"the sampling weight of row 17 is inf; a finite .* normalise the kernel"):
-        select_landmarks("diagonal", request(X, Linear(), 8))
+        choose("diagonal", request(X, Linear(), 8))

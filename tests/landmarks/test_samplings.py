@@ -13,12 +13,12 @@ import pytest
 import bigpca as bp
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.dot import Polynomial
-from bigpca.landmarks import SAMPLINGS, Landmarks, select_landmarks
+from bigpca.landmarks import SAMPLINGS
 from bigpca.passes.engine.checkpoint import Checkpoint
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.run import Run
 from tests.builders import offset_data
 from tests.estimators.stores import stored
-from tests.landmarks.cases import CountedRBF, Tally, matrix, request, squares_of
+from tests.landmarks.cases import CountedRBF, Found, Tally, choose, request
 from tests.operators.counting import Reads
 
 N, D, M = 600, 12, 25
@@ -30,11 +30,8 @@ def rows(n: int = N, dtype: str = "f4") -> np.ndarray:
     return offset_data(n, D, mean=2.0, dtype=dtype)
 
 
-def select(sampling: Any, X: Any, m: int = M, kernel: Any = KERNEL, **options: Any) -> Landmarks:
-    sweep = None
-    if isinstance(sampling, str) and sampling == "column-norm":
-        sweep = squares_of(matrix(kernel, np.asarray(X)))
-    return select_landmarks(sampling, request(X, kernel, m, **options), sweep)
+def select(sampling: Any, X: Any, m: int = M, kernel: Any = KERNEL, **options: Any) -> Found:
+    return choose(sampling, request(X, kernel, m, **options))
 
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
@@ -76,12 +73,14 @@ def test_diagonal_sampling_with_a_constant_diagonal_is_uniform_sampling() -> Non
 def test_reads_and_evaluations_are_counted(sampling: str, passes: int, reads: Reads, tmp_path: Path) -> None:
     tally, X = Tally(), rows()
     kernel = CountedRBF(0.05, tally)
-    sweep = squares_of(matrix(RBF(gamma=0.05), X))
-    found = select_landmarks(sampling, request(stored(tmp_path, X, (100, D)), kernel, M), sweep)
-    swept = sampling == "column-norm"  # its own sweep is counted by the function that makes it
-    assert found.passes == passes + swept
-    assert (reads.per_chunk((N, D), (100, D)) == passes).all()
-    assert found.evaluations == tally.entries + swept * N**2
+    found = choose(sampling, request(stored(tmp_path, X, (100, D)), kernel, M))
+    read = reads.per_chunk((N, D), (100, D))
+    if sampling == "column-norm":  # its sweep reads later chunks more often
+        assert found.passes == pytest.approx(read.mean())
+    else:
+        assert found.passes == passes
+        assert (read == passes).all()
+    assert found.evaluations == tally.entries
 
 
 @pytest.mark.parametrize("sampling", DRAWN)
@@ -89,19 +88,18 @@ def test_rows_with_missing_values_are_left_out(sampling: str) -> None:
     X = rows(dtype="f8")
     bad = X.copy()
     bad[::3, 4] = np.nan
-    good = np.delete(X, slice(None, None, 3), axis=0)
-    K = np.zeros((N, N))
-    K[np.ix_(np.arange(N) % 3 > 0, np.arange(N) % 3 > 0)] = matrix(KERNEL, good)
-    found = select_landmarks(sampling, request(bad, KERNEL, M, nan_policy="omit"), squares_of(K))
+    with pytest.raises(bp.NonFiniteError):
+        choose(sampling, request(bad, KERNEL, M))
+    if sampling == "column-norm":  # a sweep compares all pairs of rows
+        return
+    found = choose(sampling, request(bad, KERNEL, M, nan_policy="omit"))
     assert found.indices is not None
     assert (found.indices % 3 > 0).all()
     assert np.array_equal(found.rows, X[found.indices])
     with pytest.raises(
         ValueError, match="401 landmarks were requested, but only 400 of 600 rows are free of missing values"
     ):
-        select_landmarks(sampling, request(bad, KERNEL, 401, nan_policy="omit"), squares_of(K))
-    with pytest.raises(bp.NonFiniteError):
-        select_landmarks(sampling, request(bad, KERNEL, M), squares_of(K))
+        choose(sampling, request(bad, KERNEL, 401, nan_policy="omit"))
 
 
 @pytest.mark.parametrize("sampling", DRAWN)
@@ -111,7 +109,7 @@ def test_finished_passes_are_not_read_again(sampling: str, reads: Reads, tmp_pat
     for _ in range(2):
         checkpoint = Checkpoint(tmp_path / "run.ckpt", {"computes": "landmarks"})
         try:
-            found.append(select(sampling, X, options=RunOptions(checkpoint), number=4))
+            found.append(select(sampling, X, run=Run(checkpoint)))
         finally:
             checkpoint.release()
         read = reads.per_chunk((N, D), (100, D))
@@ -134,16 +132,9 @@ def test_more_landmarks_than_rows_none_or_an_unknown_sampling_are_refused() -> N
         select("random", X, 5)
 
 
-def test_column_norms_need_the_sweep() -> None:
-    wanted = request(rows(20), KERNEL, 5)
-    with pytest.raises(ValueError, match=r'requires row_squares.*Use sampling="diagonal" or "rpcholesky"'):
-        select_landmarks("column-norm", wanted)
-    with pytest.raises(ValueError, match=r"row_squares returned shape \(19,\); one sum for each of 20 rows"):
-        select_landmarks("column-norm", wanted, lambda: (np.ones(19), 400, 1.0))
-    with pytest.raises(ValueError, match=r"the sampling weight of row 3 is -1.0"):
-        select_landmarks("column-norm", wanted, lambda: (np.where(np.arange(20) == 3, -1.0, 1.0), 400, 1.0))
+def test_columns_of_zeros_and_rows_that_are_omitted_have_no_norm() -> None:
     with pytest.raises(ValueError, match=r"all 20 columns of the matrix of Polynomial.* are 0"):
-        select_landmarks("column-norm", wanted, lambda: (np.zeros(20), 400, 1.0))
+        select("column-norm", np.zeros((20, D)), 5, kernel=Polynomial(degree=2, gamma=1.0, coef0=0.0))
 
 
 def test_given_numbers_are_read_in_the_given_order(tmp_path: Path) -> None:
@@ -191,4 +182,4 @@ def test_a_given_row_with_missing_values_is_refused() -> None:
     bad = rows(20)
     bad[7, 3] = np.nan
     with pytest.raises(ValueError, match="row 7 was given as a landmark, but it is omitted because of missing values"):
-        select_landmarks(np.array([1, 7]), request(bad, KERNEL, 2, nan_policy="omit"))
+        choose(np.array([1, 7]), request(bad, KERNEL, 2, nan_policy="omit"))

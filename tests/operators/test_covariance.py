@@ -11,10 +11,11 @@ import pytest
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.operators.covariance import PROBES, CovarianceOperator
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.operators.covariance import PROBES, CovarianceOperator, CovariancePasses
+from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sampling import sample_runs, sample_size
+from bigpca.planning import Times
 from tests.builders import offset_data
 from tests.estimators.stores import stored
 from tests.operators.counting import Reads
@@ -37,7 +38,9 @@ def given(X: Array, chunking: str, folder: Path) -> da.Array:
 
 
 def operator(X: da.Array, *, columns: int = L, **options: Any) -> CovarianceOperator:
-    return CovarianceOperator(RowInput(X), RunOptions(), columns=columns, threads=1, **options)
+    rows, seed = RowInput(X), options.get("seed", 0)
+    passes = CovariancePasses.of(rows, columns, Times(3, 10), sampled=columns, seed=seed)
+    return CovarianceOperator(rows, Run(), passes, threads=1, **options)
 
 
 def matrix(X: Array, center: bool, scale: bool) -> tuple[Array, Array, Array]:
@@ -141,7 +144,8 @@ def test_omitted_rows_have_no_part_in_any_product() -> None:
     bad[1, 0] = np.inf
     good = np.delete(X, [1, *range(0, N, 7)], axis=0)
     A, _, _ = matrix(good, True, False)
-    op = CovarianceOperator(RowInput(da.from_array(bad, chunks=(60, D)), nan_policy="omit"), RunOptions(), columns=L)
+    rows = RowInput(da.from_array(bad, chunks=(60, D)), nan_policy="omit")
+    op = CovarianceOperator(rows, Run(), CovariancePasses.of(rows, L, Times(3, 10), sampled=L))
     op.sample(L)
     assert_products(op.begin(Q).AB, A, Q, 1e-12)
     assert (op.count, op.omitted) == (len(good), N - len(good))
@@ -160,13 +164,13 @@ def test_a_product_reads_each_chunk_once_and_the_sample_only_its_own_chunks(
         touched[start // 40 : -(-stop // 40)] = 1
     counts = reads.per_chunk((n, D), chunks)
     assert np.array_equal(counts[:, 0] > 0, touched > 0)
-    assert op.reads == pytest.approx(wanted / n)
+    assert op.run.reads == pytest.approx(wanted / n)
     op.begin(Q)
     assert (reads.per_chunk((n, D), chunks) == 1).all()
     for q in range(2, 4):
         op.multiply(Q)
         assert (reads.per_chunk((n, D), chunks) == 1).all()
-        assert op.reads == pytest.approx(q + wanted / n)
+        assert op.run.reads == pytest.approx(q + wanted / n)
 
 
 def test_without_a_sample_the_first_chunk_is_read_once_more_and_counted(reads: Reads, tmp_path: Path) -> None:
@@ -177,7 +181,7 @@ def test_without_a_sample_the_first_chunk_is_read_once_more_and_counted(reads: R
     assert reads.per_chunk((50, D), (10, D))[:, 0].tolist() == [2, 1, 1, 1, 1]
     op.multiply(Q)
     assert reads.per_chunk((50, D), (10, D))[:, 0].tolist() == [1, 1, 1, 1, 1]
-    assert op.reads == pytest.approx(2.2)
+    assert op.run.reads == pytest.approx(2.2)
 
 
 def test_what_is_known_from_an_earlier_pass_is_not_computed_again() -> None:
@@ -187,7 +191,7 @@ def test_what_is_known_from_an_earlier_pass_is_not_computed_again() -> None:
     op.know(N, 0, mean, deviations, 123.0)
     assert_products(op.multiply(Q), A, Q, 1e-12)
     assert op.trace == 123.0
-    assert op.reads == 1
+    assert op.run.reads == 1
 
 
 def test_squares_beyond_float64_are_said() -> None:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.operators.covariance import PROBES
-from bigpca.operators.dot import DotOperator
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.operators.dot import DotOperator, dot_pass
+from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
+from bigpca.planning import Times
 from tests.builders import offset_data
 from tests.estimators.stores import stored
 from tests.operators.counting import Reads
@@ -24,7 +25,8 @@ CHUNKINGS = [(N, 20), (11, 33)]
 
 
 def operator(X: Any, **options: Any) -> DotOperator:
-    return DotOperator(RowInput(X), RunOptions(), columns=L, **options)
+    rows = RowInput(X)
+    return DotOperator(rows, Run(), dot_pass(rows, L, Times(3, 10)), **options)
 
 
 def dot_matrix(X: NDArray[Any], center: bool, scale: bool) -> NDArray[np.float64]:
@@ -83,7 +85,7 @@ def test_a_product_reads_each_chunk_once(reads: Reads, tmp_path: Path) -> None:
     for q in (1, 2, 3):
         op.multiply(V)
         assert (reads.per_chunk((N, D), (10, 20)) == 1).all()
-        assert op.reads == q
+        assert op.run.reads == q
 
 
 def test_a_store_chunked_in_rows_is_refused(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 import bigpca as bp
 from bigpca import kernels
 from bigpca.operators.covariance import PROBES
-from bigpca.operators.kernel import KernelOperator, kernel_row_squares
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.operators.kernel import KernelOperator, kernel_row_squares, product_pass, squares_pass
+from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import kernel_layout
+from bigpca.planning import Times
 from tests.builders import offset_data
 from tests.estimators.stores import stored
 from tests.passes.test_kernel_pairs import EPS, KERNELS
@@ -37,7 +38,8 @@ def centred(K: Array) -> Array:
 
 
 def operator(X: Any, kernel: kernels.Kernel) -> KernelOperator:
-    return KernelOperator(RowInput(X), kernel, RunOptions(), shift=np.full(D, 2.0))
+    rows = RowInput(X)
+    return KernelOperator(rows, kernel, Run(), product_pass(rows, kernel, L, Times(3, 10)), shift=np.full(D, 2.0))
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -87,18 +89,19 @@ def test_reads_and_evaluations_are_counted_sweep_by_sweep() -> None:
     op, layout = operator(X, kernel), kernel_layout(RowInput(X), kernel)
     for sweeps in (1, 2, 3):
         op.multiply(V)
-        assert op.evaluations == sweeps * layout.total_evaluations
-        assert op.reads == pytest.approx(sweeps * layout.sweep_reads)
+        assert op.run.evaluations == sweeps * layout.total_evaluations
+        assert op.run.reads == pytest.approx(sweeps * layout.sweep_reads)
 
 
 def test_norms_of_rows_come_from_one_sweep() -> None:
     kernel, oracle = KERNELS["laplacian"]
     X = rows_for("laplacian", "f8")
     rows = RowInput(bp.open(X))
-    squares, evaluations, reads = kernel_row_squares(rows, kernel, RunOptions(), shift=np.zeros(D), number=1)
+    run = Run()
+    squares = kernel_row_squares(run, squares_pass(rows, kernel), rows, kernel, shift=np.zeros(D))
     np.testing.assert_allclose(squares, (oracle(X) ** 2).sum(axis=1), rtol=1e-12)
     layout = kernel_layout(rows, kernel)
-    assert (evaluations, reads) == (layout.total_evaluations, layout.sweep_reads)
+    assert (run.evaluations, run.reads) == (layout.total_evaluations, layout.sweep_reads)
 
 
 @pytest.mark.parametrize("scale", [1e160, 1e200])

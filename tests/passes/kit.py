@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import dask.array as da
 import numpy as np
@@ -24,11 +24,12 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import Event, GroupEvent
-from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.engine.states import PassState
-from bigpca.passes.fold import fold
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import Folded, fold, row_pass
+from bigpca.passes.reading.layout import Layout
 from bigpca.passes.rows import RowInput
 
+State = TypeVar("State", bound=Accumulator)
 Array = NDArray[Any]
 
 
@@ -87,11 +88,20 @@ def reads_in(log: Path) -> list[tuple[int, int]]:
     return sorted((int(a), int(b)) for a, b, *_ in (name.split("-") for name in os.listdir(log)))
 
 
-def take_moments(state: PassState) -> tuple[Moments, int]:
-    moments = state.parts["moments"]
-    if not isinstance(moments, Moments):
-        raise TypeError(type(moments).__name__)
-    return moments, state.omitted
+def folded(
+    rows: RowInput,
+    template: State,
+    run: Run | None = None,
+    *,
+    name: str = "test",
+    layout: Layout | None = None,
+    dtype: np.dtype[Any] | None = None,
+    shift: NDArray[np.float64] | None = None,
+) -> Folded[State]:
+    """Fold one read into an accumulator, as fits do whose only pass it is."""
+    work = float((layout or rows.layout(0)).n_rows) * template.flops_per_row
+    cost = row_pass(rows, name, [template], cut_bytes=template.state_bytes, work=work, layout=layout, dtype=dtype)
+    return fold(run or Run(), cost, rows, template, shift=shift)
 
 
 def moments_of(
@@ -105,11 +115,9 @@ def moments_of(
     """Fold X into its moments, as a fit by the covariance matrix does."""
     rows = RowInput(X, **policies)
     held = None if checkpoint is None else Checkpoint(checkpoint, {"computes": "moments", "input": rows.describe()})
-    options = RunOptions(held, progress, workers_timeout)
+    run = Run(held, progress, workers_timeout)
     try:
-        template: dict[str, Accumulator] = {"moments": Moments(rows.n_columns)}
-        moments: Moments = fold(rows, template, take_moments, name="moments", number=1, options=options)[0]
-        return moments
+        return folded(rows, Moments(rows.n_columns), run, name="moments").state
     finally:
         if held is not None:
             held.release()

@@ -21,11 +21,11 @@ from bigpca.passes import sweeps
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.engine.events import Event, GroupEvent, PassEvent
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading import blocks
 from bigpca.passes.rows import RowInput
-from bigpca.passes.sweeps import fold_kernel, kernel_layout
+from bigpca.passes.sweeps import fold_kernel, kernel_layout, sweep_pass
 from tests.builders import offset_data
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
@@ -65,10 +65,8 @@ def take(state: PassState) -> Any:
 def sweep(X: da.Array, kernel: kernels.Kernel, template: Any, **options: Any) -> Any:
     rows = RowInput(X)
     shift = np.asarray(X[: min(50, len(X))]).astype("f8").mean(axis=0)
-    return fold_kernel(
-        rows, kernel, template, take, shift=shift, layout=kernel_layout(rows, kernel), number=1,
-        options=RunOptions(**options),
-    )  # fmt: skip
+    cost = sweep_pass(rows, kernel, "kernel", template)
+    return fold_kernel(Run(**options), cost, rows, kernel, template, take, shift=shift)
 
 
 def factor(n: int, columns: int = L) -> Array:
@@ -160,9 +158,9 @@ def test_each_chunk_is_decoded_once_by_every_panel_that_needs_it(
     layout = kernel_layout(RowInput(X), kernels.RBF(0.1))
     V, shift, rows = factor(N), np.ones(D), RowInput(X)
     reads = Reads().watch(monkeypatch)
-    fold_kernel(
-        rows, kernels.RBF(0.1), KernelProduct(N, L, V), take, shift=shift, layout=layout, number=1, options=RunOptions()
-    )
+    kernel, template = kernels.RBF(0.1), KernelProduct(N, L, V)
+    cost = sweep_pass(rows, kernel, "kernel", template)
+    fold_kernel(Run(), cost, rows, kernel, template, take, shift=shift)
     counts = reads.per_chunk((N, D), chunks)
     starts = np.array([start for start, _ in layout.panels.reads])
     rows_of = [min(chunks[0], N - i) for i in range(0, N, chunks[0])]

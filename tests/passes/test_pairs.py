@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotSum, double_centre
-from bigpca.passes.columns import column_layout, fold_columns
+from bigpca.passes.columns import column_layout, column_pass, fold_columns
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import CheckpointEvent, Event
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_shift
-from bigpca.passes.panels import fold_panels, panel_layout
+from bigpca.passes.panels import fold_panels, panel_pass
 from bigpca.passes.rows import RowInput
 from tests.passes.kit import logged, normal, reads_in, rows_read, write_store
 
@@ -33,18 +33,11 @@ def take_matrix(state: Any) -> NDArray[np.float64]:
     return matrix
 
 
-def take_product(state: Any) -> NDArray[np.float64]:
-    product: NDArray[np.float64] = state.parts["dot"].product()
-    return product
-
-
 def dot_of(X: da.Array, panels: int, *, centre: bool = True, **options: Any) -> NDArray[np.float64]:
     rows = RowInput(X)
-    layout = panel_layout(rows.layout(0), panels)
-    shift = first_shift(rows, layout) if centre else np.zeros(rows.n_columns)
-    G: NDArray[np.float64] = fold_panels(
-        rows, take_matrix, layout=layout, shift=shift, inverse_scale=None, number=1, options=RunOptions(**options)
-    )
+    cost, run = panel_pass(rows, panels), Run(**options)
+    shift = first_shift(run, rows, cost.layout) if centre else np.zeros(rows.n_columns)
+    G = fold_panels(run, cost, rows, take_matrix, shift=shift, inverse_scale=None)
     return double_centre(G) if centre else G
 
 
@@ -119,19 +112,21 @@ def test_column_blocks_give_the_dot_matrix_and_the_components_product(
         raise ValueError("the store is chunked in columns")
     wide = A.astype("f8")
     Y = (wide - wide.mean(0) if center else wide) / (wide.std(0) if scale else 1.0)
-    G = fold_columns(rows, DotSum(40, center, scale), take_matrix, layout=layout, number=1, options=RunOptions())
+    sums = DotSum(40, center, scale)
+    G = fold_columns(Run(), column_pass(rows, "dot", sums, layout), rows, sums).matrix()
     np.testing.assert_allclose(G, Y @ Y.T, rtol=0, atol=1e-6 * np.abs(Y @ Y.T).max())
     V = np.linalg.qr(np.random.default_rng(0).normal(size=(40, 3)))[0]
     products = ColumnProducts(500, V, center, scale)
-    found = fold_columns(rows, products, take_product, layout=layout, number=2, options=RunOptions())
+    found = fold_columns(Run(), column_pass(rows, "components", products, layout), rows, products).product()
     np.testing.assert_allclose(found, V.T @ Y, rtol=0, atol=1e-5 * np.abs(V.T @ Y).max())
 
 
 def test_a_store_of_whole_rows_has_no_column_layout(tmp_path: Path) -> None:
     assert column_layout(RowInput(bp.open(write_store(tmp_path / "x.zarr", normal(9, 8), (3, 8))))) is None
     general = RowInput(bp.open(write_store(tmp_path / "y.zarr", normal(9, 8), (3, 2))) * 2)
+    cost = column_pass(general, "dot", DotSum(9), general.layout(0))
     with pytest.raises(ValueError, match="a fold over column blocks needs a direct source"):
-        fold_columns(general, DotSum(9), take_matrix, layout=general.layout(0), number=1, options=RunOptions())
+        fold_columns(Run(), cost, general, DotSum(9))
 
 
 def test_nan_in_a_panel_or_a_column_block_is_reported(tmp_path: Path) -> None:
@@ -146,4 +141,4 @@ def test_nan_in_a_panel_or_a_column_block_is_reported(tmp_path: Path) -> None:
     with pytest.raises(
         bp.NonFiniteError, match=r"1 NaN or infinite values in 1 rows of columns 0:50 of .*: rows 33; .*column 44"
     ):
-        fold_columns(rows, DotSum(N), take_matrix, layout=layout, number=1, options=RunOptions())
+        fold_columns(Run(), column_pass(rows, "dot", DotSum(N), layout), rows, DotSum(N))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.passes.engine.events import Event, GroupEvent
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.run import Run
 from bigpca.passes.project import output_chunk_rows, project_in_memory, project_lazily, project_to
 from bigpca.passes.rows import RowInput
 from tests.passes.kit import logged, normal, reads_in, rows_read, write_store
@@ -60,7 +60,7 @@ def store(tmp_path: Path) -> Path:
 def written(X: da.Array, out: Path, f: Multiply = Multiply(), **options: Any) -> da.Array:
     progress = options.pop("progress", lambda event: None)
     rows = RowInput(X, **{k: options.pop(k) for k in ("missing_chunks",) if k in options})
-    return project_to(rows, f, K, out, name="scores", options=RunOptions(progress=progress), chunk_rows=100, **options)
+    return project_to(rows, f, K, out, name="scores", run=Run(progress=progress), chunk_rows=100, **options)
 
 
 def interrupt_after(groups: int) -> Any:
@@ -234,9 +234,7 @@ def test_an_output_whose_blocks_do_not_fit_the_memory_limit_is_refused_before_an
     X = da.ones((200_000, 500), chunks=(100_000, 500), dtype="f4")  # 190 MiB a chunk
     rows = RowInput(X.map_blocks(_must_not_run, dtype="f4"))
     with pytest.raises(bp.MemoryBudgetError, match=r"scores needs .* per process"):
-        project_to(
-            rows, Multiply(), K, tmp_path / "out.zarr", name="scores", options=RunOptions(), memory_limit="600 MiB"
-        )
+        project_to(rows, Multiply(), K, tmp_path / "out.zarr", name="scores", run=Run(), memory_limit="600 MiB")
     assert not list(tmp_path.iterdir())
 
 
@@ -248,5 +246,5 @@ def test_an_output_never_replaces_the_input_that_it_is_made_of(store: Path) -> N
     rows = RowInput(bp.open(store))
     for out in (store, store.parent):
         with pytest.raises(bp.OutputExistsError, match="is, or holds, the input"):
-            project_to(rows, Multiply(), K, out, name="scores", options=RunOptions(), overwrite=True)
+            project_to(rows, Multiply(), K, out, name="scores", run=Run(), overwrite=True)
     assert bp.open(store).shape == rows.X.shape

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from bigpca.estimators.kernel.model import KernelModel
-from bigpca.estimators.kernel.sketch_fit import KernelSketchJob, plan_kernel_sketch
+from bigpca.estimators.kernel.sketch_fit import KernelSketchFit
 from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_components, check_references
 from bigpca.estimators.linear.sketch_fit import CORES
 from bigpca.estimators.linear.spectrum import check_enough_rows
@@ -99,7 +99,7 @@ class ApproximateKernelPCA(KernelModel):
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _job(self, seen: Self, X: Any, y: Any) -> KernelSketchJob:
+    def _fit(self, seen: Self, X: Any, y: Any) -> KernelSketchFit:
         if self.core not in CORES:
             raise ValueError(f"core = {self.core!r} is unknown; one of {', '.join(map(repr, CORES))} was expected.")
         rows = RowInput(seen._open(X, reset=True, minimum=2), **self._policies)
@@ -115,7 +115,7 @@ class ApproximateKernelPCA(KernelModel):
         check_references(rows, settings.kernel)
         sketch = self._sketch(n)
         resources = find_resources(self.memory_limit, in_process=rows.in_process)
-        return plan_kernel_sketch(rows, settings, resources, sketch, self.core)
+        return KernelSketchFit(rows, resources, settings, sketch, self.core)
 
     def _sketch(self, n: int) -> Sketch:
         """Return the sketch, or the default one.

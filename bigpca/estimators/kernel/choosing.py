@@ -3,60 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import dask.array as da
 import numpy as np
 
-from bigpca.estimators.kernel.features_fit import FeatureJob, plan_features
-from bigpca.estimators.kernel.krylov_fit import describe_kernel_krylov, plan_kernel_krylov, run_kernel_krylov
-from bigpca.estimators.kernel.matrix_fit import describe_kernel_dense, plan_kernel_dense, run_kernel_dense
-from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_references
-from bigpca.estimators.linear.choosing import seconds
-from bigpca.estimators.linear.krylov_fit import RULE_COLUMNS, Iteration
+from bigpca.estimators.kernel.features_fit import plan_features
+from bigpca.estimators.kernel.krylov_fit import KernelKrylovFit
+from bigpca.estimators.kernel.matrix_fit import DenseFit
+from bigpca.estimators.kernel.spectrum import KernelFit, KernelSettings, KernelSpectrum, check_references
+from bigpca.estimators.linear.krylov_fit import RULE_COLUMNS
 from bigpca.estimators.linear.spectrum import check_enough_rows
+from bigpca.estimators.shared.fit import Fit, seconds
 from bigpca.kernels.base import Kernel
-from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.rows import RowInput
-from bigpca.planning import Plan
 from bigpca.solvers.components import partial_will_do
 
-KERNEL_SOLVERS = ("auto", "dense", "krylov", "features")
+FITS: dict[str, type[KernelFit]] = {"dense": DenseFit, "krylov": KernelKrylovFit}
+KERNEL_SOLVERS = ("auto", *FITS, "features")
 DENSE_ROWS = 2000  # up to which the whole matrix is the default
 DENSE_INDEFINITE_ROWS = 4000  # the same for kernels whose negative mass only the whole spectrum tells
-
-
-@dataclass(frozen=True)
-class KernelJob:
-    """One fit on the kernel matrix, planned.
-
-    Attributes
-    ----------
-    rows : RowInput
-    settings : KernelSettings
-    plan : Plan
-    iteration : Iteration or None
-        Sizes of a block Krylov iteration, where that is planned.
-    """
-
-    rows: RowInput
-    settings: KernelSettings
-    plan: Plan
-    iteration: Iteration | None = None
-
-    def run(self, options: RunOptions) -> KernelSpectrum:
-        """Read X and solve."""
-        if self.iteration is not None:
-            return run_kernel_krylov(self.rows, self.settings, options, self.iteration)
-        return run_kernel_dense(self.rows, self.settings, options)
-
-    def describe(self) -> dict[str, Any]:
-        """Fingerprint of the passes."""
-        if self.iteration is not None:
-            return describe_kernel_krylov(self.rows, self.settings, self.iteration)
-        return describe_kernel_dense(self.rows, self.settings)
 
 
 def plan_kernel_fit(
@@ -67,7 +34,7 @@ def plan_kernel_fit(
     memory_limit: int | str | None,
     policies: Mapping[str, Any],
     pairs_only: bool = False,
-) -> KernelJob | FeatureJob:
+) -> Fit[KernelSpectrum]:
     """Plan a fit without reading X.
 
     Parameters
@@ -105,18 +72,20 @@ def plan_kernel_fit(
     iterates = _iterates(rows, settings)
     small = not partial_will_do(settings.n_components, rows.n_rows, rows.n_rows) and rows.n_rows <= RULE_COLUMNS
     dense = solver == "dense" or (solver == "auto" and not iterates) or (solver == "krylov" and small)
-    plan, iteration = (
-        (plan_kernel_dense(rows, settings, resources), None) if dense else plan_kernel_krylov(rows, settings, resources)
-    )
-    if featured is not None and featured.plan.fits and (not plan.fits or seconds(featured.plan) <= seconds(plan)):
+    fit = FITS["dense" if dense else "krylov"].planned(rows, settings, resources)
+    if (
+        featured is not None
+        and featured.plan.fits
+        and (not fit.plan.fits or seconds(featured.plan) <= seconds(fit.plan))
+    ):
         return featured
     if rows.nan_policy == "omit":
         raise ValueError(
-            f'nan_policy="omit" leaves out rows as they are read, but solver="{plan.solver}" compares all pairs of rows and '
+            f'nan_policy="omit" leaves out rows as they are read, but solver="{fit.solver}" compares all pairs of rows and '
             f"must know them before. Remove such rows first, or use NystromKernelPCA."
         )
     check_references(rows, settings.kernel)
-    return KernelJob(rows, settings, plan, iteration)
+    return fit
 
 
 def check_square(rows: RowInput, kernel: Kernel) -> None:

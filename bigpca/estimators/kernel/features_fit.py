@@ -18,17 +18,18 @@ from bigpca.estimators.kernel.expansion import (
     scored_in_float64,
     spread_rows,
 )
-from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, first_share
-from bigpca.estimators.linear.choosing import FitJob, plan_fit
-from bigpca.estimators.linear.spectrum import Settings
+from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, row_shift_pass
+from bigpca.estimators.linear.choosing import plan_fit
+from bigpca.estimators.linear.spectrum import PCAFit, Settings
+from bigpca.estimators.shared.fit import Fit
 from bigpca.kernels.base import Kernel
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_rows
 from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
-from bigpca.planning import Plan
+from bigpca.planning import PassCost, SolveCost
 
 CHUNK_BYTES = 32 << 20  # of features made at a time
 
@@ -66,43 +67,56 @@ class FeatureMap:
 
 
 @dataclass(frozen=True)
-class FeatureJob:
-    """A fit on features, planned: the PCA of a Dask array that maps rows as they are read.
+class FeaturesFit(Fit[KernelSpectrum]):
+    """The PCA of the features of rows, which are mapped as they are read.
 
     Attributes
     ----------
-    job : FitJob
+    pca : PCAFit
+        Of the features.
     settings : KernelSettings
     sampled : RowInput or None
         X, whose first rows are scored in both precisions (rows at even distances, where X is in memory); None where scores are
         in float64 in any case: for float64 rows, and for an unknown number of rows.
     """
 
-    job: FitJob
+    pca: PCAFit
     settings: KernelSettings
     sampled: RowInput | None
 
     @property
-    def rows(self) -> RowInput:
-        """The features."""
-        return self.job.rows
+    def solver(self) -> str:
+        return "features"
 
     @property
-    def plan(self) -> Plan:
-        """That of the PCA, under the name of this solver."""
-        inner = self.job.plan
-        reason = f"{self.settings.kernel} has {self.job.rows.n_columns} exact features; {inner.solver} PCA of them: {inner.reason}"
-        plan = inner.with_solver("features", reason)
-        most = None if plan.most_passes is None else round(plan.most_passes + self._sample_reads, 2)
-        return replace(plan, passes=round(plan.passes + self._sample_reads, 2), most_passes=most)
+    def account(self) -> str:
+        return f"{self.settings.kernel} has {self.rows.n_columns} exact features; {self.pca.solver} PCA of them: {self.pca.reason}"
 
     @property
-    def _sample_reads(self) -> float:
-        return 0.0 if self.sampled is None or self.sampled.in_memory else first_share(self.sampled)
+    def notes(self) -> tuple[str, ...]:
+        return self.pca.notes
 
-    def _sample(self) -> NDArray[Any]:
+    @property
+    def sample(self) -> tuple[PassCost, ...]:
+        """The read of the rows that decide the precision of scores."""
+        if self.sampled is None or self.sampled.in_memory:
+            return ()
+        return (replace(row_shift_pass(self.sampled), name="precision of scores"),)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (*self.pca.passes(), *self.sample)
+
+    def solve_cost(self) -> SolveCost:
+        return self.pca.solve_cost()
+
+    def identity(self) -> dict[str, Any]:
+        return self.pca.identity() | {"features of": kernel_identity(self.settings.kernel)}
+
+    def _scored_rows(self, run: Run) -> NDArray[Any]:
         if self.sampled is None:
             return np.zeros((0, 0))
+        for cost in self.sample:
+            run.read_beside(cost)
         if self.sampled.in_memory and self.sampled.source is not None:
             rows = spread_rows(self.sampled.source.read(0, self.sampled.n_rows), SCORED_ROWS)
         else:
@@ -110,26 +124,21 @@ class FeatureJob:
         finite: NDArray[Any] = rows[np.isfinite(rows).all(axis=1)]
         return finite
 
-    def run(self, options: RunOptions) -> KernelSpectrum:
-        """Read X and solve."""
-        found = self.job.run(options)
+    def run(self, run: Run) -> KernelSpectrum:
+        found = self.pca.run(run)
         n = found.count
         projection = FeatureProjection(self.settings.kernel, found.mean, found.components)
+        scored = self._scored_rows(run)
         certificate = found.certificate
         if certificate is not None:
             residuals = None if certificate.residuals is None else certificate.residuals * (n - 1)
             bounds = certificate.eigenvalue_bounds * (n - 1)
-            passes = None if certificate.n_passes is None else certificate.n_passes + self._sample_reads
-            certificate = replace(certificate, eigenvalue_bounds=bounds, residuals=residuals, n_passes=passes)
+            certificate = replace(certificate, eigenvalue_bounds=bounds, residuals=residuals, n_passes=run.reads)
         eigenvalues = found.variances * (n - 1)
         spectrum = KernelSpectrum(n, found.omitted, eigenvalues, found.total * (n - 1), projection, 0, certificate)
         spectrum = _without_null_axes(spectrum, projection, whole=self.settings.n_components is None)
         expansion: Any = spectrum.expansion
-        return replace(spectrum, expansion=expansion.in_needed_precision(self._sample()))
-
-    def describe(self) -> dict[str, Any]:
-        """Fingerprint of the passes."""
-        return self.job.describe() | {"features of": kernel_identity(self.settings.kernel)}
+        return replace(spectrum, expansion=expansion.in_needed_precision(scored))
 
 
 def _without_null_axes(spectrum: KernelSpectrum, projection: FeatureProjection, *, whole: bool) -> KernelSpectrum:
@@ -149,7 +158,7 @@ def _without_null_axes(spectrum: KernelSpectrum, projection: FeatureProjection, 
 
 def plan_features(
     opened: da.Array, settings: KernelSettings, *, memory_limit: int | str | None, policies: Mapping[str, Any]
-) -> FeatureJob:
+) -> FeaturesFit:
     """Plan a PCA of the features, whichever solver suits their number.
 
     Raises
@@ -165,10 +174,10 @@ def plan_features(
             f'solver="auto", or NystromKernelPCA.'
         )
     rows = max(1, CHUNK_BYTES // (8 * max(1, width)))
-    cut = opened if width <= 2 * d or np.isnan(opened.shape[0]) else opened.rechunk({0: rows})
+    most = None if width <= 2 * d or np.isnan(opened.shape[0]) else rows
     flops = float(opened.shape[0]) * width**2
     features = FeatureMap(settings.kernel, product_dtype(opened.dtype, flops))
-    mapped = project_lazily(cut, features, width, missing_chunks=policies["missing_chunks"])
+    mapped = project_lazily(opened, features, width, missing_chunks=policies["missing_chunks"], chunk_rows=most)
     pca = Settings(
         settings.n_components, solve_threads=settings.solve_threads, keep_state_bytes=0, tol=settings.tol,
         max_passes=settings.max_passes, seed=settings.seed,
@@ -177,4 +186,5 @@ def plan_features(
     scored = known and not scored_in_float64(settings.kernel, opened.dtype)
     sampled = RowInput(opened, **policies) if scored else None
     policies = {**policies, "in_process": source is not None and source.format == "numpy"}
-    return FeatureJob(plan_fit(mapped, pca, "auto", memory_limit=memory_limit, policies=policies), settings, sampled)
+    fit = plan_fit(mapped, pca, "auto", memory_limit=memory_limit, policies=policies)
+    return FeaturesFit(fit.rows, fit.resources, fit, settings, sampled)

@@ -6,12 +6,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from bigpca.estimators.kernel.choosing import KernelJob, plan_kernel_fit
+from bigpca.estimators.kernel.choosing import plan_kernel_fit
 from bigpca.estimators.kernel.expansion import FeatureProjection
-from bigpca.estimators.kernel.features_fit import FeatureJob
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.choosing import check_iteration
+from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.transformer import RandomState
 from bigpca.solvers.components import NComponents
 
@@ -107,18 +107,18 @@ class KernelPCA(KernelModel):
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _job(self, seen: Self, X: Any, y: Any) -> KernelJob | FeatureJob:
+    def _fit(self, seen: Self, X: Any, y: Any) -> Fit[KernelSpectrum]:
         check_iteration(self.tol, self.max_passes)
         opened = seen._open(X, reset=True, minimum=2)
         n, d = opened.shape
         self._check_components(n, int(d))
         settings = self._settings(int(d))
-        job = plan_kernel_fit(
+        fit = plan_kernel_fit(
             opened, settings, self.solver, memory_limit=self.memory_limit, policies=self._policies,
             pairs_only=self.fit_inverse_transform,
         )  # fmt: skip
-        self._check_preimage(job.rows.n_rows)
-        return job
+        self._check_preimage(fit.rows.n_rows)
+        return fit
 
     def _check_components(self, n: float, d: int) -> None:
         if self.n_components == "mle":

@@ -6,27 +6,27 @@ The start is the kernel PCA of Nyström features of some hundred landmarks, at a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.errors import warn_approximation
-from bigpca.estimators.kernel.expansion import Expansion, kernel_identity, scored_evaluations
-from bigpca.estimators.kernel.landmark_features import fit_landmarks
+from bigpca.estimators.kernel.expansion import Expansion, kernel_identity
+from bigpca.estimators.kernel.landmark_features import features_pass, fit_landmarks
 from bigpca.estimators.kernel.maps import KernelScores
 from bigpca.estimators.kernel.spectrum import (
+    KernelFit,
     KernelSettings,
     KernelSpectrum,
     axis_coefficients,
-    closing_reads,
-    first_share,
-    held_share,
-    hold_references,
+    closing_passes,
+    held_bytes,
     row_shift,
+    row_shift_pass,
     training_expansion,
 )
-from bigpca.estimators.linear.covariance_fit import fold_memory
 from bigpca.estimators.linear.krylov_fit import (
     BLOCKS,
     RULE_COLUMNS,
@@ -38,16 +38,18 @@ from bigpca.estimators.linear.krylov_fit import (
     warn_unconverged,
 )
 from bigpca.estimators.linear.spectrum import Certificate
-from bigpca.landmarks import LandmarkRequest, select_landmarks
+from bigpca.estimators.shared.fit import first_that_fits
+from bigpca.landmarks import LandmarkRequest, landmark_passes, select_landmarks
 from bigpca.operators.covariance import PROBES, Probes, Products
-from bigpca.operators.kernel import ALIKE, KernelOperator
+from bigpca.operators.kernel import ALIKE, KernelOperator, product_pass
 from bigpca.passes.accumulators.kept_rows import MappedRows
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.fold import fold
+from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.rows import RowInput
-from bigpca.passes.sweeps import kernel_layout, sweep_bytes
-from bigpca.planning import Plan, Resources, peak_bytes
+from bigpca.passes.sweeps import SweepPlan
+from bigpca.planning import PassCost, Resources, SolveCost, Times
 from bigpca.solvers.certificates import rounding_slack
 from bigpca.solvers.components import starting_components
 from bigpca.solvers.eigh import fix_signs
@@ -80,10 +82,9 @@ def size_iteration(rows: RowInput, settings: KernelSettings, blocks: int = BLOCK
             f'solver="dense".'
         )
     block = min(n, max(2 * k, k + MORE_COLUMNS))
-    columns = blocks * block
-    if not isinstance(settings.n_components, int | np.integer):
-        columns = max(columns, RULE_COLUMNS)
-    return Iteration(k, block, min(n, columns), n)
+    by_rule = not isinstance(settings.n_components, int | np.integer)
+    columns = max(blocks * block, RULE_COLUMNS if by_rule else 0)
+    return Iteration(k, block, min(n, columns), n, by_rule)
 
 
 def start_landmarks(n: int, block: int) -> int:
@@ -92,135 +93,169 @@ def start_landmarks(n: int, block: int) -> int:
     return wanted if wanted >= 2 * block else 0
 
 
-def plan_kernel_krylov(rows: RowInput, settings: KernelSettings, resources: Resources) -> tuple[Plan, Iteration]:
-    """Cost of an iteration of three sweeps; the basis is of four blocks, or of three or two where that does not fit."""
-    for blocks in (BLOCKS, 3, 2):
-        iteration = size_iteration(rows, settings, blocks)
-        plan = _plan_with(rows, settings, resources, iteration)
-        if plan.process_bytes <= resources.room_bytes:
-            break
-    return plan, iteration
+@dataclass(frozen=True)
+class KernelKrylovFit(KernelFit):
+    """An iteration of some three sweeps.
+
+    Attributes
+    ----------
+    iteration : Iteration
+    """
+
+    solver: ClassVar[str] = "krylov"
+    exact: ClassVar[bool] = False
+
+    iteration: Iteration
+
+    @classmethod
+    def planned(cls, rows: RowInput, settings: KernelSettings, resources: Resources) -> KernelKrylovFit:
+        """Return the fit with a basis of four blocks, or of three or two where that does not fit."""
+        fits = (cls(rows, resources, settings, size_iteration(rows, settings, blocks)) for blocks in (BLOCKS, 3, 2))
+        return first_that_fits(fits)
+
+    @property
+    def account(self) -> str:
+        return (
+            f"block Krylov on the implicit kernel matrix, {self.iteration.block} columns at a time, until the eigenvalues "
+            f"are known to {self.settings.tol:g}"
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        sweep, columns, basis = self.sweep, self.iteration.columns, self.iteration.basis_bytes
+        return (
+            f"a sweep makes {sweep.evaluations:.3g} kernel evaluations and reads X {sweep.reads:.3g} times; "
+            f"{TYPICAL_SWEEPS} are typical, at most {self.settings.max_passes} (max_passes)",
+            f"basis of up to {columns} columns: {basis / 2**20:,.0f} MiB in the process that fits",
+        )
+
+    @cached_property
+    def sweep(self) -> SweepPlan:
+        """One multiplication."""
+        rows, iteration, most = self.rows, self.iteration, self.settings.max_passes
+        width = iteration.block + PROBES + 1
+        return product_pass(
+            rows, self.settings.kernel, iteration.block, Times(min(TYPICAL_SWEEPS, most), most),
+            driver_bytes=iteration.basis_bytes + 16 * rows.n_rows * width, most=iteration.most_block,
+            refinable=not self.settings.kernel.taken_on_trust,
+        )  # fmt: skip
+
+    @cached_property
+    def start(self) -> Start | None:
+        """The start, where there are rows enough for one."""
+        m = start_landmarks(self.rows.n_rows, self.iteration.block)
+        if not m or not self.settings.kernel.positive_semidefinite:
+            return None
+        random = max(2, self.iteration.block // 20)
+        request = LandmarkRequest(self.rows, self.settings.kernel, m, self.settings.seed, threads=self.settings.threads)
+        return Start(request, replace(self.settings, n_components=self.iteration.block - random))
+
+    def passes(self) -> tuple[PassCost, ...]:
+        rows = self.rows
+        start = () if self.start is None else self.start.passes()
+        closing = closing_passes(rows, self.settings.kernel)
+        return (*rows.counting, row_shift_pass(rows), *start, self.sweep, *closing)
+
+    def solve_cost(self) -> SolveCost:
+        held = held_bytes(self.rows, self.settings.kernel)
+        return SolveCost(held_bytes=held, output_bytes=8 * self.rows.n_rows * (self.iteration.components + 1))
+
+    def identity(self) -> dict[str, Any]:
+        """Later passes depend on everything that led to their block."""
+        settings, iteration = self.settings, self.iteration
+        return {
+            "computes": "kernel krylov", "input": self.rows.describe(), "kernel": kernel_identity(settings.kernel),
+            "n_components": repr(settings.n_components), "tol": settings.tol, "seed": settings.seed,
+            "columns": [iteration.block, iteration.columns], "probes": PROBES,
+        }  # fmt: skip
+
+    def run(self, run: Run) -> KernelSpectrum:
+        """Iterate until the wanted eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
+        rows, settings, kernel, iteration = self.rows, self.settings, self.settings.kernel, self.iteration
+        shift = row_shift(run, rows)
+        operator = KernelOperator(rows, kernel, run, self.sweep, shift=shift, seed=settings.seed)
+        start = None if self.start is None else self._started(run, operator, shift)
+        facts: dict[str, float] = {}
+        if kernel.positive_semidefinite:
+            result = iterate(operator, start, settings, iteration)
+            k = kept_components(operator, result, settings)
+            certificate = certify_iteration(operator, result, k, settings, run)
+            values = result.values[:k]
+        else:
+            result, values, certificate, facts = _indefinite(operator, settings, iteration, run)
+            k = len(values)
+        V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(result.vectors[:k])).T)
+        coefficients = axis_coefficients(V, values, operator.row_means)
+        expansion = training_expansion(run, rows, settings, shift, operator.row_means, coefficients)
+        certificate = replace(certificate, n_passes=run.reads)
+        return KernelSpectrum(rows.n_rows, 0, values, operator.trace, expansion, run.evaluations, certificate, facts)
+
+    def _started(self, run: Run, operator: KernelOperator, shift: Vector) -> Matrix | None:
+        """Return the axes of the start; its eigenvalues choose the precision of the tiles."""
+        found = None if self.start is None else self.start.axes(run, shift)
+        if found is None:
+            return None
+        axes, eigenvalues = found
+        if operator.refinable and too_fine(eigenvalues, self.iteration.components, self.settings.tol / ALIKE):
+            operator.refine()
+        return axes
 
 
-def _plan_with(rows: RowInput, settings: KernelSettings, resources: Resources, iteration: Iteration) -> Plan:
-    n, d, kernel = rows.n_rows, rows.n_columns, settings.kernel
-    width = iteration.block + PROBES + 1
-    layout = kernel_layout(rows, kernel)
-    wide = np.dtype(np.float64)  # of the rows, if the spectrum falls far
-    read, working = sweep_bytes(rows, kernel, kernel_layout(rows, kernel, wide), width, wide)
-    state = 8 * n * (width + int(not kernel.positive_semidefinite))
-    peak = peak_bytes(read, 0, working, state)
-    landmarks = start_landmarks(n, iteration.block)
-    start = fold_memory(rows, 8 * n * iteration.block, 16 * 1024 * landmarks + 8 * 3 * landmarks**2, 0.0)[0]
-    basis = iteration.basis_bytes
-    if resources.local:
-        peak = max(peak, start) + (basis + 16 * n * width) // resources.threads
-    peak += held_share(rows, kernel, resources)
-    sweep = layout.total_evaluations
-    flops = sweep * (kernel.flops_per_entry(d) + 4.0 * width)
-    before = (4 if landmarks else 1) + closing_reads(rows, kernel)
-    reads = TYPICAL_SWEEPS * layout.sweep_reads + before
-    return Plan(
-        solver="krylov",
-        reason=f"block Krylov on the implicit kernel matrix, {iteration.block} columns at a time, until the eigenvalues are "
-        f"known to {settings.tol:g}",
-        passes=round(reads, 2),
-        bytes_read=int(reads * n * d * rows.dtype.itemsize),
-        most_passes=round(max(settings.max_passes, TYPICAL_SWEEPS) * layout.sweep_reads + before, 2),
-        flops=TYPICAL_SWEEPS * flops,
-        tasks=TYPICAL_SWEEPS * (2 * len(layout.panels.groups) + 1),
-        state_bytes=state,
-        block_rows=layout.tile_rows,
-        peak_bytes=peak,
-        output_bytes=8 * n * (iteration.components + 1),
-        resources=resources,
-        notes=(
-            f"a sweep makes {sweep:.3g} kernel evaluations and reads X {layout.sweep_reads:.3g} times; {TYPICAL_SWEEPS} are "
-            f"typical, at most {settings.max_passes} (max_passes)",
-            f"basis of up to {iteration.columns} columns: {basis / 2**20:,.0f} MiB in the process that fits",
-        ),
-        evaluations=float(TYPICAL_SWEEPS * sweep + scored_evaluations(kernel, rows.dtype, n)),
-        most_evaluations=settings.max_kernel_evaluations,
-    )  # fmt: skip
+@dataclass(frozen=True)
+class Start:
+    """The leading axes of a Nyström approximation, from which an iteration starts: three reads.
 
+    Attributes
+    ----------
+    request : LandmarkRequest
+    settings : KernelSettings
+        With the number of axes wanted.
+    """
 
-def describe_kernel_krylov(rows: RowInput, settings: KernelSettings, iteration: Iteration) -> dict[str, Any]:
-    """Fingerprint of the passes: later ones depend on everything that led to their block."""
-    return {
-        "computes": "kernel krylov", "input": rows.describe(), "kernel": kernel_identity(settings.kernel),
-        "n_components": repr(settings.n_components), "tol": settings.tol, "seed": settings.seed,
-        "columns": [iteration.block, iteration.columns], "probes": PROBES,
-    }  # fmt: skip
+    request: LandmarkRequest
+    settings: KernelSettings
 
+    def passes(self) -> tuple[PassCost, ...]:
+        """Declare the draw of the landmarks, the moments of their features, and the read of the scores."""
+        rows, kernel, m = self.request.rows, self.settings.kernel, self.request.count
+        return (*landmark_passes("diagonal", self.request), features_pass(rows, (kernel,), m), self._scores)
 
-def run_kernel_krylov(
-    rows: RowInput, settings: KernelSettings, options: RunOptions, iteration: Iteration
-) -> KernelSpectrum:
-    """Iterate until the wanted eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
-    kernel, shift = settings.kernel, row_shift(rows)
-    operator = KernelOperator(rows, kernel, options, shift=shift, seed=settings.seed)
-    operator.reads += first_share(rows)
-    start, evaluations = _start(rows, settings, options, operator, iteration)
-    facts: dict[str, float] = {}
-    if kernel.positive_semidefinite:
-        result = iterate(operator, start, settings, iteration)
-        k = kept_components(operator, result, settings)
-        certificate = certify_iteration(operator, result, k, settings)
-        values = result.values[:k]
-    else:
-        result, values, certificate, facts = _indefinite(operator, start, settings, iteration)
-        k = len(values)
-    V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(result.vectors[:k])).T)
-    references = hold_references(rows, kernel, options, operator.number + 1)
-    coefficients = axis_coefficients(V, values, operator.row_means)
-    expansion = training_expansion(settings, shift, operator.row_means, coefficients, references)
-    total = operator.evaluations + evaluations + scored_evaluations(kernel, rows.dtype, rows.n_rows)
-    certificate = replace(certificate, n_passes=operator.reads + closing_reads(rows, kernel))
-    return KernelSpectrum(rows.n_rows, 0, values, operator.trace, expansion, total, certificate, facts)
+    @property
+    def _scores(self) -> PassPlan:
+        rows, m = self.request.rows, self.request.count
+        template = MappedRows(rows.n_rows, rows.n_columns, self._wanted, None)
+        cost = row_pass(
+            rows, "start", [template], cut_bytes=template.state_bytes,
+            work=float(rows.n_rows) * template.flops_per_row,
+        )  # fmt: skip
+        evaluations, kernel = float(rows.n_rows) * m, self.settings.kernel
+        return replace(
+            cost, peak_bytes=cost.peak_bytes + 16 * 1024 * m + 8 * 3 * m**2, evaluations=evaluations,
+            flops=evaluations * kernel.flops_per_entry(rows.n_columns),
+        )  # fmt: skip
 
+    @property
+    def _wanted(self) -> int:
+        wanted: Any = self.settings.n_components
+        return int(wanted)
 
-def _start(
-    rows: RowInput, settings: KernelSettings, options: RunOptions, operator: KernelOperator, iteration: Iteration
-) -> tuple[Matrix | None, int]:
-    """Return the leading axes of a Nyström approximation (n, l), and the kernel evaluations they took."""
-    random = max(2, iteration.block // 20)
-    wanted, m = iteration.block - random, start_landmarks(rows.n_rows, iteration.block)
-    if not m or not settings.kernel.positive_semidefinite:
-        return None, 0
-    request = LandmarkRequest(
-        rows, settings.kernel, m, settings.seed, operator.shift, options, operator.number + 1, settings.threads
-    )
-    landmarks = select_landmarks("diagonal", request)
-    operator.number += 1
-    found = fit_landmarks(
-        rows, replace(settings, n_components=wanted), landmarks, operator.shift, options, operator.number + 1
-    )
-    operator.number += 1
-    if not isinstance(found.expansion, Expansion) or not len(found.eigenvalues):
-        return None, landmarks.evaluations + found.evaluations
-    if operator.refinable and too_fine(found.eigenvalues, iteration.components, settings.tol / ALIKE):
-        operator.refine()
-    axes = _collect(rows, found.expansion, options, operator.number + 1)
-    operator.number += 1
-    operator.reads += landmarks.passes + 2
-    return axes, landmarks.evaluations + found.evaluations + rows.n_rows * len(landmarks.rows)
-
-
-def _collect(rows: RowInput, expansion: Expansion, options: RunOptions, number: int) -> Matrix:
-    """Return the scores of all rows along the expansion's axes (n, l), in one read."""
-    n, width = rows.n_rows, expansion.coefficients.shape[1]
-    template = MappedRows(n, rows.n_columns, width, KernelScores(expansion))
-    scores: Matrix = fold(  # one pass over X
-        rows, {"rows": template}, _take_rows, name="start", number=number, options=options,
-        shift=np.zeros(rows.n_columns),
-    )  # fmt: skip
-    return scores
+    def axes(self, run: Run, shift: Vector) -> tuple[Matrix, Vector] | None:
+        """Return the axes (n, l) and their eigenvalues (l,); None where there are none."""
+        rows = self.request.rows
+        landmarks = select_landmarks("diagonal", replace(self.request, run=run, shift=shift))
+        found = fit_landmarks(run, rows, self.settings, landmarks, shift)
+        if not isinstance(found.expansion, Expansion) or not len(found.eigenvalues):
+            return None
+        width = found.expansion.coefficients.shape[1]
+        template = MappedRows(rows.n_rows, rows.n_columns, width, KernelScores(found.expansion))
+        zero = np.zeros(rows.n_columns)
+        scores = fold_to(run, self._scores, rows, {"rows": template}, _take_rows, shift=zero)  # one pass over X
+        run.add_evaluations(rows.n_rows * len(landmarks.rows))
+        return scores, found.eigenvalues
 
 
 def _take_rows(state: PassState) -> Matrix:
-    part: Any = state.parts["rows"]
-    rows: Matrix = part.rows().astype(np.float64)
-    return rows
+    return state.part("rows", MappedRows).rows().astype(np.float64)
 
 
 @dataclass
@@ -258,10 +293,6 @@ class ShiftedOperator:
         return self.operator.rounding
 
     @property
-    def reads(self) -> float:
-        return self.operator.reads
-
-    @property
     def trace(self) -> float:
         return self.operator.trace + self.size * self.sigma
 
@@ -293,13 +324,13 @@ class ShiftedOperator:
 
 
 def _indefinite(
-    operator: KernelOperator, start: Matrix | None, settings: KernelSettings, iteration: Iteration
+    operator: KernelOperator, settings: KernelSettings, iteration: Iteration, run: Run
 ) -> tuple[KrylovResult, Vector, Certificate, dict[str, float]]:
     """Return the algebraically largest eigenvalues, their bounds, and how much negative mass was seen."""
     shifted = ShiftedOperator(operator)
-    result = iterate(shifted, start, settings, iteration)
+    result = iterate(shifted, None, settings, iteration)
     if not result.converged:
-        warn_unconverged(shifted, result, settings)
+        warn_unconverged(shifted, result, settings, run)
     B = result.basis
     ritz = np.linalg.eigvalsh(B.T @ result.approximation.multiply(B)) - shifted.sigma  # the approximation is exact on B
     k = kept_components(shifted, result, settings)
@@ -310,7 +341,7 @@ def _indefinite(
     negative = negative_mass(ritz.astype(np.float64), 10 * operator.precision * norm)
     lower = np.maximum(result.ritz_values[: len(values)] - shifted.sigma, 0.0)
     certificate = replace(
-        frobenius_bounds(operator, lower), residuals=result.residuals[: len(values)], n_passes=operator.reads,
+        frobenius_bounds(operator, lower), residuals=result.residuals[: len(values)], n_passes=run.reads,
         converged=result.converged,
     )  # fmt: skip
     warn_indefinite(settings, negative, norm, whole=False)

@@ -23,9 +23,9 @@ from bigpca.passes.accumulators.kernel_product import reject_contradicted
 from bigpca.passes.accumulators.landmark_blocks import diagonal_of, prepare_landmarks, square_block
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.engine.states import PassState
-from bigpca.passes.fold import fold
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import Folded, fold, row_pass
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.rows import RowInput
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
@@ -130,10 +130,27 @@ def pass_dtype(rows: RowInput, features: tuple[LandmarkFeatures, ...]) -> np.dty
     return features_dtype(rows, features[0].kernel, len(features[0].landmarks))
 
 
+def features_pass(rows: RowInput, kernels: tuple[Kernel, ...], m: int) -> PassPlan:
+    """Declare one read of X that maps rows to the features of m landmarks, and takes their moments."""
+    d = rows.n_columns
+    landmarks, transforms = np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),) * len(kernels)
+    template = LandmarkMoments.of(d, LandmarkMap(kernels, landmarks, transforms, np.zeros(d)))
+    cost = row_pass(
+        rows, "features", [template], cut_bytes=template.state_bytes, work=0.0, refinable=True,
+        dtype=features_dtype(rows, kernels[0], m),
+    )  # fmt: skip
+    evaluations = float(rows.n_rows) * m
+    return replace(
+        cost,
+        evaluations=evaluations,
+        flops=evaluations * (kernels[0].flops_per_entry(d) + len(kernels) * (2.0 * m + 1)),
+    )
+
+
 def fold_features(
-    rows: RowInput, features: tuple[LandmarkFeatures, ...], options: RunOptions, number: int
-) -> tuple[LandmarkMoments, int]:
-    """Return the moments of the features of all rows, and how many rows were omitted: one read of X."""
+    run: Run, cost: PassPlan, rows: RowInput, features: tuple[LandmarkFeatures, ...]
+) -> Folded[LandmarkMoments]:
+    """Return the moments of the features of all rows: one read of X, declared by :func:`features_pass`."""
     first = features[0]
     mapped = LandmarkMap(
         tuple(f.kernel for f in features),
@@ -142,16 +159,10 @@ def fold_features(
         first.shift,
         first.indices,
     )
-    template = LandmarkMoments.of(rows.n_columns, mapped)
-    moments, omitted = fold(  # one pass over X
-        rows, {"features": template}, _take, name="features", number=number, options=options,
-        shift=np.zeros(rows.n_columns), dtype=pass_dtype(rows, features),
-    )  # fmt: skip
-    return moments, int(omitted)
-
-
-def _take(state: PassState) -> tuple[Any, int]:
-    return state.parts["features"], state.omitted
+    template, exact = LandmarkMoments.of(rows.n_columns, mapped), replace(cost, dtype=pass_dtype(rows, features))
+    found = fold(run, exact, rows, template, shift=np.zeros(rows.n_columns))  # one pass over X
+    run.add_evaluations(found.state.evaluations)
+    return found
 
 
 def solve_features(
@@ -249,16 +260,16 @@ def _certify(
 
 
 def fit_landmarks(
-    rows: RowInput, settings: KernelSettings, landmarks: Landmarks, shift: Vector, options: RunOptions, number: int
+    run: Run, rows: RowInput, settings: KernelSettings, landmarks: Landmarks, shift: Vector
 ) -> KernelSpectrum:
     """Fit in one pass over X, for landmarks that are chosen already."""
     precision = float(np.finfo(features_dtype(rows, settings.kernel, len(landmarks.rows))).eps)
     features = features_of(settings.kernel, landmarks, shift, precision, settings.threads)
-    state, omitted = fold_features(rows, (features,), options, number)
-    return replace(solve_features(state, 0, features, settings, omitted=omitted), state=state)
+    found = fold_features(run, features_pass(rows, (settings.kernel,), len(landmarks.rows)), rows, (features,))
+    return replace(solve_features(found.state, 0, features, settings, omitted=found.omitted), state=found.state)
 
 
-def tutorial_spectrum(n: int, features: LandmarkFeatures, settings: KernelSettings, evaluations: int) -> KernelSpectrum:
+def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: KernelSettings) -> KernelSpectrum:
     """Williams & Seeger's extension with landmark centring (tutorial, eqs. 62-63): no pass beyond the choice of landmarks.
 
     Eigenpairs (lambda_q, u) of the landmarks' centred block give ``lambda = (n / m) lambda_q``, and scores
@@ -281,4 +292,5 @@ def tutorial_spectrum(n: int, features: LandmarkFeatures, settings: KernelSettin
         np.full(m, 1.0 / m), float(means.mean()), means,
     ).in_needed_precision()  # fmt: skip
     total = float(values.sum()) * n / m
-    return KernelSpectrum(n, 0, values[:k] * n / m, total, expansion, evaluations + m * m, None, {"rank": rank})
+    run.add_evaluations(m * m)
+    return KernelSpectrum(n, 0, values[:k] * n / m, total, expansion, run.evaluations, None, {"rank": rank})

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.estimators.kernel.expansion import kernel_identity, scored_evaluations
+from bigpca.estimators.kernel.expansion import kernel_identity
 from bigpca.estimators.kernel.krylov_fit import warn_fewer, warn_indefinite
 from bigpca.estimators.kernel.spectrum import (
+    KernelFit,
     KernelSettings,
     KernelSpectrum,
     axis_coefficients,
-    closing_reads,
-    held_share,
-    hold_references,
+    closing_passes,
+    held_bytes,
     rounding_of,
     row_shift,
+    row_shift_pass,
     training_expansion,
 )
 from bigpca.passes.accumulators.dot_matrix import DotPanels, double_centre
 from bigpca.passes.accumulators.kernel_product import reject_contradicted, reject_overflow
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.layout import working_dtype
-from bigpca.passes.rows import RowInput
-from bigpca.passes.sweeps import fold_kernel, kernel_layout, sweep_bytes
-from bigpca.planning import Plan, Resources, peak_bytes
+from bigpca.passes.sweeps import SweepPlan, fold_kernel, kernel_layout, sweep_pass
+from bigpca.planning import PassCost, SolveCost
 from bigpca.solvers.components import needs_full_spectrum, resolve_components
 from bigpca.solvers.eigh import eigh_bytes, fix_signs, top_eigenpairs
 from bigpca.solvers.indefinite import negative_eigenvalue, negative_mass
@@ -59,68 +59,55 @@ class DenseSpectrum:
     negative_mass: float
 
 
-def plan_kernel_dense(rows: RowInput, settings: KernelSettings, resources: Resources) -> Plan:
-    """Cost of one sweep, an n x n matrix and its eigenproblem."""
-    n, d, kernel = rows.n_rows, rows.n_columns, settings.kernel
-    layout = kernel_layout(rows, kernel)
-    read, working = sweep_bytes(rows, kernel, layout, 0)
-    state = 8 * n * n
-    panel = 8 * layout.panel_rows * n
-    solve = 2 * state + eigh_bytes(n)
-    peak = max(peak_bytes(read, 0, working, 0) + 2 * panel, (solve - 2 * state) // resources.threads)
-    peak += held_share(rows, kernel, resources)
-    evaluations = layout.total_evaluations + scored_evaluations(kernel, rows.dtype, n)
-    reads = layout.sweep_reads + 1 + closing_reads(rows, kernel)
-    return Plan(
-        solver="dense",
-        reason=f"a {n} x {n} kernel matrix in memory",
-        passes=round(reads, 2),
-        bytes_read=int(reads * n * d * rows.dtype.itemsize),
-        flops=evaluations * kernel.flops_per_entry(d) + 10.0 * n**3 / 3,
-        tasks=2 * len(layout.panels.groups) + 1,
-        state_bytes=state,
-        block_rows=layout.tile_rows,
-        peak_bytes=peak,
-        output_bytes=8 * n * 2,
-        resources=resources,
-        evaluations=float(evaluations),
-        most_evaluations=settings.max_kernel_evaluations,
-    )
+@dataclass(frozen=True)
+class DenseFit(KernelFit):
+    """One sweep, an n x n matrix and its eigenproblem."""
 
+    solver: ClassVar[str] = "dense"
 
-def describe_kernel_dense(rows: RowInput, settings: KernelSettings) -> dict[str, Any]:
-    """Fingerprint of the sweep: the matrix serves any number of components."""
-    return {"computes": "kernel matrix", "input": rows.describe(), "kernel": kernel_identity(settings.kernel)}
+    @property
+    def account(self) -> str:
+        return f"a {self.rows.n_rows} x {self.rows.n_rows} kernel matrix in memory"
 
+    @cached_property
+    def sweep(self) -> SweepPlan:
+        """The sweep."""
+        rows, kernel = self.rows, self.settings.kernel
+        template = DotPanels(rows.n_rows, rows.n_columns, kernel_layout(rows, kernel).panel_rows)
+        return sweep_pass(rows, kernel, "kernel", template, finish_bytes=eigh_bytes(rows.n_rows))
 
-def run_kernel_dense(rows: RowInput, settings: KernelSettings, options: RunOptions) -> KernelSpectrum:
-    """Fit by one sweep."""
-    kernel, shift = settings.kernel, row_shift(rows)
-    layout = kernel_layout(rows, kernel)
-    template = DotPanels(rows.n_rows, rows.n_columns, layout.panel_rows)
-    found: DenseSpectrum = fold_kernel(  # one sweep over all pairs of rows
-        rows,
-        kernel,
-        template,
-        partial(_solve, settings=settings, eps=float(np.finfo(working_dtype(rows.dtype)).eps)),
-        shift=shift,
-        layout=layout,
-        number=1,
-        options=options,
-    )
-    facts: dict[str, float] = {}
-    if not kernel.positive_semidefinite:
-        facts["negative_mass"] = found.negative_mass
-        warn_indefinite(settings, found.negative_mass, found.norm, whole=True)
-        if isinstance(settings.n_components, int | np.integer):
-            positive = int(np.count_nonzero(found.eigenvalues))
-            warn_fewer(settings, positive, f"the centred matrix of {kernel} has", "Use fewer.")
-    V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(found.V.T)).T)
-    references = hold_references(rows, kernel, options, 2)
-    coefficients = axis_coefficients(V, found.eigenvalues, found.row_means)
-    expansion = training_expansion(settings, shift, found.row_means, coefficients, references)
-    total = layout.total_evaluations + scored_evaluations(kernel, rows.dtype, rows.n_rows)
-    return KernelSpectrum(rows.n_rows, 0, found.eigenvalues, found.trace, expansion, total, None, facts)
+    def passes(self) -> tuple[PassCost, ...]:
+        rows = self.rows
+        closing = closing_passes(rows, self.settings.kernel)
+        return (*rows.counting, row_shift_pass(rows), self.sweep, *closing)
+
+    def solve_cost(self) -> SolveCost:
+        n = self.rows.n_rows
+        held = held_bytes(self.rows, self.settings.kernel)
+        return SolveCost(10.0 * n**3 / 3, held_bytes=held, output_bytes=8 * n * 2)
+
+    def identity(self) -> dict[str, Any]:
+        """The matrix serves any number of components."""
+        kernel = kernel_identity(self.settings.kernel)
+        return {"computes": "kernel matrix", "input": self.rows.describe(), "kernel": kernel}
+
+    def run(self, run: Run) -> KernelSpectrum:
+        rows, settings, kernel = self.rows, self.settings, self.settings.kernel
+        shift = row_shift(run, rows)
+        template = DotPanels(rows.n_rows, rows.n_columns, self.sweep.sweep.panel_rows)
+        finish = partial(_solve, settings=settings, eps=float(np.finfo(working_dtype(rows.dtype)).eps))
+        found = fold_kernel(run, self.sweep, rows, kernel, template, finish, shift=shift)  # one sweep over all pairs
+        facts: dict[str, float] = {}
+        if not kernel.positive_semidefinite:
+            facts["negative_mass"] = found.negative_mass
+            warn_indefinite(settings, found.negative_mass, found.norm, whole=True)
+            if isinstance(settings.n_components, int | np.integer):
+                positive = int(np.count_nonzero(found.eigenvalues))
+                warn_fewer(settings, positive, f"the centred matrix of {kernel} has", "Use fewer.")
+        V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(found.V.T)).T)
+        coefficients = axis_coefficients(V, found.eigenvalues, found.row_means)
+        expansion = training_expansion(run, rows, settings, shift, found.row_means, coefficients)
+        return KernelSpectrum(rows.n_rows, 0, found.eigenvalues, found.trace, expansion, run.evaluations, None, facts)
 
 
 def _solve(state: PassState, *, settings: KernelSettings, eps: float) -> DenseSpectrum:
@@ -128,8 +115,7 @@ def _solve(state: PassState, *, settings: KernelSettings, eps: float) -> DenseSp
 
     ``eps`` is that of the rows, which may hold a kernel matrix in float32.
     """
-    part: Any = state.parts["kernel"]
-    K = part.matrix()
+    K = state.part("kernel", DotPanels).matrix()
     n = len(K)
     with np.errstate(over="ignore", invalid="ignore"):
         row_means = K.mean(axis=1)

@@ -12,20 +12,11 @@ from sklearn.utils.metaestimators import available_if
 
 from bigpca.estimators.kernel.landmark_features import (
     LandmarkFeatures,
-    features_of,
-    fold_features,
     solve_features,
 )
-from bigpca.estimators.kernel.landmarks_fit import (
-    NystromJob,
-    before_landmarks,
-    landmark_features,
-    plan_growth,
-    plan_nystrom,
-    with_landmarks,
-)
+from bigpca.estimators.kernel.landmarks_fit import Choice, Growth, NystromFit, landmark_features
 from bigpca.estimators.kernel.model import KernelModel, kernel_asked_for
-from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components, row_shift
+from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.running import running
 from bigpca.estimators.shared.transformer import RandomState
@@ -181,14 +172,14 @@ class NystromKernelPCA(KernelModel):
             )
         rows = RowInput(self._open(X, reset=False), **self._policies)
         features, settings = landmark_features(latest), self._settings(rows.n_columns)
-        plan = plan_growth(rows, settings, features, self.memory_limit)
-        with running(
-            rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout, plan=plan
-        ) as options:
-            new, omitted = fold_features(rows, (features,), options, 1)
+        resources = find_resources(self.memory_limit, in_process=rows.in_process)
+        fit = Growth(rows, resources, settings, features)
+        fit.plan.check()
+        with running(fit, progress=progress, workers_timeout=self.workers_timeout) as run:
+            new = fit.read(run)
         grown = replace(
-            latest, state=latest.state.merge(new), omitted=latest.omitted + omitted,
-            evaluations=latest.evaluations + new.evaluations,
+            latest, state=latest.state.merge(new.state), omitted=latest.omitted + new.omitted,
+            evaluations=latest.evaluations + new.state.evaluations,
         )  # fmt: skip
         self._take_later(partial(_solve_grown, grown, features, settings))
         self._grown = grown
@@ -215,33 +206,21 @@ class NystromKernelPCA(KernelModel):
             Where no gamma is given. There is no such method for a kernel without a width, and for ``extension="tutorial"``.
         """
         seen = self._begun()
-        job = seen._job(seen, X, None)
-        kernel: Any = job.settings.kernel
+        planned = seen._fit(seen, X, None)
+        kernel: Any = planned.settings.kernel
         if not len(gammas):
             raise ValueError("gammas is empty; at least one width was expected. Give for example [0.1, 1.0].")
-        job.plan.check()
-        kernels = [kernel.with_gamma(gamma) for gamma in gammas]
-        with running(
-            job.rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout, plan=job.plan
-        ) as options:
-            shift = row_shift(job.rows)
-            landmarks = job.select(shift, options)
-            features = tuple(features_of(k, landmarks, shift, job.precision, job.settings.threads) for k in kernels)
-            state, omitted = fold_features(job.rows, features, options, job.numbers(landmarks))
-        models, passes = [], landmarks.passes + 1 + before_landmarks(job.rows)
-        for which, own in enumerate(features):
+        fit = replace(planned, kernels=tuple(kernel.with_gamma(gamma) for gamma in gammas))
+        fit.plan.check()
+        with running(fit, progress=progress, workers_timeout=self.workers_timeout) as run:
+            found = fit.run_widths(run)
+        models = []
+        for own, spectrum in zip(fit.kernels, found, strict=True):
             model = clone(self)
-            single = replace(
-                state, moments=(state.moments[which],), diagonals=state.diagonals[which : which + 1],
-                residuals=state.residuals[which : which + 1], evaluations=state.evaluations // len(features),
-            )  # fmt: skip
-            settings = replace(job.settings, kernel=own.kernel)
-            found = solve_features(single, 0, own, settings, omitted=omitted)
-            found = replace(found, state=single, evaluations=found.evaluations + landmarks.evaluations)
-            model.set_params(**self._with_width(own.kernel))
+            model.set_params(**self._with_width(own))
             model._remember_features(seen)
-            model._take(with_landmarks(found, landmarks, own, passes), job.plan.solver)
-            model.plan_ = job.plan
+            model._take(spectrum, fit.plan.solver)
+            model.plan_ = fit.plan
             models.append(model)
         return models
 
@@ -250,7 +229,7 @@ class NystromKernelPCA(KernelModel):
     def _with_width(self, kernel: Kernel) -> dict[str, Any]:
         return {"gamma": kernel.gamma} if isinstance(self.kernel, str) else {"kernel": kernel}  # type: ignore[attr-defined]
 
-    def _job(self, seen: Self, X: Any, y: Any) -> NystromJob:
+    def _fit(self, seen: Self, X: Any, y: Any) -> NystromFit:
         rounds = positive_integer("rounds", self.rounds)
         if self.extension not in EXTENSIONS:
             raise ValueError(f"extension = {self.extension!r} is unknown; one of {EXTENSIONS} was expected.")
@@ -271,8 +250,8 @@ class NystromKernelPCA(KernelModel):
         m = self._count(rows.n_rows)
         check_kernel_components(self.n_components, rows.n_rows, rows.n_columns, m)
         resources = find_resources(self.memory_limit, in_process=rows.in_process)
-        plan = plan_nystrom(rows, settings, resources, m, self.sampling, rounds, self.extension)
-        return NystromJob(rows, settings, plan, m, self.sampling, rounds, self.extension)
+        kernels = (settings.kernel,) if self.extension == "features" else ()
+        return NystromFit(rows, resources, settings, Choice(m, self.sampling, rounds), kernels)
 
     def _count(self, n: int) -> int:
         if self.n_landmarks is None:

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.estimators.kernel.expansion import kernel_identity, scored_evaluations
+from bigpca.estimators.kernel.expansion import kernel_identity
 from bigpca.estimators.kernel.krylov_fit import frobenius_bounds, warn_fewer, warn_indefinite
 from bigpca.estimators.kernel.spectrum import (
+    KernelFit,
     KernelSettings,
     KernelSpectrum,
     axis_coefficients,
-    closing_reads,
-    first_share,
-    held_share,
-    hold_references,
+    closing_passes,
+    held_bytes,
     row_shift,
+    row_shift_pass,
     training_expansion,
 )
 from bigpca.estimators.linear.certificates import certify
 from bigpca.estimators.linear.sketch_fit import Sketched, solve_nystrom
 from bigpca.estimators.linear.spectrum import Certificate, Settings
 from bigpca.operators.covariance import PROBES
-from bigpca.operators.kernel import KernelOperator
-from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.rows import RowInput
-from bigpca.passes.sweeps import kernel_layout, sweep_bytes
-from bigpca.planning import Plan, Resources, peak_bytes
+from bigpca.operators.kernel import KernelOperator, product_pass
+from bigpca.passes.engine.run import Run
+from bigpca.passes.sweeps import SweepPlan
+from bigpca.planning import PassCost, SolveCost, Times
 from bigpca.sketches.base import Sketch
 from bigpca.solvers.components import needs_full_spectrum, resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
@@ -42,29 +42,76 @@ Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class KernelSketchJob:
-    """One fit by a sketch of the kernel matrix, planned.
+class KernelSketchFit(KernelFit):
+    """One sweep with q columns ("ritz": two of that; "tutorial": a second one with k).
 
     Attributes
     ----------
-    rows : RowInput
-    settings : KernelSettings
     sketch : Sketch
         Of n columns.
     core : {"nystrom", "tutorial", "ritz"}
-    plan : Plan
     """
 
-    rows: RowInput
-    settings: KernelSettings
     sketch: Sketch
     core: str
-    plan: Plan
 
-    def run(self, options: RunOptions) -> KernelSpectrum:
-        """Sweep and solve."""
+    def __post_init__(self) -> None:
+        given: Any = self.settings.n_components
+        kernel = self.settings.kernel
+        if not kernel.positive_semidefinite and given is not None and needs_full_spectrum(given):
+            raise ValueError(
+                f"n_components = {given!r} chooses by the whole spectrum where {kernel} is not positive semi-definite: the "
+                f"trace of HKH holds negative parts, which no leading eigenvalues show. Give a number, or use "
+                f'KernelPCA(solver="dense").'
+            )
+
+    @property
+    def solver(self) -> str:
+        """Named with its core."""
+        return f"kernel sketch ({self.core})"
+
+    @property
+    def account(self) -> str:
+        what = {
+            "nystrom": "one sweep",
+            "tutorial": "algorithm 6: a sweep, and one for its vectors",
+            "ritz": "two sweeps",
+        }
+        return f"{what[self.core]} over pairs of rows, {self.q} columns at a time"
+
+    @property
+    def q(self) -> int:
+        """Columns of the sketch."""
+        return self.sketch.width(self.rows.n_rows)
+
+    @cached_property
+    def sweep(self) -> SweepPlan:
+        """One multiplication."""
+        n, q, sweeps = self.rows.n_rows, self.q, 1 if self.core == "nystrom" else 2
+        held = 5 * 8 * n * (q + PROBES + 1) + nystrom_bytes(n, q, q)
+        return product_pass(self.rows, self.settings.kernel, q, Times(sweeps, sweeps), driver_bytes=held)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        rows = self.rows
+        closing = closing_passes(rows, self.settings.kernel)
+        return (*rows.counting, row_shift_pass(rows), self.sweep, *closing)
+
+    def solve_cost(self) -> SolveCost:
+        n, q = self.rows.n_rows, self.q
+        held = held_bytes(self.rows, self.settings.kernel)
+        return SolveCost(8.0 * n * q * q, held_bytes=held, output_bytes=8 * n * (q + 1))
+
+    def identity(self) -> dict[str, Any]:
+        kernel = kernel_identity(self.settings.kernel)
+        return {
+            "computes": "kernel sketch", "input": self.rows.describe(), "kernel": kernel,
+            "sketch": self.sketch.describe(), "core": self.core,
+        }  # fmt: skip
+
+    def run(self, run: Run) -> KernelSpectrum:
         rows, settings = self.rows, self.settings
-        operator = KernelOperator(rows, settings.kernel, options, shift=row_shift(rows), seed=self.sketch.seed)
+        shift = row_shift(run, rows)
+        operator = KernelOperator(rows, settings.kernel, run, self.sweep, shift=shift, seed=self.sketch.seed)
         W = self.sketch.matrix(rows.n_rows)
         Y = operator.begin(W).AB  # sweep 1
         facts: dict[str, float] = {}
@@ -77,67 +124,10 @@ class KernelSketchJob:
             values, V, certificate = _tutorial(operator, W, Y, settings)
         else:
             values, V, certificate = _definite(operator, W, Y, settings, orthonormal=self.core == "ritz")
-        references = hold_references(rows, settings.kernel, options, operator.number + 1)
         coefficients = axis_coefficients(V, values, operator.row_means)
-        expansion = training_expansion(settings, operator.shift, operator.row_means, coefficients, references)
-        evaluations = operator.evaluations + scored_evaluations(settings.kernel, rows.dtype, rows.n_rows)
-        reads = operator.reads + first_share(rows) + closing_reads(rows, settings.kernel)
-        certificate = replace(certificate, n_passes=reads)
-        return KernelSpectrum(rows.n_rows, 0, values, operator.trace, expansion, evaluations, certificate, facts)
-
-    def describe(self) -> dict[str, Any]:
-        """Fingerprint of the passes."""
-        return {
-            "computes": "kernel sketch", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel),
-            "sketch": self.sketch.describe(), "core": self.core,
-        }  # fmt: skip
-
-
-def plan_kernel_sketch(
-    rows: RowInput, settings: KernelSettings, resources: Resources, sketch: Sketch, core: str
-) -> KernelSketchJob:
-    """Cost of one sweep with q columns ("ritz": two of that; "tutorial": a second one with k).
-
-    Raises
-    ------
-    ValueError
-        For a share or a rule where the kernel is indefinite.
-    """
-    given: Any = settings.n_components
-    if not settings.kernel.positive_semidefinite and given is not None and needs_full_spectrum(given):
-        raise ValueError(
-            f"n_components = {given!r} chooses by the whole spectrum where {settings.kernel} is not positive semi-definite: the "
-            f"trace of HKH holds negative parts, which no leading eigenvalues show. Give a number, or use "
-            f'KernelPCA(solver="dense").'
-        )
-    n, d, kernel, q = rows.n_rows, rows.n_columns, settings.kernel, sketch.width(rows.n_rows)
-    layout = kernel_layout(rows, kernel)
-    width = q + PROBES + 1
-    read, working = sweep_bytes(rows, kernel, layout, width)
-    state = 8 * n * (width + int(not kernel.positive_semidefinite))
-    peak = peak_bytes(read, 0, working, state)
-    if resources.local:
-        peak += (5 * 8 * n * width + nystrom_bytes(n, q, q)) // resources.threads
-    peak += held_share(rows, kernel, resources)
-    sweeps = 1 if core == "nystrom" else 2
-    reads = sweeps * layout.sweep_reads + 1 + closing_reads(rows, kernel)
-    what = {"nystrom": "one sweep", "tutorial": "algorithm 6: a sweep, and one for its vectors", "ritz": "two sweeps"}
-    plan = Plan(
-        solver=f"kernel sketch ({core})",
-        reason=f"{what[core]} over pairs of rows, {q} columns at a time",
-        passes=round(reads, 2),
-        bytes_read=int(reads * n * d * rows.dtype.itemsize),
-        flops=sweeps * layout.total_evaluations * (kernel.flops_per_entry(d) + 4.0 * width) + 8.0 * n * q * q,
-        tasks=sweeps * (2 * len(layout.panels.groups) + 1),
-        state_bytes=state,
-        block_rows=layout.tile_rows,
-        peak_bytes=peak,
-        output_bytes=8 * n * (q + 1),
-        resources=resources,
-        evaluations=float(sweeps * layout.total_evaluations + scored_evaluations(kernel, rows.dtype, n)),
-        most_evaluations=settings.max_kernel_evaluations,
-    )
-    return KernelSketchJob(rows, settings, sketch, core, plan)
+        expansion = training_expansion(run, rows, settings, shift, operator.row_means, coefficients)
+        certificate = replace(certificate, n_passes=run.reads)
+        return KernelSpectrum(rows.n_rows, 0, values, operator.trace, expansion, run.evaluations, certificate, facts)
 
 
 def _definite(
@@ -145,9 +135,7 @@ def _definite(
 ) -> tuple[Vector, Matrix, Certificate]:
     """Nyström's formula on the product: the function that approximate PCA uses, on another operator."""
     n = operator.size
-    found = Sketched(
-        n, 0, np.zeros(n), None, operator.trace, W, Y, operator.probes, operator.rounding, operator.reads, orthonormal
-    )
+    found = Sketched(n, 0, np.zeros(n), None, operator.trace, W, Y, operator.probes, operator.rounding, orthonormal)
     fit = Settings(settings.n_components, solve_threads=settings.solve_threads, seed=settings.seed)
     spectrum = solve_nystrom(found, fit, multiplied=True)
     certificate: Any = spectrum.certificate
@@ -211,7 +199,7 @@ def _signed(
         pairs = signed_nystrom(W, Y, q, precision=operator.precision)
     rounding = n * np.finfo(np.float64).eps * float(np.abs(pairs.values).max(initial=0.0))
     positive = int(np.count_nonzero(pairs.values > rounding))
-    given: Any = settings.n_components  # a number or None: plan_kernel_sketch refuses the others here
+    given: Any = settings.n_components  # a number or None: the fit rejects the others
     wanted = positive if given is None else int(given)
     k = max(1, min(wanted, positive))
     remedy = 'Use a wider sketch, core="ritz", or fewer components.'

@@ -9,19 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.errors import MemoryBudgetError, format_bytes
-from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection, scored_in_float64
+from bigpca.estimators.kernel.expansion import (
+    Expansion,
+    FeatureProjection,
+    scored_evaluations,
+    scored_in_float64,
+)
 from bigpca.estimators.linear.spectrum import Certificate
 from bigpca.estimators.shared.files import StoredState
+from bigpca.estimators.shared.fit import Fit, Reading
 from bigpca.estimators.shared.references import References
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.kept_rows import RowSample
-from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.local import threads_here
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.fold import first_shift, fold
+from bigpca.passes.fold import first_shift, fold_to, row_pass, shift_pass
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
-from bigpca.planning import Resources
+from bigpca.planning import PassCost, Resources
 from bigpca.solvers.components import NComponents, check_n_components
 
 Vector = NDArray[np.float64]
@@ -98,6 +104,32 @@ class KernelSpectrum:
     state: StoredState | None = None
 
 
+@dataclass(frozen=True)
+class KernelReading(Reading):
+    """Reads of X that a kernel compares.
+
+    Attributes
+    ----------
+    settings : KernelSettings
+    """
+
+    settings: KernelSettings
+
+    @property
+    def max_evaluations(self) -> float:
+        return self.settings.max_kernel_evaluations
+
+
+@dataclass(frozen=True)
+class KernelFit(KernelReading, Fit[KernelSpectrum]):
+    """One way to solve a kernel principal component problem."""
+
+    @classmethod
+    def planned(cls, rows: RowInput, settings: KernelSettings, resources: Resources) -> KernelFit:
+        """Return the fit, cut for those resources; X is not read."""
+        return cls(rows, resources, settings)
+
+
 def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | None = None) -> None:
     """Refuse a number of components that a kernel matrix of n rows of d columns does not have, or m landmarks.
 
@@ -115,32 +147,45 @@ def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | 
     check_n_components(n_components, most, most)
 
 
-def row_shift(rows: RowInput) -> Vector:
+def row_shift(run: Run, rows: RowInput) -> Vector:
     """Return the mean of the first rows (d,), near enough to the mean for distances to keep their digits."""
-    layout = rows.layout(0)
-    return first_shift(rows, layout)
+    return first_shift(run, rows, rows.layout(0))
 
 
-def first_share(rows: RowInput) -> float:
-    """Return the share of X that :func:`row_shift` reads."""
-    start, stop = rows.layout(0).reads[0]
-    return (stop - start) / rows.n_rows
+def row_shift_pass(rows: RowInput) -> PassCost:
+    """Declare what :func:`row_shift` reads."""
+    return shift_pass(rows, rows.layout(0))
 
 
-def closing_reads(rows: RowInput, kernel: Kernel) -> int:
-    """Return how often X is read after it is solved: to hold the rows of a computation, or to score some rows of a store."""
+def closing_passes(rows: RowInput, kernel: Kernel) -> tuple[PassCost, ...]:
+    """Declare what :func:`training_expansion` reads: the rows of a computation, and those that decide the precision of scores."""
     if not kernel.needs_rows:
-        return 0
-    stored = rows.source is not None and rows.source.format != "numpy"
-    return int(rows.source is None or (stored and not scored_in_float64(kernel, rows.dtype)))
+        return ()
+    size = rows.n_rows * rows.n_columns * rows.dtype.itemsize
+    scored = PassCost(
+        name="precision of scores", reads=float(_read_again(rows)), bytes_read=size * _read_again(rows),
+        evaluations=scored_evaluations(kernel, rows.dtype, rows.n_rows),
+    )  # fmt: skip
+    scoring = () if scored_in_float64(kernel, rows.dtype) else (scored,)
+    if rows.source is not None:
+        return scoring
+    dtype = working_dtype(rows.dtype)  # which holds them exactly, and no more bytes are planned
+    template = RowSample(rows.n_columns, rows.n_rows, dtype.itemsize)
+    collect = row_pass(
+        rows, "collect", [template], cut_bytes=template.state_bytes, work=0.0, dtype=dtype, collected=True,
+        finish_bytes=template.state_bytes,
+    )  # fmt: skip
+    return (collect, *scoring)
 
 
-def held_share(rows: RowInput, kernel: Kernel, resources: Resources) -> int:
-    """Return the bytes of training rows that :func:`hold_references` keeps in this process, for each of its threads."""
-    read_again = rows.source is not None and rows.source.format != "numpy"
-    if not resources.local or not kernel.needs_rows or read_again:
-        return 0
-    return _held_bytes(rows) // resources.threads
+def held_bytes(rows: RowInput, kernel: Kernel) -> int:
+    """Return the bytes of training rows that a model keeps in the fitting process."""
+    return 0 if not kernel.needs_rows or _read_again(rows) else _held_bytes(rows)
+
+
+def _read_again(rows: RowInput) -> bool:
+    """Whether the training rows are a store that is read again where they are needed."""
+    return rows.source is not None and rows.source.format != "numpy"
 
 
 def _held_bytes(rows: RowInput) -> int:
@@ -167,36 +212,34 @@ def axis_coefficients(V: Matrix, eigenvalues: Vector, row_means: Vector) -> Matr
 
 
 def training_expansion(
-    settings: KernelSettings, shift: Vector, row_means: Vector, coefficients: Matrix, references: References
+    run: Run, rows: RowInput, settings: KernelSettings, shift: Vector, row_means: Vector, coefficients: Matrix
 ) -> Expansion:
     """Return the scores of rows from coefficients A (n, k), whose columns sum to 0, in the precision that they need.
 
     ``y = sum_t a_t (k(x, x_t) - mean_s k(x, x_s) - r_t + mean(r))`` (tutorial, algorithm 5; SPCA paper, appendix C): the
     columns of A sum to 0, so that leaves ``(k(x, X) - r') A``.
     """
-    n = len(row_means)
+    n, passes = len(row_means), {cost.name: cost for cost in closing_passes(rows, settings.kernel)}
+    references = hold_references(run, rows, settings.kernel)
+    scoring = passes.get("precision of scores")
+    if scoring is not None:
+        run.read_beside(scoring)
     return Expansion(
         settings.kernel, shift, references, coefficients, row_means @ coefficients, np.full(n, 1.0 / n),
         float(row_means.mean()), row_means,
     ).in_needed_precision()  # fmt: skip
 
 
-def hold_references(rows: RowInput, kernel: Kernel, options: RunOptions, number: int) -> References:
-    """Return the training rows for later: a store is read again, an array in memory kept, a computation's rows collected.
-
-    Raises
-    ------
-    MemoryBudgetError
-        Where X is a lazy computation whose rows are too many to hold.
-    """
+def hold_references(run: Run, rows: RowInput, kernel: Kernel) -> References:
+    """Return the training rows for later: a store is read again, an array in memory kept, a computation's rows collected."""
     if not kernel.needs_rows:
         return References(np.zeros((rows.n_rows, 0)))
     source = rows.source
-    if source is not None and source.format != "numpy":
+    if source is None:
+        return References(collect_rows(run, rows, kernel))
+    if _read_again(rows):
         return References.stored(source)
-    if source is not None:
-        return References(np.ascontiguousarray(source.read(0, rows.n_rows)))
-    return References(collect_rows(rows, options, number))
+    return References(np.ascontiguousarray(source.read(0, rows.n_rows)))
 
 
 def check_references(rows: RowInput, kernel: Kernel) -> None:
@@ -215,17 +258,13 @@ def check_references(rows: RowInput, kernel: Kernel) -> None:
         )
 
 
-def collect_rows(rows: RowInput, options: RunOptions, number: int) -> NDArray[Any]:
+def collect_rows(run: Run, rows: RowInput, kernel: Kernel) -> NDArray[Any]:
     """Return all rows, in one read."""
-    dtype = working_dtype(rows.dtype)  # which holds them exactly, and no more bytes are planned
-    template = RowSample(rows.n_columns, rows.n_rows, dtype.itemsize)
-    collected: NDArray[Any] = fold(  # one pass over X
-        rows, {"sample": template}, _take_rows, name="collect", number=number, options=options,
-        shift=np.zeros(rows.n_columns), dtype=dtype,
-    )  # fmt: skip
-    return collected
+    cost: Any = closing_passes(rows, kernel)[0]
+    template = RowSample(rows.n_columns, rows.n_rows, cost.dtype.itemsize)
+    zero = np.zeros(rows.n_columns)
+    return fold_to(run, cost, rows, {"sample": template}, _take_rows, shift=zero)  # one pass over X
 
 
 def _take_rows(state: PassState) -> NDArray[Any]:
-    part: Any = state.parts["sample"]
-    return np.concatenate(part.rows())
+    return np.concatenate(state.part("sample", RowSample).rows())

@@ -12,5 +12,6 @@
 - ``maps``          row maps of fitted models: scores, reconstructions, likelihoods
 - ``files``         linear models on disk
 
-Add a solver of PCA: a ``*_fit`` module with a plan, a fingerprint and a run, and its row in ``choosing``.
+Add a solver of PCA: a ``*_fit`` module with a ``PCAFit`` (its passes, its solve, its fingerprint, its run), and its
+row in ``choosing.FITS``.
 """

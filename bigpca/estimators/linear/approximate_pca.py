@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
-from bigpca.estimators.linear.certificates import warn_if_doubtful
 from bigpca.estimators.linear.files import StateForm
 from bigpca.estimators.linear.model import LinearModel
-from bigpca.estimators.linear.sketch_fit import (
-    CORES,
-    SketchSettings,
-    describe_sketch,
-    fold_product,
-    plan_sketch,
-    run_sketch,
-    solve_product,
-    take_state,
-)
+from bigpca.estimators.linear.sketch_fit import CORES, SketchFit, SketchSettings, solve_product, warn_if_wide
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows
 from bigpca.estimators.shared.inputs import as_dask
 from bigpca.estimators.shared.running import running
 from bigpca.passes.accumulators.fused_product import FusedProduct
-from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.rows import RowInput
-from bigpca.planning import Plan
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.components import NComponents, check_n_components
 
@@ -38,43 +26,9 @@ MIN_COLUMNS = 100
 COLUMNS_PER_COMPONENT = 10
 
 
-@dataclass(frozen=True)
-class SketchJob:
-    """One approximate fit, planned.
-
-    Attributes
-    ----------
-    rows : RowInput
-    settings : SketchSettings
-    plan : Plan
-    """
-
-    rows: RowInput
-    settings: SketchSettings
-    plan: Plan
-
-    def run(self, options: RunOptions) -> Spectrum:
-        """Read X and solve; warns where the bounds are too wide to trust the answer."""
-        spectrum = run_sketch(self.rows, self.settings, options)
-        _warn(spectrum)
-        return spectrum
-
-    def describe(self) -> dict[str, Any]:
-        """Fingerprint of the passes."""
-        return describe_sketch(self.rows, self.settings)
-
-
-def _warn(spectrum: Spectrum) -> None:
-    if spectrum.certificate is not None:
-        warn_if_doubtful(
-            spectrum.certificate,
-            'Use core="ritz" (one more read), a wider sketch, or PCA(solver="krylov"), which iterates to a tolerance.',
-        )
-
-
 def _solve_and_warn(state: FusedProduct, settings: SketchSettings, omitted: int) -> Spectrum:
     spectrum = solve_product(state, settings, omitted=omitted)
-    _warn(spectrum)
+    warn_if_wide(spectrum)
     return spectrum
 
 
@@ -186,32 +140,28 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         fit = Settings(self.n_components, self.center, self.scale, self.solve_threads, self.keep_state_bytes)
         return SketchSettings(fit, sketch, self.core)
 
-    def _job(self, seen: Self, X: Any, y: Any) -> SketchJob:
-        return self._plan_job(seen, X, reset=True, minimum=2)
+    def _fit(self, seen: Self, X: Any, y: Any) -> SketchFit:
+        return self._planned(seen, X, reset=True, minimum=2)
 
-    def _plan_job(self, seen: Self, X: Any, *, reset: bool, minimum: int) -> SketchJob:
+    def _planned(self, seen: Self, X: Any, *, reset: bool, minimum: int) -> SketchFit:
         opened = as_dask(seen, X, reset=reset, minimum=minimum)
         n, d = opened.shape
         check_n_components(self.n_components, None if np.isnan(n) or minimum < 2 else n, d)
         settings = self._settings(d)
         rows = RowInput(opened, **self._policies)
         check_enough_rows(rows.n_rows, minimum=minimum)
-        resources = find_resources(self.memory_limit, in_process=rows.in_process)
-        return SketchJob(rows, settings, plan_sketch(rows, settings, resources))
+        return SketchFit(rows, find_resources(self.memory_limit, in_process=rows.in_process), settings)
 
     def _read_state(
         self, seen: Self, X: Any, *, old: FusedProduct | None, progress: ProgressArgument
     ) -> tuple[FusedProduct, int]:
-        job = self._plan_job(seen, X, reset=old is None, minimum=1)
-        template = job.settings.template(job.rows.n_columns)
-        if template.state_bytes > self.keep_state_bytes:
+        fit = self._planned(seen, X, reset=old is None, minimum=1)
+        if fit.settings.template(fit.rows.n_columns).state_bytes > self.keep_state_bytes:
             raise ValueError(self._missing_state("partial_fit"))
-        job.plan.check()
-        with running(
-            job.rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout
-        ) as options:
-            state, omitted = fold_product(job.rows, template, take_state, job.settings, options, 1)
-        return state, int(omitted)
+        fit.plan.check()
+        with running(fit, progress=progress, workers_timeout=self.workers_timeout) as run:
+            found = fit.read(run)
+        return found.state, found.omitted
 
     @property
     def _apart_bytes(self) -> int:

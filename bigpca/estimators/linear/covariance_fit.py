@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
-from bigpca.estimators.linear.spectrum import Settings, Spectrum, solve_moments_state
+from bigpca.estimators.linear.spectrum import PCAFit, Spectrum, solve_moments
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.fold import fold
-from bigpca.passes.reading.blocks import product_dtype
-from bigpca.passes.rows import RowInput
-from bigpca.planning import Plan, Resources, peak_bytes
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
+from bigpca.passes.engine.states import PassState
+from bigpca.passes.fold import Folded, fold, fold_to, row_pass
+from bigpca.planning import PassCost, SolveCost
 
 
 def model_bytes(k: int, d: int, state: int, keep: int) -> int:
@@ -20,70 +21,64 @@ def model_bytes(k: int, d: int, state: int, keep: int) -> int:
     return 8 * (k * d + 2 * d + 2 * k) + (state if state <= keep else 0)
 
 
-def fold_memory(rows: RowInput, state_bytes: int, product: int, flops: float) -> tuple[int, int, int]:
-    """Return (peak bytes of a thread, block rows, groups) of a fold over rows with that state, product and work."""
-    layout = rows.layout(state_bytes)
-    block_rows = min(layout.slab_rows, layout.read_rows)
-    copied = rows.copied_row_bytes(product_dtype(rows.dtype, flops)) * block_rows
-    read = layout.read_rows * rows.n_columns * rows.dtype.itemsize
-    return peak_bytes(read, copied, product, state_bytes), block_rows, len(layout.groups)
+@dataclass(frozen=True)
+class CovarianceFit(PCAFit):
+    """One read, n d^2 flops for the symmetric product, about 4/3 d^3 for the solve.
 
-
-def plan_covariance(rows: RowInput, settings: Settings, resources: Resources) -> Plan:
-    """Cost of the covariance route: one read, n d^2 flops for the symmetric product, about 4/3 d^3 for the solve."""
-    n, d = rows.n_rows, rows.n_columns
-    moments = Moments(d)
-    peak, block_rows, groups = fold_memory(
-        rows, moments.state_bytes, moments.product_bytes, float(n) * moments.flops_per_row
-    )
-    k = settings.wanted(n, d)
-    reads = 1 + int(rows.counted)
-    return Plan(
-        solver="covariance",
-        reason=f"one read and a {d} x {d} matrix",
-        passes=reads,
-        bytes_read=reads * n * d * rows.dtype.itemsize,
-        flops=float(n) * moments.flops_per_row + 4 / 3 * d**3 + 2.0 * d * d * k,
-        tasks=2 * groups + 1,
-        state_bytes=moments.state_bytes,
-        block_rows=block_rows,
-        peak_bytes=peak,
-        output_bytes=model_bytes(k, d, moments.state_bytes, settings.keep_state_bytes),
-        resources=resources,
-    )
-
-
-def describe_covariance(rows: RowInput) -> dict[str, Any]:
-    """Fingerprint: the moments depend on the input alone, so a checkpoint serves any n_components, scale or centring."""
-    return {"computes": "moments", "input": rows.describe()}
-
-
-def run_covariance(rows: RowInput, settings: Settings, options: RunOptions) -> Spectrum:
-    """Fit in one pass."""
-    finish = partial(solve_moments_state, settings=settings)
-    spectrum: Spectrum = fold(
-        rows, {"moments": Moments(rows.n_columns)}, finish, name="moments", number=1, options=options
-    )
-    return spectrum
-
-
-def fold_moments(rows: RowInput, options: RunOptions, *, before: int = 0) -> tuple[Moments, int]:
-    """Return the moments of X and the number of omitted rows: the pass of ``partial_fit``, after ``before`` rows.
-
-    Blocks are multiplied in the precision of one pass over all of these rows; few rows in memory make one group, for a state
-    of each of several would cost more than they do.
+    Attributes
+    ----------
+    before : int or None
+        Rows to which these are added (``partial_fit``); None for a fit of its own. Blocks are multiplied in the precision of one
+        pass over all of these rows; few rows in memory make one group, for a state of each of several would cost more than
+        they do.
     """
-    template = Moments(rows.n_columns)
-    layout = rows.layout(template.state_bytes)
-    if rows.in_memory and layout.n_rows * layout.row_bytes <= 2 * template.state_bytes:
-        layout = replace(layout, groups=(range(len(layout.reads)),), segments=(range(1),))
-    dtype = product_dtype(rows.dtype, float(before + rows.n_rows) * template.flops_per_row)
-    moments, omitted = fold(
-        rows, {"moments": template}, _take_moments, name="moments", number=1, options=options, layout=layout,
-        dtype=dtype,
-    )  # fmt: skip
-    return moments, int(omitted)
+
+    solver: ClassVar[str] = "covariance"
+
+    before: int | None = None
+
+    @property
+    def account(self) -> str:
+        return f"one read and a {self.rows.n_columns} x {self.rows.n_columns} matrix"
+
+    @property
+    def template(self) -> Moments:
+        """The state of the pass."""
+        return Moments(self.rows.n_columns)
+
+    @cached_property
+    def moments(self) -> PassPlan:
+        """The pass."""
+        rows, template, layout = self.rows, self.template, None
+        if self.before is not None:
+            layout = rows.layout(template.state_bytes)
+            if rows.in_memory and layout.n_rows * layout.row_bytes <= 2 * template.state_bytes:
+                layout = replace(layout, groups=(range(len(layout.reads)),), segments=(range(1),))
+        work = float(rows.n_rows + (self.before or 0)) * template.flops_per_row
+        return row_pass(rows, "moments", [template], cut_bytes=template.state_bytes, work=work, layout=layout)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (*self.rows.counting, self.moments)
+
+    def solve_cost(self) -> SolveCost:
+        n, d = self.rows.n_rows, self.rows.n_columns
+        k = self.settings.wanted(n, d)
+        output = model_bytes(k, d, self.template.state_bytes, self.settings.keep_state_bytes)
+        return SolveCost(4 / 3 * d**3 + 2.0 * d * d * k, output_bytes=output)
+
+    def identity(self) -> dict[str, Any]:
+        """The moments depend on the input alone, so a checkpoint serves any n_components, scale or centring."""
+        return {"computes": "moments", "input": self.rows.describe()}
+
+    def read(self, run: Run) -> Folded[Moments]:
+        """Return the moments of X."""
+        return fold(run, self.moments, self.rows, self.template)  # one pass over X
+
+    def run(self, run: Run) -> Spectrum:
+        solve: Callable[[PassState], Spectrum] = partial(_solve, settings=self.settings)
+        return fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X
 
 
-def _take_moments(state: Any) -> tuple[Moments, int]:
-    return state.parts["moments"], state.omitted
+def _solve(state: PassState, *, settings: Any) -> Spectrum:
+    """Solve where the state lies."""
+    return solve_moments(state.part("moments", Moments), settings, omitted=state.omitted)

@@ -7,27 +7,27 @@ the components from one more read: ``components = V' Xc / sqrt(lambda)``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from bigpca.estimators.linear.covariance_fit import fold_memory, model_bytes
-from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows
-from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotSum, column_scale, double_centre
+from bigpca.estimators.linear.covariance_fit import model_bytes
+from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows
+from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotSum, column_scale, double_centre
 from bigpca.passes.accumulators.left_product import LeftProduct
 from bigpca.passes.accumulators.moments import ColumnMoments
-from bigpca.passes.columns import column_layout, fold_columns
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.columns import column_layout, column_pass, fold_columns, fold_columns_to
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.fold import first_shift, fold
-from bigpca.passes.panels import dot_dtype, fold_panels, panel_layout
+from bigpca.passes.fold import first_shift, fold, fold_to, row_pass, shift_pass
+from bigpca.passes.panels import fold_panels, panel_pass
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.rows import RowInput
-from bigpca.planning import Plan, Resources, peak_bytes
+from bigpca.planning import PassCost, Resources, SolveCost
 from bigpca.solvers.components import resolve_components
 from bigpca.solvers.eigh import complete_orthonormal, fix_signs, numerical_rank, top_eigenpairs
 
@@ -57,7 +57,9 @@ class DotSpectrum:
 
 def solve_dot_state(state: PassState, *, settings: Settings, n_features: int) -> DotSpectrum:
     """Double-centre and eigen-decompose the dot matrix; memory: three n x n matrices."""
-    part: Any = state.parts["dot"]
+    part = state.parts["dot"]
+    if not isinstance(part, DotSum | DotPanels):
+        raise TypeError(f"the state holds {type(part).__name__}, a dot matrix was expected")
     G = part.matrix()
     n = len(G)
     if settings.center:
@@ -66,123 +68,20 @@ def solve_dot_state(state: PassState, *, settings: Settings, n_features: int) ->
     total = float(np.trace(G))
     values, vectors = top_eigenpairs(G, settings.wanted(n, n_features), threads=settings.threads)
     k = resolve_components(settings.n_components, values, total, n, n_features)
-    columns = isinstance(part, DotSum)
-    mean, squares = (part.columns("means"), part.columns("squares")) if columns else (None, None)
+    mean = squares = None
+    if isinstance(part, DotSum):
+        mean, squares = part.columns("means"), part.columns("squares")
     return DotSpectrum(values[:k], np.ascontiguousarray(vectors[:k].T), total, mean, squares)
 
 
-def take_products(state: PassState) -> tuple[Matrix, Vector | None, Vector | None]:
-    """Return ``V' X``, and the columns' means and sums of squares where the pass gives them."""
-    part: Any = state.parts.get("dot")
-    if part is not None:
-        return part.product(), None, None
-    product: Any = state.parts["product"]
-    columns: Any = state.parts["columns"]
-    return product.about(columns.mean), columns.mean, columns.squares
-
-
-def _take_columns(state: PassState) -> tuple[Vector, Vector]:
-    columns: Any = state.parts["columns"]
-    return columns.mean, columns.squares
-
-
-@dataclass(frozen=True)
-class Panels:
-    """How the pairs of row panels are cut for a memory limit; the cut changes no bit of the result."""
-
-    layout: Layout
-    peak_bytes: int
-
-    @property
-    def reads(self) -> float:
-        """Reads of X: panel I streams the rows from its own start to the end."""
-        rows = [self.layout.n_rows - self.layout.rows_of(i)[0] for i in range(len(self.layout.groups))]
-        return sum(rows) / max(1, self.layout.n_rows)
-
-
-def choose_panels(rows: RowInput, resources: Resources) -> Panels:
-    """Return the fewest panels that fit and give every thread work (2 per thread), or the most possible."""
-    state = 8 * rows.n_rows**2
-    base = rows.layout(0)
-    dtype = dot_dtype(rows)
-    read = base.read_rows * rows.n_columns * rows.dtype.itemsize
-    copied = rows.copied_row_bytes(dtype) * min(base.slab_rows, base.read_rows)
-    room = (resources.room_bytes - 3 * state) / resources.threads
-    count = min(len(base.reads), max(1, 2 * resources.threads))
-    while True:
-        layout = panel_layout(base, count)
-        panel_rows = max(b - a for a, b in map(layout.rows_of, range(len(layout.groups))))
-        panel = panel_rows * (rows.n_columns * dtype.itemsize + 8 * rows.n_rows)
-        peak = peak_bytes(read, copied, 0, 0) + panel
-        if peak <= room or count >= len(base.reads):
-            return Panels(layout, peak)
-        count = min(len(base.reads), count + max(1, count // 4))
-
-
-def plan_dot(rows: RowInput, settings: Settings, resources: Resources) -> Plan:
-    """Cost of the dot route: n^2 d flops for the dot matrix, one more read for the components."""
-    n, d = rows.n_rows, rows.n_columns
-    k, state = settings.wanted(n, d), 8 * n * n
-    columns = column_layout(rows)
-    if columns is not None:
-        read = columns.read_rows * n * rows.dtype.itemsize
-        slab = min(columns.slab_rows, columns.read_rows) * n * dot_dtype(rows).itemsize
-        sums = DotSum(n, settings.center, settings.scale)
-        state = sums.state_bytes
-        peak = peak_bytes(read, slab, sums.product_bytes, state) + slab
-        reads, groups, block_rows = 2.0, len(columns.groups), n
-        reason = f"one read over column blocks, a {n} x {n} matrix, one read for the components"
-    else:
-        panels = choose_panels(rows, resources)
-        product = k * d * 8
-        left, block_rows, left_groups = fold_memory(rows, product, product, 2.0 * n * d * k)
-        peak, groups = max(panels.peak_bytes, left), len(panels.layout.groups) + left_groups
-        reads = panels.reads + 1 + int(settings.scale)
-        if settings.center and not settings.scale:  # the first rows give the shift
-            start, stop = panels.layout.reads[0]
-            reads += (stop - start) / max(1, n)
-        count = len(panels.layout.groups)
-        cut = f"{panels.reads:g} reads in {count} row panels" if count > 1 else "one read"
-        reason = f"{cut}, a {n} x {n} matrix, one read for the components"
-    reads = round(reads + int(rows.counted), 2)
-    return Plan(
-        solver="dot",
-        reason=reason,
-        passes=reads,
-        bytes_read=int(reads * n * d * rows.dtype.itemsize),
-        flops=float(n) * n * d + 2.0 * n * d * k + 4 / 3 * n**3,
-        tasks=2 * groups + 2,
-        state_bytes=max(state, 8 * k * d),
-        block_rows=block_rows,
-        peak_bytes=peak,
-        output_bytes=model_bytes(k, d, 1, 0),
-        resources=resources,
-    )
-
-
-def describe_dot(rows: RowInput, settings: Settings) -> dict[str, Any]:
-    """Fingerprint of the passes."""
-    return {"computes": "dot", "input": rows.describe(), "center": settings.center, "scale": settings.scale}
-
-
-def run_dot(rows: RowInput, settings: Settings, options: RunOptions, resources: Resources) -> Spectrum:
-    """Fit by the dot matrix.
-
-    Raises
-    ------
-    ValueError
-        With ``nan_policy="omit"``: rows cannot leave a dot matrix that pairs them with all others.
-    """
-    check_enough_rows(rows.n_rows)
-    reject_omission(rows)
-    columns = column_layout(rows)
-    if columns is not None:
-        return _run_columns(rows, settings, options, columns)
-    return _run_panels(rows, settings, options, resources)
+def components_pass(rows: RowInput, k: int, layout: Layout) -> PassPlan:
+    """Declare the read of column blocks that turns k vectors of the dot matrix into components."""
+    template = ColumnProducts(rows.n_columns, np.broadcast_to(0.0, (rows.n_rows, k)))
+    return column_pass(rows, "components", template, layout, collected=True)
 
 
 def reject_omission(rows: RowInput) -> None:
-    """Refuse to leave rows out of a dot matrix.
+    """Reject leaving rows out of a dot matrix.
 
     Raises
     ------
@@ -195,46 +94,161 @@ def reject_omission(rows: RowInput) -> None:
         )
 
 
-def _run_columns(rows: RowInput, settings: Settings, options: RunOptions, layout: Layout) -> Spectrum:
-    n, d = rows.n_rows, rows.n_columns
-    finish = partial(solve_dot_state, settings=settings, n_features=d)
-    sums = DotSum(n, settings.center, settings.scale)
-    dot: DotSpectrum = fold_columns(rows, sums, finish, layout=layout, number=1, options=options)  # pass 1 over X
-    products = ColumnProducts(d, dot.V, settings.center, settings.scale)
-    product, _, _ = fold_columns(rows, products, take_products, layout=layout, number=2, options=options)  # pass 2
-    mean = np.asarray(dot.mean)
-    scale = column_scale(np.asarray(dot.squares), mean, n) if settings.scale else None
-    return dot_spectrum(rows, settings, dot, product, mean, scale)
+@dataclass(frozen=True)
+class DotFit(PCAFit):
+    """n^2 d flops for the dot matrix from pairs of row panels, one more read for the components."""
+
+    solver: ClassVar[str] = "dot"
+
+    @classmethod
+    def planned(cls, rows: RowInput, settings: Settings, resources: Resources) -> PCAFit:
+        """Return the fit, by columns where the store is chunked in columns."""
+        layout = column_layout(rows)
+        return cls(rows, resources, settings) if layout is None else DotColumnsFit(rows, resources, settings, layout)
+
+    @classmethod
+    def offered(cls, rows: RowInput, settings: Settings) -> bool:
+        """Not where rows are to be left out."""
+        return rows.nan_policy != "omit"
+
+    @property
+    def account(self) -> str:
+        n, count, reads = self.rows.n_rows, len(self.panels.layout.groups), self.panels.reads
+        cut = f"{reads:g} reads in {count} row panels" if count > 1 else "one read"
+        return f"{cut}, a {n} x {n} matrix, one read for the components"
+
+    @property
+    def k(self) -> int:
+        """Most components."""
+        return self.settings.wanted(self.rows.n_rows, self.rows.n_columns)
+
+    @cached_property
+    def panels(self) -> PassPlan:
+        """The fewest panels that fit and give every thread work (2 per thread), or the most possible."""
+        rows, resources = self.rows, self.resources
+        most = len(rows.layout(0).reads)
+        room = (resources.room_bytes - 3 * 8 * rows.n_rows**2) / resources.threads
+        count = min(most, max(1, 2 * resources.threads))
+        while True:
+            cost = panel_pass(rows, count)
+            if cost.peak_bytes <= room or count >= most:
+                return cost
+            count = min(most, count + max(1, count // 4))
+
+    @cached_property
+    def columns(self) -> PassPlan:
+        """The read for means and deviations, where columns are scaled."""
+        template = ColumnMoments(self.rows.n_columns)
+        work = float(self.rows.n_rows) * template.flops_per_row
+        return row_pass(self.rows, "columns", [template], cut_bytes=template.state_bytes, work=work)
+
+    @cached_property
+    def components(self) -> PassPlan:
+        """The read for the components."""
+        n, d = self.rows.n_rows, self.rows.n_columns
+        states = [LeftProduct(d, np.broadcast_to(0.0, (n, self.k))), ColumnMoments(d)]
+        size, work = sum(state.state_bytes for state in states), sum(state.flops_per_row for state in states)
+        return row_pass(self.rows, "components", states, cut_bytes=size, work=float(n) * work)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        before: tuple[PassCost, ...] = ()
+        if self.settings.scale:
+            before = (self.columns,)
+        elif self.settings.center:  # the first rows give the shift
+            before = (shift_pass(self.rows, self.panels.layout),)
+        return (*self.rows.counting, *before, self.panels, self.components)
+
+    def solve_cost(self) -> SolveCost:
+        n, d = self.rows.n_rows, self.rows.n_columns
+        return SolveCost(4 / 3 * n**3, bytes=3 * 8 * self.k * d, output_bytes=model_bytes(self.k, d, 1, 0))
+
+    def identity(self) -> dict[str, Any]:
+        settings = self.settings
+        return {
+            "computes": "dot", "input": self.rows.describe(), "center": settings.center, "scale": settings.scale,
+        }  # fmt: skip
+
+    def run(self, run: Run) -> Spectrum:
+        """Fit by the dot matrix.
+
+        Raises
+        ------
+        ValueError
+            With ``nan_policy="omit"``: rows cannot leave a dot matrix that pairs them with all others.
+        """
+        check_enough_rows(self.rows.n_rows)
+        reject_omission(self.rows)
+        finish = partial(solve_dot_state, settings=self.settings, n_features=self.rows.n_columns)
+        return self._run(run, finish)
+
+    def _run(self, run: Run, finish: partial[DotSpectrum]) -> Spectrum:
+        rows, settings = self.rows, self.settings
+        n, d = rows.n_rows, rows.n_columns
+        scale, shift = None, np.zeros(d)
+        if settings.scale:
+            found = fold(run, self.columns, rows, ColumnMoments(d)).state  # one pass over X
+            scale, shift = column_scale(found.squares, found.mean, n), found.mean
+        elif settings.center:
+            shift = first_shift(run, rows, self.panels.layout)
+        if not settings.center:
+            shift = np.zeros(d)
+        inverse = None if scale is None else 1 / scale
+        dot = fold_panels(run, self.panels, rows, finish, shift=shift, inverse_scale=inverse)  # (panels + 1) / 2 reads
+        parts = {"product": LeftProduct(d, dot.V), "columns": ColumnMoments(d)}
+        product, mean = fold_to(run, self.components, rows, parts, _take_products)  # one pass over X
+        if not settings.center:
+            product = product + np.multiply.outer(dot.V.sum(axis=0), mean)
+        if scale is not None:
+            product = product / scale
+        return dot_spectrum(rows, settings, dot, product, mean, scale)
 
 
-def _run_panels(rows: RowInput, settings: Settings, options: RunOptions, resources: Resources) -> Spectrum:
-    n, d = rows.n_rows, rows.n_columns
-    layout = choose_panels(rows, resources).layout
-    number, scale, shift = 1, None, np.zeros(d)
-    if settings.scale:
-        columns: dict[str, Accumulator] = {"columns": ColumnMoments(d)}
-        mean, squares = fold(
-            rows, columns, _take_columns, name="columns", number=number, options=options
-        )  # pass over X
-        scale, shift, number = column_scale(squares, mean, n), mean, number + 1
-    elif settings.center:
-        shift = first_shift(rows, layout)
-    if not settings.center:
-        shift = np.zeros(d)
-    finish = partial(solve_dot_state, settings=settings, n_features=d)
-    dot: DotSpectrum = fold_panels(
-        rows, finish, layout=layout, shift=shift, inverse_scale=None if scale is None else 1 / scale,
-        number=number, options=options,
-    )  # (panels + 1) / 2 reads of X  # fmt: skip
-    parts = {"product": LeftProduct(d, dot.V), "columns": ColumnMoments(d)}
-    product, mean, _ = fold(
-        rows, parts, take_products, name="components", number=number + 1, options=options
-    )  # pass over X
-    if not settings.center:
-        product = product + np.multiply.outer(dot.V.sum(axis=0), mean)
-    if scale is not None:
-        product = product / scale
-    return dot_spectrum(rows, settings, dot, product, mean, scale)
+@dataclass(frozen=True)
+class DotColumnsFit(DotFit):
+    """n^2 d flops for the dot matrix from column blocks, one more read for the components.
+
+    Attributes
+    ----------
+    layout : Layout
+        Of the column blocks.
+    """
+
+    layout: Layout
+
+    @property
+    def account(self) -> str:
+        n = self.rows.n_rows
+        return f"one read over column blocks, a {n} x {n} matrix, one read for the components"
+
+    @cached_property
+    def sums(self) -> PassPlan:
+        """The read for the dot matrix."""
+        template = DotSum(self.rows.n_rows, self.settings.center, self.settings.scale)
+        return column_pass(self.rows, "dot", template, self.layout)
+
+    @cached_property
+    def components(self) -> PassPlan:
+        """The read for the components."""
+        return components_pass(self.rows, self.k, self.layout)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (*self.rows.counting, self.sums, self.components)
+
+    def _run(self, run: Run, finish: partial[DotSpectrum]) -> Spectrum:
+        rows, settings = self.rows, self.settings
+        sums = DotSum(rows.n_rows, settings.center, settings.scale)
+        dot = fold_columns_to(run, self.sums, rows, sums, finish)  # one pass over X
+        products = ColumnProducts(rows.n_columns, dot.V, settings.center, settings.scale)
+        product = fold_columns(run, self.components, rows, products).product()  # one pass over X
+        mean = np.asarray(dot.mean)
+        scale = column_scale(np.asarray(dot.squares), mean, rows.n_rows) if settings.scale else None
+        return dot_spectrum(rows, settings, dot, product, mean, scale)
+
+
+def _take_products(state: PassState) -> tuple[Matrix, Vector]:
+    """Return ``V' X`` about the mean, and the mean."""
+    mean = state.part("columns", ColumnMoments).mean
+    return state.part("product", LeftProduct).about(mean), mean
 
 
 def dot_spectrum(

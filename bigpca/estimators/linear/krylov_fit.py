@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Protocol
+from functools import cached_property, partial
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,22 +17,21 @@ from numpy.typing import NDArray
 from bigpca.blas import blas_threads
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.certificates import certify, warn_if_doubtful
-from bigpca.estimators.linear.covariance_fit import fold_memory, model_bytes
-from bigpca.estimators.linear.dot_fit import DotSpectrum, dot_spectrum, reject_omission, take_products
-from bigpca.estimators.linear.spectrum import Certificate, Settings, Spectrum, check_enough_rows
-from bigpca.operators.covariance import PROBES, CovarianceOperator, Probes, Products
-from bigpca.operators.dot import DotOperator
+from bigpca.estimators.linear.covariance_fit import model_bytes
+from bigpca.estimators.linear.dot_fit import DotSpectrum, components_pass, dot_spectrum, reject_omission
+from bigpca.estimators.linear.spectrum import Certificate, PCAFit, Settings, Spectrum, check_enough_rows
+from bigpca.estimators.shared.fit import first_that_fits
+from bigpca.operators.covariance import PROBES, CovarianceOperator, CovariancePasses, Probes, Products
+from bigpca.operators.dot import DotOperator, dot_pass
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, column_scale
-from bigpca.passes.accumulators.factors import DenseFactor, probe_vectors
-from bigpca.passes.accumulators.fused_product import FusedProduct
+from bigpca.passes.accumulators.factors import probe_vectors
 from bigpca.passes.columns import column_layout, fold_columns
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
-from bigpca.passes.sampling import sample_size
-from bigpca.planning import Plan, Resources, peak_bytes
+from bigpca.planning import PassCost, Resources, SolveCost, Times
 from bigpca.seeds import normals
-from bigpca.solvers.components import NComponents, resolve_partial, starting_components
-from bigpca.solvers.dual import axes_bytes
+from bigpca.solvers.components import NComponents, partial_will_do, resolve_partial, starting_components
 from bigpca.solvers.eigh import fix_signs
 from bigpca.solvers.krylov import Known, KrylovOptions, KrylovResult, Multiplied, block_krylov, krylov_bytes
 from bigpca.solvers.krylov_basis import orthonormal_columns
@@ -58,10 +57,6 @@ RULE_COLUMNS = 1024  # in the basis where the spectrum decides how many componen
 
 class Operator(Multiplied, Protocol):
     """A symmetric matrix of size N that is only multiplied; what it learns from the first product is known after it."""
-
-    @property
-    def reads(self) -> float:
-        """Reads of X so far."""
 
     @property
     def rounding(self) -> float:
@@ -120,12 +115,20 @@ class Iteration:
         Most columns of the basis.
     size : int
         N, d or n.
+    by_rule : bool
+        Whether the spectrum decides how many components there are: blocks then grow with them.
     """
 
     components: int
     block: int
     columns: int
     size: int
+    by_rule: bool = False
+
+    @property
+    def most_block(self) -> int:
+        """Most columns multiplied at a time."""
+        return max(self.block, self.columns // 2) if self.by_rule else self.block
 
     @property
     def basis_bytes(self) -> int:
@@ -151,103 +154,163 @@ def size_iteration(rows: RowInput, settings: Settings, blocks: int = BLOCKS) -> 
         )
     size = n if by_columns else d
     block = min(size, max(2 * k, k + 10))
-    columns = blocks * block
-    if not isinstance(settings.n_components, int | np.integer):
-        columns = max(columns, RULE_COLUMNS)
-    return Iteration(k, block, min(size, columns), size)
+    by_rule = not isinstance(settings.n_components, int | np.integer)
+    columns = max(blocks * block, RULE_COLUMNS if by_rule else 0)
+    return Iteration(k, block, min(size, columns), size, by_rule)
 
 
-def plan_krylov(rows: RowInput, settings: Settings, resources: Resources) -> tuple[Plan, Iteration]:
-    """Cost of an iteration of three reads; the plan says at most how many there can be.
+@dataclass(frozen=True)
+class KrylovFit(PCAFit):
+    """An iteration of some three reads on the covariance; the plan says at most how many there can be.
 
-    The basis is as large as four blocks; where that does not fit the memory limit, three or two, with restarts.
+    Attributes
+    ----------
+    iteration : Iteration
     """
-    for blocks in (BLOCKS, 3, 2):
-        iteration = size_iteration(rows, settings, blocks)
-        plan = _plan_with(rows, settings, resources, iteration)
-        if plan.fits:
-            break
-    return plan, iteration
+
+    solver: ClassVar[str] = "krylov"
+    exact: ClassVar[bool] = False
+
+    iteration: Iteration
+
+    @classmethod
+    def planned(cls, rows: RowInput, settings: Settings, resources: Resources) -> PCAFit:
+        """Return the fit with a basis of four blocks; where that does not fit the memory limit, three or two, with restarts."""
+        which = KrylovFit if column_layout(rows) is None else KrylovDotFit
+        fits = (which(rows, resources, settings, size_iteration(rows, settings, blocks)) for blocks in (BLOCKS, 3, 2))
+        return first_that_fits(fits)
+
+    @classmethod
+    def offered(cls, rows: RowInput, settings: Settings) -> bool:
+        """For numbers of components that need no whole spectrum."""
+        return partial_will_do(settings.n_components, rows.n_rows, rows.n_columns)
+
+    @classmethod
+    def stands_back(cls, rows: RowInput, settings: Settings) -> bool:
+        """Of few rows or columns a basis would hold the whole space: what wants the whole spectrum is solved exactly."""
+        return not cls.offered(rows, settings) and min(rows.n_rows, rows.n_columns) <= RULE_COLUMNS
+
+    @property
+    def account(self) -> str:
+        return (
+            f"block Krylov, {self.iteration.block} columns at a time, until the eigenvalues are known to "
+            f"{self.settings.tol:g}"
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        columns, basis = self.iteration.columns, self.iteration.basis_bytes
+        return (
+            f"reads: 2 where the spectrum falls fast, at most {self.settings.max_passes} (max_passes); {TYPICAL_PASSES} are "
+            f"typical",
+            f"basis of up to {columns} columns: {basis / 2**20:,.0f} MiB in the process that fits",
+        )
+
+    @property
+    def random(self) -> int:
+        """Random columns of the first block: a sample never saw the classes that it lacks."""
+        return max(2, self.iteration.block // 20)
+
+    @cached_property
+    def operator_passes(self) -> CovariancePasses:
+        """Those of the operator."""
+        iteration, most = self.iteration, self.settings.max_passes
+        return CovariancePasses.of(
+            self.rows, iteration.block, Times(min(TYPICAL_PASSES, most), most), seed=self.settings.seed,
+            sampled=max(0, iteration.block - self.random), driver_bytes=iteration.basis_bytes,
+            most=iteration.most_block,
+        )  # fmt: skip
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (*self.rows.counting, *self.operator_passes.costs)
+
+    def solve_cost(self) -> SolveCost:
+        return SolveCost(output_bytes=model_bytes(self.iteration.components, self.rows.n_columns, 1, 0))
+
+    def identity(self) -> dict[str, Any]:
+        """Later passes depend on everything that led to their block."""
+        settings, iteration = self.settings, self.iteration
+        return {
+            "computes": "krylov", "input": self.rows.describe(), "center": settings.center, "scale": settings.scale,
+            "n_components": repr(settings.n_components), "tol": settings.tol, "seed": settings.seed,
+            "columns": [iteration.block, iteration.columns], "probes": PROBES,
+        }  # fmt: skip
+
+    def run(self, run: Run) -> Spectrum:
+        """Iterate until the wanted eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
+        settings, iteration = self.settings, self.iteration
+        operator = CovarianceOperator(
+            self.rows, run, self.operator_passes, center=settings.center, scale=settings.scale, seed=settings.seed,
+            threads=settings.solve_threads,
+        )  # fmt: skip
+        result = iterate(operator, self._sampled_axes(operator), settings, iteration)
+        k = kept_components(operator, result, settings)
+        certificate = certify_iteration(operator, result, k, settings, run)
+        components = fix_signs(np.ascontiguousarray(result.vectors[:k]))
+        check_enough_rows(operator.count, operator.omitted)
+        return Spectrum(
+            operator.count, operator.omitted, operator.mean, operator.scale, result.values[:k], components,
+            operator.trace, certificate=certificate,
+        )  # fmt: skip
+
+    def _sampled_axes(self, operator: CovarianceOperator) -> Matrix | None:
+        """Return the axes of a sample (d, l), if there are rows for one; its variances choose the products' precision."""
+        sample = operator.sample(self.iteration.block - self.random)
+        if sample is None:
+            return None
+        if too_fine(sample.variances, self.iteration.components, self.settings.tol):
+            operator.refine()
+        return sample.axes
 
 
-def _plan_with(rows: RowInput, settings: Settings, resources: Resources, iteration: Iteration) -> Plan:
-    n, d = rows.n_rows, rows.n_columns
-    width = iteration.block + PROBES
-    layout = column_layout(rows)
-    flops = 4.0 * n * d * width
-    if layout is None:
-        template = FusedProduct.of(d, DenseFactor(np.broadcast_to(np.float32(0), (d, width))), by_driver=True)
-        state, product = template.state_bytes, template.product_bytes
-        peak, block_rows, groups = fold_memory(rows, state, product, 0.0)  # float64, if the spectrum falls far
-        sample = sample_size(n, d * rows.dtype.itemsize, iteration.block)
-        start = sample * d * 4 + axes_bytes(sample, d, iteration.block, 4)
-        extra, reason = sample / max(1, n), f"block Krylov, {iteration.block} columns at a time"
-    else:
-        state, start = 8 * n * width, 0
-        read = layout.read_rows * n * rows.dtype.itemsize
-        slab = min(layout.slab_rows, layout.read_rows) * n * 8
-        peak, block_rows, groups = peak_bytes(read, slab, 2 * state, state) + slab, n, len(layout.groups)
-        extra, reason = 1.0, f"block Krylov on the dot matrix, {iteration.block} columns at a time"
-    basis = iteration.basis_bytes
-    if resources.local:
-        peak = max(peak + basis // resources.threads, start // resources.threads)
-    passes = TYPICAL_PASSES + extra + int(rows.counted)
-    return Plan(
-        solver="krylov",
-        reason=f"{reason}, until the eigenvalues are known to {settings.tol:g}",
-        passes=round(passes, 2),
-        bytes_read=int(passes * n * d * rows.dtype.itemsize),
-        most_passes=round(max(settings.max_passes, TYPICAL_PASSES) + extra + int(rows.counted), 2),
-        flops=TYPICAL_PASSES * flops,
-        tasks=TYPICAL_PASSES * (2 * groups + 1),
-        state_bytes=state,
-        block_rows=block_rows,
-        peak_bytes=peak,
-        output_bytes=model_bytes(iteration.components, d, 1, 0),
-        resources=resources,
-        notes=(
-            f"reads: 2 where the spectrum falls fast, at most {settings.max_passes} (max_passes); {TYPICAL_PASSES} are typical",
-            f"basis of up to {iteration.columns} columns: {basis / 2**20:,.0f} MiB in the process that fits",
-        ),
-    )
+@dataclass(frozen=True)
+class KrylovDotFit(KrylovFit):
+    """The iteration on the dot matrix of a column-chunked store, and one more read for the components."""
 
+    @property
+    def account(self) -> str:
+        return (
+            f"block Krylov on the dot matrix, {self.iteration.block} columns at a time, until the eigenvalues are known to "
+            f"{self.settings.tol:g}"
+        )
 
-def describe_krylov(rows: RowInput, settings: Settings, iteration: Iteration) -> dict[str, Any]:
-    """Fingerprint of the passes: later ones depend on everything that led to their block."""
-    return {
-        "computes": "krylov", "input": rows.describe(), "center": settings.center, "scale": settings.scale,
-        "n_components": repr(settings.n_components), "tol": settings.tol, "seed": settings.seed,
-        "columns": [iteration.block, iteration.columns], "probes": PROBES,
-    }  # fmt: skip
+    @cached_property
+    def product(self) -> PassPlan:
+        """One multiplication."""
+        iteration, most = self.iteration, self.settings.max_passes - 1  # the components take one read
+        times = Times(min(TYPICAL_PASSES, most), most)
+        return dot_pass(
+            self.rows, iteration.block, times, driver_bytes=iteration.basis_bytes, most=iteration.most_block
+        )
 
+    @cached_property
+    def components(self) -> PassPlan:
+        """The read for the components."""
+        n, d = self.rows.n_rows, self.rows.n_columns
+        k = min(self.iteration.columns, self.settings.wanted(n, d))
+        return components_pass(self.rows, k, self.product.layout)
 
-def run_krylov(rows: RowInput, settings: Settings, options: RunOptions, iteration: Iteration) -> Spectrum:
-    """Iterate until the wanted eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
-    if column_layout(rows) is not None:
-        return _run_dot(rows, settings, options, iteration)
-    operator = CovarianceOperator(
-        rows, options, center=settings.center, scale=settings.scale, columns=iteration.block, seed=settings.seed,
-        threads=settings.solve_threads,
-    )  # fmt: skip
-    result = iterate(operator, _sampled_axes(operator, settings.tol, iteration), settings, iteration)
-    k = kept_components(operator, result, settings)
-    certificate = certify_iteration(operator, result, k, settings)
-    components = fix_signs(np.ascontiguousarray(result.vectors[:k]))
-    return Spectrum(
-        operator.count, operator.omitted, operator.mean, operator.scale, result.values[:k], components, operator.trace,
-        certificate=certificate,
-    )  # fmt: skip
+    def passes(self) -> tuple[PassCost, ...]:
+        return (*self.rows.counting, self.product, self.components)
 
-
-def _sampled_axes(operator: CovarianceOperator, tol: float, iteration: Iteration) -> Matrix | None:
-    """Return the axes of a sample (d, l), if there are rows for one; its variances choose the precision of the products."""
-    random = max(2, iteration.block // 20)  # a sample never saw the classes that it lacks
-    sample = operator.sample(iteration.block - random) if iteration.block > random else None
-    if sample is None:
-        return None
-    if too_fine(sample.variances, iteration.components, tol):
-        operator.refine()
-    return sample.axes
+    def run(self, run: Run) -> Spectrum:
+        """Iterate on the dot matrix, then compute the components."""
+        rows, settings = self.rows, self.settings
+        n, d = rows.n_rows, rows.n_columns
+        reject_omission(rows)
+        operator = DotOperator(
+            rows, run, self.product, center=settings.center, scale=settings.scale, seed=settings.seed
+        )
+        result = iterate(operator, None, settings, self.iteration)
+        k = kept_components(operator, result, settings)
+        certificate = certify_iteration(operator, result, k, settings, run)
+        V = np.ascontiguousarray(result.vectors[:k].T)
+        products = ColumnProducts(d, V, settings.center, settings.scale)
+        product = fold_columns(run, self.components, rows, products).product()  # last pass over X
+        scale = column_scale(operator.squares, operator.mean, n) if settings.scale else None
+        dot = DotSpectrum(result.values[:k], V, operator.trace, operator.mean, operator.squares)
+        spectrum = dot_spectrum(rows, settings, dot, product, operator.mean, scale)
+        return replace(spectrum, certificate=replace(certificate, n_passes=run.reads))
 
 
 def too_fine(variances: Vector, k: int, tol: float) -> bool:
@@ -341,7 +404,9 @@ def kept_components(operator: Operator, result: KrylovResult, settings: Iteratio
     return min(most, resolve_partial(settings.n_components, values, operator.trace, n, d) or most)
 
 
-def certify_iteration(operator: Operator, result: KrylovResult, k: int, settings: IterationSettings) -> Certificate:
+def certify_iteration(
+    operator: Operator, result: KrylovResult, k: int, settings: IterationSettings, run: Run
+) -> Certificate:
     """Bound the first k eigenvalues, and warn where the tolerance was not met."""
     certificate = certify(
         result.approximation, k, operator.trace, precision=operator.rounding,
@@ -349,41 +414,20 @@ def certify_iteration(operator: Operator, result: KrylovResult, k: int, settings
         multiplied=not isinstance(operator, CovarianceOperator),
     )  # fmt: skip
     if not result.converged:
-        warn_unconverged(operator, result, settings)
+        warn_unconverged(operator, result, settings, run)
     elif certificate.eigenvalue_bounds[0, 0] > 0:  # else all of it is rounding
         warn_if_doubtful(certificate, WIDE.format(settings.tol))
-    return replace(certificate, n_passes=operator.reads, converged=result.converged)
+    return replace(certificate, n_passes=run.reads, converged=result.converged)
 
 
-def warn_unconverged(operator: Operator, result: KrylovResult, settings: IterationSettings) -> None:
+def warn_unconverged(operator: Operator, result: KrylovResult, settings: IterationSettings, run: Run) -> None:
     """Warn how far the eigenvalues got, and what to do."""
     remedy = REMEDIES[result.stopped].format(
         passes=settings.max_passes, unresolved=result.unresolved, k=len(result.ritz_values), precision=operator.precision,
         least=FLOOR * operator.precision / settings.tol,
     )  # fmt: skip
     warn_approximation(
-        f"the iteration stopped after {operator.reads:.3g} reads with eigenvalue errors of about "
+        f"the iteration stopped after {run.reads:.3g} reads with eigenvalue errors of about "
         f"{result.largest_error:.2g}, tol = {settings.tol:g} was asked for (largest residual "
         f"{float(result.residuals.max()):.3g}, largest eigenvalue {float(result.ritz_values[0]):.3g}): {remedy}"
     )
-
-
-def _run_dot(rows: RowInput, settings: Settings, options: RunOptions, iteration: Iteration) -> Spectrum:
-    """Iterate on the dot matrix of a column-chunked store, then compute the components in one more read."""
-    n, d = rows.n_rows, rows.n_columns
-    reject_omission(rows)
-    operator = DotOperator(
-        rows, options, center=settings.center, scale=settings.scale, columns=iteration.block, seed=settings.seed
-    )
-    result = iterate(operator, None, settings, iteration)
-    k = kept_components(operator, result, settings)
-    certificate = certify_iteration(operator, result, k, settings)
-    V = np.ascontiguousarray(result.vectors[:k].T)
-    products = ColumnProducts(d, V, settings.center, settings.scale)
-    product, _, _ = fold_columns(  # last pass over X
-        rows, products, take_products, layout=operator.layout, number=operator.number + 1, options=options
-    )
-    scale = column_scale(operator.squares, operator.mean, n) if settings.scale else None
-    dot = DotSpectrum(result.values[:k], V, operator.trace, operator.mean, operator.squares)
-    spectrum = dot_spectrum(rows, settings, dot, product, operator.mean, scale)
-    return replace(spectrum, certificate=replace(certificate, n_passes=operator.reads + 1))

@@ -9,16 +9,25 @@ from typing import Any, Self
 
 import numpy as np
 
-from bigpca.estimators.linear.choosing import FitJob, SolverChoice, check_iteration, check_solver, plan_fit
-from bigpca.estimators.linear.covariance_fit import fold_moments
+from bigpca.estimators.linear.choosing import SolverChoice, check_iteration, check_solver, plan_fit
+from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.linear.files import StateForm
 from bigpca.estimators.linear.model import LinearModel
-from bigpca.estimators.linear.spectrum import Settings, Spectrum, no_state, solve_moments
+from bigpca.estimators.linear.spectrum import (
+    PCAFit,
+    Settings,
+    Spectrum,
+    check_enough_rows,
+    no_state,
+    solve_moments,
+)
 from bigpca.estimators.shared.inputs import as_dask
 from bigpca.estimators.shared.running import running
 from bigpca.estimators.shared.transformer import RandomState
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.resources import find_resources
+from bigpca.passes.rows import RowInput
 from bigpca.solvers.components import NComponents, check_n_components
 from bigpca.triangles import packed_size
 
@@ -151,13 +160,13 @@ class PCA(LinearModel[Moments]):
             tol=self.tol, max_passes=self.max_passes, seed=self._seed,
         )  # fmt: skip
 
-    def _job(self, seen: Self, X: Any, y: Any) -> FitJob:
+    def _fit(self, seen: Self, X: Any, y: Any) -> PCAFit:
         opened = as_dask(seen, X, reset=True, minimum=2)
         n, d = opened.shape
         check_n_components(self.n_components, None if np.isnan(n) else n, d)
-        job = plan_fit(opened, self._settings(), self.solver, memory_limit=self.memory_limit, policies=self._policies)
-        check_n_components(self.n_components, job.rows.n_rows, d)  # where the rows had to be counted
-        return job
+        fit = plan_fit(opened, self._settings(), self.solver, memory_limit=self.memory_limit, policies=self._policies)
+        check_n_components(self.n_components, fit.rows.n_rows, d)  # where the rows had to be counted
+        return fit
 
     def _read_state(
         self, seen: Self, X: Any, *, old: Moments | None, progress: ProgressArgument
@@ -167,13 +176,14 @@ class PCA(LinearModel[Moments]):
         check_n_components(self.n_components, None, opened.shape[1])
         if Moments(opened.shape[1]).state_bytes > self.keep_state_bytes:
             raise ValueError(no_state("partial_fit", "covariance", opened.shape[1], self.keep_state_bytes))
-        job = plan_fit(
-            opened, self._settings(), "covariance", memory_limit=self.memory_limit, policies=self._policies, minimum=1
-        )
-        job.plan.check()
-        rows = job.rows
-        with running(rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout) as options:
-            return fold_moments(rows, options, before=0 if old is None else old.count)
+        rows = RowInput(opened, **self._policies)
+        check_enough_rows(rows.n_rows, minimum=1)
+        resources = find_resources(self.memory_limit, in_process=rows.in_process)
+        fit = CovarianceFit(rows, resources, self._settings(), 0 if old is None else old.count)
+        fit.plan.check()
+        with running(fit, progress=progress, workers_timeout=self.workers_timeout) as run:
+            found = fit.read(run)
+        return found.state, found.omitted
 
     @property
     def _apart_bytes(self) -> int:

@@ -8,25 +8,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.estimators.linear.certificates import certify
-from bigpca.estimators.linear.covariance_fit import fold_memory, model_bytes
+from bigpca.estimators.linear.certificates import certify, warn_if_doubtful
+from bigpca.estimators.linear.covariance_fit import model_bytes
 from bigpca.estimators.linear.spectrum import Certificate, Settings, Spectrum, check_enough_rows
-from bigpca.operators.covariance import PROBES, CovarianceOperator, Probes
+from bigpca.estimators.shared.fit import Fit
+from bigpca.operators.covariance import PROBES, CovarianceOperator, CovariancePasses, Probes
 from bigpca.passes.accumulators.dot_matrix import column_scale
 from bigpca.passes.accumulators.factors import SketchFactor, probe_vectors
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import ColumnMoments
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.fold import fold
-from bigpca.passes.rows import RowInput
-from bigpca.planning import Plan, Resources
+from bigpca.passes.fold import Folded, fold, fold_to, row_pass
+from bigpca.planning import ONCE, PassCost, SolveCost
 from bigpca.sketches.base import Sketch
 from bigpca.solvers.components import needs_full_spectrum, resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
@@ -82,8 +83,6 @@ class Sketched:
     W, Y : ndarray of shape (d, q); ``Y = A W``
     probes : Probes or None
     precision : float
-    passes : float
-        Reads of X so far.
     orthonormal : bool
         Whether W has orthonormal columns.
     """
@@ -97,91 +96,126 @@ class Sketched:
     Y: Matrix
     probes: Probes | None
     precision: float
-    passes: float = 1.0
     orthonormal: bool = False
 
 
-def plan_sketch(rows: RowInput, settings: SketchSettings, resources: Resources) -> Plan:
-    """Cost of an approximate fit: one read ("ritz", and a scaled "tutorial": two) and 4 n d q flops in each."""
-    n, d = rows.n_rows, rows.n_columns
-    template, q = settings.template(d), settings.sketch.width(d)
-    flops = float(n) * template.flops_per_row
-    peak, block_rows, groups = fold_memory(rows, template.state_bytes, template.product_bytes, flops)
-    solve = 3 * 8 * d * template.n_columns + nystrom_bytes(d, q, min(q, n), overwrite=True)
-    peak = max(peak, (solve - 3 * template.state_bytes) // resources.threads)
-    reads = 1 + int(settings.core == "ritz") + int(settings.scaled_first) + int(rows.counted)
-    what = {"nystrom": "one read", "tutorial": "algorithm 4 in one read", "ritz": "one read, and one for its basis"}
-    kept = template.state_bytes if settings.core != "ritz" else 0
-    return Plan(
-        solver=f"sketch ({settings.core})",
-        reason=f"{what[settings.core]}{', after one for the scale' if settings.scaled_first else ''}; "
-        f"{d} x {q} products",
-        passes=reads,
-        bytes_read=reads * n * d * rows.dtype.itemsize,
-        flops=flops * (1 + int(settings.core == "ritz")) + 8.0 * d * q * q,
-        tasks=(2 * groups + 1) * reads,
-        state_bytes=template.state_bytes,
-        block_rows=block_rows,
-        peak_bytes=peak,
-        output_bytes=model_bytes(_most(settings, n, d), d, kept, settings.fit.keep_state_bytes),
-        resources=resources,
-    )
+@dataclass(frozen=True)
+class SketchFit(Fit[Spectrum]):
+    """One read ("ritz", and a scaled "tutorial": two) and 4 n d q flops in each.
+
+    Attributes
+    ----------
+    settings : SketchSettings
+    """
+
+    settings: SketchSettings
+
+    @property
+    def solver(self) -> str:
+        """Named with its core."""
+        return f"sketch ({self.settings.core})"
+
+    @property
+    def account(self) -> str:
+        what = {"nystrom": "one read", "tutorial": "algorithm 4 in one read", "ritz": "one read, and one for its basis"}
+        after = ", after one for the scale" if self.settings.scaled_first else ""
+        d = self.rows.n_columns
+        return f"{what[self.settings.core]}{after}; {d} x {self.settings.sketch.width(d)} products"
+
+    @cached_property
+    def scale(self) -> PassPlan:
+        """The read for the columns' deviations, where they must be known before the sketch."""
+        template = ColumnMoments(self.rows.n_columns)
+        work = float(self.rows.n_rows) * template.flops_per_row
+        return row_pass(self.rows, "scale", [template], cut_bytes=template.state_bytes, work=work)
+
+    def template(self, scale: Vector | None = None) -> FusedProduct:
+        """The state of the sketching pass; ``scale`` where the columns' deviations are known before it."""
+        return FusedProduct.of(self.rows.n_columns, self.settings.factor(self.rows.n_columns, scale))
+
+    @cached_property
+    def sketched(self) -> PassPlan:
+        """The read for the products."""
+        n, d = self.rows.n_rows, self.rows.n_columns
+        template, q = self.template(np.ones(d) if self.settings.scaled_first else None), self.settings.sketch.width(d)
+        solve = 3 * 8 * d * template.n_columns + nystrom_bytes(d, q, min(q, n), overwrite=True)
+        return row_pass(
+            self.rows, "sketch", [template], cut_bytes=template.state_bytes, work=float(n) * template.flops_per_row,
+            finish_bytes=max(0, solve - 3 * template.state_bytes),
+        )  # fmt: skip
+
+    @cached_property
+    def ritz(self) -> CovariancePasses:
+        """The read for the basis, where there is one."""
+        return CovariancePasses.of(self.rows, self.settings.sketch.width(self.rows.n_columns), ONCE)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        before = (self.scale,) if self.settings.scaled_first else ()
+        after = (self.ritz.product,) if self.settings.core == "ritz" else ()
+        return (*self.rows.counting, *before, self.sketched, *after)
+
+    def solve_cost(self) -> SolveCost:
+        settings, n, d = self.settings, self.rows.n_rows, self.rows.n_columns
+        kept = settings.template(d).state_bytes if settings.core != "ritz" else 0
+        output = model_bytes(_most(settings, n, d), d, kept, settings.fit.keep_state_bytes)
+        return SolveCost(8.0 * d * settings.sketch.width(d) ** 2, output_bytes=output)
+
+    def identity(self) -> dict[str, Any]:
+        fit = self.settings.fit
+        return {
+            "computes": "sketch", "input": self.rows.describe(), "center": fit.center, "scale": fit.scale,
+            "core": self.settings.core, "sketch": self.settings.sketch.describe(),
+        }  # fmt: skip
+
+    def read(self, run: Run) -> Folded[FusedProduct]:
+        """Return the products alone: the pass of ``partial_fit``."""
+        return fold(run, self.sketched, self.rows, self.template())  # one pass over X
+
+    def run(self, run: Run) -> Spectrum:
+        found = self._run_ritz(run) if self.settings.core == "ritz" else self._run_once(run)
+        certificate: Any = found.certificate
+        found = replace(found, certificate=replace(certificate, n_passes=run.reads))
+        warn_if_wide(found)
+        return found
+
+    def _run_once(self, run: Run) -> Spectrum:
+        rows, settings, d, scale = self.rows, self.settings, self.rows.n_columns, None
+        if settings.scaled_first:
+            columns = fold(run, self.scale, rows, ColumnMoments(d)).state  # pass 1 over X
+            scale = column_scale(columns.squares, columns.mean, columns.count)
+        template = self.template(scale)
+        finish = partial(_solve, settings=settings, scale=scale)
+        return fold_to(run, self.sketched, rows, {"product": template}, finish)  # one pass over X
+
+    def _run_ritz(self, run: Run) -> Spectrum:
+        """One read for ``Y = A W``, one for the product with an orthonormal basis of Y."""
+        rows, settings, fit = self.rows, self.settings, self.settings.fit
+        template, finish = settings.template(rows.n_columns), partial(_take_basis, settings=settings)
+        found, basis = fold_to(run, self.sketched, rows, {"product": template}, finish)  # pass 1 over X
+        operator = CovarianceOperator(
+            rows, run, self.ritz, center=fit.center, scale=fit.scale, seed=settings.sketch.seed
+        )
+        operator.know(found.count, found.omitted, found.mean, found.scale, found.trace)
+        product = operator.begin(basis).AB  # pass 2 over X
+        again = replace(
+            found, W=basis, Y=product, probes=operator.probes, precision=operator.precision, orthonormal=True
+        )
+        return solve_nystrom(again, fit)
 
 
-def describe_sketch(rows: RowInput, settings: SketchSettings) -> dict[str, Any]:
-    """Fingerprint of the passes."""
-    return {
-        "computes": "sketch", "input": rows.describe(), "center": settings.fit.center, "scale": settings.fit.scale,
-        "core": settings.core, "sketch": settings.sketch.describe(),
-    }  # fmt: skip
+def warn_if_wide(spectrum: Spectrum) -> None:
+    """Warn where the bounds are too wide to trust the answer."""
+    if spectrum.certificate is not None:
+        warn_if_doubtful(
+            spectrum.certificate,
+            'Use core="ritz" (one more read), a wider sketch, or PCA(solver="krylov"), which iterates to a tolerance.',
+        )
 
 
-def run_sketch(rows: RowInput, settings: SketchSettings, options: RunOptions) -> Spectrum:
-    """Fit in one read, or two; one more where the rows had to be counted first."""
-    spectrum = _run_passes(rows, settings, options)
-    certificate: Any = spectrum.certificate
-    return replace(spectrum, certificate=replace(certificate, n_passes=certificate.n_passes + rows.counted))
-
-
-def _run_passes(rows: RowInput, settings: SketchSettings, options: RunOptions) -> Spectrum:
-    d = rows.n_columns
-    if not settings.scaled_first and settings.core != "ritz":
-        finish = partial(solve_product_state, settings=settings)
-        spectrum: Spectrum = fold_product(rows, settings.template(d), finish, settings, options, 1)  # pass 1 over X
-        return spectrum
-    if settings.core == "ritz":
-        return _run_ritz(rows, settings, options)
-    columns: Any = fold(  # pass 1 over X
-        rows, {"columns": ColumnMoments(d)}, _take_columns, name="scale", number=1, options=options
-    )
-    scale = column_scale(columns.squares, columns.mean, columns.count)
-    factor = settings.factor(d, scale)
-    finish = partial(solve_product_state, settings=settings, scale=scale)
-    scaled: Spectrum = fold_product(rows, FusedProduct.of(d, factor), finish, settings, options, 2)  # pass 2 over X
-    return scaled
-
-
-def fold_product(
-    rows: RowInput, template: FusedProduct, finish: Any, settings: SketchSettings, options: RunOptions, number: int
-) -> Any:
-    """Fold ``X'(X W)`` about the groups' means: exact for any offset, with centring and without."""
-    return fold(rows, {"product": template}, finish, name="sketch", number=number, options=options)  # one pass over X
-
-
-def take_state(state: PassState) -> tuple[FusedProduct, int]:
-    """The state itself: the pass of ``partial_fit``."""
-    part: Any = state.parts["product"]
-    return part, state.omitted
-
-
-def _take_columns(state: PassState) -> Any:
-    return state.parts["columns"]
-
-
-def solve_product_state(state: PassState, *, settings: SketchSettings, scale: Vector | None = None) -> Spectrum:
+def _solve(state: PassState, *, settings: SketchSettings, scale: Vector | None = None) -> Spectrum:
     """Solve where the state lies."""
-    part: Any = state.parts["product"]
-    return solve_product(part, settings, omitted=state.omitted, scale=scale)
+    product = state.part("product", FusedProduct)
+    return solve_product(product, settings, omitted=state.omitted, scale=scale)
 
 
 def solve_product(
@@ -229,8 +263,7 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
         probes = Probes(vectors, Y[:, q:].copy())
         Y = np.ascontiguousarray(Y[:, :q])
     mean = part.mean if fit.center else np.zeros(d)
-    passes = 1.0 if scale is None else 2.0
-    return Sketched(n, omitted, mean, scaled, trace, W, Y, probes, part.precision, passes)
+    return Sketched(n, omitted, mean, scaled, trace, W, Y, probes, part.precision)
 
 
 def solve_nystrom(found: Sketched, fit: Settings, *, multiplied: bool = False) -> Spectrum:
@@ -271,28 +304,9 @@ def solve_tutorial(found: Sketched, fit: Settings) -> Spectrum:
     return _spectrum(found, eigenvalues[:k], fix_signs(axes), certificate)
 
 
-def _run_ritz(rows: RowInput, settings: SketchSettings, options: RunOptions) -> Spectrum:
-    """One read for ``Y = A W``, one for the product with an orthonormal basis of Y."""
-    d, fit = rows.n_columns, settings.fit
-    finish = partial(_take_basis, settings=settings)
-    template = settings.template(d)
-    found, basis = fold_product(rows, template, finish, settings, options, 1)  # pass 1 over X
-    operator = CovarianceOperator(
-        rows, options, center=fit.center, scale=fit.scale, columns=basis.shape[1], seed=settings.sketch.seed
-    )  # fmt: skip
-    operator.number = 1
-    operator.know(found.count, found.omitted, found.mean, found.scale, found.trace)
-    product = operator.begin(basis).AB  # pass 2 over X
-    again = replace(
-        found, W=basis, Y=product, probes=operator.probes, precision=operator.precision, passes=2.0, orthonormal=True
-    )
-    return solve_nystrom(again, fit)
-
-
 def _take_basis(state: PassState, *, settings: SketchSettings) -> tuple[Sketched, Matrix]:
     """An orthonormal basis of Y (d, q), and what else the pass knows; the arrays of the sketch stay behind."""
-    part: Any = state.parts["product"]
-    found = unpack(part, settings, omitted=state.omitted, scale=None)
+    found = unpack(state.part("product", FusedProduct), settings, omitted=state.omitted, scale=None)
     basis = np.linalg.qr(found.Y)[0]
     return replace(found, W=np.zeros((0, 0)), Y=np.zeros((0, 0)), probes=None), basis
 
@@ -338,5 +352,5 @@ def _spectrum(found: Sketched, values: Vector, components: Matrix, certificate: 
         values,
         components,
         found.trace,
-        certificate=replace(certificate, n_passes=found.passes),
+        certificate=certificate,
     )

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.errors import MemoryBudgetError, format_bytes
+from bigpca.estimators.shared.fit import Fit
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.dot_matrix import column_scale
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.local import threads_here
-from bigpca.passes.engine.states import PassState
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Resources
 from bigpca.solvers.components import NComponents, needs_full_spectrum, resolve_components
 from bigpca.solvers.eigh import fix_signs, numerical_rank, top_eigenpairs
 from bigpca.solvers.subspaces import SubspaceBounds
@@ -131,12 +133,31 @@ class Spectrum:
     certificate: Certificate | None = None
 
 
-def solve_moments_state(state: PassState, *, settings: Settings) -> Spectrum:
-    """Solve from the complete state of a moments pass; picklable, so that it can run where the state lies."""
-    moments = state.parts["moments"]
-    if not isinstance(moments, Moments):
-        raise TypeError(f"the state holds {type(moments).__name__}, a Moments was expected")
-    return solve_moments(moments, settings, omitted=state.omitted)
+@dataclass(frozen=True)
+class PCAFit(Fit[Spectrum]):
+    """One way to compute principal components.
+
+    Attributes
+    ----------
+    settings : Settings
+    """
+
+    settings: Settings
+
+    @classmethod
+    def planned(cls, rows: RowInput, settings: Settings, resources: Resources) -> PCAFit:
+        """Return the fit, cut for those resources; X is not read."""
+        return cls(rows, resources, settings)
+
+    @classmethod
+    def offered(cls, rows: RowInput, settings: Settings) -> bool:
+        """Whether ``solver="auto"`` may choose it."""
+        return True
+
+    @classmethod
+    def stands_back(cls, rows: RowInput, settings: Settings) -> bool:
+        """Whether exact fits are chosen among even where this one was asked for."""
+        return False
 
 
 def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> Spectrum:
@@ -195,7 +216,7 @@ def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2) -> None:
 
 def no_state(what: str, solver: str, d: int, keep_state_bytes: int) -> str:
     """Say why ``what`` (``partial_fit``, ``merge``) cannot go on: the moments of all rows are not there."""
-    if solver in ("dot", "krylov"):
+    if solver != "covariance":
         return (
             f'{what} needs the moments of all rows, but this model was fitted by solver="{solver}", which keeps none. '
             f'Fit with solver="covariance", or begin with partial_fit.'

@@ -6,37 +6,18 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.running import running
 from bigpca.estimators.shared.transformer import Path, RowTransformer
-from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.solving import solving, solving_with
-from bigpca.passes.rows import RowInput
+from bigpca.passes.engine.speed import machine_speed
 from bigpca.planning import Plan
 
 Found = TypeVar("Found")
-Brought = TypeVar("Brought", covariant=True)
-
-
-class Job(Protocol[Brought]):
-    """One fit, planned and not yet run."""
-
-    @property
-    def rows(self) -> RowInput:
-        """What it reads."""
-
-    @property
-    def plan(self) -> Plan:
-        """What it costs, and which solver it uses."""
-
-    def run(self, options: RunOptions) -> Brought:
-        """Read X and solve."""
-
-    def describe(self) -> dict[str, Any]:
-        """Fingerprint of the passes, for checkpoints."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +54,7 @@ def is_answer(name: str) -> bool:
 class PlannedModel(RowTransformer, Generic[Found]):
     """A transformer that says what a fit will cost, and then fits in as many reads.
 
-    A subclass plans by :meth:`_job`, and takes what the job brings by :meth:`_take`. Its ``partial_fit`` adds rows by
+    A subclass plans by :meth:`_fit`, and takes what a run of that brings by :meth:`_take`. Its ``partial_fit`` adds rows by
     :meth:`_take_later`: the solve waits until a fitted attribute is first asked for, which ``transform``, ``save`` and pickle
     do, and ``clone``, ``repr`` and ``check_is_fitted`` do not.
 
@@ -87,7 +68,7 @@ class PlannedModel(RowTransformer, Generic[Found]):
     _unsolved: Unsolved[Found] | None
 
     @abstractmethod
-    def _job(self, seen: Self, X: Any, y: Any) -> Job[Found]:
+    def _fit(self, seen: Self, X: Any, y: Any) -> Fit[Found]:
         """Check X with ``seen``, a copy that takes number and names of features, and plan the fit; X is not read."""
 
     @abstractmethod
@@ -97,12 +78,14 @@ class PlannedModel(RowTransformer, Generic[Found]):
     def plan(self, X: Any, y: Any = None) -> Plan:
         """Return what ``fit(X, y)`` will cost, without reading X: print it, or use its fields.
 
+        The first plan on a machine takes a second to measure how fast it is, for the time that a plan states.
+
         Raises
         ------
         MemoryBudgetError
             Where nothing fits (with ``solver="auto"``); a named solver's plan says ``fits`` instead.
         """
-        return self._job(copy(self), X, y).plan
+        return replace(self._fit(copy(self), X, y).plan, speed=machine_speed())
 
     @solving
     def fit(self, X: Any, y: Any = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None) -> Self:
@@ -130,18 +113,17 @@ class PlannedModel(RowTransformer, Generic[Found]):
             Where the checkpoint is another computation's or in use.
         """
         seen = self._begun(checkpoint)  # takes the names and number of features; self changes when all went well
-        job = seen._job(seen, X, y)
-        job.plan.check()
-        description = job.describe() if checkpoint is not None else None
+        planned = seen._fit(seen, X, y)
+        planned.plan.check()
         with running(
-            job.rows, description, checkpoint=checkpoint, progress=progress,
-            workers_timeout=self.workers_timeout, plan=job.plan, seed=vars(seen).get("seed_"),
-        ) as options:  # fmt: skip
-            spectrum = job.run(options)
+            planned, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout,
+            seed=vars(seen).get("seed_"),
+        ) as run:  # fmt: skip
+            found = planned.run(run)
         self._remember_features(seen)
         self.__dict__.pop("_unsolved", None)
-        self._take(spectrum, job.plan.solver)
-        self.plan_ = job.plan
+        self._take(found, planned.plan.solver)
+        self.plan_ = planned.plan
         return self
 
     # Answers that wait -----------------------------------------------------------------------------------------------

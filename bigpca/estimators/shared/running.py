@@ -5,27 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
+from bigpca.estimators.shared.fit import Reading
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import PlanEvent
-from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
-from bigpca.passes.rows import RowInput
-from bigpca.planning import Plan
+from bigpca.passes.engine.run import Run
 
 
 @contextmanager
 def running(
-    rows: RowInput,
-    description: dict[str, Any] | None,
+    fit: Reading,
     *,
-    checkpoint: str | os.PathLike[str] | None,
     progress: ProgressArgument,
     workers_timeout: float,
-    plan: Plan | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     seed: int | None = None,
-) -> Iterator[RunOptions]:
+) -> Iterator[Run]:
     """Open what a run needs, progress and the locked checkpoint, which keeps the seed, and close it at the end.
 
     Raises
@@ -33,16 +29,17 @@ def running(
     ValueError
         Where files of the input changed between the reads of a run that needs several.
     """
+    rows, plan = fit.rows, fit.plan
     with resolve_progress(progress) as report:
-        if plan is not None:
-            report(PlanEvent(plan.solver, plan.reason, int(plan.passes + 0.999), plan.bytes_read, plan.peak_bytes))
-        held = None
-        if checkpoint is not None and description is not None:
-            held = Checkpoint(checkpoint, description, seed)
+        report(PlanEvent(plan.solver, plan.reason, int(plan.passes + 0.999), plan.bytes_read, plan.peak_bytes))
+        held = None if checkpoint is None else Checkpoint(checkpoint, fit.identity(), seed)
         try:
             scheduler = "local" if rows.in_process else None
-            before = rows.files_digest() if plan is not None and plan.passes > 1 else ""
-            yield RunOptions(held, report, workers_timeout, scheduler, 0 if plan is None else plan.peak_bytes)
+            before = rows.files_digest() if plan.passes > 1 else ""
+            run = Run(held, report, workers_timeout, scheduler, plan.peak_bytes, declared=Run.declares(fit.passes()))
+            for counted in rows.counting:
+                run.read_beside(counted)
+            yield run
             if before and rows.files_digest() != before:
                 raise ValueError(
                     "the input changed while it was read more than once: some files have another size or time of change than when "

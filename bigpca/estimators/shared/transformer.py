@@ -17,9 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.estimators.shared.inputs import as_dask, check_plain_parameters, is_lazy
-from bigpca.estimators.shared.running import running
 from bigpca.passes.engine.checkpoint import stored_seed
-from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
+from bigpca.passes.engine.run import Run
 from bigpca.passes.project import project_in_memory, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
@@ -191,11 +191,10 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Return ``f`` of the rows of X, which ``opened`` is as a Dask array."""
         if to.out is not None:
             rows = RowInput(opened, **self._policies)
-            with running(
-                rows, None, checkpoint=None, progress=to.progress, workers_timeout=self.workers_timeout
-            ) as options:
+            with resolve_progress(to.progress) as report:
+                run = Run(None, report, self.workers_timeout, "local" if rows.in_process else None)
                 return project_to(
-                    rows, f, columns, to.out, name=self._output_name, options=options, overwrite=to.overwrite,
+                    rows, f, columns, to.out, name=self._output_name, run=run, overwrite=to.overwrite,
                     memory_limit=self.memory_limit,
                 )  # fmt: skip
         if is_lazy(X):

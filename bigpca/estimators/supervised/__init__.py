@@ -7,7 +7,8 @@
 - ``label_features``    ``Delta`` with ``K_y = Delta Delta'``: the label kernel is never n x n
 - ``statistics``        what one read of labelled rows adds up to
 - ``roweis_axes``       axes at one point of the family
-- ``krylov_fit``, ``kernel_fit``   where no (d, d) matrix fits, and fits on Nyström features
+- ``labels_fit``, ``krylov_fit``   from one read of labels, and by iteration where no (d, d) matrix fits
+- ``kernel_fit``, ``scores_fit``   on Nyström features, and the reads of scored PCA
 - ``scores``, ``columns``   how much each feature depends on the labels, and row maps to the chosen ones
 
 All of the family is solved from one read: counts, means, and the within-class scatter, which is accumulated directly.

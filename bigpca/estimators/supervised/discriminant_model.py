@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,9 +15,10 @@ from bigpca.data.labels import TargetLabels, merge_classes, open_labels
 from bigpca.estimators.linear.choosing import check_iteration
 from bigpca.estimators.shared.transformer import Destination, Lazy
 from bigpca.estimators.supervised.class_maps import ClassMap
-from bigpca.estimators.supervised.krylov_fit import KrylovRoweisJob, Point, plan_krylov_roweis, reject_singular
+from bigpca.estimators.supervised.krylov_fit import KrylovRoweisFit, Point, reject_singular
 from bigpca.estimators.supervised.label_features import LabelFeatures, LinearLabels, label_width
-from bigpca.estimators.supervised.model import SupervisedJob, SupervisedModel
+from bigpca.estimators.supervised.labels_fit import LabelsFit
+from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.estimators.supervised.roweis_axes import (
     check_classes,
     check_components,
@@ -29,7 +29,6 @@ from bigpca.estimators.supervised.roweis_axes import (
 )
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.estimators.supervised.supervised_pca import is_share
-from bigpca.passes.accumulators.base import Accumulator
 from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily
 
 SOLVERS = ("auto", "covariance", "krylov")
@@ -184,16 +183,16 @@ class DiscriminantModel(ClassifierMixin, SupervisedModel):  # type: ignore[misc]
             )
         check_iteration(self.tol, self.max_passes)
 
-    def _other_job(self, job: SupervisedJob, templates: Callable[..., dict[str, Accumulator]]) -> Any:
+    def _iterating(self, fit: LabelsFit) -> KrylovRoweisFit | None:
         if not self._whole:
             return None
         conditioning, (r1, r2) = self._conditioning, self._factors
         if r2 == 1.0 and conditioning == check_conditioning(False, self.robust_share, None):
-            codes: Any = job.templates["classes"]
-            reject_singular(int(np.count_nonzero(codes.codes >= 0)), codes.n_classes, job.rows.n_columns)
+            labelled = fit.labelled
+            reject_singular(int(np.count_nonzero(labelled.codes >= 0)), labelled.n_classes, fit.rows.n_columns)
         if self.solver == "covariance":
             return None
-        classes = job.supervision.classes
+        classes = fit.labelled.supervision.classes
         n_classes = 1 if classes is None else len(classes)
         given: Any = n_classes - 1 if self.n_components is None and (r1, r2) == (0.0, 1.0) else self.n_components
         if given is None or is_share(given) or conditioning.robust or conditioning.regularization == "pinv":
@@ -210,11 +209,10 @@ class DiscriminantModel(ClassifierMixin, SupervisedModel):  # type: ignore[misc]
             partial(self._axes_in, n_components=int(given)), int(given), r1, r2, added, self._normalized, float(self.tol),
             self.max_passes, threads=self.solve_threads,
         )  # fmt: skip
-        thin = templates(whole=False)
-        plan = plan_krylov_roweis(job.rows, thin, job.plan.resources, type(self).__name__, point)
-        if self.solver == "auto" and job.plan.fits and job.plan.flops <= CHEAPER * plan.flops:
+        iteration = KrylovRoweisFit(fit.rows, fit.resources, fit.name, fit.labelled, False, point)
+        if self.solver == "auto" and fit.plan.fits and fit.plan.flops <= CHEAPER * iteration.plan.flops:
             return None
-        return KrylovRoweisJob(job.rows, plan, thin, job.supervision, point)
+        return iteration
 
     def _axes_in(self, family: RoweisFamily, statistics: LabelStatistics, *, n_components: int) -> Axes:
         check_classes(statistics, *self._factors)

@@ -4,34 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.estimators.kernel.expansion import Expansion, kernel_identity, scored_evaluations
-from bigpca.estimators.kernel.landmark_features import LandmarkFeatures, features_of, landmark_expansion, pass_dtype
-from bigpca.estimators.kernel.landmarks_fit import NystromJob
+from bigpca.estimators.kernel.expansion import Expansion, kernel_identity
+from bigpca.estimators.kernel.landmark_features import (
+    LandmarkFeatures,
+    features_dtype,
+    features_of,
+    landmark_expansion,
+    pass_dtype,
+)
+from bigpca.estimators.kernel.landmarks_fit import LandmarksFit
 from bigpca.estimators.kernel.spectrum import (
-    KernelSettings,
+    KernelFit,
+    KernelReading,
     KernelSpectrum,
-    closing_reads,
-    held_share,
-    hold_references,
+    closing_passes,
+    held_bytes,
     row_shift,
+    row_shift_pass,
     training_expansion,
 )
 from bigpca.estimators.supervised.labels import KeptStatistics, Labelled
 from bigpca.estimators.supervised.statistics import LabelStatistics
-from bigpca.operators.kernel import KernelOperator
+from bigpca.kernels.base import Kernel
+from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap
 from bigpca.passes.accumulators.on_features import OnFeatures
-from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.engine.states import PassState
-from bigpca.passes.fold import fold
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.rows import RowInput
-from bigpca.passes.sweeps import kernel_layout, sweep_bytes
-from bigpca.planning import Plan, Resources, peak_bytes
+from bigpca.passes.sweeps import SweepPlan
+from bigpca.planning import ONCE, PassCost, SolveCost
 from bigpca.solvers.roweis import Axes
 
 Matrix = NDArray[np.float64]
@@ -73,31 +82,43 @@ class FeatureRead:
         )  # fmt: skip
 
 
+def labelled_features_pass(rows: RowInput, kernel: Kernel, labelled: Labelled, m: int, *, whole: bool) -> PassPlan:
+    """Declare one read of X that maps rows to the features of m landmarks, and takes their labelled statistics."""
+    d = rows.n_columns
+    mapped = LandmarkMap(
+        (kernel,), np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),), np.zeros(d)
+    )
+    template = OnFeatures(d, mapped, labelled.templates(m, whole=whole))
+    cost = row_pass(
+        rows, "labelled-features", [template], cut_bytes=template.state_bytes, work=0.0,
+        dtype=features_dtype(rows, kernel, m), refinable=True,
+    )  # fmt: skip
+    return replace(cost, evaluations=float(rows.n_rows) * m)
+
+
 def read_features(
-    rows: RowInput, features: LandmarkFeatures, labelled: Labelled, options: RunOptions, *, whole: bool, number: int
+    run: Run, cost: PassPlan, rows: RowInput, features: LandmarkFeatures, labelled: Labelled, *, whole: bool
 ) -> FeatureRead:
-    """Return the labelled statistics of the features of all rows: one read of X."""
+    """Return the labelled statistics of the features of all rows: one read of X, declared by :func:`labelled_features_pass`."""
     inner = labelled.templates(features.transform.shape[1], whole=whole)
     mapped = LandmarkMap(
         (features.kernel,), features.landmarks, (features.transform,), features.shift, features.indices
     )
     template = OnFeatures(rows.n_columns, mapped, inner)
-    state, omitted = fold(  # one pass over X
-        rows, {"features": template}, _take, name="labelled-features", number=number, options=options,
-        shift=np.zeros(rows.n_columns), dtype=pass_dtype(rows, (features,)),
-    )  # fmt: skip
-    statistics = LabelStatistics(state.inner["classes"], state.inner.get("cross"), omitted)
-    return FeatureRead(features, KeptStatistics(statistics, labelled.supervision), state.evaluations)
+    exact = replace(cost, dtype=pass_dtype(rows, (features,)))
+    found = fold(run, exact, rows, template, shift=np.zeros(rows.n_columns))  # one pass over X
+    parts: Any = found.state.inner
+    run.add_evaluations(found.state.evaluations)
+    statistics = LabelStatistics(parts["classes"], parts.get("cross"), found.omitted)
+    return FeatureRead(features, KeptStatistics(statistics, labelled.supervision), run.evaluations)
 
 
 @dataclass(frozen=True)
-class FeatureLabelJob:
-    """A supervised fit on the features of landmarks, planned.
+class FeatureLabelFit(LandmarksFit):
+    """A supervised fit on the features of landmarks.
 
     Attributes
     ----------
-    landmarks : NystromJob
-        The choice of landmarks, and the plan of it and one pass.
     labelled : Labelled
     whole : bool
         Whether the scatter of features is kept whole.
@@ -105,49 +126,84 @@ class FeatureLabelJob:
         From statistics of the features to axes in their space.
     """
 
-    landmarks: NystromJob
     labelled: Labelled
     whole: bool
     solve: Callable[[LabelStatistics], Axes]
 
     @property
-    def rows(self) -> RowInput:
-        """X."""
-        return self.landmarks.rows
+    def account(self) -> str:
+        return f"{self.choice.count} landmarks, features of all rows{self.labelled.supervision.note}"
 
-    @property
-    def plan(self) -> Plan:
-        """Of landmarks, features and label features; the eigenproblem is as large."""
-        plan, m = self.landmarks.plan, self.landmarks.count
-        states = [part for name, part in self.labelled.templates(m, whole=self.whole).items() if name == "cross"]
-        held = sum(3 * part.state_bytes + part.product_bytes for part in states)
-        if plan.resources.local:
-            held += self.labelled.nbytes // plan.resources.threads
-        reason = plan.reason + self.labelled.supervision.note
-        return replace(plan, peak_bytes=plan.peak_bytes + held, reason=reason)
+    @cached_property
+    def features(self) -> PassPlan:
+        """The read of the features."""
+        kernel, m = self.settings.kernel, self.choice.count
+        return labelled_features_pass(self.rows, kernel, self.labelled, m, whole=self.whole)
 
-    def describe(self) -> dict[str, Any]:
-        """Fingerprint of the passes."""
-        return self.landmarks.describe() | {"labels": self.labelled.describe(), "whole": self.whole}
+    def passes(self) -> tuple[PassCost, ...]:
+        return (*self.choosing_passes(), self.features)
 
-    def read(self, options: RunOptions) -> FeatureRead:
+    def solve_cost(self) -> SolveCost:
+        return replace(super().solve_cost(), held_bytes=self.labelled.nbytes)
+
+    def identity(self) -> dict[str, Any]:
+        return super().identity() | {"labels": self.labelled.describe(), "whole": self.whole}
+
+    def read(self, run: Run) -> FeatureRead:
         """Choose landmarks and read X once more."""
-        job = self.landmarks
-        shift = row_shift(self.rows)
-        landmarks = job.select(shift, options)
-        features = features_of(job.settings.kernel, landmarks, shift, job.precision, job.settings.threads)
-        number = 1 + job.numbers(landmarks)
-        found = read_features(self.rows, features, self.labelled, options, whole=self.whole, number=number)
-        return replace(found, evaluations=found.evaluations + landmarks.evaluations)
+        landmarks, shift = self.choose(run)
+        features = features_of(self.settings.kernel, landmarks, shift, self.precision, self.settings.threads)
+        return read_features(run, self.features, self.rows, features, self.labelled, whole=self.whole)
 
-    def run(self, options: RunOptions) -> KernelSpectrum:
+    def run(self, run: Run) -> KernelSpectrum:
         """Choose landmarks, read X once more, solve."""
-        read = self.read(options)
+        read = self.read(run)
         return read.fit(self.solve(read.statistics))
 
 
-def _take(state: PassState) -> tuple[Any, int]:
-    return state.parts["features"], int(state.omitted)
+@dataclass(frozen=True)
+class LabelledGrowth(KernelReading):
+    """More labelled rows by landmarks that are chosen already: one read of the new rows.
+
+    Attributes
+    ----------
+    features : LandmarkFeatures
+    labelled : Labelled
+    whole : bool
+    """
+
+    features: LandmarkFeatures
+    labelled: Labelled
+    whole: bool
+
+    @property
+    def solver(self) -> str:
+        return "landmarks (given)"
+
+    @property
+    def account(self) -> str:
+        return f"features of new rows by {len(self.features.landmarks)} landmarks"
+
+    @cached_property
+    def read_of_features(self) -> PassPlan:
+        """The read."""
+        m = len(self.features.landmarks)
+        return labelled_features_pass(self.rows, self.settings.kernel, self.labelled, m, whole=self.whole)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (*self.rows.counting, self.read_of_features)
+
+    def solve_cost(self) -> SolveCost:
+        m = len(self.features.landmarks)
+        return SolveCost(14.0 * m**3, bytes=8 * 6 * m**2, held_bytes=self.labelled.nbytes)
+
+    def identity(self) -> dict[str, Any]:
+        return {"computes": "growth", "input": self.rows.describe(), "labels": self.labelled.describe()}
+
+    def read(self, run: Run) -> FeatureRead:
+        """Return the statistics of the new rows."""
+        cost = self.read_of_features
+        return read_features(run, cost, self.rows, self.features, self.labelled, whole=self.whole)
 
 
 def in_features(features: LandmarkFeatures, statistics: LabelStatistics, axes: Axes) -> Expansion:
@@ -156,33 +212,63 @@ def in_features(features: LandmarkFeatures, statistics: LabelStatistics, axes: A
 
 
 @dataclass(frozen=True)
-class DualLabelJob:
-    """Kernel supervised PCA by its dual: one sweep over the kernel matrix with the label features, planned.
+class DualFit(KernelFit):
+    """Kernel supervised PCA by its dual: one sweep over the kernel matrix with the label features.
 
     ``(Delta'H K H Delta) v = s^2 v``, scores ``s^-1 v'Delta'H k(X, x)`` (SPCA paper, section 6.2). NOTE: they are divided
     by s, not by s^2.
+
+    Attributes
+    ----------
+    labelled : Labelled
+    wanted : callable
+        From all axes to those asked for.
     """
 
-    rows: RowInput
-    settings: KernelSettings
-    plan: Plan
+    solver: ClassVar[str] = "dual"
+
     labelled: Labelled
     wanted: Callable[[Axes], Axes]
 
-    def describe(self) -> dict[str, Any]:
-        """Fingerprint of the sweep."""
+    @property
+    def account(self) -> str:
+        columns, note = self.labelled.columns, self.labelled.supervision.note
+        return f"one sweep over pairs of rows with {columns} label features{note}"
+
+    @cached_property
+    def sweep(self) -> SweepPlan:
+        """The sweep."""
+        columns = self.labelled.columns
+        held = 3 * 8 * self.rows.n_rows * columns
+        return product_pass(self.rows, self.settings.kernel, columns, ONCE, driver_bytes=held)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        rows = self.rows
+        closing = closing_passes(rows, self.settings.kernel)
+        return (*rows.counting, row_shift_pass(rows), self.sweep, *closing)
+
+    def solve_cost(self) -> SolveCost:
+        held = held_bytes(self.rows, self.settings.kernel)
+        return SolveCost(held_bytes=held, output_bytes=8 * self.rows.n_rows * self.labelled.columns)
+
+    def identity(self) -> dict[str, Any]:
         return {
-            "computes": "kernel label product", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel),
-            "labels": self.labelled.describe(),
+            "computes": "kernel label product", "input": self.rows.describe(),
+            "kernel": kernel_identity(self.settings.kernel), "labels": self.labelled.describe(),
         }  # fmt: skip
 
-    def run(self, options: RunOptions) -> KernelSpectrum:
-        """Sweep and solve."""
+    def multiply(self, run: Run) -> tuple[KernelOperator, Matrix, Matrix]:
+        """Return the operator, the centred label features (n, m), and its product with them: one sweep."""
         rows, settings = self.rows, self.settings
-        operator = KernelOperator(rows, settings.kernel, options, shift=row_shift(rows), seed=settings.seed)
+        shift = row_shift(run, rows)
+        operator = KernelOperator(rows, settings.kernel, run, self.sweep, shift=shift, seed=settings.seed)
         delta = self.labelled.delta()
         delta -= delta.mean(axis=0)
-        Y = operator.begin(delta).AB
+        return operator, delta, operator.begin(delta).AB
+
+    def run(self, run: Run) -> KernelSpectrum:
+        rows, settings = self.rows, self.settings
+        operator, delta, Y = self.multiply(run)
         G = delta.T @ Y
         values, vectors = np.linalg.eigh((G + G.T) / 2)
         order = np.argsort(values)[::-1]
@@ -195,39 +281,9 @@ class DualLabelJob:
         scores = Y @ axes.components.T / s  # of the training rows
         signs = np.sign(scores[np.argmax(np.abs(scores), axis=0), np.arange(len(s))])
         coefficients = delta @ (axes.components.T * signs) / s
-        references = hold_references(rows, settings.kernel, options, operator.number + 1)
-        expansion = training_expansion(settings, operator.shift, operator.row_means, coefficients, references)
-        evaluations = operator.evaluations + scored_evaluations(settings.kernel, rows.dtype, rows.n_rows)
+        expansion = training_expansion(run, rows, settings, operator.shift, operator.row_means, coefficients)
         supervision = self.labelled.supervision
         facts: dict[str, Any] = {"n_unlabelled": supervision.unlabelled, "rank": rank} | supervision.facts
         if supervision.classes is not None:
             facts["classes"] = supervision.classes
-        return KernelSpectrum(rows.n_rows, 0, axes.values, operator.trace, expansion, evaluations, None, facts)
-
-
-def plan_dual(rows: RowInput, settings: KernelSettings, resources: Resources, columns: int) -> Plan:
-    """Cost of one sweep with the label features."""
-    n, d, kernel = rows.n_rows, rows.n_columns, settings.kernel
-    layout = kernel_layout(rows, kernel)
-    width = columns + 11  # probes and a constant
-    reads = layout.sweep_reads + 1 + closing_reads(rows, kernel)
-    read, working = sweep_bytes(rows, kernel, layout, width)
-    state = 8 * n * width
-    peak = peak_bytes(read, 0, working, state) + held_share(rows, kernel, resources)
-    if resources.local:
-        peak += 3 * 8 * n * columns // resources.threads
-    return Plan(
-        solver="dual",
-        reason=f"one sweep over pairs of rows with {columns} label features",
-        passes=round(reads, 2),
-        bytes_read=int(reads * n * d * rows.dtype.itemsize),
-        flops=layout.total_evaluations * (kernel.flops_per_entry(d) + 4.0 * width),
-        tasks=2 * len(layout.panels.groups) + 1,
-        state_bytes=state,
-        block_rows=layout.tile_rows,
-        peak_bytes=peak,
-        output_bytes=8 * n * columns,
-        resources=resources,
-        evaluations=float(layout.total_evaluations + scored_evaluations(kernel, rows.dtype, n)),
-        most_evaluations=settings.max_kernel_evaluations,
-    )
+        return KernelSpectrum(rows.n_rows, 0, axes.values, operator.trace, expansion, run.evaluations, None, facts)

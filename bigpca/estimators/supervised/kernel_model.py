@@ -9,15 +9,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 
-from bigpca.estimators.kernel.landmarks_fit import NystromJob, landmark_features, plan_growth, plan_nystrom
+from bigpca.estimators.kernel.landmarks_fit import Choice, landmark_features
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.shared.files import StoredModel, unpack_values
 from bigpca.estimators.shared.running import running
-from bigpca.estimators.supervised.kernel_fit import (
-    FeatureLabelJob,
-    read_features,
-)
+from bigpca.estimators.supervised.kernel_fit import FeatureLabelFit, LabelledGrowth
 from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, LabelReader, merge_labelled
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.landmarks.given import landmark_values
@@ -98,11 +95,11 @@ class KernelLabelModel(LabelReader, KernelModel):
         rows = RowInput(self._open(X, reset=False), **self._policies)
         labelled = self._labelled(y, rows.n_rows, old.supervision)
         whole, features = old.statistics.moments.whole, landmark_features(latest)
-        plan = plan_growth(rows, self._settings(rows.n_columns), features, self.memory_limit)
-        with running(
-            rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout, plan=plan
-        ) as options:
-            new = read_features(rows, features, labelled, options, whole=whole, number=1)
+        resources = find_resources(self.memory_limit, in_process=rows.in_process)
+        fit = LabelledGrowth(rows, resources, self._settings(rows.n_columns), features, labelled, whole)
+        fit.plan.check()
+        with running(fit, progress=progress, workers_timeout=self.workers_timeout) as run:
+            new = fit.read(run)
         kept = KeptStatistics(*merge_labelled(old.statistics, old.supervision, new.statistics, labelled.supervision))
         read = replace(new, kept=kept, evaluations=latest.evaluations + new.evaluations)
         solver = self._with_parameters()
@@ -118,7 +115,7 @@ class KernelLabelModel(LabelReader, KernelModel):
         classes = unpack_values(texts["classes"]) if "classes" in texts else arrays.get("fact_classes")
         return KeptStatistics.of_arrays(own, arrays["fact_landmark_transform"].shape[1], classes)
 
-    def _feature_job(self, rows: RowInput, labelled: Labelled) -> FeatureLabelJob:
+    def _feature_fit(self, rows: RowInput, labelled: Labelled) -> FeatureLabelFit:
         settings, n = self._settings(rows.n_columns), rows.n_rows
         if not settings.kernel.positive_semidefinite:
             raise ValueError(
@@ -140,9 +137,8 @@ class KernelLabelModel(LabelReader, KernelModel):
             sampling = np.arange(n)
         resources = find_resources(self.memory_limit, in_process=rows.in_process)
         rounds = positive_integer("rounds", self.rounds)
-        plan = plan_nystrom(rows, settings, resources, m, sampling, rounds, "features")
-        landmarks = NystromJob(rows, settings, plan, m, sampling, rounds, "features")
-        return FeatureLabelJob(landmarks, labelled, self._whole, self._solve)
+        choice = Choice(m, sampling, rounds)
+        return FeatureLabelFit(rows, resources, settings, choice, labelled, self._whole, self._solve)
 
     def _take_more(self, found: KernelSpectrum) -> None:
         expansion: Any = found.expansion

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Self
 
 from bigpca.data.labels import TargetLabels
 from bigpca.estimators.kernel.spectrum import check_references
 from bigpca.estimators.shared.transformer import RandomState
-from bigpca.estimators.supervised.kernel_fit import (
-    DualLabelJob,
-    FeatureLabelJob,
-    plan_dual,
-)
+from bigpca.estimators.supervised.kernel_fit import DualFit, FeatureLabelFit
 from bigpca.estimators.supervised.kernel_model import KernelLabelModel
 from bigpca.estimators.supervised.label_features import LabelFeatures, LinearLabels, label_width
 from bigpca.estimators.supervised.roweis_axes import (
@@ -134,7 +129,7 @@ class KernelSupervisedPCA(KernelLabelModel):
     def _solve(self, statistics: LabelStatistics) -> Axes:
         return leading_axes(statistics, self.n_components, self.solve_threads)
 
-    def _job(self, seen: Self, X: Any, y: Any) -> FeatureLabelJob | DualLabelJob:
+    def _fit(self, seen: Self, X: Any, y: Any) -> FeatureLabelFit | DualFit:
         if self.form not in FORMS:
             raise ValueError(f'form = {self.form!r} is unknown; "direct" or "dual" was expected.')
         check_label_kernel(self.label_kernel)
@@ -142,7 +137,7 @@ class KernelSupervisedPCA(KernelLabelModel):
         rows = RowInput(seen._open(X, reset=True, minimum=2), **self._policies)
         labelled = self._labelled(y, rows.n_rows)
         if self.form == "direct":
-            return self._feature_job(rows, labelled)
+            return self._feature_fit(rows, labelled)
         if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
             raise ValueError(
                 'form="dual" compares all pairs of rows and must know them before: it leaves out none, neither for missing '
@@ -152,9 +147,7 @@ class KernelSupervisedPCA(KernelLabelModel):
         self._check_preimage(rows.n_rows)
         check_references(rows, settings.kernel)
         resources = find_resources(self.memory_limit, in_process=rows.in_process)
-        plan = plan_dual(rows, settings, resources, labelled.columns)
-        plan = replace(plan, reason=plan.reason + labelled.supervision.note)
-        return DualLabelJob(rows, settings, plan, labelled, self._wanted)
+        return DualFit(rows, resources, settings, labelled, self._wanted)
 
     def _wanted(self, found: Axes) -> Axes:
         return cut_axes(found, self.n_components, "Delta'H K H Delta")
@@ -283,10 +276,10 @@ class KernelRoweisDiscriminantAnalysis(KernelLabelModel):
         family = family_of(statistics, normalize=self._normalized, threads=self.solve_threads)
         return family_axes(family, r1, r2, self.n_components, self._conditioning, statistics)
 
-    def _job(self, seen: Self, X: Any, y: Any) -> FeatureLabelJob:
+    def _fit(self, seen: Self, X: Any, y: Any) -> FeatureLabelFit:
         check_factor("r1", self.r1)
         check_factor("r2", self.r2)
         check_conditioning(self.robust, self.robust_share, self.regularization)
         rows = RowInput(seen._open(X, reset=True, minimum=2), **self._policies)
         check_components(self.n_components, rows.n_rows)
-        return self._feature_job(rows, self._labelled(y, rows.n_rows))
+        return self._feature_fit(rows, self._labelled(y, rows.n_rows))

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.errors import warn_approximation
-from bigpca.estimators.linear.covariance_fit import fold_memory
-from bigpca.estimators.supervised.labels import Supervision
-from bigpca.estimators.supervised.model import SupervisedFit
-from bigpca.estimators.supervised.statistics import LabelStatistics, fold_labels
-from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.class_moments import ClassMoments
+from bigpca.estimators.supervised.labels_fit import LabelledFit, SupervisedResult
+from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.accumulators.within_product import WithinFactor, WithinProduct
-from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.engine.states import PassState
-from bigpca.passes.fold import fold
-from bigpca.passes.reading.blocks import product_dtype
-from bigpca.passes.rows import RowInput
-from bigpca.planning import Plan, Resources
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import fold, row_pass
+from bigpca.planning import PassCost, SolveCost, Times
 from bigpca.seeds import normals
 from bigpca.solvers.roweis import Axes, RoweisFamily
 
@@ -65,45 +60,78 @@ class Point:
 
 
 @dataclass(frozen=True)
-class KrylovRoweisJob:
-    """The iteration, planned.
+class KrylovRoweisFit(LabelledFit):
+    """The iteration.
 
     One read for class means; then each read multiplies S_W by a new block, and the generalised eigenproblem is solved on the
     span of all blocks so far (Rayleigh-Ritz): eigenvalues grow towards the true ones. The first block spans the class
     means, the label features and some random directions, so that the space holds ``p(S_W) S_B`` for all polynomials p of
     a degree that grows by one a read: what ``R2^-1`` is approximated by.
+
+    Attributes
+    ----------
+    point : Point
     """
 
-    rows: RowInput
-    plan: Plan
-    templates: dict[str, Accumulator]
-    supervision: Supervision
+    exact: ClassVar[bool] = False
+
     point: Point
 
-    def describe(self) -> dict[str, Any]:
-        """Fingerprint of the passes."""
+    @property
+    def solver(self) -> str:
+        return f"{self.name} (krylov)"
+
+    @property
+    def account(self) -> str:
+        return (
+            f"{self.width} columns at a time until the eigenvalues change by less than {self.point.tol:g}: {TYPICAL_READS} "
+            f"reads are typical, at most {self.point.max_passes} (max_passes)"
+        )
+
+    @property
+    def width(self) -> int:
+        """Columns of the first block, which no later one exceeds."""
+        labelled, point = self.labelled, self.point
+        features = 0 if labelled.features is None else labelled.columns
+        return min(self.rows.n_columns, point.k + EXTRA + labelled.n_classes + (point.r2 == 1.0) + features)
+
+    @cached_property
+    def product(self) -> PassPlan:
+        """One multiplication."""
+        n, d, width, most = self.rows.n_rows, self.rows.n_columns, self.width, self.point.max_passes - 1
+        means, codes = np.broadcast_to(0.0, (self.labelled.n_classes, d)), self.labelled.codes[:0]
+        block = WithinProduct(d, width, codes, WithinFactor(means, np.broadcast_to(0.0, (d, width))))
+        return row_pass(
+            self.rows, "within", [block], cut_bytes=block.state_bytes, work=4.0 * n * d * width * TYPICAL_READS,
+            times=Times(min(TYPICAL_READS - 1, most), most), driver_bytes=2 * (TYPICAL_READS + 1) * block.state_bytes,
+        )  # fmt: skip
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (*self.rows.counting, self.labels, self.product)
+
+    def solve_cost(self) -> SolveCost:
+        size = self.point.k + self.labelled.n_classes
+        return SolveCost(output_bytes=8 * self.rows.n_columns * size)
+
+    def identity(self) -> dict[str, Any]:
         states = {name: template.describe() for name, template in self.templates.items()}
         point = self.point
         settings = [point.k, point.r1, point.r2, point.added, point.normalize, point.tol, point.max_passes, point.seed]
         return {"computes": "labelled krylov", "input": self.rows.describe(), "states": states, "settings": settings}
 
-    def run(self, options: RunOptions) -> SupervisedFit:
-        """Read until the eigenvalues stand."""
-        point = self.point
-        statistics = fold_labels(self.rows, self.templates, options)
+    def run(self, run: Run) -> SupervisedResult:
+        """Read until the eigenvalues change no more."""
+        point, codes = self.point, self.labelled.codes
+        statistics = self.read(run).statistics
         if point.r2 == 1.0 and not point.added:
             reject_singular(statistics.count, statistics.n_classes, self.rows.n_columns)
-        classes: Any = self.templates["classes"]
         Q = first_block(statistics, point)
         basis, products = np.zeros((len(Q), 0)), np.zeros((len(Q), 0))
         values, converged, reads = np.zeros(0), False, 1
         while reads < point.max_passes and Q.shape[1]:
             reads += 1
-            template = WithinProduct(len(Q), Q.shape[1], classes.codes, WithinFactor(statistics.moments.means, Q))
-            dtype = product_dtype(self.rows.dtype, 4.0 * self.rows.n_rows * Q.size * TYPICAL_READS)
-            Y = fold(  # one pass over X
-                self.rows, {"within": template}, _take, name="within", number=reads, options=options, dtype=dtype
-            )
+            template = WithinProduct(len(Q), Q.shape[1], codes, WithinFactor(statistics.moments.means, Q))
+            Y = fold(run, self.product, self.rows, template).state.product  # one pass over X
             basis, products = np.hstack([basis, Q]), np.hstack([products, Y])
             family = family_in(basis, products, statistics, point)
             found = family.solve(point.r1, point.r2, point.k).values
@@ -120,14 +148,8 @@ class KrylovRoweisJob:
                 f"the eigenvalues changed by more than tol = {point.tol:g} in the last of {reads} reads; they are lower bounds. "
                 f"Give a larger max_passes, r2 further from 1, or a regularization."
             )
-        facts = {"n_passes": reads + int(self.rows.counted), "converged": converged}
-        return SupervisedFit(statistics, self.supervision, axes, facts)
-
-
-def _take(state: PassState) -> Matrix:
-    part: Any = state.parts["within"]
-    product: Matrix = part.product
-    return product
+        facts = {"n_passes": round(run.reads), "converged": converged}
+        return SupervisedResult(statistics, self.labelled.supervision, axes, facts)
 
 
 def reject_singular(count: int, n_classes: int, d: int) -> None:
@@ -187,45 +209,3 @@ def family_in(basis: Matrix, products: Matrix, statistics: LabelStatistics, poin
         (S + S.T) / 2, statistics.between, statistics.psi, freedom=max(0, statistics.count - statistics.n_classes),
         threads=point.threads, scales=scales, added=point.added, basis=basis,
     )  # fmt: skip
-
-
-def plan_krylov_roweis(
-    rows: RowInput, templates: dict[str, Accumulator], resources: Resources, name: str, point: Point
-) -> Plan:
-    """Cost of one read for the means, and of five more: typical, not a bound."""
-    n, d = rows.n_rows, rows.n_columns
-    classes: Any = templates["classes"]
-    width = min(
-        d,
-        point.k
-        + EXTRA
-        + classes.n_classes
-        + (point.r2 == 1.0)
-        + sum(p.state_bytes for k, p in templates.items() if k == "cross") // (8 * d),
-    )
-    means = np.broadcast_to(0.0, (classes.n_classes, d))
-    block = WithinProduct(d, width, classes.codes[:0], WithinFactor(means, np.broadcast_to(0.0, (d, width))))
-    moments = ClassMoments(d, classes.n_classes, classes.codes[:0], whole=False)
-    state = max(block.state_bytes, sum(template.state_bytes for template in templates.values()))
-    product = max(block.product_bytes, moments.product_bytes)
-    flops = float(n) * (block.flops_per_row * (TYPICAL_READS - 1) + moments.flops_per_row)
-    peak, block_rows, groups = fold_memory(rows, state, product, flops)
-    basis = 2 * TYPICAL_READS * block.state_bytes
-    if resources.local:
-        peak += (basis + 2 * block.state_bytes) // resources.threads
-    passes = TYPICAL_READS + int(rows.counted)
-    return Plan(
-        solver=f"{name} (krylov)",
-        reason=f"{width} columns at a time until the eigenvalues stand to {point.tol:g}: {TYPICAL_READS} reads are typical, at most "
-        f"{point.max_passes} (max_passes)",
-        passes=passes,
-        bytes_read=passes * n * d * rows.dtype.itemsize,
-        most_passes=max(point.max_passes, TYPICAL_READS) + int(rows.counted),
-        flops=flops,
-        tasks=TYPICAL_READS * (2 * groups + 1),
-        state_bytes=state,
-        block_rows=block_rows,
-        peak_bytes=peak,
-        output_bytes=8 * d * (point.k + classes.n_classes),
-        resources=resources,
-    )

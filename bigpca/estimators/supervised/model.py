@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -15,105 +12,29 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.blas import one_blas_thread
-from bigpca.estimators.linear.covariance_fit import fold_memory
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
+from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import as_dask
 from bigpca.estimators.shared.planned import PlannedModel
 from bigpca.estimators.shared.running import running
 from bigpca.estimators.shared.transformer import Destination, Lazy, Path
 from bigpca.estimators.supervised.label_features import label_features_from
 from bigpca.estimators.supervised.labels import KeptStatistics, LabelReader, Supervision, check_among, merge_labelled
-from bigpca.estimators.supervised.statistics import LabelStatistics, fold_labels
-from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.left_product import LeftProduct
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.estimators.supervised.labels_fit import LabelsFit, SupervisedResult
+from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.solving import solving
 from bigpca.passes.rows import RowInput
-from bigpca.planning import Plan, Resources
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.discriminants import Discriminants
-from bigpca.solvers.eigh import eigh_bytes
 from bigpca.solvers.roweis import Axes
 
 OPTIONAL = (  # fitted attributes that depend on labels, parameters and solver
     "classes_", "class_counts_", "class_means_", "n_passes_", "converged_", "missed_label_trace_", "discriminants_", "coef_", "intercept_",
     "explained_variance_ratio_",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class SupervisedFit:
-    """What one read and a solve bring.
-
-    Attributes
-    ----------
-    statistics : LabelStatistics
-    supervision : Supervision
-    axes : Axes
-    facts : dict
-        Of an iteration: ``n_passes`` and ``converged``.
-    """
-
-    statistics: LabelStatistics
-    supervision: Supervision
-    axes: Axes
-    facts: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class SupervisedRead:
-    """What one read learned of labelled rows, before it is solved.
-
-    Attributes
-    ----------
-    statistics : LabelStatistics
-    supervision : Supervision
-    """
-
-    statistics: LabelStatistics
-    supervision: Supervision
-
-    def fit(self, axes: Axes) -> SupervisedFit:
-        """What these axes make a fit."""
-        return SupervisedFit(self.statistics, self.supervision, axes)
-
-
-@dataclass(frozen=True)
-class SupervisedJob:
-    """One labelled pass, planned.
-
-    Attributes
-    ----------
-    rows : RowInput
-    plan : Plan
-    templates : dict of str to Accumulator
-    supervision : Supervision
-    solve : callable
-        From :class:`LabelStatistics` to :class:`bigpca.solvers.roweis.Axes`.
-    """
-
-    rows: RowInput
-    plan: Plan
-    templates: dict[str, Accumulator]
-    supervision: Supervision
-    solve: Callable[[LabelStatistics], Axes]
-
-    def read(self, options: RunOptions) -> SupervisedRead:
-        """Read X."""
-        return SupervisedRead(fold_labels(self.rows, self.templates, options), self.supervision)
-
-    def run(self, options: RunOptions) -> SupervisedFit:
-        """Read X and solve."""
-        read = self.read(options)
-        return read.fit(self.solve(read.statistics))
-
-    def describe(self) -> dict[str, Any]:
-        """Fingerprint of the pass, which serves any components and (r1, r2)."""
-        states = {name: template.describe() for name, template in self.templates.items()}
-        return {"computes": "labelled moments", "input": self.rows.describe(), "states": states}
 
 
 def _grows(model: Any) -> bool:
@@ -127,7 +48,7 @@ def _grows(model: Any) -> bool:
     return True
 
 
-class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
+class SupervisedModel(LabelReader, PlannedModel[SupervisedResult]):
     """Scores ``U'(x - mean)`` on axes U that were learned from labels, in one read of X.
 
     A subclass says which labels it takes, whether it needs the (d, d) scatter, and solves (:meth:`_solve`).
@@ -198,17 +119,14 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
         rows = RowInput(as_dask(seen, X, reset=False), **self._policies)
         old, before = self._statistics, self._supervision
         labelled = self._labelled(y, rows.n_rows, before)
-        templates = labelled.templates(rows.n_columns, whole=old.moments.whole)
         resources = find_resources(self.memory_limit, in_process=rows.in_process)
-        plan = plan_labels(rows, templates, resources, type(self).__name__, whole=old.moments.whole)
-        plan.check()
-        with running(
-            rows, None, checkpoint=None, progress=progress, workers_timeout=self.workers_timeout, plan=plan
-        ) as options:
-            new = fold_labels(rows, templates, options)
+        fit = LabelsFit(rows, resources, type(self).__name__, labelled, old.moments.whole, self._solve)
+        fit.plan.check()
+        with running(fit, progress=progress, workers_timeout=self.workers_timeout) as run:
+            new = fit.read(run).statistics
         merged, supervision = merge_labelled(old, before, new, labelled.supervision)
         solver = self._with_parameters()
-        self._take_later(lambda: SupervisedFit(merged, supervision, solver._solve(merged)))
+        self._take_later(lambda: SupervisedResult(merged, supervision, solver._solve(merged)))
         self._statistics, self._supervision = merged, supervision
         return self
 
@@ -233,22 +151,19 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
     def _row_map(self) -> Projection:
         return Projection(self.mean_, None, self.components_, None, self.nan_policy)
 
-    def _job(self, seen: Self, X: Any, y: Any) -> SupervisedJob:
+    def _fit(self, seen: Self, X: Any, y: Any) -> Fit[SupervisedResult]:
         rows = RowInput(as_dask(seen, X, reset=True, minimum=2), **self._policies)
         self._check_parameters(rows.n_columns)
         labelled = self._labelled(y, rows.n_rows)
-        templates = labelled.templates(rows.n_columns, whole=self._whole)
         resources = find_resources(self.memory_limit, in_process=rows.in_process)
-        plan = plan_labels(rows, templates, resources, type(self).__name__, whole=self._whole)
-        plan = replace(plan, reason=plan.reason + labelled.supervision.note)
-        job = SupervisedJob(rows, plan, templates, labelled.supervision, self._solve)
-        return self._other_job(job, partial(labelled.templates, rows.n_columns)) or job
+        fit = LabelsFit(rows, resources, type(self).__name__, labelled, self._whole, self._solve)
+        return self._iterating(fit) or fit
 
-    def _other_job(self, job: SupervisedJob, templates: Callable[..., dict[str, Accumulator]]) -> Any:
-        """Return another way to fit, where one was asked for or the plan does not fit; a hook, None by default."""
+    def _iterating(self, fit: LabelsFit) -> Fit[SupervisedResult] | None:
+        """Return an iteration, where one was asked for or the fit does not fit memory; a hook, None by default."""
         return None
 
-    def _take(self, found: SupervisedFit, solver: str) -> None:
+    def _take(self, found: SupervisedResult, solver: str) -> None:
         statistics, supervision, axes = found.statistics, found.supervision, found.axes
         self._statistics, self._supervision = statistics, supervision
         self.components_, self.eigenvalues_, self.rank_ = axes.components, axes.values, axes.rank
@@ -314,33 +229,4 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedFit]):
         if inverses is not None and inverses.shape != (len(statistics.moments.counts) + 1, d):
             raise ValueError(f"it has inverses of shape {inverses.shape} for {len(statistics.moments.counts)} classes")
         axes = Axes(values, components, int(attributes["rank"]), inverses)
-        self._take(SupervisedFit(statistics, supervision, axes, dict(attributes["facts"])), attributes["solver"])
-
-
-def plan_labels(
-    rows: RowInput, templates: dict[str, Accumulator], resources: Resources, name: str, *, whole: bool
-) -> Plan:
-    """Cost of one labelled read, and of a (d, d) or thin solve."""
-    n, d = rows.n_rows, rows.n_columns
-    state = sum(template.state_bytes for template in templates.values())
-    labels = sum(template.V.nbytes for template in templates.values() if isinstance(template, LeftProduct))
-    product = sum(template.product_bytes for template in templates.values())
-    per_row = sum(template.flops_per_row for template in templates.values())
-    peak, block_rows, groups = fold_memory(rows, state, product, float(n) * per_row)
-    solve = 3 * 8 * d * d + eigh_bytes(d) if whole else 3 * state
-    if resources.local:
-        peak = max(peak, solve // resources.threads) + labels // resources.threads
-    passes = 1 + int(rows.counted)
-    return Plan(
-        solver=name,
-        reason="one read of rows and labels, " + (f"and a {d} x {d} eigenproblem" if whole else "and a thin one"),
-        passes=passes,
-        bytes_read=passes * n * d * rows.dtype.itemsize,
-        flops=float(n) * per_row + (9.0 * d**3 if whole else 4.0 * state / 8),
-        tasks=2 * groups + 1,
-        state_bytes=state,
-        block_rows=block_rows,
-        peak_bytes=peak,
-        output_bytes=8 * d * (d if whole else 1),
-        resources=resources,
-    )
+        self._take(SupervisedResult(statistics, supervision, axes, dict(attributes["facts"])), attributes["solver"])

@@ -13,11 +13,15 @@ from sklearn.base import clone
 
 from bigpca.data.labels import open_labels
 from bigpca.estimators.kernel.maps import KernelScores
+from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.shared.running import running
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
+from bigpca.estimators.supervised.kernel_fit import FeatureRead
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.krylov_fit import reject_singular
+from bigpca.estimators.supervised.labels import KeptStatistics
+from bigpca.estimators.supervised.labels_fit import SupervisedResult
 from bigpca.estimators.supervised.roweis_axes import check_classes, check_factor, family_axes, family_of
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.engine.progress import ProgressArgument
@@ -25,6 +29,7 @@ from bigpca.passes.engine.solving import solving_with
 from bigpca.passes.project import project_in_memory, project_lazily
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
+from bigpca.planning import Plan
 from bigpca.solvers.roweis import Axes
 
 RoweisModel: TypeAlias = RoweisDiscriminantAnalysis | KernelRoweisDiscriminantAnalysis
@@ -215,26 +220,33 @@ def roweis_map(
     middle: Any = clone(template).set_params(r1=0.5, r2=0.5)
     if isinstance(template, RoweisDiscriminantAnalysis):
         middle.set_params(solver="covariance")  # the (d, d) scatter serves every point
-    job = middle._job(seen, X, y)
-    job.plan.check()
-    grid_values(grid, spacing, job.rows.n_rows)  # refused before the read, as is a scatter that must be singular
+    fit = middle._fit(seen, X, y)
+    fit.plan.check()
+    grid_values(grid, spacing, fit.rows.n_rows)  # refused before the read, as is a scatter that must be singular
     conditioning = template._conditioning
     plain = not conditioning.robust and conditioning.regularization is None
     if isinstance(template, RoweisDiscriminantAnalysis) and plain and 1.0 in grid_values(grid, spacing, 2):
-        classes = job.templates["classes"]
-        reject_singular(int(np.count_nonzero(classes.codes >= 0)), classes.n_classes, job.rows.n_columns)
-    with running(
-        job.rows, None, checkpoint=None, progress=progress, workers_timeout=template.workers_timeout, plan=job.plan
-    ) as options:
-        read = job.read(options)
+        labelled = fit.labelled
+        reject_singular(int(np.count_nonzero(labelled.codes >= 0)), labelled.n_classes, fit.rows.n_columns)
+    with running(fit, progress=progress, workers_timeout=template.workers_timeout) as run:
+        read = fit.read(run)
     statistics: LabelStatistics = read.statistics
     check_classes(statistics, 1.0, 1.0)
     with solving_with(template.solve_threads):
-        return _solve_map(template, seen, job, read, grid_values(grid, spacing, statistics.count))
+        return _solve_map(template, seen, fit.plan, read, grid_values(grid, spacing, statistics.count))
 
 
-def _solve_map(template: Any, seen: Any, job: Any, read: Any, values: NDArray[np.float64]) -> RoweisMap:
-    statistics: LabelStatistics = read.statistics
+def _result(read: KeptStatistics | FeatureRead, axes: Axes) -> SupervisedResult | KernelSpectrum:
+    """What these axes make a fit."""
+    return (
+        read.fit(axes) if isinstance(read, FeatureRead) else SupervisedResult(read.statistics, read.supervision, axes)
+    )
+
+
+def _solve_map(
+    template: Any, seen: Any, plan: Plan, read: KeptStatistics | FeatureRead, values: NDArray[np.float64]
+) -> RoweisMap:
+    statistics = read.statistics
     family = family_of(statistics, normalize=template._normalized, threads=template.solve_threads)
     models: list[list[RoweisModel]] = []
     found: list[list[Axes]] = []
@@ -245,8 +257,8 @@ def _solve_map(template: Any, seen: Any, job: Any, read: Any, values: NDArray[np
             own: Any = clone(template).set_params(r1=float(r1), r2=float(r2))
             axes = family_axes(family, r1, r2, own.n_components, own._conditioning, statistics)
             own._remember_features(seen)
-            own._take(read.fit(axes), job.plan.solver)
-            own.plan_ = job.plan
+            own._take(_result(read, axes), plan.solver)
+            own.plan_ = plan
             models[-1].append(own)
             found[-1].append(axes)
     return RoweisMap(values, values.copy(), models, statistics, found)

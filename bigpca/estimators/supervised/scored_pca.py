@@ -29,15 +29,14 @@ from bigpca.estimators.shared.transformer import Destination, Lazy, Path, Random
 from bigpca.estimators.supervised.columns import Placed, Selected
 from bigpca.estimators.supervised.label_features import LabelFeatures, LinearLabels, label_width
 from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, LabelReader, merge_labelled
-from bigpca.estimators.supervised.model import plan_labels
 from bigpca.estimators.supervised.scores import LabelSpread, explained_share, feature_scores, one_hot
-from bigpca.estimators.supervised.statistics import LabelStatistics, fold_labels
+from bigpca.estimators.supervised.scores_fit import Folding, Scoring
+from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.solving import solving
-from bigpca.passes.fold import fold
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan
@@ -139,14 +138,14 @@ class ScoredPCA(LabelReader, RowTransformer):
         rows = RowInput(opened, **self._policies)
         opened, labelled = rows.X, self._scorable(y, rows.n_rows)
         inner = estimator.plan(some_columns(opened, q), y)
-        plans = [self._plan(rows, labelled.templates(d, whole=False), "scores"), inner]
+        parts: list[Plan] = [self._scoring(rows, labelled).plan, inner]
         if q is None:
-            plans.append(self._plan(*self._folds(opened, np.arange(min(d, MAX_CANDIDATES)), labelled), "folds"))
+            parts.append(self._folding(opened, np.arange(min(d, MAX_CANDIDATES)), labelled).plan)
         return replace(
             inner, solver=f"scores, then {inner.solver}", reason=f"one read of rows and labels; {inner.reason}",
-            passes=sum(plan.passes for plan in plans), flops=sum(plan.flops for plan in plans),
-            bytes_read=plans[0].bytes_read * (1 + (q is None)) + inner.bytes_read * d // max(1, q or 1),
-            peak_bytes=max(plan.peak_bytes for plan in plans), state_bytes=max(plan.state_bytes for plan in plans),
+            passes=sum(plan.passes for plan in parts), flops=sum(plan.flops for plan in parts),
+            bytes_read=parts[0].bytes_read * (1 + (q is None)) + inner.bytes_read * d // max(1, q or 1),
+            peak_bytes=max(plan.peak_bytes for plan in parts), state_bytes=max(plan.state_bytes for plan in parts),
         )  # fmt: skip
 
     @solving
@@ -296,27 +295,22 @@ class ScoredPCA(LabelReader, RowTransformer):
             f'n_features_to_select = {given!r}; an integer from 1 to {d}, a share in (0, 1) or "cv" was expected.'
         )
 
-    def _plan(self, rows: RowInput, templates: dict[str, Accumulator], name: str) -> Plan:
+    def _scoring(self, rows: RowInput, labelled: Labelled) -> Scoring:
+        """Return the read that the scores are computed from."""
         resources = find_resources(self.memory_limit, in_process=rows.in_process)
-        return plan_labels(rows, templates, resources, name, whole=False)
+        return Scoring(rows, resources, "scores", labelled, False)
 
     def _score(
         self, rows: RowInput, labelled: Labelled, checkpoint: Place | None, progress: ProgressArgument
     ) -> LabelStatistics:
         """Return what the scores are computed from: one read."""
-        templates = labelled.templates(rows.n_columns, whole=False)
-        plan = self._plan(rows, templates, "scores")
-        plan.check()
-        about = {"computes": "feature scores", "input": rows.describe(), "labels": labelled.describe()}
-        with running(
-            rows, about, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, plan=plan
-        ) as options:
-            return fold_labels(rows, templates, options)
+        scoring = self._scoring(rows, labelled)
+        scoring.plan.check()
+        with running(scoring, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout) as run:
+            return scoring.read(run).statistics
 
-    def _folds(
-        self, opened: da.Array, candidates: NDArray[np.int64], labelled: Labelled
-    ) -> tuple[RowInput, dict[str, Accumulator]]:
-        """Return the candidate columns with the labels at their right, and the scatter of each fold of their rows."""
+    def _folding(self, opened: da.Array, candidates: NDArray[np.int64], labelled: Labelled) -> Folding:
+        """Return the read of the candidate columns with the labels at their right, for the scatter of each fold of the rows."""
         rows_of = opened[:, np.sort(candidates)]
         features = labelled.features
         if features is None:
@@ -330,7 +324,10 @@ class ScoredPCA(LabelReader, RowTransformer):
             f"fold-{f}": ClassMoments(joined.shape[1], 1, np.where(used & (folds == f), 0, -1).astype(np.int32))
             for f in range(int(self.folds))
         }
-        return RowInput(joined, **self._policies), templates
+        rows = RowInput(joined, **self._policies)
+        resources = find_resources(self.memory_limit, in_process=rows.in_process)
+        about = {"candidates": candidates.tolist(), "folds": [int(self.folds), self._seed]}
+        return Folding(rows, resources, templates, {"labels": labelled.describe(), **about})
 
     def _cross_validate(
         self, opened: da.Array, order: NDArray[np.int64], labelled: Labelled, checkpoint: Place | None,
@@ -339,24 +336,12 @@ class ScoredPCA(LabelReader, RowTransformer):
         """Return the explained share in the folds left out, for every number of features: one read of the candidates."""
         candidates = order[:MAX_CANDIDATES]
         q, place = len(candidates), np.searchsorted(np.sort(candidates), candidates)
-        rows, templates = self._folds(opened, candidates, labelled)
-        plan = self._plan(rows, templates, "folds")
-        plan.check()
-        about = {
-            "computes": "folds", "input": rows.describe(), "labels": labelled.describe(), "candidates": candidates.tolist(),
-            "folds": [int(self.folds), self._seed],
-        }  # fmt: skip
+        folding = self._folding(opened, candidates, labelled)
+        folding.plan.check()
         with running(
-            rows,
-            about,
-            checkpoint=checkpoint,
-            progress=progress,
-            workers_timeout=self.workers_timeout,
-            plan=plan,
-            seed=self._seed,
-        ) as options:
-            parts = fold(rows, templates, _parts, name="folds", number=2, options=options)  # one pass over X
-        held_out = list(parts.values())
+            folding, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, seed=self._seed
+        ) as run:
+            held_out = folding.read(run)
         k = self.n_components if self.estimator is None else getattr(self.estimator, "n_components", None)
         least = min(q, int(k)) if isinstance(k, Integral) else 1
         counts = sorted({max(least, q >> i) for i in range(q.bit_length())}, reverse=True)
@@ -404,8 +389,3 @@ def spread_of(labelled: Labelled) -> LabelSpread | None:
     if labelled.features is None:
         return None
     return LabelSpread.of(labelled.features.values[labelled.codes >= 0])
-
-
-def _parts(state: Any) -> dict[str, ClassMoments]:
-    parts: dict[str, ClassMoments] = state.parts
-    return parts

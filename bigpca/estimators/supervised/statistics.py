@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,10 @@ from numpy.typing import NDArray
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.left_product import LeftProduct, LeftRows
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.fold import fold
+from bigpca.passes.fold import fold_to
 from bigpca.passes.rows import RowInput
 from bigpca.solvers.roweis import CENTRED
 from bigpca.triangles import packed_diagonal, packed_size, unpack
@@ -184,14 +184,11 @@ def label_templates(
     return templates
 
 
-def fold_labels(rows: RowInput, templates: dict[str, Accumulator], options: RunOptions) -> LabelStatistics:
+def fold_labels(run: Run, cost: PassPlan, rows: RowInput, templates: dict[str, Accumulator]) -> LabelStatistics:
     """Return the statistics of all labelled rows: one read of X."""
-    found: LabelStatistics = fold(  # one pass over X
-        rows, templates, partial(_statistics), name="labels", number=1, options=options
-    )
-    return found
+    return fold_to(run, cost, rows, templates, _statistics)  # one pass over X
 
 
 def _statistics(state: PassState) -> LabelStatistics:
-    parts: Any = state.parts
-    return LabelStatistics(parts["classes"], parts.get("cross"), int(state.omitted))
+    cross = state.part("cross", LeftProduct) if "cross" in state.parts else None
+    return LabelStatistics(state.part("classes", ClassMoments), cross, state.omitted)

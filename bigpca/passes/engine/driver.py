@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, cast
 
 from bigpca.blas import solve_paused
 from bigpca.errors import warn_rounded
@@ -12,22 +12,20 @@ from bigpca.heap import steady_heap, trim_heap
 from bigpca.passes.engine.cancel import cancel_run
 from bigpca.passes.engine.checkpoint import Checkpoint, Resumed, WriteFailed, check_stamps, warn_unwritten
 from bigpca.passes.engine.events import DoneEvent, PassEvent
-from bigpca.passes.engine.jobs import Finish, Pass, RunOptions
+from bigpca.passes.engine.jobs import Finish, Pass, R
 from bigpca.passes.engine.local import current_client, run_locally
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.solving import with_solve_threads
 from bigpca.passes.engine.states import PassState
 
 
-def run_pass(job: Pass, number: int, options: RunOptions) -> Any:
+def run_pass(job: Pass[R], run: Run) -> R:
     """Run one pass and return the result of ``job.finish``.
-
-    Parameters
-    ----------
-    number : int
-        Number of the pass within the fit, from 1; names its checkpoint directory.
 
     Raises
     ------
+    UndeclaredPassError
+        If the plan of the run has no such pass.
     CheckpointError
         If the input of finished groups has changed.
     TimeoutError, ConnectionError
@@ -35,36 +33,39 @@ def run_pass(job: Pass, number: int, options: RunOptions) -> Any:
     """
     began = time.perf_counter()
     steady_heap()
+    number = run.begin_pass(job.cost, job.state_bytes)
     resumed = Resumed()
-    if options.checkpoint is not None:
-        resumed = _resume(job, number, options.checkpoint)
+    if run.checkpoint is not None:
+        resumed = _resume(job, number, run.checkpoint)
     segments = enumerate(job.layout.segments)
     groups_resumed = sum(len(s) for i, s in segments if i < resumed.covered or i in resumed.segments)
     groups = range(len(job.layout.groups))
-    options.emit(
+    run.emit(
         PassEvent(
             job.name, job.layout.n_rows, job.bytes_of(groups), len(groups), groups_resumed, job.evaluations_of(groups)
         )
     )
-    job = replace(job, finish=CountRounded(with_solve_threads(job.finish)))
+    counted: Pass[tuple[R, int]] = replace(cast("Any", job), finish=CountRounded(with_solve_threads(job.finish)))
     with solve_paused():
-        result, rounded = _run(job, options, resumed)
-    options.emit(DoneEvent(job.name, time.perf_counter() - began))
-    if rounded and not options.rounding_warned:
-        options.rounding_warned = True
+        result, rounded = _run(counted, run, resumed)
+    run.reads += job.reads
+    run.evaluations += job.evaluations_of(groups)
+    run.emit(DoneEvent(job.name, time.perf_counter() - began))
+    if rounded and not run.rounding_warned:
+        run.rounding_warned = True
         warn_rounded(rounded)
     return result
 
 
-def _run(job: Pass, options: RunOptions, resumed: Resumed) -> tuple[Any, int]:
-    client = None if options.scheduler == "local" else current_client()
+def _run(job: Pass[R], run: Run, resumed: Resumed) -> R:
+    client = None if run.scheduler == "local" else current_client()
     try:
         if client is None:
-            found: tuple[Any, int] = run_locally(job, options, resumed)
+            found: R = run_locally(job, run, resumed)
         else:
             from bigpca.passes.engine.cluster.run import run_on_cluster  # imports distributed, which is slow
 
-            found = run_on_cluster(client, job, options, resumed)
+            found = run_on_cluster(client, job, run, resumed)
         if resumed.files is not None:
             resumed.files.forget_unfinished()  # of workers that were killed while writing
     finally:
@@ -74,16 +75,16 @@ def _run(job: Pass, options: RunOptions, resumed: Resumed) -> tuple[Any, int]:
 
 
 @dataclass(frozen=True)
-class CountRounded:
+class CountRounded(Generic[R]):
     """Returns the result of ``finish``, and how many integers were rounded while reading."""
 
-    finish: Finish
+    finish: Finish[R]
 
-    def __call__(self, state: PassState) -> tuple[Any, int]:
+    def __call__(self, state: PassState) -> tuple[R, int]:
         return self.finish(state), state.rounded
 
 
-def _resume(job: Pass, number: int, checkpoint: Checkpoint) -> Resumed:
+def _resume(job: Pass[R], number: int, checkpoint: Checkpoint) -> Resumed:
     """Return what an earlier run finished of this pass, after checking that its input is unchanged."""
     try:
         files = checkpoint.files(number, job.templates, job.layout)

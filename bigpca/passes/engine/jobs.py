@@ -6,12 +6,11 @@ not depend on the scheduler.
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from dask.task_spec import GraphNode, Task, TaskRef
@@ -21,13 +20,14 @@ from bigpca.blas import one_blas_thread
 from bigpca.data.rounding import tally_rounded
 from bigpca.heap import steady_heap
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.engine.checkpoint import Checkpoint
-from bigpca.passes.engine.events import Event, GroupEvent, Progress
+from bigpca.passes.engine.events import GroupEvent
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.readers import Reader
+from bigpca.planning import PassCost
 
-Finish = Callable[[PassState], Any]
+R = TypeVar("R")
+Finish = Callable[[PassState], R]
 WORKERS_TIMEOUT = 60.0  # seconds
 STALLED_SECONDS = 60.0
 SHARED = "bigpca-shared"  # the key of a task's broadcast values among its inputs
@@ -44,14 +44,39 @@ class GroupTask(Protocol):
         """Fold the group. ``inputs`` are the values of persisted chunks, and the broadcast values."""
 
 
-@dataclass(frozen=True)
-class Pass:
+@dataclass(frozen=True, kw_only=True)
+class PassPlan(PassCost):
+    """A pass as it is declared and as it is cut: the rows' groups and the arithmetic follow from the declaration alone.
+
+    Attributes
+    ----------
+    layout : Layout
+    dtype : numpy.dtype
+        In which blocks are multiplied.
+    refinable : bool
+        Whether the fit may switch to float64, for which the plan has room.
+    """
+
+    layout: Layout
+    dtype: np.dtype[Any]
+    refinable: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "single", self.dtype == np.float32)
+
+    def allows(self, dtype: np.dtype[Any]) -> bool:
+        """Whether blocks may be multiplied in that precision."""
+        return dtype == self.dtype or (self.refinable and dtype == np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass(Generic[R]):
     """One read of X, ready to run.
 
     Attributes
     ----------
-    name : str
-    layout : Layout
+    cost : PassPlan
+        Its name, how it is cut, and what it may cost.
     templates : dict of str to Accumulator
     cut : callable
         Group number -> (GroupTask, futures it depends on); called when the group is submitted.
@@ -67,24 +92,41 @@ class Pass:
         Group number -> rows that the group decodes; None if these are the rows that it folds.
     stored : numpy.dtype
         The dtype in which X is stored.
+    whole : int
+        Rows of X (columns of X where columns are read) that one read decodes.
     paths : dict of str to {"reads", "writes"}
         Files and directories that the tasks use, and how; workers must be able to access them.
     run_id : str
         Names this run's tasks and files; unique to each run.
     """
 
-    name: str
-    layout: Layout
-    templates: dict[str, Accumulator]
+    cost: PassPlan
+    templates: Mapping[str, Accumulator]
     cut: Callable[[int], tuple[GroupTask, Mapping[Key, Any]]]
     stamp: Callable[[int], str]
-    finish: Finish
+    finish: Finish[R]
     shared: Mapping[str, Any] = field(default_factory=dict)
     evaluations: Callable[[int], int] | None = None
     paths: Mapping[str, str] = field(default_factory=dict)
     rows_read: Callable[[int], int] | None = None
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
-    stored: np.dtype[Any] = field(kw_only=True)
+    stored: np.dtype[Any]
+    whole: int
+
+    @property
+    def name(self) -> str:
+        """Names the tasks and the progress."""
+        return self.cost.name
+
+    @property
+    def layout(self) -> Layout:
+        """How the rows are cut."""
+        return self.cost.layout
+
+    @property
+    def reads(self) -> float:
+        """Reads of X that all groups take together."""
+        return self._decoded(range(len(self.layout.groups))) / max(1, self.whole)
 
     @property
     def state_bytes(self) -> int:
@@ -115,46 +157,14 @@ class Pass:
 
     def bytes_of(self, groups: range) -> int:
         """Return the bytes decoded for consecutive groups, in the dtype in which X is stored."""
-        rows = self._rows_of(groups) if self.rows_read is None else sum(map(self.rows_read, groups))
-        return rows * self.layout.n_columns * self.stored.itemsize
+        return self._decoded(groups) * self.layout.n_columns * self.stored.itemsize
+
+    def _decoded(self, groups: range) -> int:
+        return self._rows_of(groups) if self.rows_read is None else sum(map(self.rows_read, groups))
 
     def _rows_of(self, groups: range) -> int:
         reads = (self.layout.reads[i] for group in groups for i in self.layout.groups[group])
         return sum(stop - start for start, stop in reads)
-
-
-@dataclass
-class RunOptions:
-    """How a pass runs, not what it computes: no option changes a bit of the result.
-
-    Attributes
-    ----------
-    checkpoint : Checkpoint or None
-    progress : callable that receives events
-    workers_timeout : float
-        Seconds without any worker after which a run on a cluster fails.
-    scheduler : "local" to stay in this process even if there is a client (NumPy input), or None.
-    peak_bytes : int
-        Planned peak of one worker thread, for error messages; 0 without a plan.
-    stalled_seconds : float
-        Silence of a worker after which it is reported, and its tasks are also sent to others.
-    rounding_warned : bool
-        Whether this fit has warned about integers that float64 cannot represent.
-    """
-
-    checkpoint: Checkpoint | None = None
-    progress: Progress = lambda event: None
-    workers_timeout: float = WORKERS_TIMEOUT
-    scheduler: str | None = None
-    peak_bytes: int = 0
-    stalled_seconds: float = STALLED_SECONDS
-    rounding_warned: bool = False
-    _lock: Any = field(default_factory=threading.Lock, repr=False)
-
-    def emit(self, event: Event) -> None:
-        """Report an event, from one thread at a time."""
-        with self._lock:
-            self.progress(event)
 
 
 def fold_group(task: GroupTask, run_id: str, keys: tuple[Key, ...], *values: Any) -> PassState:

@@ -19,7 +19,8 @@ from bigpca.blas import inside_fold
 from bigpca.passes.engine.checkpoint import Resumed, SegmentFiles, WriteFailed, warn_unwritten
 from bigpca.passes.engine.events import CheckpointEvent
 from bigpca.passes.engine.forks import reject_inherited
-from bigpca.passes.engine.jobs import SHARED, Pass, RunOptions, merge_states, run_group, tree
+from bigpca.passes.engine.jobs import SHARED, Pass, merge_states, run_group, tree
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 
 Get = Callable[..., Any]
@@ -80,7 +81,7 @@ def local_threads() -> int:
 class StateWriter:
     """Writes states to the checkpoint until that fails once; the run then continues without it."""
 
-    def __init__(self, files: SegmentFiles | None, options: RunOptions) -> None:
+    def __init__(self, files: SegmentFiles | None, options: Run) -> None:
         self.files, self.options = files, options
         self._lock = threading.Lock()
 
@@ -103,7 +104,7 @@ class StateWriter:
 class LocalPass:
     """One pass in this process: its tasks and their graph."""
 
-    def __init__(self, job: Pass, options: RunOptions, resumed: Resumed) -> None:
+    def __init__(self, job: Pass[Any], options: Run, resumed: Resumed) -> None:
         self.job, self.options, self.resumed = job, options, resumed
         self.files, self.writer = resumed.files, StateWriter(resumed.files, options)
 
@@ -158,7 +159,7 @@ class LocalPass:
         return name
 
 
-def run_locally(job: Pass, options: RunOptions, resumed: Resumed) -> Any:
+def run_locally(job: Pass[Any], options: Run, resumed: Resumed) -> Any:
     """Run one pass in this process; see :func:`bigpca.passes.engine.driver.run_pass`."""
     graph, key = LocalPass(job, options, resumed).graph()
     if key is not None:

@@ -69,7 +69,7 @@ def _of_workers(client: Any, given: int | None) -> Resources:
     if not found:
         where = "memory_limit" if given else "this machine (no worker yet)"
         return Resources(1, given or machine_limit(), 0, where, local=False)
-    smallest = min(found, key=lambda r: r.room_bytes / r.threads)
+    smallest = replace(min(found, key=lambda r: r.room_bytes / r.threads), processes=len(found))
     if given:
         return replace(smallest, where="memory_limit")
     if len({(r.limit_bytes, r.threads) for r in found}) == 1:

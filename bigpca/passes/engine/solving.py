@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from bigpca.blas import blas_threads
 from bigpca.passes.engine.jobs import Finish
@@ -55,15 +55,15 @@ def solving(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P
     return cast("Callable[Concatenate[M, P], R]", run)
 
 
-def with_solve_threads(finish: Finish) -> Finish:
+def with_solve_threads(finish: Finish[R]) -> Finish[R]:
     """Return ``finish``, picklable, bound to this context's ``solve_threads`` wherever it will run."""
     return _Finish(finish, _solve_threads.get())
 
 
-class _Finish:
-    def __init__(self, finish: Finish, solve_threads: int | None) -> None:
+class _Finish(Generic[R]):
+    def __init__(self, finish: Finish[R], solve_threads: int | None) -> None:
         self.finish, self.solve_threads = finish, solve_threads
 
-    def __call__(self, state: PassState) -> Any:
+    def __call__(self, state: PassState) -> R:
         with solving_with(self.solve_threads):
             return self.finish(state)

@@ -6,12 +6,14 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.passes.accumulators.base import Accumulator
+
+A = TypeVar("A", bound=Accumulator)
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,19 @@ class PassState:
     def __sizeof__(self) -> int:
         """Return the bytes of its arrays, from which Dask decides on which worker two states are merged."""
         return sum(array.nbytes for part in self.parts.values() for array in part.to_arrays().values())
+
+    def part(self, name: str, kind: type[A]) -> A:
+        """Return one accumulator.
+
+        Raises
+        ------
+        TypeError
+            If it is of another kind.
+        """
+        found = self.parts[name]
+        if not isinstance(found, kind):
+            raise TypeError(f"the state holds {name} as {type(found).__name__}, a {kind.__name__} was expected")
+        return found
 
     def merge(self, other: PassState) -> PassState:
         """Return the state of both ranges of groups, changing neither."""

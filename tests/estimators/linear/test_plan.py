@@ -8,7 +8,8 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ from distributed import Client, LocalCluster
 
 import bigpca as bp
 from bigpca import PCA, ApproximatePCA, MemoryBudgetError, select_solver
-from bigpca.estimators.linear.choosing import choose
+from bigpca.estimators.shared.fit import choose
 from bigpca.passes.engine.progress import PassEvent, PlanEvent
 from bigpca.planning import Plan, Resources
 from tests.estimators.stores import stored, unreadable
@@ -83,9 +84,9 @@ def test_the_planned_passes_are_those_that_run(options: dict[str, Any], tmp_path
 def test_a_printed_plan_is_a_small_table() -> None:
     text = str(PCA(3).plan(unreadable(200, 50)))
     lines = text.splitlines()
-    names = ["solver", "passes", "work", "state", "peak memory", "limit", "output"]
+    names = ["solver", "reads", "work", "time", "state", "peak memory", "limit", "output"]
     assert [line[:13].strip() for line in lines] == names
-    assert all(len(line) < 140 for line in lines)
+    assert all(len(line) < 150 for line in lines)
     assert "1 read of X, 78.1 KiB" in text
     assert "blocks of up to 200 rows" in text
     assert text.count(": fits") == 1
@@ -115,7 +116,7 @@ def test_what_does_not_fit_is_refused_before_any_read_with_numbers_and_ways_out(
         assert f"{name} needs " in message
     assert "3 states of" in message
     assert "are left of memory_limit = 2.0 GiB (75% of it, less" in message
-    for way_out in ("more memory", "fewer threads", "smaller chunks", "reduce the columns"):
+    for way_out in ("more memory", "fewer threads", "smaller chunks", "reduce the number of columns"):
         assert way_out in message
 
 
@@ -150,12 +151,26 @@ def test_auto_takes_the_one_that_fits() -> None:
     assert "covariance does not fit" in wide.reason
 
 
+@dataclass(frozen=True)
+class MadeUp:
+    """A fit of that cost."""
+
+    plan: Plan
+    against: tuple[str, ...] = ()
+    exact: bool = True
+
+    def chosen(self, against: Sequence[str]) -> MadeUp:
+        return replace(self, against=tuple(against))
+
+
 def test_the_cheaper_solver_loses_when_it_does_not_fit() -> None:
     cheap, dear = made_up("covariance", 1e9, 2**40), made_up("dot", 1e12, 2**20)
-    chosen = choose([cheap, dear])
-    assert chosen.solver == "dot"
-    assert "covariance does not fit (2.0 TiB per process)" in chosen.reason
-    assert choose([replace(cheap, peak_bytes=2**20), dear]).solver == "covariance"
+    fits: Any = [MadeUp(cheap), MadeUp(dear)]
+    chosen = choose(fits)
+    assert chosen.plan.solver == "dot"
+    assert "covariance does not fit (2.0 TiB per process)" in chosen.against
+    fits = [MadeUp(replace(cheap, peak_bytes=2**20)), MadeUp(dear)]
+    assert choose(fits).plan.solver == "covariance"
 
 
 def test_fit_uses_the_solver_that_was_selected() -> None:

@@ -16,8 +16,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 import bigpca as bp
-from bigpca.estimators.linear import pca
-from bigpca.estimators.linear.covariance_fit import fold_moments
+from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.shared.planned import PlannedModel
 from bigpca.sketches import Gaussian
 
@@ -168,8 +167,8 @@ def test_small_batches_are_multiplied_together_and_merged_saved_and_counted_as_o
 ) -> None:
     data = np.random.default_rng(2).integers(0, 256, (120, 6))
     folds: list[int] = []
-    monkeypatch.setattr(pca, "fold_moments", lambda rows, *args, **options: (
-        folds.append(rows.n_rows), fold_moments(rows, *args, **options))[1])  # fmt: skip
+    read = CovarianceFit.read
+    monkeypatch.setattr(CovarianceFit, "read", lambda fit, run: (folds.append(fit.rows.n_rows), read(fit, run))[1])
     model = bp.PCA(2)
     for i, start in enumerate(range(0, 120, 4)):
         batch = data[start : start + 4].astype(dtypes[i % len(dtypes)])

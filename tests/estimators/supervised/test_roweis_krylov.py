@@ -15,12 +15,11 @@ import bigpca as bp
 from bigpca import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
 from bigpca.data.sources import open as open_array
 from bigpca.passes.accumulators.within_product import WithinFactor, WithinProduct
-from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.fold import fold
 from bigpca.passes.rows import RowInput
 from tests.estimators.labelled import assert_same_axes, labelled_rows, within_scatter
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
+from tests.passes.kit import folded
 
 Array = NDArray[Any]
 N, D, C = 400, 30, 4
@@ -44,7 +43,7 @@ def test_the_product_is_that_of_the_scatter_and_rows_without_a_label_are_left_ou
     means = np.array([X[codes == j].mean(axis=0) for j in range(C)])
     template = WithinProduct(D, 5, codes, WithinFactor(means, W))
     rows = RowInput(open_array(X.astype(dtype)).rechunk((70, D)))
-    found = fold(rows, {"w": template}, lambda s: s.parts["w"].product, name="w", number=1, options=RunOptions())
+    found = folded(rows, template).state.product
     truth = within_scatter(X[used], codes[used]) @ W
     np.testing.assert_allclose(found, truth, rtol=0, atol=(1e-5 if dtype == "f4" else 1e-12) * np.abs(truth).max())
 

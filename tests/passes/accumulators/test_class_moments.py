@@ -12,12 +12,10 @@ import bigpca as bp
 from bigpca.passes.accumulators import class_moments
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.fold import fold
 from bigpca.passes.reading import blocks
 from bigpca.passes.rows import RowInput
 from tests.estimators.labelled import labelled_rows, within_scatter
-from tests.passes.kit import full, moments_of, scatter_of
+from tests.passes.kit import folded, full, moments_of, scatter_of
 
 Array = NDArray[Any]
 N, D, C = 3000, 7, 5
@@ -30,16 +28,13 @@ def single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
 
 
-def folded(
+def moments_by_class(
     X: Array, codes: Array, classes: int, *, whole: bool = True, chunk: int = 0, **policies: str
 ) -> ClassMoments:
     """Fold rows as a fit does."""
     rows = RowInput(bp.open(X).rechunk((chunk or len(X), X.shape[1])), **policies)
     template = ClassMoments(X.shape[1], classes, codes.astype(np.int32), whole)
-    found: ClassMoments = fold(
-        rows, {"classes": template}, lambda s: s.parts["classes"], name="classes", number=1, options=RunOptions()
-    )
-    return found
+    return folded(rows, template).state
 
 
 def scatter(state: ClassMoments) -> Array:
@@ -54,7 +49,7 @@ def test_classes_a_thousand_apart_in_float32_keep_their_scatter(order: str) -> N
     if order == "class by class":
         X, y = X[np.argsort(y)], np.sort(y)
     truth = within_scatter(X, y)
-    error = np.abs(scatter(folded(X, y, C)) - truth).max() / np.abs(truth).max()
+    error = np.abs(scatter(moments_by_class(X, y, C)) - truth).max() / np.abs(truth).max()
     assert error < 1e-5
     mean = X.mean(axis=0)
     means = np.array([X[y == j].mean(axis=0) for j in range(C)])
@@ -68,7 +63,7 @@ def test_classes_a_thousand_apart_in_float32_keep_their_scatter(order: str) -> N
 def test_chunks_change_class_moments_by_rounding_only(chunk: int, whole: bool) -> None:
     """Tolerance: eps of float64 times the 3,000 rows."""
     X, y = labelled_rows(600, D, C, mean=50.0)
-    state, truth = folded(X, y, C, whole=whole, chunk=min(chunk, 600)), within_scatter(X, y)
+    state, truth = moments_by_class(X, y, C, whole=whole, chunk=min(chunk, 600)), within_scatter(X, y)
     means = np.array([X[y == j].mean(axis=0) for j in range(C)])
     found = scatter(state) if whole else state.within
     np.testing.assert_allclose(found, truth if whole else np.diag(truth), rtol=0, atol=1e-12 * np.abs(truth).max())
@@ -83,7 +78,7 @@ def test_many_small_steps_and_groups_lose_no_digits_in_float32(monkeypatch: pyte
     X, y = labelled_rows(N, D, C, mean=1e4, dtype="f4")
     truth = within_scatter(X, y)
     for chunk in (25, N):
-        state = folded(X, y, C, chunk=chunk)
+        state = moments_by_class(X, y, C, chunk=chunk)
         np.testing.assert_allclose(scatter(state), truth, rtol=0, atol=4 * EPS32 * np.abs(truth).max())
 
 
@@ -93,7 +88,7 @@ def test_rows_without_a_label_and_rows_with_missing_values_are_left_out() -> Non
     codes[::7] = -1
     bad[3::11, 2] = np.nan
     kept = (codes >= 0) & ~np.isnan(bad).any(axis=1)
-    state = folded(bad, codes, C, chunk=9, nan_policy="omit")
+    state = moments_by_class(bad, codes, C, chunk=9, nan_policy="omit")
     truth = within_scatter(X[kept], y[kept])
     assert state.count == kept.sum()
     np.testing.assert_array_equal(state.counts, np.bincount(y[kept]))
@@ -103,7 +98,7 @@ def test_rows_without_a_label_and_rows_with_missing_values_are_left_out() -> Non
 
 def test_one_class_gives_the_moments_of_all_rows() -> None:
     X, _ = labelled_rows(200, D, C, mean=9.0)
-    one, all_rows = folded(X, np.zeros(200), 1, chunk=13), moments_of(bp.open(X))
+    one, all_rows = moments_by_class(X, np.zeros(200), 1, chunk=13), moments_of(bp.open(X))
     assert isinstance(all_rows, Moments)
     np.testing.assert_allclose(one.mean, all_rows.mean, rtol=1e-14)
     np.testing.assert_allclose(scatter(one), full(all_rows.scatter), rtol=1e-11, atol=1e-11)
@@ -112,7 +107,7 @@ def test_one_class_gives_the_moments_of_all_rows() -> None:
 def test_a_class_of_one_row_adds_nothing_to_the_scatter() -> None:
     X, y = labelled_rows(60, D, 3)
     alone = np.append(y, 3)
-    state = folded(np.vstack([X, np.full(D, 1e6)]), alone, 4, chunk=8)
+    state = moments_by_class(np.vstack([X, np.full(D, 1e6)]), alone, 4, chunk=8)
     truth = within_scatter(X, y)
     np.testing.assert_allclose(scatter(state), truth, rtol=0, atol=1e-12 * truth.max())
     np.testing.assert_array_equal(state.means[3], np.full(D, 1e6))
@@ -121,7 +116,7 @@ def test_a_class_of_one_row_adds_nothing_to_the_scatter() -> None:
 @pytest.mark.parametrize("value", [0.1, 7.25, -1e4])
 def test_equal_rows_have_a_scatter_of_0_and_one_mean_to_the_last_bit(value: float) -> None:
     X, y = np.full((50, D), value), np.arange(50) % 3
-    state = folded(X, y, 3, chunk=7)
+    state = moments_by_class(X, y, 3, chunk=7)
     assert np.abs(state.within).max() <= 50 * (np.finfo(float).eps * value) ** 2
     np.testing.assert_array_equal(state.mean, X[0])
     np.testing.assert_array_equal(state.means, X[:3])
@@ -146,8 +141,8 @@ def test_no_rows_have_the_mean_0() -> None:
 
 def test_classes_move_with_their_rows_when_others_come_between() -> None:
     X, y = labelled_rows(90, D, 3)
-    old = folded(X[y < 2], y[y < 2], 2)
-    new = folded(X[y == 2], np.zeros((y == 2).sum()), 1)
+    old = moments_by_class(X[y < 2], y[y < 2], 2)
+    new = moments_by_class(X[y == 2], np.zeros((y == 2).sum()), 1)
     merged = old.with_classes(np.array([0, 2]), 3).merge(new.with_classes(np.array([1]), 3))
     renamed = np.array([0, 2, 1])[y]
     truth = within_scatter(X, y)
@@ -159,7 +154,7 @@ def test_classes_move_with_their_rows_when_others_come_between() -> None:
 def test_wide_rows_have_the_scatter_of_numpy() -> None:
     X, y = labelled_rows(80, 300, 4, mean=5.0)
     truth = within_scatter(X, y)
-    np.testing.assert_allclose(scatter(folded(X, y, 4, chunk=11)), truth, rtol=0, atol=1e-12 * truth.max())
+    np.testing.assert_allclose(scatter(moments_by_class(X, y, 4, chunk=11)), truth, rtol=0, atol=1e-12 * truth.max())
     assert np.linalg.norm(scatter_of(X) - truth) > 0.1 * np.linalg.norm(truth)  # it is not the total scatter
 
 

@@ -14,13 +14,11 @@ from bigpca import kernels
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.kept_rows import MappedRows
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments, row_squares
-from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.engine.states import PassState
-from bigpca.passes.fold import fold
 from bigpca.passes.project import Copy
 from bigpca.passes.rows import RowInput
 from bigpca.solvers.features import landmark_transform
 from tests.builders import offset_data
+from tests.passes.kit import folded
 
 N, D, M = 700, 6, 30
 X = offset_data(N, D, mean=5.0, dtype="f8")
@@ -38,28 +36,15 @@ def mapped(*given: kernels.Kernel) -> LandmarkMap:
     return LandmarkMap(given, X[:M], tuple(features(kernel)[0] for kernel in given), np.full(D, 5.0))
 
 
-def take(state: PassState) -> Any:
-    return next(iter(state.parts.values()))
-
-
-def folded(given: da.Array, template: Accumulator, **options: Any) -> Any:
-    return fold(
-        RowInput(given),
-        {"part": template},
-        take,
-        name="test",
-        number=1,
-        options=RunOptions(),
-        shift=np.zeros(D),
-        **options,
-    )
+def unshifted(given: da.Array, template: Accumulator, **options: Any) -> Any:
+    return folded(RowInput(given), template, shift=np.zeros(D), **options).state
 
 
 @pytest.mark.parametrize("kernel", [kernels.RBF(0.1), kernels.Polynomial(0.1, 1.0, 3), kernels.Laplacian(0.1)], ids=str)
 @pytest.mark.parametrize("rows", [N, 256, 37, 3])
 def test_moments_and_residuals_are_those_of_the_whole_features(kernel: kernels.Kernel, rows: int) -> None:
     _, B = features(kernel)
-    found: LandmarkMoments = folded(da.from_array(X, chunks=(rows, D)) + 0, LandmarkMoments.of(D, mapped(kernel)))
+    found: LandmarkMoments = unshifted(da.from_array(X, chunks=(rows, D)) + 0, LandmarkMoments.of(D, mapped(kernel)))
     (moments,) = found.moments
     size = float(np.abs(B).max())
     assert moments.count == N
@@ -76,10 +61,11 @@ def test_moments_and_residuals_are_those_of_the_whole_features(kernel: kernels.K
 
 def test_several_widths_share_the_distances_and_give_what_each_gives_alone() -> None:
     given = da.from_array(X, chunks=(100, D)) + 0
-    together: LandmarkMoments = folded(given, LandmarkMoments.of(D, mapped(*(kernels.RBF(gamma) for gamma in GAMMAS))))
+    kernels_of_all = tuple(kernels.RBF(gamma) for gamma in GAMMAS)
+    together: LandmarkMoments = unshifted(given, LandmarkMoments.of(D, mapped(*kernels_of_all)))
     assert together.evaluations == len(GAMMAS) * N * M
     for j, gamma in enumerate(GAMMAS):
-        alone: LandmarkMoments = folded(given, LandmarkMoments.of(D, mapped(kernels.RBF(gamma))))
+        alone: LandmarkMoments = unshifted(given, LandmarkMoments.of(D, mapped(kernels.RBF(gamma))))
         upper, expected = np.triu(together.moments[j].scatter), np.triu(alone.moments[0].scatter)
         np.testing.assert_allclose(upper, expected, rtol=0, atol=1e-11 * N)
         assert together.residuals[j] == pytest.approx(alone.residuals[0], abs=1e-10 * N)
@@ -87,9 +73,9 @@ def test_several_widths_share_the_distances_and_give_what_each_gives_alone() -> 
 
 def test_merging_in_any_order_and_through_the_disk_changes_rounding_only() -> None:
     template = LandmarkMoments.of(D, mapped(kernels.RBF(0.1), kernels.RBF(1.0)))
-    parts = [folded(da.from_array(X[a:b], chunks=(50, D)) + 0, template) for a, b in ((0, 1), (1, 300), (300, N))]
+    parts = [unshifted(da.from_array(X[a:b], chunks=(50, D)) + 0, template) for a, b in ((0, 1), (1, 300), (300, N))]
     back = [template.with_arrays(part.to_arrays()) for part in parts]
-    whole: LandmarkMoments = folded(da.from_array(X, chunks=(50, D)) + 0, template)
+    whole: LandmarkMoments = unshifted(da.from_array(X, chunks=(50, D)) + 0, template)
     for a, b, c in itertools.permutations(back):
         merged = a.merge(b).merge(c)
         assert merged.evaluations == whole.evaluations
@@ -104,9 +90,7 @@ def test_rows_left_out_for_missing_values_have_no_part() -> None:
     bad[::9, 2] = np.nan
     rows = RowInput(da.from_array(bad, chunks=(64, D)) + 0, nan_policy="omit")
     template = LandmarkMoments.of(D, mapped(kernels.RBF(0.1)))
-    found: LandmarkMoments = fold(
-        rows, {"part": template}, take, name="test", number=1, options=RunOptions(), shift=np.zeros(D)
-    )
+    found = folded(rows, template, shift=np.zeros(D)).state
     kept = np.delete(X, range(0, N, 9), axis=0)
     B = kernels.RBF(0.1)(kept, X[:M]) @ template.features.transforms[0]  # type: ignore[union-attr]
     assert found.moments[0].count == found.diagonals[0] == len(kept)
@@ -121,7 +105,7 @@ def test_squares_of_rows_are_summed_in_float64(dtype: str) -> None:
 
 @pytest.mark.parametrize("rows", [N, 256, 37, 3])
 def test_mapped_rows_come_in_order(rows: int) -> None:
-    found: MappedRows = folded(da.from_array(X, chunks=(rows, D)) + 0, MappedRows(N, D, D, Copy()))
+    found: MappedRows = unshifted(da.from_array(X, chunks=(rows, D)) + 0, MappedRows(N, D, D, Copy()))
     assert np.array_equal(found.rows(), X)
     template = MappedRows(N, D, D, Copy())
     assert np.array_equal(template.with_arrays(found.to_arrays()).rows(), X)

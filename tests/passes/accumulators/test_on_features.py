@@ -16,12 +16,10 @@ from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap
 from bigpca.passes.accumulators.left_product import LeftProduct
 from bigpca.passes.accumulators.on_features import OnFeatures
-from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.fold import fold
 from bigpca.passes.rows import RowInput
 from bigpca.solvers.features import landmark_transform
 from tests.estimators.labelled import centred, labelled_rows, within_scatter
-from tests.passes.kit import full
+from tests.passes.kit import folded, full
 
 Array = NDArray[Any]
 N, D, C, M = 500, 6, 4, 25
@@ -44,17 +42,9 @@ def template(features: LandmarkMap, codes: Array = Y) -> OnFeatures:
     return OnFeatures(D, features, inner)
 
 
-def folded(rows: Array, state: OnFeatures, chunk: int, **policies: str) -> OnFeatures:
-    found: OnFeatures = fold(
-        RowInput(da.from_array(rows, chunks=(chunk, D)) + 0, **policies),
-        {"features": state},
-        lambda s: s.parts["features"],
-        name="test",
-        number=1,
-        options=RunOptions(),
-        shift=np.zeros(D),
-    )
-    return found
+def on_features(rows: Array, state: OnFeatures, chunk: int, **policies: str) -> OnFeatures:
+    given = RowInput(da.from_array(rows, chunks=(chunk, D)) + 0, **policies)
+    return folded(given, state, shift=np.zeros(D)).state
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
@@ -64,7 +54,7 @@ def test_moments_of_classes_and_label_products_are_those_of_the_whole_features(
 ) -> None:
     features = mapped(kernel)
     B = np.asarray(kernel(X, X[:M]), np.float64) @ features.transforms[0]
-    found: Any = folded(X, template(features), chunk)
+    found: Any = on_features(X, template(features), chunk)
     classes, cross = found.inner["classes"], found.inner["cross"]
     truth, size = within_scatter(B, Y), np.abs(B).max()
     np.testing.assert_allclose(full(classes.scatter), truth, rtol=0, atol=1e-9 * truth.max())
@@ -79,7 +69,7 @@ def test_rows_with_missing_values_and_without_labels_are_left_out() -> None:
     codes[::5] = -1
     kept = ~np.isnan(bad).any(axis=1)
     B = np.asarray(KERNELS[0](X, X[:M]), np.float64) @ features.transforms[0]
-    found: Any = folded(bad, template(features, codes), 30, nan_policy="omit")
+    found: Any = on_features(bad, template(features, codes), 30, nan_policy="omit")
     truth = within_scatter(B[kept & (codes >= 0)], Y[kept & (codes >= 0)])
     np.testing.assert_allclose(full(found.inner["classes"].scatter), truth, rtol=0, atol=1e-9 * truth.max())
     product = DELTA[kept].T @ B[kept]
@@ -88,7 +78,7 @@ def test_rows_with_missing_values_and_without_labels_are_left_out() -> None:
 
 
 def test_a_state_travels_as_named_arrays_without_pickle() -> None:
-    state: Any = folded(X, template(mapped(KERNELS[0])), 100)
+    state: Any = on_features(X, template(mapped(KERNELS[0])), 100)
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **state.to_arrays())
     file.seek(0)

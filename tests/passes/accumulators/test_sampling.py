@@ -15,12 +15,9 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.passes.accumulators.kept_rows import RowSample
-from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.engine.states import PassState
-from bigpca.passes.fold import fold
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sampling import RUNS, SAMPLE_BYTES, SAMPLE_ROWS, sample_layout, sample_runs, sample_size
-from tests.passes.kit import normal
+from tests.passes.kit import folded, normal
 
 
 @settings(max_examples=100, deadline=None)
@@ -55,20 +52,12 @@ def test_seeds_move_the_runs() -> None:
     assert max(starts) > 500
 
 
-def take_rows(state: PassState) -> tuple[list[NDArray[Any]], int]:
-    part: Any = state.parts["sample"]
-    return part.rows(), state.omitted
-
-
 def sample(X: da.Array, wanted: int, **policies: str) -> tuple[NDArray[Any], int]:
     rows = RowInput(X, **policies)
     layout = sample_layout(rows.layout(0), sample_runs(rows.n_rows, wanted, 3))
     template = RowSample(rows.n_columns, wanted, 4)
-    pieces, omitted = fold(
-        rows, {"sample": template}, take_rows, name="sample", number=1, options=RunOptions(), layout=layout,
-        shift=np.zeros(rows.n_columns), dtype=np.dtype("f4"),
-    )  # fmt: skip
-    return np.concatenate(pieces), omitted
+    found = folded(rows, template, layout=layout, shift=np.zeros(rows.n_columns), dtype=np.dtype("f4"))
+    return np.concatenate(found.state.rows()), found.omitted
 
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])

@@ -176,7 +176,7 @@ def test_a_damaged_state_is_warned_of_and_read_anew_to_the_same_bits(
     if kind == "segment":  # as a run on two threads may leave it: a later segment without the one before
         held = Checkpoint(tmp_path / "c", json.loads((directory.parent / "run.json").read_text())["description"])
         rows = RowInput(bp.open(store))
-        files = held.files(1, {"moments": Moments(D)}, rows.layout(Moments(D).state_bytes))
+        files = held.files(1, {"state": Moments(D)}, rows.layout(Moments(D).state_bytes))
         files.write("segment", 40, files.read("prefix", 20))
         held.release()
     (name,) = [n for n in states(directory) if n.startswith(kind)][-1:]
@@ -195,7 +195,7 @@ def test_every_flipped_bit_of_a_state_is_found_or_harmless(store: Path, tmp_path
     description = json.loads((directory.parent / "run.json").read_text())["description"]
     held = Checkpoint(tmp_path / "c", description)
     layout = RowInput(bp.open(store)).layout(Moments(D).state_bytes)
-    files = held.files(1, {"moments": Moments(D)}, layout)
+    files = held.files(1, {"state": Moments(D)}, layout)
     index = int(prefix.stem.split("-")[1])
     good = files.read("prefix", index)
     for position in range(0, len(content), 13):
@@ -206,8 +206,8 @@ def test_every_flipped_bit_of_a_state_is_found_or_harmless(store: Path, tmp_path
             found = files.read("prefix", index)
         except bp.CheckpointError:
             continue
-        part: Any = found.parts["moments"]
-        assert bits(part) == bits(good.parts["moments"])  # type: ignore[arg-type]
+        part: Any = found.parts["state"]
+        assert bits(part) == bits(good.parts["state"])  # type: ignore[arg-type]
         assert found.stamps == good.stamps
     held.release()
 
@@ -232,7 +232,7 @@ def test_unfinished_files_of_a_killed_run_are_removed(store: Path, tmp_path: Pat
 def test_a_pass_that_computes_something_else_does_not_take_up_old_states(store: Path, tmp_path: Path) -> None:
     held = Checkpoint(tmp_path / "c", {"computes": "anything"})
     layout = RowInput(bp.open(store)).layout(0)
-    other = held.files(1, {"moments": Moments(D)}, layout)
+    other = held.files(1, {"state": Moments(D)}, layout)
     Path(other.directory, "segment-000.npz").write_bytes(b"state")
     with pytest.warns(
         UserWarning, match=r"pass 1 of this fit computed in another way.*deleted, and its rows are read again"

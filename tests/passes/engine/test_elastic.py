@@ -27,11 +27,12 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.cluster import suspects as suspects_module
 from bigpca.passes.engine.cluster.suspects import RESUBMISSIONS, Suspects
 from bigpca.passes.engine.events import CheckpointEvent, Event, GroupEvent, RetryEvent
-from bigpca.passes.engine.jobs import Pass, RunOptions
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import fold_job, row_pass
 from bigpca.passes.rows import RowInput
 from tests.passes.conftest import start_cluster
 from tests.passes.engine.test_kills import wait_until
-from tests.passes.kit import LoggedRows, bits, logged, moments_of, normal, reads_in, take_moments, write_store
+from tests.passes.kit import LoggedRows, bits, logged, moments_of, normal, reads_in, write_store
 
 N, D = 4000, 24
 pytestmark = [pytest.mark.usefixtures("small_groups")]
@@ -264,8 +265,9 @@ def killed_at(task: str, allowed_failures: int = 3) -> KilledWorker:
 
 def suspects_of(store: Path) -> Suspects:
     rows = RowInput(bp.open(store))
-    job = Pass("moments", rows.layout(0), {"moments": Moments(D)}, lambda g: None, str, take_moments, stored=rows.dtype)  # type: ignore[arg-type, return-value]
-    return Suspects(job, RunOptions(peak_bytes=1 << 20))
+    cost = row_pass(rows, "moments", [Moments(D)], cut_bytes=0, work=0.0)
+    job = fold_job(Run(), cost, rows, {"moments": Moments(D)}, str)
+    return Suspects(job, Run(peak_bytes=1 << 20))
 
 
 def test_tasks_that_read_nothing_are_sent_again_so_many_times_and_no_more(store: Path) -> None:

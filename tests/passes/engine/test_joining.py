@@ -28,11 +28,10 @@ from bigpca.errors import MemoryBudgetError
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.cluster.versions import PACKAGES, check_versions
 from bigpca.passes.engine.events import Event, GroupEvent
-from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.fold import fold
+from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
 from tests.passes.engine.test_kills import wait_until
-from tests.passes.kit import bits, logged, moments_of, normal, take_moments, write_store
+from tests.passes.kit import bits, folded, logged, moments_of, normal, write_store
 
 N, D = 2000, 16
 PACKAGE, ROOT = Path(bp.__file__).parent, str(Path(__file__).parents[3])
@@ -241,8 +240,8 @@ def test_files_that_a_worker_cannot_see_are_found_before_the_first_read(
 
 def fold_planned(X: da.Array, peak: int, **options: Any) -> Any:
     """Fold X into its moments under a plan of ``peak`` bytes a thread."""
-    run = RunOptions(workers_timeout=600, peak_bytes=peak, **options)
-    return fold(RowInput(X), {"moments": Moments(D)}, take_moments, name="moments", number=1, options=run)[0]
+    run = Run(workers_timeout=600, peak_bytes=peak, **options)
+    return folded(RowInput(X), Moments(D), run, name="moments").state
 
 
 @pytest.mark.cluster

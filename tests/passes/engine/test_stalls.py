@@ -17,11 +17,10 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from bigpca.passes.engine.jobs import RunOptions
-from bigpca.passes.fold import fold
+from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
 from tests.passes.conftest import start_cluster
-from tests.passes.kit import Moments, bits, logged, moments_of, normal, reads_in, take_moments, write_store
+from tests.passes.kit import Moments, bits, folded, logged, moments_of, normal, reads_in, write_store
 
 N, D = 2000, 16
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("small_groups")]
@@ -32,10 +31,7 @@ def fold_with(X: Any, seconds: float) -> tuple[Moments, list[str]]:
     rows = RowInput(X)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        found = fold(
-            rows, {"moments": Moments(D)}, take_moments, name="moments", number=1,
-            options=RunOptions(stalled_seconds=seconds),
-        )[0]  # fmt: skip
+        found = folded(rows, Moments(D), Run(stalled_seconds=seconds), name="moments").state
     return found, [str(one.message) for one in told if str(one.message).startswith("worker ")]
 
 

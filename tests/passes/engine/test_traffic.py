@@ -27,10 +27,11 @@ from bigpca.passes.accumulators.left_product import LeftProduct
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.checkpoint import Resumed
 from bigpca.passes.engine.cluster import run as cluster_module
-from bigpca.passes.engine.jobs import Pass, RunOptions, fold_group, merge_states
+from bigpca.passes.engine.jobs import Pass, PassPlan, fold_group, merge_states
 from bigpca.passes.engine.local import run_locally
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.fold import row_cutter
+from bigpca.passes.fold import fold_job, row_pass
 from bigpca.passes.reading.readers import GraphReader
 from bigpca.passes.rows import RowInput
 from tests.passes.kit import LoggedRows, bits, moments_of, normal, write_store
@@ -163,20 +164,22 @@ def test_a_slow_first_group_does_not_let_all_other_states_pile_up_in_memory() ->
             done_before_first.append(group)
         return SlowFirst(group, live, most), {}
 
+    cost = PassPlan(name="moments", layout=layout, dtype=np.dtype("f8"))
     job = Pass(
-        "moments", layout, {"moments": Moments(2)}, cut, lambda g: "", lambda state: state.rows, stored=np.dtype("f8")
-    )
+        cost=cost, templates={"moments": Moments(2)}, cut=cut, stamp=lambda g: "", finish=lambda state: state.rows,
+        stored=cost.dtype, whole=rows.n_rows,
+    )  # fmt: skip
     with dask.config.set(scheduler="threads", num_workers=2):
-        assert run_locally(job, RunOptions(), Resumed()) == len(layout.groups)
+        assert run_locally(job, Run(), Resumed()) == len(layout.groups)
     assert len(done_before_first) <= 12
 
 
 def test_groups_carry_their_own_rows_of_a_thin_factor_only() -> None:
     V = np.zeros((4000, 2))
-    rows = RowInput(bp.open(normal(4000, 24)))
-    cut = row_cutter(rows, rows.layout(0), {"product": LeftProduct(24, V)}, lambda g: "")
-    task: Any = cut(0)[0]
-    start, stop = rows.layout(0).rows_of(0)
+    rows, template = RowInput(bp.open(normal(4000, 24))), LeftProduct(24, V)
+    cost = row_pass(rows, "product", [template], cut_bytes=0, work=0.0)
+    task: Any = fold_job(Run(), cost, rows, {"product": template}, str).cut(0)[0]
+    start, stop = cost.layout.rows_of(0)
     assert task.templates["product"].V.shape == (stop - start, 2)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import dask.array as da
 
 from bigpca.blas import solve_paused
-from bigpca.passes.engine.jobs import RunOptions
 from bigpca.passes.engine.local import chosen_scheduler, current_client
+from bigpca.passes.engine.run import Run
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -25,7 +25,7 @@ def get_watched(graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout
     paths : mapping of str to {"reads"}
         What the graph reads: workers are checked first, as before a pass.
     workers_timeout : float
-        As in :class:`bigpca.passes.engine.jobs.RunOptions`.
+        As in :class:`bigpca.passes.engine.run.Run`.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def _get_by(
     from bigpca.passes.engine.cluster.joining import join_workers
     from bigpca.passes.engine.cluster.watch import Watch, scheduler_loss_named
 
-    run = RunOptions(workers_timeout=workers_timeout)
+    run = Run(workers_timeout=workers_timeout)
     watch = Watch(client, run, lambda workers: join_workers(client, workers, paths, lambda threads: 0))
     with scheduler_loss_named(watch):
         watch.wait_for_workers()

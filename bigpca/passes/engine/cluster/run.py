@@ -34,13 +34,14 @@ from bigpca.passes.engine.cluster.suspects import killed
 from bigpca.passes.engine.cluster.tasks import Stored, finish_stored
 from bigpca.passes.engine.cluster.watch import Watch, ask, scheduler_loss_named
 from bigpca.passes.engine.events import RetryEvent
-from bigpca.passes.engine.jobs import Pass, RunOptions
+from bigpca.passes.engine.jobs import Pass
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 
 CLIENT_BYTES = 64 << 20  # largest state that is gathered to the client
 
 
-def run_on_cluster(client: Client, job: Pass, options: RunOptions, resumed: Resumed) -> Any:
+def run_on_cluster(client: Client, job: Pass[Any], options: Run, resumed: Resumed) -> Any:
     """Run one pass on a client; see :func:`bigpca.passes.engine.driver.run_pass`."""
 
     def join(workers: Iterable[str]) -> list[str]:
@@ -60,7 +61,7 @@ def run_on_cluster(client: Client, job: Pass, options: RunOptions, resumed: Resu
             return _run(watch, replace(job, run_id=uuid.uuid4().hex[:12]), resumed)
 
 
-def _run(watch: Watch, job: Pass, resumed: Resumed) -> Any:
+def _run(watch: Watch, job: Pass[Any], resumed: Resumed) -> Any:
     run = _start(watch, job, resumed)
     waiting = [i for i in range(resumed.covered, len(job.layout.segments)) if i not in resumed.segments]
     try:
@@ -83,7 +84,7 @@ def _run(watch: Watch, job: Pass, resumed: Resumed) -> Any:
                 run.copies.release()
 
 
-def _start(watch: Watch, job: Pass, resumed: Resumed) -> ClusterRun:
+def _start(watch: Watch, job: Pass[Any], resumed: Resumed) -> ClusterRun:
     client, files = watch.client, resumed.files if resumed.writing else None
     shared = files is not None and _workers_see(client, Path(files.directory))
     if files is not None and not shared and job.state_bytes > CLIENT_BYTES:
@@ -118,7 +119,7 @@ def _sees(path: str) -> bool:
     return Path(path).exists()
 
 
-def planned_bytes(job: Pass, options: RunOptions, threads: int) -> int:
+def planned_bytes(job: Pass[Any], options: Run, threads: int) -> int:
     """Return the planned bytes of a process with so many threads, above the idle process; 0 without a plan."""
     return threads * options.peak_bytes + 3 * job.state_bytes if options.peak_bytes else 0
 

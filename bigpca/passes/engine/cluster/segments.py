@@ -22,7 +22,8 @@ from bigpca.passes.engine.cluster.suspects import RESUBMISSIONS, Suspects
 from bigpca.passes.engine.cluster.tasks import Stored, extend_prefix, group_task, segment_graph
 from bigpca.passes.engine.cluster.watch import Watch
 from bigpca.passes.engine.events import CheckpointEvent, RetryEvent
-from bigpca.passes.engine.jobs import Pass, RunOptions, merge_states
+from bigpca.passes.engine.jobs import Pass, merge_states
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 
 POLL_SECONDS = 0.5
@@ -49,8 +50,8 @@ class ClusterRun:
     """
 
     client: Client
-    job: Pass
-    options: RunOptions
+    job: Pass[Any]
+    options: Run
     files: SegmentFiles | None
     shared: bool
     gather: bool

@@ -24,7 +24,8 @@ from bigpca.passes.engine.cluster.joining import by_value
 from bigpca.passes.engine.cluster.tasks import group_of, segment_of_key
 from bigpca.passes.engine.cluster.watch import ask
 from bigpca.passes.engine.events import RetryEvent
-from bigpca.passes.engine.jobs import Pass, RunOptions
+from bigpca.passes.engine.jobs import Pass
+from bigpca.passes.engine.run import Run
 
 LOOKS = 4  # checks within the time after which a worker counts as stalled
 ENDLESS = 5.0  # a worker is stalled if it finishes nothing for this many times the longest segment of the pass
@@ -42,8 +43,8 @@ class Stalls:
     """
 
     client: Client
-    job: Pass
-    options: RunOptions
+    job: Pass[Any]
+    options: Run
     workers: dict[str, set[str]] = field(default_factory=dict)
     _suspected: set[str] = field(default_factory=set)
     _progress: dict[str, tuple[set[str], float]] = field(default_factory=dict)  # tasks there, and when one last ended

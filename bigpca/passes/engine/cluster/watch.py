@@ -15,7 +15,7 @@ from distributed import Client
 
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.engine.events import RetryEvent
-from bigpca.passes.engine.jobs import RunOptions
+from bigpca.passes.engine.run import Run
 
 ANSWER_SECONDS = 60
 _pool = ThreadPoolExecutor(1, thread_name_prefix="bigpca-join")
@@ -28,13 +28,13 @@ class Watch:
     Parameters
     ----------
     client : distributed.Client
-    options : RunOptions
+    options : Run
     join : callable
         Addresses of new workers -> sentences about those with too little memory; raises for workers that cannot run
         tasks.
     """
 
-    def __init__(self, client: Client, options: RunOptions, join: Callable[[Iterable[str]], list[str]]) -> None:
+    def __init__(self, client: Client, options: Run, join: Callable[[Iterable[str]], list[str]]) -> None:
         self.client, self.options, self.join = client, options, join
         self.unasked: set[str] = set()
         self.asking: Future[list[str]] | None = None
@@ -153,7 +153,7 @@ def ask(client: Client, method: Callable[..., Any], *arguments: Any, **options: 
         ) from error
 
 
-def resume_hint(options: RunOptions) -> str:
+def resume_hint(options: Run) -> str:
     """Return the end of an error message that explains how to resume; empty without a checkpoint."""
     return f" Resume with checkpoint={str(options.checkpoint.path)!r}." if options.checkpoint else ""
 

@@ -1,0 +1,130 @@
+"""Fits of labelled rows in one read, whatever is solved from their statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from bigpca.estimators.shared.fit import Fit, Reading
+from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, Supervision
+from bigpca.estimators.supervised.statistics import LabelStatistics, fold_labels
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.left_product import LeftProduct
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import row_pass
+from bigpca.passes.rows import RowInput
+from bigpca.planning import PassCost, SolveCost
+from bigpca.solvers.eigh import eigh_bytes
+from bigpca.solvers.roweis import Axes
+
+
+@dataclass(frozen=True)
+class SupervisedResult:
+    """What a read and a solve of labelled rows give.
+
+    Attributes
+    ----------
+    statistics : LabelStatistics
+    supervision : Supervision
+    axes : Axes
+    facts : dict
+        Of an iteration: ``n_passes`` and ``converged``.
+    """
+
+    statistics: LabelStatistics
+    supervision: Supervision
+    axes: Axes
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def labels_pass(rows: RowInput, templates: dict[str, Accumulator], *, name: str = "labels") -> PassPlan:
+    """Declare one read of labelled rows."""
+    states = list(templates.values())
+    size, work = sum(state.state_bytes for state in states), sum(state.flops_per_row for state in states)
+    return row_pass(rows, name, states, cut_bytes=size, work=float(rows.n_rows) * work)
+
+
+@dataclass(frozen=True)
+class LabelledReading(Reading):
+    """A read of labelled rows.
+
+    Attributes
+    ----------
+    name : str
+        Of the estimator, which is that of its only exact solver.
+    labelled : Labelled
+    whole : bool
+        Whether the (d, d) scatter is kept.
+    """
+
+    name: str
+    labelled: Labelled
+    whole: bool
+
+    @property
+    def solver(self) -> str:
+        return self.name
+
+    @cached_property
+    def templates(self) -> dict[str, Accumulator]:
+        """The states of the read of labels."""
+        return self.labelled.templates(self.rows.n_columns, whole=self.whole)
+
+    @cached_property
+    def labels(self) -> PassPlan:
+        """The read of rows and labels."""
+        return labels_pass(self.rows, self.templates)
+
+    def read(self, run: Run) -> KeptStatistics:
+        """Read X."""
+        statistics = fold_labels(run, self.labels, self.rows, self.templates)
+        return KeptStatistics(statistics, self.labelled.supervision)
+
+
+@dataclass(frozen=True)
+class LabelledFit(LabelledReading, Fit[SupervisedResult]):
+    """A fit that begins with a read of labelled rows."""
+
+
+@dataclass(frozen=True)
+class LabelsFit(LabelledFit):
+    """One labelled read, and a (d, d) or thin solve.
+
+    Attributes
+    ----------
+    solve : callable
+        From :class:`LabelStatistics` to :class:`bigpca.solvers.roweis.Axes`.
+    """
+
+    solve: Callable[[LabelStatistics], Axes]
+
+    @property
+    def account(self) -> str:
+        d = self.rows.n_columns
+        what = f"and a {d} x {d} eigenproblem" if self.whole else "and a thin one"
+        return f"one read of rows and labels, {what}{self.labelled.supervision.note}"
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (*self.rows.counting, self.labels)
+
+    def solve_cost(self) -> SolveCost:
+        d, state = self.rows.n_columns, self.labels.state_bytes
+        held = sum(template.V.nbytes for template in self.templates.values() if isinstance(template, LeftProduct))
+        return SolveCost(
+            9.0 * d**3 if self.whole else 4.0 * state / 8,
+            bytes=3 * 8 * d * d + eigh_bytes(d) if self.whole else 3 * state,
+            held_bytes=held,
+            output_bytes=8 * d * (d if self.whole else 1),
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """The read serves any components and (r1, r2)."""
+        states = {name: template.describe() for name, template in self.templates.items()}
+        return {"computes": "labelled moments", "input": self.rows.describe(), "states": states}
+
+    def run(self, run: Run) -> SupervisedResult:
+        read = self.read(run)
+        return SupervisedResult(read.statistics, read.supervision, self.solve(read.statistics))

@@ -1,0 +1,83 @@
+"""The reads of scored PCA before its estimator: one for the scores of features, one for a cross-validation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from bigpca.estimators.shared.fit import Reading
+from bigpca.estimators.supervised.labels_fit import LabelledReading, labels_pass
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.class_moments import ClassMoments
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
+from bigpca.passes.engine.states import PassState
+from bigpca.passes.fold import fold_to
+from bigpca.planning import PassCost, SolveCost
+
+
+@dataclass(frozen=True)
+class Scoring(LabelledReading):
+    """The read that the scores of features are computed from."""
+
+    @property
+    def account(self) -> str:
+        return "one read of rows and labels"
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (*self.rows.counting, self.labels)
+
+    def solve_cost(self) -> SolveCost:
+        return SolveCost(4.0 * self.labels.state_bytes / 8, bytes=3 * self.labels.state_bytes)
+
+    def identity(self) -> dict[str, Any]:
+        return {
+            "computes": "feature scores", "input": self.rows.describe(), "labels": self.labelled.describe(),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Folding(Reading):
+    """The read of the scatter of each fold of the rows, of the candidate columns and the labels.
+
+    Attributes
+    ----------
+    templates : dict of str to Accumulator
+    about : dict
+        What identifies labels, candidates and folds.
+    """
+
+    templates: dict[str, Accumulator]
+    about: Mapping[str, Any]
+
+    @property
+    def solver(self) -> str:
+        return "folds"
+
+    @property
+    def account(self) -> str:
+        return "one read of rows and labels"
+
+    @cached_property
+    def folds(self) -> PassPlan:
+        """The read."""
+        return labels_pass(self.rows, self.templates, name="folds")
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (*self.rows.counting, self.folds)
+
+    def solve_cost(self) -> SolveCost:
+        return SolveCost(4.0 * self.folds.state_bytes / 8, bytes=3 * self.folds.state_bytes)
+
+    def identity(self) -> dict[str, Any]:
+        return {"computes": "folds", "input": self.rows.describe(), **self.about}
+
+    def read(self, run: Run) -> list[ClassMoments]:
+        """Return the scatter of each fold."""
+        return fold_to(run, self.folds, self.rows, self.templates, _take_folds)  # one pass over X
+
+
+def _take_folds(state: PassState) -> list[ClassMoments]:
+    return [state.part(name, ClassMoments) for name in state.parts]

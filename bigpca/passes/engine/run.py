@@ -1,0 +1,135 @@
+"""One execution of a fit: numbers its passes, holds them to what was planned, and adds up what they read."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from bigpca.errors import UndeclaredPassError
+from bigpca.passes.engine.checkpoint import Checkpoint
+from bigpca.passes.engine.events import Event, Progress
+from bigpca.passes.engine.jobs import STALLED_SECONDS, WORKERS_TIMEOUT, PassPlan
+from bigpca.planning import PassCost
+
+ROUNDING = 1e-9
+
+
+def no_progress(event: Event) -> None:
+    """Report nothing."""
+
+
+@dataclass
+class Run:
+    """One execution: how it runs, which changes no bit of the result, and what it has done so far.
+
+    Attributes
+    ----------
+    checkpoint : Checkpoint or None
+    progress : callable taking events
+    workers_timeout : float
+        Seconds without any worker after which a run on a cluster gives up.
+    scheduler : "local" to stay in this process whatever client there is (NumPy input), or None.
+    peak_bytes : int
+        Planned peak of one worker thread, for errors; 0 where nobody planned.
+    stalled_seconds : float
+        Silence of a worker after which it is reported, and what it has is sent to others too.
+    rounding_warned : bool
+        Whether this run has warned of integers that float64 does not hold.
+    declared : dict of str to PassCost, or None
+        The passes of the plan, by name; None where a single read was priced by its caller.
+    number : int
+        Of the latest pass, from 1; names its checkpoint directory.
+    reads : float
+        Reads of X so far.
+    evaluations : int
+        Kernel evaluations so far.
+    """
+
+    checkpoint: Checkpoint | None = None
+    progress: Progress = no_progress
+    workers_timeout: float = WORKERS_TIMEOUT
+    scheduler: str | None = None
+    peak_bytes: int = 0
+    stalled_seconds: float = STALLED_SECONDS
+    rounding_warned: bool = False
+    declared: Mapping[str, PassCost] | None = None
+    number: int = 0
+    reads: float = 0.0
+    evaluations: int = 0
+    _times: Counter[str] = field(default_factory=Counter, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @staticmethod
+    def declares(passes: Iterable[PassCost]) -> dict[str, PassCost]:
+        """Return passes by name.
+
+        Raises
+        ------
+        UndeclaredPassError
+            For two of one name.
+        """
+        named: dict[str, PassCost] = {}
+        for one in passes:
+            if one.name in named:
+                raise UndeclaredPassError(f"the plan declares two passes named {one.name!r}")
+            named[one.name] = one
+        return named
+
+    def emit(self, event: Event) -> None:
+        """Report an event; threads take turns."""
+        with self._lock:
+            self.progress(event)
+
+    def begin_pass(self, cost: PassCost, state_bytes: int) -> int:
+        """Hold a pass with states of that size to the plan, and return its number.
+
+        Raises
+        ------
+        UndeclaredPassError
+            For a pass that the plan does not have, or one with a larger state, more reads, another arithmetic or more
+            repetitions.
+        """
+        self._admit(cost, state_bytes, 1)
+        self.number += 1
+        return self.number
+
+    def read_beside(self, cost: PassCost, times: float = 1) -> None:
+        """Count reads that are no pass of the engine: of the first rows, for a count, by another library.
+
+        Raises
+        ------
+        UndeclaredPassError
+            As :meth:`begin_pass`.
+        """
+        self._admit(cost, cost.state_bytes, times)
+        self.reads += cost.reads * times
+        self.evaluations += int(cost.evaluations * times)
+
+    def add_evaluations(self, count: int) -> None:
+        """Count kernel evaluations that no pass announces."""
+        self.evaluations += count
+
+    def _admit(self, cost: PassCost, state_bytes: int, times: float) -> None:
+        self._times[cost.name] += times  # type: ignore[assignment]
+        if self.declared is None:
+            return
+        planned = self.declared.get(cost.name)
+        if planned is None:
+            raise UndeclaredPassError(f"the pass {cost.name!r} is not in the plan, which has {sorted(self.declared)}")
+        done = self._times[cost.name]
+        if done > planned.times.most + ROUNDING:
+            raise UndeclaredPassError(f"the pass {cost.name!r} ran {done:g} times; the plan has {planned.times.most:g}")
+        if state_bytes > planned.state_bytes:
+            raise UndeclaredPassError(
+                f"a state of the pass {cost.name!r} holds {state_bytes} bytes; the plan has {planned.state_bytes}"
+            )
+        if cost.reads > max(planned.reads, planned.most_reads) + ROUNDING:
+            raise UndeclaredPassError(
+                f"the pass {cost.name!r} takes {cost.reads:g} reads; the plan has {planned.reads:g}"
+            )
+        if isinstance(cost, PassPlan) and isinstance(planned, PassPlan) and not planned.allows(cost.dtype):
+            raise UndeclaredPassError(
+                f"the pass {cost.name!r} multiplies in {cost.dtype}; the plan has {planned.dtype}"
+            )

@@ -1,0 +1,173 @@
+"""A fit is executed as it was declared, and fails where it does more than its plan; a solver is a record and a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import bigpca as bp
+from bigpca.errors import UndeclaredPassError
+from bigpca.estimators.linear.choosing import FITS, plan_fit
+from bigpca.estimators.linear.covariance_fit import CovarianceFit
+from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum
+from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import fold, row_pass
+from bigpca.passes.rows import RowInput
+from bigpca.planning import NEVER, PassCost, Resources, SolveCost, Times, plan_of
+
+D = 6
+X = np.random.default_rng(0).standard_normal((200, D)) * np.arange(1, D + 1.0)
+LAZY = da.from_array(X, chunks=(40, D))
+ROOMY = Resources(2, 1 << 34, 0, "a test")
+
+
+def planned(**changes: Any) -> tuple[CovarianceFit, Run]:
+    """A fit, and a run whose plan differs from it."""
+    fit = CovarianceFit(RowInput(LAZY), ROOMY, Settings(2))
+    return fit, Run(declared=Run.declares([replace(fit.moments, **changes)]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "another"}, r"the pass 'moments' is not in the plan, which has \['another'\]"),
+        ({"state_bytes": 8}, r"a state of the pass 'moments' holds \d+ bytes; the plan has 8"),
+        ({"reads": 0.5}, "the pass 'moments' takes 1 reads; the plan has 0.5"),
+        ({"dtype": np.dtype("f4")}, "multiplies in float64; the plan has float32"),
+        ({"times": NEVER}, "the pass 'moments' ran 1 times; the plan has 0"),
+    ],
+)
+def test_a_run_does_nothing_that_its_plan_does_not_say(changes: dict[str, Any], message: str) -> None:
+    fit, run = planned(**changes)
+    with pytest.raises(UndeclaredPassError, match=message):
+        fit.run(run)
+
+
+def test_a_pass_runs_as_often_as_declared_and_reads_are_added_up() -> None:
+    fit, run = planned(times=Times(1, 2))
+    for _ in range(2):
+        fit.run(run)
+    assert (run.number, run.reads, run.evaluations) == (2, 2.0, 0)
+    with pytest.raises(UndeclaredPassError, match="ran 3 times; the plan has 2"):
+        fit.run(run)
+
+
+def test_float64_is_within_a_plan_that_has_room_for_it() -> None:
+    fit, run = planned(dtype=np.dtype("f4"), refinable=True)
+    assert fit.run(run).count == len(X)
+
+
+def test_two_passes_of_one_name_are_no_plan() -> None:
+    with pytest.raises(UndeclaredPassError, match="two passes named 'a'"):
+        Run.declares([PassCost(name="a"), PassCost(name="a")])
+
+
+@dataclass(frozen=True)
+class Priced:
+    """Three passes: one at most three times, one collected, one whose finish is large."""
+
+    resources: Resources
+    solver: str = "priced"
+    reason: str = "a test"
+    notes: tuple[str, ...] = ()
+    max_evaluations: float = 1e9
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (
+            PassCost(name="a", reads=0.5, times=Times(2, 3), bytes_read=10, tasks=3, state_bytes=7, peak_bytes=100,
+                     driver_bytes=40, flops=5.0, evaluations=11.0),
+            PassCost(name="b", bytes_read=20, tasks=1, state_bytes=1000, peak_bytes=50, collected=True),
+            PassCost(name="c", times=Times(0, 1), finish_bytes=230, block_rows=9),
+        )  # fmt: skip
+
+    def solve_cost(self) -> SolveCost:
+        return SolveCost(1000.0, bytes=20, held_bytes=60, output_bytes=5)
+
+
+@pytest.mark.parametrize(("local", "peak"), [(True, 120 + 30), (False, 115)])
+def test_a_plan_is_the_sum_of_its_passes_and_its_solve(local: bool, peak: int) -> None:
+    plan = plan_of(Priced(replace(ROOMY, local=local)))
+    assert (plan.passes, plan.most_passes, plan.bytes_read, plan.tasks) == (2.0, 3.5, 40, 7)
+    assert (plan.flops, plan.evaluations, plan.state_bytes, plan.block_rows) == (1010.0, 22.0, 7, 9)
+    assert (plan.peak_bytes, plan.output_bytes, plan.most_evaluations) == (peak, 5, 1e9)
+    assert plan.process_bytes == 2 * peak + 3 * 7
+
+
+def test_riders_move_no_group_border_and_no_arithmetic() -> None:
+    rows, small = RowInput(da.from_array(np.zeros((60_000, 40)), chunks=(500, 40))), Moments(40)
+    alone = row_pass(rows, "a", [small], cut_bytes=small.state_bytes, work=1e9)
+    with_rider = row_pass(rows, "a", [small, Moments(40)], cut_bytes=small.state_bytes, work=1e9)
+    assert with_rider.layout == alone.layout
+    assert with_rider.dtype == alone.dtype
+    assert with_rider.state_bytes == 2 * alone.state_bytes
+
+
+@dataclass(frozen=True)
+class ToyFit(PCAFit):
+    """A solver that bigpca has never heard of: one read, and NumPy."""
+
+    solver: ClassVar[str] = "toy"
+
+    @property
+    def account(self) -> str:
+        return "one read, and NumPy"
+
+    @cached_property
+    def moments(self) -> PassPlan:
+        template = Moments(self.rows.n_columns)
+        cost = row_pass(self.rows, "toy", [template], cut_bytes=template.state_bytes, work=1.0)
+        return replace(cost, bytes_read=0, flops=0.0)  # the cheapest of all
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (*self.rows.counting, self.moments)
+
+    def solve_cost(self) -> SolveCost:
+        return SolveCost()
+
+    def identity(self) -> dict[str, Any]:
+        return {"computes": "toy", "input": self.rows.describe()}
+
+    def run(self, run: Run) -> Spectrum:
+        found = fold(run, self.moments, self.rows, Moments(self.rows.n_columns))
+        values, vectors = np.linalg.eigh(found.state.scatter + np.triu(found.state.scatter, 1).T)
+        k, n = self.settings.wanted(self.rows.n_rows, self.rows.n_columns), found.state.count
+        total = float(values.sum()) / (n - 1)
+        return Spectrum(
+            n, found.omitted, found.state.mean, None, values[::-1][:k] / (n - 1), vectors.T[::-1][:k], total
+        )
+
+
+def test_a_solver_is_a_record_and_a_row_of_the_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setitem(FITS, "toy", ToyFit)
+    exact = bp.PCA(3, solver="covariance").fit(X)
+    for solver in ("toy", "auto"):
+        toy = bp.PCA(3, solver=solver)
+        assert toy.plan(LAZY).solver == "toy"
+        toy.fit(LAZY, checkpoint=tmp_path / solver)
+        assert (toy.solver_, toy.plan_.passes) == ("toy", 1.0)
+        np.testing.assert_allclose(toy.explained_variance_, exact.explained_variance_, rtol=1e-12)
+        np.testing.assert_allclose(np.abs(toy.components_), np.abs(exact.components_), atol=1e-9)
+    toy.save(tmp_path / "model")
+    assert bp.load(tmp_path / "model").solver_ == "toy"
+    monkeypatch.delitem(FITS, "toy")
+    with pytest.raises(ValueError, match="solver = 'toy' is unknown; one of 'auto', 'covariance', 'dot', 'krylov'"):
+        bp.PCA(3, solver="toy").fit(X)
+
+
+@pytest.mark.parametrize("solver", ["covariance", "dot", "krylov"])
+def test_the_passes_of_a_fit_are_those_that_its_run_makes(solver: str) -> None:
+    options: dict[str, Any] = {"memory_limit": None, "policies": {}}
+    fit = plan_fit(LAZY, Settings(2), solver, **options)
+    run = Run(declared=Run.declares(fit.passes()))
+    fit.run(run)
+    made: Callable[[PassCost], float] = lambda one: run._times[one.name]  # noqa: E731
+    assert all(one.times.most >= made(one) for one in fit.passes())
+    assert run.reads == pytest.approx(sum(one.reads * made(one) for one in fit.passes()))
