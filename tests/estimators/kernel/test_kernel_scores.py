@@ -132,3 +132,15 @@ def test_the_reads_and_evaluations_of_the_decision_are_counted(
         assert model.plan_.passes == pytest.approx(ran, abs=0.06)
         assert model.kernel_evaluations_ == model.plan_.evaluations
     assert expansion.scored_evaluations(kernel, lazy.dtype, shape[0]) == 2 * 64 * shape[0]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "evaluations"),
+    [(kernels.RBF(), "f4", 2 * 62 * 1000), (kernels.RBF(), "f8", 0), (kernels.RBF(), "i8", 0),
+     (kernels.Precomputed(), "f4", 0), (kernels.Spectrum(2), "i4", 0)],
+    ids=str,
+)  # fmt: skip
+def test_only_rows_in_float32_are_scored_in_both_precisions(
+    kernel: kernels.Kernel, dtype: str, evaluations: int
+) -> None:
+    assert expansion.scored_evaluations(kernel, np.dtype(dtype), 1000) == evaluations
