@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
@@ -144,3 +146,8 @@ class CountedProduct:
     def eigenvalues(self) -> Vector:
         """The true ones, descending, of the matrix as rounded."""
         return np.maximum(np.linalg.eigvalsh(self.A)[::-1], 0.0)
+
+
+def named(value: object) -> str:
+    """Return a name for a case: without the addresses of functions, so that every process collects the same names."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))

@@ -53,7 +53,7 @@ INDICES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("options", LAYOUTS, ids=str)
+@pytest.mark.parametrize("options", LAYOUTS, ids=range(len(LAYOUTS)))
 def test_every_layout_reads_as_numpy_does(options: dict[str, Any], tmp_path: Path) -> None:
     reader = ZarrReader(store(tmp_path, **options))
     assert (reader.shape, reader.dtype, reader.ndim, reader.chunks) == ((23, 11), X.dtype, 2, (4, 6))

@@ -12,6 +12,7 @@ import pytest
 
 from bigpca.kernels import RBF, Cosine, Kernel, Linear, Polynomial, Product, Sum, Tanh, normalized, rbf_of, scaled
 from bigpca.kernels.base import WIDEST
+from tests.builders import named
 
 X = np.random.default_rng(0).standard_normal((12, 4))
 R, L, T = RBF(0.3), Linear(), Tanh(0.5)
@@ -36,7 +37,7 @@ R, L, T = RBF(0.3), Linear(), Tanh(0.5)
         ((R * L) * (L * T), R(X) * L(X) ** 2 * T(X)),
         ((R + L) - (L + 1), R(X) - 1),
     ],
-    ids=str,
+    ids=named,
 )
 def test_operators_on_kernels_are_operators_on_their_matrices(kernel: Kernel, expected: Any) -> None:
     np.testing.assert_allclose(kernel(X), expected, rtol=1e-12, atol=1e-13)
@@ -57,7 +58,7 @@ def test_sums_and_products_are_kept_flat() -> None:
         (normalized(T), False), (scaled(R, np.ravel), True), (scaled(T, np.ravel), False), (Linear(-1.0), False),
         (Polynomial(coef0=-1.0), False), (rbf_of(R - L, 1.0), False),
     ],
-    ids=str,
+    ids=named,
 )  # fmt: skip
 def test_the_flag_follows_the_algebra(kernel: Kernel, psd: bool) -> None:
     assert kernel.positive_semidefinite == psd
@@ -72,7 +73,7 @@ def test_the_flag_follows_the_algebra(kernel: Kernel, psd: bool) -> None:
         (Polynomial(degree=3), 35), (Polynomial(degree=3, coef0=0.0), 20), (Polynomial(coef0=-1.0), None),
         (normalized(Linear(1.0)), 5), (R, None), (R + L, None), (R * L, None), (rbf_of(L, 1.0), None), (L**8, None),
     ],
-    ids=str,
+    ids=named,
 )  # fmt: skip
 def test_widths_of_feature_maps_add_and_multiply(kernel: Kernel, width: int | None) -> None:
     assert kernel.feature_width(4) == width

@@ -28,6 +28,7 @@ from bigpca.kernels import (
     rbf_of,
     scaled,
 )
+from tests.builders import named
 
 X = np.random.default_rng(0).standard_normal((12, 4))
 
@@ -151,7 +152,7 @@ def test_integer_results_of_a_function_become_float64() -> None:
 
 
 @pytest.mark.parametrize(
-    "kernel", [FromFunction(np.matmul), scaled(Linear(), np.ravel), 2 * FromFunction(np.matmul)], ids=str
+    "kernel", [FromFunction(np.matmul), scaled(Linear(), np.ravel), 2 * FromFunction(np.matmul)], ids=named
 )
 def test_a_function_cannot_be_described(kernel: Kernel) -> None:
     with pytest.raises(TypeError, match=r"is the Python function .*which cannot be stored in a model file.*pickle it"):
@@ -186,7 +187,7 @@ def test_an_altered_description_is_refused(description: dict[str, Any]) -> None:
         ("sigmoid", pairwise.sigmoid_kernel), ("Tanh", pairwise.sigmoid_kernel), ("cosine", pairwise.cosine_similarity),
         (pairwise.rbf_kernel, pairwise.rbf_kernel), (Linear(), pairwise.linear_kernel),
     ],
-    ids=str,
+    ids=named,
 )  # fmt: skip
 def test_names_and_functions_are_understood(name: Any, function: Any) -> None:
     np.testing.assert_allclose(as_kernel(name)(X), function(X), rtol=1e-12, atol=1e-13)

@@ -14,6 +14,7 @@ from sklearn.metrics import pairwise
 
 from bigpca.kernels import RBF, Cosine, FromFunction, Kernel, Laplacian, Linear, Polynomial, Tanh, kernel_from
 from bigpca.kernels.rows import FIXED_BYTES
+from tests.builders import named
 from tests.kernels.cases import CASES, Case
 from tests.kernels.cases_other import OTHER_CASES
 
@@ -123,7 +124,7 @@ def test_features_have_their_width_and_give_the_kernel_or_are_refused(case: Case
 
 
 @pytest.mark.parametrize(
-    "kernel", [RBF(0.1), Laplacian(0.1), Laplacian(0.1, "l2"), 2 * RBF(0.1) + Laplacian(0.1)], ids=str
+    "kernel", [RBF(0.1), Laplacian(0.1), Laplacian(0.1, "l2"), 2 * RBF(0.1) + Laplacian(0.1)], ids=named
 )
 def test_an_offset_of_1000_does_not_hurt_kernels_of_distances_in_float32(kernel: Kernel) -> None:
     X = (np.random.default_rng(3).standard_normal((40, 9)) + 1000).astype(np.float32)
@@ -190,7 +191,7 @@ def test_a_block_stays_within_the_memory_that_it_announces(case: Case, dtype: An
         (Laplacian(), pairwise.laplacian_kernel),
         (FromFunction(pairwise.rbf_kernel), pairwise.rbf_kernel),
     ],
-    ids=str,
+    ids=named,
 )
 def test_defaults_are_those_of_scikit_learn(kernel: Kernel, function: Any) -> None:
     X, Y = (np.random.default_rng(seed).standard_normal((20, 7)) for seed in (0, 1))

@@ -17,7 +17,7 @@ import bigpca as bp
 from bigpca import kernels
 from bigpca.estimators.kernel import expansion
 from bigpca.passes.reading import blocks
-from tests.builders import data_with_spectrum, power_law
+from tests.builders import data_with_spectrum, named, power_law
 from tests.estimators.stores import stored
 from tests.operators.counting import Reads
 
@@ -48,7 +48,7 @@ def rows_at(offset: float, kernel: kernels.Kernel, dtype: Any) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "offset"), [*((k, 1e4) for k in KERNELS), (KERNELS[1], 0.0), (kernels.RBF(), 0.0)], ids=str
+    ("kernel", "offset"), [*((k, 1e4) for k in KERNELS), (KERNELS[1], 0.0), (kernels.RBF(), 0.0)], ids=named
 )
 @pytest.mark.filterwarnings("ignore:Tanh:bigpca.errors.ApproximationWarning")
 def test_the_squares_of_the_training_scores_sum_to_the_eigenvalues(kernel: kernels.Kernel, offset: float) -> None:
@@ -138,7 +138,7 @@ def test_the_reads_and_evaluations_of_the_decision_are_counted(
     ("kernel", "dtype", "evaluations"),
     [(kernels.RBF(), "f4", 2 * 62 * 1000), (kernels.RBF(), "f8", 0), (kernels.RBF(), "i8", 0),
      (kernels.Precomputed(), "f4", 0), (kernels.Spectrum(2), "i4", 0)],
-    ids=str,
+    ids=named,
 )  # fmt: skip
 def test_only_rows_in_float32_are_scored_in_both_precisions(
     kernel: kernels.Kernel, dtype: str, evaluations: int
