@@ -26,9 +26,6 @@ from bigpca.passes import sweeps
 from bigpca.passes.engine.events import CheckpointEvent, Event, PassEvent
 from bigpca.passes.reading import layout
 from tests.estimators.stores import stored, unreadable
-from tests.passes.conftest import client, two_workers
-
-__all__ = ["client", "two_workers"]
 
 Array = NDArray[Any]
 N, D, CHUNK = 240, 6, 20

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.passes.conftest import client, small_disk, small_groups, two_workers
+from tests.passes.conftest import small_disk
 
-__all__ = ["client", "small_disk", "small_groups", "two_workers"]
+__all__ = ["small_disk"]
 
 
 @pytest.fixture(scope="module", autouse=True)

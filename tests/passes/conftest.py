@@ -1,4 +1,4 @@
-"""One two-worker cluster for the tests that leave it whole, small groups, and BLAS threads that come back."""
+"""How clusters are started, and disks that are full."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Client, LocalCluster
-
-from bigpca.passes.reading import layout
+from distributed import LocalCluster
 
 
 def start_cluster(workers: int, threads: int = 1, **options: Any) -> LocalCluster:
@@ -21,27 +19,6 @@ def start_cluster(workers: int, threads: int = 1, **options: Any) -> LocalCluste
         n_workers=workers, threads_per_worker=threads, processes=True, memory_limit="1GiB",
         dashboard_address="127.0.0.1:0", silence_logs=50, **options,
     )  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def two_workers() -> Iterator[Client]:
-    """A client, not the default one, of two workers of one thread; for tests that kill nothing."""
-    with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client:
-        yield client
-
-
-@pytest.fixture
-def client(two_workers: Client) -> Iterator[Client]:
-    """The shared client as the one that Dask uses in this test."""
-    with two_workers.as_current():
-        yield two_workers
-
-
-@pytest.fixture
-def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut small data as if it were large: 80 groups in 64 segments where the chunks allow."""
-    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
-    monkeypatch.setattr(layout, "MIN_GROUPS", 80)
 
 
 @pytest.fixture

@@ -1,0 +1,44 @@
+"""Fixtures of all rooms: one cluster for tests that leave it whole, data cut as if it were large, counted reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from distributed import Client
+
+from bigpca.passes.reading import blocks, layout
+from tests.operators.counting import Reads
+from tests.passes.conftest import start_cluster
+
+
+@pytest.fixture(scope="session")
+def two_workers() -> Iterator[Client]:
+    """A client, not the default one, of two workers of one thread; for tests that kill nothing."""
+    with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+@pytest.fixture
+def client(two_workers: Client) -> Iterator[Client]:
+    """The shared client as the one that Dask uses in this test."""
+    with two_workers.as_current():
+        yield two_workers
+
+
+@pytest.fixture
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut small data as if it were large: 80 groups in 64 segments where the chunks allow."""
+    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
+    monkeypatch.setattr(layout, "MIN_GROUPS", 80)
+
+
+@pytest.fixture
+def float32_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Multiply float32 data in float32, and evaluate its kernels, as large passes do."""
+    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    return Reads().watch(monkeypatch)
