@@ -182,7 +182,8 @@ def main() -> None:
             if not failed:
                 failed, cpu, complete = judged(mutant, Path.cwd(), group, seconds, given.limit)
                 total += cpu
-        row = {"mutant": number, "killed by": failed, "kept": failed in kept, "seconds": round(total, 1),
+        row = {"mutant": number, "killed by": failed, "kept": failed in kept or failed[:6] == "import",
+               "seconds": round(total, 1),
                "tests": len(tests), "complete": complete}  # fmt: skip
         with results.open("a") as file:
             file.write(json.dumps(row) + "\n")

@@ -8,17 +8,17 @@ from pathlib import Path
 
 from mutations import Mutant
 
-# Why no test can notice the fault: by place and replacement.
+# Why no test can notice the fault, by the number of the mutant.
 EQUIVALENT: dict[str, str] = json.loads(Path(__file__).with_name("equivalent.json").read_text(encoding="utf-8"))
 
 
-def outcome(key: str, row: dict[str, object] | None) -> str:
+def outcome(number: int, row: dict[str, object] | None) -> str:
     if row is None:
         return "not run"
     if row["killed by"]:
         return f"killed by {row['killed by']}" if row["kept"] else f"LOST: killed only by {row['killed by']}"
-    if key in EQUIVALENT:
-        return f"equivalent: {EQUIVALENT[key]}"
+    if str(number) in EQUIVALENT:
+        return f"equivalent: {EQUIVALENT[str(number)]}"
     return "survived" if row["complete"] else "survived the tests that ran in the time"
 
 
@@ -28,8 +28,7 @@ def main(drawn: Path, results: list[Path], source: Path) -> None:
     print("| mutant | fault | outcome |\n|---|---|---|")
     for number, mutant in enumerate(mutants):
         shown = mutant.shown(source).replace("|", "\\|")
-        key = f"{mutant.file}:{mutant.line}: {mutant.shown(source)}"
-        said = outcome(key, rows.get(number)).replace("|", "\\|")
+        said = outcome(number, rows.get(number)).replace("|", "\\|")
         print(f"| {number} {mutant.file.removeprefix('bigpca/')}:{mutant.line} | `{shown}` | {said} |")
 
 
