@@ -67,7 +67,7 @@ def test_the_job_leaves_model_scores_and_a_note_and_run_again_does_nothing_twice
     command = (store, out, "--components", 3, "--scheduler", scheduler.scheduler_address)
     assert job(*command) == 0
     said = capsys.readouterr().out
-    assert "passes" in said
+    assert "reads" in said
     assert str(out / "model.zarr") in said
     assert str(out / "scores.zarr") in said
     written = (out / "model.zarr" / "zarr.json").stat().st_mtime_ns

@@ -134,6 +134,7 @@ class Estimator:
             "workers_timeout": workers_timeout,
         }
         arguments |= {name: getattr(self, name) for name in ("center", "scale", "whiten", "solve_threads")}
+        self._check_solver()
         only_exact = self._given("solver", "tol", "max_passes")
         if self.sketch is None:
             self._reject_core()
@@ -152,6 +153,15 @@ class Estimator:
     def _given(self, *names: str) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return {name: str(value) if isinstance(value, StrEnum) else value for name, value in values.items()}
+
+    def _check_solver(self) -> None:
+        from bigpca.estimators.linear.choosing import FITS
+
+        known = ("auto", *FITS)
+        if self.solver is not None and self.solver not in known:
+            raise typer.BadParameter(
+                f"{self.solver!r} is not one of {', '.join(map(repr, known))}.", param_hint="'--solver'"
+            )
 
     def _reject_core(self) -> None:
         if self.core is not None:

@@ -60,7 +60,7 @@ def test_a_fit_whose_words_are_lost_saves_its_model(options: str, code: int, sto
     assert bp.load("model.zarr").n_components_ == 2
 
 
-@pytest.mark.parametrize(("module", "number"), [("typer", "SIGINT"), ("numpy", "SIGINT"), ("zarr", "SIGTERM")])
+@pytest.mark.parametrize(("module", "number"), [("typer", "SIGINT"), ("numpy", "SIGINT"), ("dask", "SIGTERM")])
 def test_an_interrupt_during_the_imports_has_its_word_and_its_json_object(module: str, number: str) -> None:
     script = EARLY.format(module=module, number=number)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

@@ -174,7 +174,7 @@ def test_pairs_are_sampled_on_a_cluster_too(tmp_path: Path) -> None:
     expected = dot_product_error(A, A[:, :3], n_pairs=20)
     expected_error = reconstruction_error(bp.PCA(2).fit(A), A)
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster),
     ):
         persisted = da.from_array(A, chunks=(10, 5)).persist()

@@ -119,7 +119,7 @@ def test_transform_refuses_rows_of_another_width() -> None:
 
 def test_features_of_numpy_rows_are_made_in_this_process_whatever_client_there_is() -> None:
     model, rows = KernelPCA(2, kernel=kernels.Hellinger(), solver="features"), np.abs(X)
-    cluster = LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
+    cluster = LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0")
     with cluster, Client(cluster):
         model.fit(rows)
         assert not cluster.scheduler.transition_log

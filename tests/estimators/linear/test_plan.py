@@ -188,7 +188,7 @@ def test_on_a_cluster_the_tightest_worker_decides() -> None:
     X = unreadable(2000, 30, chunk=100)
     with (
         LocalCluster(
-            n_workers=1, threads_per_worker=3, processes=False, memory_limit="1234MiB", dashboard_address=None
+            n_workers=1, threads_per_worker=3, processes=False, memory_limit="1234MiB", dashboard_address="127.0.0.1:0"
         ) as cluster,
         Client(cluster),
     ):

@@ -118,7 +118,7 @@ def main(where: str, names: list[str]) -> None:
     if where == "cluster":
         from distributed import Client, LocalCluster
 
-        cluster = LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None)
+        cluster = LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0")
         Client(cluster)
     found = {key: digest for name in names or FITS for key, digest in results(name, where != "memory")}
     if not names:
