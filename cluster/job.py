@@ -1,13 +1,13 @@
-"""The one job of all recipes: plan, fit with a checkpoint, write the scores. Run again after any failure, it goes on.
+"""The job that all recipes run: plan, fit with a checkpoint, write the scores. After a failure, run it again.
 
     python cluster/job.py SOURCE OUT --components 64 --scheduler tls://10.0.0.1:8786 --tls-ca-file ca.pem ...
     python cluster/job.py SOURCE OUT --components 64 --cluster cluster/ssh/cluster.py
 
-``OUT`` gets ``model.zarr``, ``scores.zarr``, ``checkpoint/`` and ``job.json``, which says what they were made of.
-``SOURCE`` and ``OUT`` must lie where all workers see them under the same path.
+``OUT`` gets ``model.zarr``, ``scores.zarr``, ``checkpoint/`` and ``job.json``, which records the job.
+``SOURCE`` and ``OUT`` must have the same path on all workers.
 
-A file given to ``--cluster`` is Python that you wrote: it runs here, and its function ``start()`` returns a Dask
-cluster object (``SSHCluster``, ``SLURMCluster``, ``GatewayCluster``, ...), which is closed at the end.
+A file given to ``--cluster`` is Python code that you trust: it is executed here. Its function ``start()`` returns a
+Dask cluster object (``SSHCluster``, ``SLURMCluster``, ``GatewayCluster``, ...), which is closed at the end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TLS_FILES = ("tls_ca_file", "tls_cert", "tls_key")
 
 @dataclass(frozen=True)
 class Job:
-    """What is computed; kept in ``OUT/job.json``, so that no other job is taken for this one's earlier run."""
+    """What is computed; written to ``OUT/job.json``, so that another job's results are never taken for this one's."""
 
     source: str
     components: int
@@ -48,7 +48,7 @@ class Job:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the job that the command line asks for and return its exit code, one of ``bigpca --help``."""
+    """Run the requested job and return its exit code, one of those in ``bigpca --help``."""
     options = parser().parse_args(arguments)
     given = [name for name in TLS_FILES if getattr(options, name) is not None]
     if given and len(given) < len(TLS_FILES):
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="%(asctime)s %(message)s", stream=sys.stderr)
     logging.getLogger("bigpca").setLevel(logging.INFO)
     try:
-        # A walltime or a preemption announces itself with SIGTERM: it is an interrupt too.
+        # SIGTERM precedes a walltime or a preemption: treat it as an interrupt.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         job = Job(absolute(options.source), options.components, options.solver, options.solve_threads)
         with joined(options) as client:
@@ -67,26 +67,26 @@ def main(arguments: list[str] | None = None) -> int:
             logging.exception("the job failed")
         print(f"job: {'interrupted.' if code is ExitCode.INTERRUPTED else describe(error)}", file=sys.stderr)
         if code in RESUMABLE:
-            print("Finished segments are kept. Run the same command again: it goes on.", file=sys.stderr)
+            print("Finished segments are kept. Run the same command again to resume.", file=sys.stderr)
         return int(code)
     return 0
 
 
 def run_job(client: Client, job: Job, out: Path, checkpoint: Path | None = None, wait: float = 600) -> None:
-    """Plan, fit, save and score on the workers of ``client``; what an earlier run finished is not done again.
+    """Plan, fit, save and score on the workers of ``client``; what an earlier run finished is not repeated.
 
     Parameters
     ----------
-    out : directory of the model and the scores; made where it does not exist.
+    out : directory of the model and the scores; created if missing.
     checkpoint : directory of the finished segments, or ``out / "checkpoint"``.
-    wait : seconds without any worker after which the job is given up, at its start and later (a queue may be long).
+    wait : seconds without any worker, at the start or later, after which the job fails (a queue may be long).
 
     Raises
     ------
     FileExistsError
-        Where ``out`` holds the results of another job.
+        If ``out`` holds the results of another job.
     TimeoutError
-        Where no worker comes, or all stay away, for ``wait`` seconds.
+        If there is no worker for ``wait`` seconds.
     """
     keep_apart(job, out)
     wait_for_worker(client, wait)
@@ -97,7 +97,7 @@ def run_job(client: Client, job: Job, out: Path, checkpoint: Path | None = None,
         if model_path.exists():
             model = bp.load(model_path)
         else:
-            # Another estimator? Change this line, and what `Job` records of it.
+            # For another estimator, change this line and the fields of `Job`.
             model = bp.PCA(job.components, solver=job.solver, solve_threads=job.solve_threads, workers_timeout=wait)
             print(model.plan(X), flush=True)
             model.fit(X, checkpoint=checkpoint or out / "checkpoint", progress=show)
@@ -110,21 +110,21 @@ def run_job(client: Client, job: Job, out: Path, checkpoint: Path | None = None,
 
 @contextmanager
 def joined(options: argparse.Namespace) -> Iterator[Client]:
-    """Join the scheduler that the options name, or start the cluster of a recipe's file and close it at the end."""
+    """Connect to the given scheduler, or start the cluster of a recipe's file and close it at the end."""
     if options.cluster is not None:
         with runpy.run_path(str(options.cluster))["start"]() as cluster, cluster.get_client() as client:
             yield client
         return
     files = {f"tls_client_{name[4:]}" if name != "tls_ca_file" else name: getattr(options, name) for name in TLS_FILES}
-    # Without files here, Dask's own configuration (distributed.comm.tls) decides.
+    # Without files, Dask's own configuration (distributed.comm.tls) applies.
     security = Security(require_encryption=True, **files) if options.tls_ca_file else None
     address = options.scheduler or address_in(options.scheduler_file, options.connect_timeout)
     try:
         client = Client(address, security=security, timeout=options.connect_timeout)
     except (OSError, TypeError, ValueError) as error:
         raise ConnectionError(
-            f"no Dask scheduler could be joined at {address} within {options.connect_timeout:.0f} s ({error}). "
-            "Check the address, that it runs, and that both sides have certificates of the same authority."
+            f"no Dask scheduler answered at {address} within {options.connect_timeout:.0f} s ({error}). "
+            "Check that it runs at this address and that both sides have certificates of the same authority."
         ) from error
     with client:
         yield client
@@ -136,7 +136,7 @@ def address_in(file: Path, seconds: float) -> str:
     Raises
     ------
     TimeoutError
-        Where there is none after ``seconds``.
+        If there is none after ``seconds``.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -146,30 +146,30 @@ def address_in(file: Path, seconds: float) -> str:
             time.sleep(0.1)
     raise TimeoutError(
         f"{file} held no scheduler's address after {seconds:.0f} s; `dask scheduler --scheduler-file` was expected to "
-        "write it. Look into the scheduler's log."
+        "write it. See the scheduler's log."
     )
 
 
 def wait_for_worker(client: Client, seconds: float) -> None:
-    """Wait until there is a worker: the plan asks it for its memory limit."""
+    """Wait until there is a worker: the plan needs its memory limit."""
     try:
         client.wait_for_workers(1, timeout=seconds)
     except TimeoutError as error:
         raise TimeoutError(
-            f"0 workers joined {client.scheduler.address} within {seconds:.0f} s, but at least 1 is needed. Look into "
-            "the workers' logs and the queue, or wait longer with --wait-for-workers."
+            f"0 workers joined {client.scheduler.address} within {seconds:.0f} s, but at least 1 is needed. See the "
+            "workers' logs and the queue, or wait longer with --wait-for-workers."
         ) from error
 
 
 def keep_apart(job: Job, out: Path) -> None:
-    """Note in ``out`` what it is made of, or raise where it is made of something else."""
+    """Record the job in ``out``, or raise if it holds the results of another job."""
     out.mkdir(parents=True, exist_ok=True)
     note, record = out / "job.json", asdict(job)
     if note.exists():
         found: Any = json.loads(note.read_text())
         if found != record:
             raise FileExistsError(
-                f"{out} holds another job: {found} was found, {record} was asked for. Choose another OUT."
+                f"{out} holds the results of another job, {found}, but this one is {record}. Choose another OUT."
             )
         return
     partial = out / f".job.json.{os.getpid()}"
@@ -178,7 +178,7 @@ def keep_apart(job: Job, out: Path) -> None:
 
 
 def absolute(source: str) -> str:
-    """Return a local path or glob as an absolute one: workers run elsewhere."""
+    """Make a local path or glob absolute: workers have other working directories."""
     return source if "://" in source else os.path.abspath(source)
 
 
@@ -186,7 +186,7 @@ def parser() -> argparse.ArgumentParser:
     """Describe the command line."""
     found = argparse.ArgumentParser(
         prog="job.py",
-        description="Plan, fit PCA with a checkpoint and write the scores on a Dask cluster. Run again, it goes on.",
+        description="Plan, fit PCA with a checkpoint and write the scores on a Dask cluster. Run again, it resumes.",
         epilog="Model, scores and checkpoint lie in OUT. SOURCE and OUT must be visible to all workers.",
     )
     found.add_argument("source", metavar="SOURCE", help="Zarr store, HDF5 or Parquet file, or folder of .npy shards")
@@ -194,7 +194,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--components", type=int, default=64, metavar="K", help="number of components (default 64)")
     found.add_argument("--solver", default="auto", help='solver of bigpca.PCA (default "auto")')
     found.add_argument(
-        "--solve-threads", type=int, default=1, metavar="N", help="BLAS threads of the last small problem (default 1)"
+        "--solve-threads", type=int, default=1, metavar="N", help="BLAS threads of the final small problem (default 1)"
     )
     found.add_argument(
         "--checkpoint", type=Path, metavar="DIR", help="directory of finished segments (default OUT/checkpoint)"

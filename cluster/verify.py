@@ -1,12 +1,12 @@
-"""What the recipes' checks ask: does the cluster give the same bits, and does it keep strangers out?
+"""Checks of the recipes: are the results bit for bit those of one process, and are strangers rejected?
 
     verify.py store STORE                     write the small store of the checks (128 MiB)
     verify.py kill OUT PID                    kill the job of OUT once it has finished a segment
     verify.py same OUT                        compare OUT with the same job in this process, bit for bit
-    verify.py refuses ADDRESS DIRECTORY       a plain client, and one with the certificate of DIRECTORY, are refused
+    verify.py refuses ADDRESS DIRECTORY       a plain client, and one with the certificate of DIRECTORY, are rejected
     verify.py listens HOST PID ...            processes and their children listen on HOST and loopback only
 
-Ends with 1 and a sentence where the answer is no.
+Exits with 1 and a message if a check fails.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECONDS = 120.0
 
 
 class Failed(Exception):
-    """The answer is no."""
+    """A check does not hold."""
 
 
 def store(path: str) -> None:
@@ -49,11 +49,11 @@ def kill(out: str, pid: str) -> None:
             process.kill()
             return
         time.sleep(0.01)
-    raise Failed(f"the job ended, or {SECONDS:.0f} s went by, before a segment was finished under {out}/checkpoint")
+    raise Failed(f"the job ended, or {SECONDS:.0f} s passed, before a segment was finished under {out}/checkpoint")
 
 
 def same(out: str) -> None:
-    """Fit and score in this process what ``job.json`` says, and compare model and scores."""
+    """Run the job of ``job.json`` in this process, and compare model and scores."""
     import dask
 
     import bigpca as bp
@@ -68,7 +68,7 @@ def same(out: str) -> None:
     found = _digests(Path(out))
     wrong = [name for name in expected if found[name] != expected[name]]
     if wrong:
-        raise Failed(f"{out} has not the bits of one process: {', '.join(wrong)}")
+        raise Failed(f"{out} differs from the results of one process: {', '.join(wrong)}")
     print(f"same bits as in one process: {', '.join(expected)}")
 
 
@@ -86,14 +86,14 @@ def _digests(out: Path) -> dict[str, tuple[str, str]]:
 
 
 def refuses(address: str, directory: str) -> None:
-    """Try a member, a plain client, a stranger with a certificate of another authority, and the member again."""
+    """Try a member, a client without TLS, a stranger with a certificate of another authority, and the member again."""
     import dask
     from distributed.security import Security
 
     plain = Security(require_encryption=False)
     files = {f"tls_client_{name}": str(Path(directory, f"{name}.pem")) for name in ("cert", "key")}
     stranger = Security(require_encryption=True, tls_ca_file=str(Path(directory, "ca.pem")), **files)
-    # One who trusts the cluster's authority, or does not care who answers, still has no certificate of it.
+    # A client that trusts the cluster's authority, or skips verification, still has no certificate of that authority.
     intruder = Security(require_encryption=True, tls_ca_file=dask.config.get("distributed.comm.tls.ca-file"), **files)
     if not _joins(address, None, SECONDS):
         raise Failed(f"a client with the cluster's own certificate could not join {address}")
@@ -104,7 +104,7 @@ def refuses(address: str, directory: str) -> None:
     ):
         if _joins(at, security, 2):
             raise Failed(f"{name} could join {at}")
-        print(f"refused: {name}")
+        print(f"rejected: {name}")
     if not _joins(address, None, SECONDS):
         raise Failed(f"{address} no longer answers its own clients")
 

@@ -6,6 +6,8 @@ the model never saw, the same axes keep the picture and little of the noise: k o
 lose what else the picture had. The best k is a compromise between the two: blur and noise.
 """
 
+from pathlib import Path
+
 import numpy as np
 from tutorial_data import FASHION_MISSING, options, output_folder, read_fashion
 
@@ -67,7 +69,11 @@ def main(arguments: list[str] | None = None) -> None:
         blur, noise = distance(through(model, of_clean, k), clean), NOISE * np.sqrt(k / clean.shape[1])
         print(f"  {k:3} axes             {distance(found, clean):6.1f}   blur {blur:5.1f}, noise {noise:5.1f} expected")
         strips[f"noise through {k} axes"] = found[:SHOWN]
+    draw(folder, strips)
 
+
+def draw(folder: Path, strips: dict[str, np.ndarray]) -> None:
+    """Draw the rows of pictures below one another, if Matplotlib is installed."""
     try:
         from bigpca.quality.plots import image_tiles, picture_of_strips, save_picture
 

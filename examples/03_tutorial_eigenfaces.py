@@ -7,6 +7,8 @@ around: one read of the full pictures gives full-size eigenfaces, worked out fro
 drops, two eigenvalues are close and their axes turn within the plane they share.
 """
 
+from pathlib import Path
+
 import numpy as np
 from tutorial_data import FACE, FACES_MISSING, options, output_folder, read_faces
 
@@ -56,7 +58,11 @@ def main(arguments: list[str] | None = None) -> None:
         line(
             f"eigenfaces from {SMALL[0]} x {SMALL[1]}, {core} core", exact.components_, cores[core].components_, values
         )
+    draw(folder, fitted, cores["nystrom"])
 
+
+def draw(folder: Path, fitted: dict[tuple[int, int], bp.PCA], one_read: bp.ApproximatePCA) -> None:
+    """Draw the eigenfaces of each resolution, if Matplotlib is installed."""
     try:
         from bigpca.quality.plots import component_tiles, picture_of_strips, save_picture
 
@@ -65,7 +71,7 @@ def main(arguments: list[str] | None = None) -> None:
             for shape, model in fitted.items()
         }
         small = f"{FACE[0]} x {FACE[1]}, in one read through averages of {SMALL[0]} x {SMALL[1]}"
-        strips[small] = component_tiles(cores["nystrom"].components_, FACE, K)
+        strips[small] = component_tiles(one_read.components_, FACE, K)
         picture = save_picture(
             picture_of_strips(strips, title="The ten first eigenfaces of ORL"), folder / "eigenfaces.png"
         )

@@ -84,7 +84,11 @@ def main(arguments: list[str] | None = None) -> None:
             )
         scores = np.asarray(models["nystrom"].transform(X))
         portraits.append((f"{name}: {X.shape[1]:,} columns", models["nystrom"], scores, kinds))
+    draw(folder, portraits)
 
+
+def draw(folder: Path, portraits: list[tuple[Any, ...]]) -> None:
+    """Draw the spectra and the scores of each network, if Matplotlib is installed."""
     try:
         from bigpca.quality.plots import Portrait, picture_of_portraits, save_picture
 

@@ -12,6 +12,8 @@ faces without it. Kernel PCA has no axes in pixels; pictures from its scores are
 kernel sees pixels and scores alike there, so faces are scaled to be about 1 apart in both.
 """
 
+from pathlib import Path
+
 import numpy as np
 from tutorial_data import FACE, FACES_MISSING, options, output_folder, read_faces, z_scored
 
@@ -35,7 +37,7 @@ def rebuilt(model: bp.PCA, faces: np.ndarray, k: int) -> np.ndarray:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = options(__doc__)
-    parser.add_argument("--pixels", type=int, default=4, help="keep every so many pixels, where a covariance is needed")
+    parser.add_argument("--pixels", type=int, default=4, help="keep one pixel in so many where a covariance is needed")
     given = parser.parse_args(arguments)
     faces = read_faces(given.faces)
     if faces is None:
@@ -47,6 +49,13 @@ def main(arguments: list[str] | None = None) -> None:
 
     small = shuffled.reshape(-1, *FACE)[:, :: given.pixels, :: given.pixels].reshape(len(faces), -1)
     X, held_out = (z_scored(part, small[: len(known)]) for part in np.split(small, [len(known)]))
+    embedded = compare_scores(X, held_out)
+    strips = compare_rebuilt_faces(known, new)
+    draw(folder, embedded, strips)
+
+
+def compare_scores(X: np.ndarray, held_out: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Scores on 2 axes, in and out of sample, and a table of how far they are from those of PCA."""
     models = {
         "PCA": bp.PCA(2, solver="covariance"),
         "dual PCA": bp.PCA(2, solver="dot"),
@@ -60,13 +69,14 @@ def main(arguments: list[str] | None = None) -> None:
     for name, (inside, outside) in embedded.items():
         spread = " ".join(f"{ratio:8.2f}" for ratio in outside.std(axis=0) / inside.std(axis=0))
         off = np.abs(np.abs(inside) - np.abs(embedded["PCA"][0])).max()
-        same = (
-            f"{off / np.abs(embedded['PCA'][0]).max():11.1g}"
-            if "kernel" not in name or "linear" in name
-            else f"{'':11}"
-        )
+        comparable = "kernel" not in name or "linear" in name
+        same = f"{off / np.abs(embedded['PCA'][0]).max():11.1g}" if comparable else f"{'':11}"
         print(f"{name:15} {models[name].solver_:>10} {same}   {spread}")
+    return embedded
 
+
+def compare_rebuilt_faces(known: np.ndarray, new: np.ndarray) -> dict[str, np.ndarray]:
+    """Faces rebuilt from 2 axes, from all axes and from those of a kernel, and a table of their errors."""
     whole = bp.PCA(len(known) - 1, solver="dot").fit(known)
     mean, size = whole.mean_, np.sqrt(whole.total_variance_)
     kernel = bp.KernelPCA(len(known) - 1, kernel=RBF(0.5), fit_inverse_transform=True, alpha=1e-3)
@@ -83,7 +93,11 @@ def main(arguments: list[str] | None = None) -> None:
         found = make(known), make(new)
         print(f"{label:32}{error(found[0], known):10.2g}{error(found[1], new):10.2g}")
         strips |= {f"known, from {label}": found[0], f"held out, from {label}": found[1]}
+    return strips
 
+
+def draw(folder: Path, embedded: dict[str, tuple[np.ndarray, np.ndarray]], strips: dict[str, np.ndarray]) -> None:
+    """Draw the scores of each model and strips of faces, if Matplotlib is installed."""
     try:
         from matplotlib.figure import Figure
 
@@ -91,7 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
     except ImportError:
         return
     figure = Figure(figsize=(3.6 * len(embedded), 4.2), dpi=100, layout="constrained", facecolor="white")
-    labels = np.repeat(["known", "new"], [len(X), len(held_out)])
+    labels = np.repeat(["known", "new"], [len(part) for part in embedded["PCA"]])
     for axes, (name, both) in zip(figure.subplots(1, len(embedded)), embedded.items(), strict=True):
         draw_scores(axes, np.concatenate(both), labels=labels)
         axes.set_title(name, loc="left")

@@ -10,6 +10,7 @@ bounds hold the exact eigenvalues. The variance that 50 axes hold is no measure 
 """
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,11 @@ def main(arguments: list[str] | None = None) -> None:
     for i in (0, max(KEPT) - 1):
         low, high = fitted[LANDMARKS][0].eigenvalue_bounds_[i]
         print(f"  number {i + 1:2} {fitted[EXACT][0].eigenvalues_[i]:9.2f}   {low:9.2f} to {high:9.2f}")
+    draw(folder, fitted, new_kinds)
 
+
+def draw(folder: Path, fitted: dict[str, tuple[Any, np.ndarray]], new_kinds: np.ndarray) -> None:
+    """Draw the spectra and the held-out scores of each model, if Matplotlib is installed."""
     try:
         from bigpca.quality.plots import Portrait, picture_of_portraits, save_picture
 

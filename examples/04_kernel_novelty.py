@@ -10,6 +10,7 @@ as all rows. Known ones that look novel are strongly patterned or strangely cut;
 as it misses as much of a picture as it has contrast.
 """
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,11 @@ def main(arguments: list[str] | None = None) -> None:
         ]
         areas.append(roc_auc_score(novel, distances[name]))
         print(f"{name:20}" + "".join(f"{area:12.3f}" for area in areas))
+    draw(folder, judged, novel, distances)
 
+
+def draw(folder: Path, judged: np.ndarray, novel: np.ndarray, distances: dict[str, np.ndarray]) -> None:
+    """Draw the pictures that each model ranks most wrongly, if Matplotlib is installed."""
     try:
         from bigpca.quality.plots import image_tiles, picture_of_strips, save_picture
     except ImportError:

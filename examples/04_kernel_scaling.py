@@ -12,6 +12,7 @@ of absolute differences are far from Euclidean; their square roots are Euclidean
 """
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 from scipy.linalg import orthogonal_procrustes
@@ -101,7 +102,11 @@ def main(arguments: list[str] | None = None) -> None:
     scores, by_distances = bp.PCA(10).fit_transform(X), scaled(cdist(X, X), 10, indefinite=False)[0]
     apart = np.abs(np.abs(scores) - np.abs(by_distances)).max() / np.abs(scores).max()
     print(f"digits: scores of PCA and of classical scaling differ by {apart:.1g} of the largest")
+    draw(folder, known, found)
 
+
+def draw(folder: Path, known: np.ndarray, found: np.ndarray) -> None:
+    """Draw the known and the recovered map, if Matplotlib is installed."""
     try:
         from matplotlib.figure import Figure
 

@@ -9,6 +9,8 @@ word, and all of these are equally far away. Subsequences bridge such changes (s
 have little in common with one another: axes take up one family after the other, or endings that families share.
 """
 
+from pathlib import Path
+
 import numpy as np
 from tutorial_data import options, output_folder
 
@@ -102,14 +104,18 @@ def main(arguments: list[str] | None = None) -> None:
     }
     for i, word in enumerate(NEW):
         print(f"{word:16}" + "".join(f"{neighbours[i]:>20}" for neighbours in found.values()))
+    draw(folder, words, families, fitted[MAPPED][1])
 
+
+def draw(folder: Path, words: np.ndarray, families: np.ndarray, scores: np.ndarray) -> None:
+    """Draw the words on two pairs of axes, if Matplotlib is installed."""
     try:
         from matplotlib.figure import Figure
 
         from bigpca.quality.plots import COLOURS, save_picture
     except ImportError:
         return
-    scores, colours = fitted[MAPPED][1], dict(zip(FAMILIES, COLOURS, strict=False))
+    colours = dict(zip(FAMILIES, COLOURS, strict=False))
     figure = Figure(figsize=(17, 8.5), dpi=90, layout="constrained", facecolor="white")
     for axes, pair in zip(figure.subplots(1, 2), ((0, 1), (2, 3)), strict=True):
         places = scores[:, pair] / np.ptp(scores[:, pair], axis=0)

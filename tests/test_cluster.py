@@ -87,7 +87,7 @@ def test_the_results_of_another_job_are_not_taken_for_this_ones(
     out = store.parent / "out"
     assert job(store, out, "--components", 3, "--scheduler", scheduler.scheduler_address) == 0
     assert job(store, out, "--components", 4, "--scheduler", scheduler.scheduler_address) == ExitCode.OUTPUT
-    assert "holds another job" in capsys.readouterr().err
+    assert "holds the results of another job" in capsys.readouterr().err
 
 
 def test_a_cluster_that_cannot_be_joined_is_named(
@@ -95,7 +95,7 @@ def test_a_cluster_that_cannot_be_joined_is_named(
 ) -> None:
     wanted = (store, tmp_path / "out", "--connect-timeout", 1)
     assert job(*wanted, "--scheduler", "tcp://127.0.0.1:9") == ExitCode.CLUSTER
-    assert "no Dask scheduler could be joined at tcp://127.0.0.1:9" in capsys.readouterr().err
+    assert "no Dask scheduler answered at tcp://127.0.0.1:9" in capsys.readouterr().err
     assert job(*wanted, "--scheduler-file", tmp_path / "none.json") == ExitCode.CLUSTER
     error = capsys.readouterr().err
     assert "held no scheduler's address after 1 s" in error

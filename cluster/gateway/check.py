@@ -1,7 +1,7 @@
 """Run the recipe on a real Dask Gateway server from end to end: ``python cluster/gateway/check.py``; about two minutes.
 
-Needs ``dask-gateway``, ``dask-gateway-server``, ``sqlalchemy`` and ``openssl``; where one is missing, the reason is
-said and the exit code is 77. Nothing outside a temporary directory is touched, and only 127.0.0.1 is listened on.
+Needs ``dask-gateway``, ``dask-gateway-server``, ``sqlalchemy`` and ``openssl``; where one is missing, it prints
+the reason and exits with 77. It touches nothing outside a temporary directory and listens only on 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Check:
 
     @contextmanager
     def server(self) -> Iterator[psutil.Popen]:
-        """Run the server; in the end no cluster may be left, no file of one, and no password in the log."""
+        """Run the server; at its end no cluster, no file of a cluster and no password in the log may remain."""
         with (self.folder / "server.log").open("wb") as log:
             server = psutil.Popen([*SERVER, str(self.configuration)], stdout=log, stderr=log)
         try:
@@ -97,17 +97,17 @@ class Check:
             text=True,
         )  # fmt: skip
 
-    def same_bits(self, out: Path, job: subprocess.Popen[str], said: str) -> None:
-        """Let a job end, and expect that it said something and that its results are those of a fit in one process."""
+    def same_bits(self, out: Path, job: subprocess.Popen[str], line: str) -> None:
+        """Wait for a job, and expect a line in its log and the results of a fit in one process."""
         log = job.communicate(timeout=600)[0]
         expect(
-            job.returncode == 0 and said in log, f"the job ended with {job.returncode} and did not say {said!r}:\n{log}"
+            job.returncode == 0 and line in log, f"the job exited with {job.returncode}; {line!r} is missing:\n{log}"
         )
         expect(self.password not in log, "the job's log holds the password")
         verify("same", out)
 
 
-def secrets_that_are_none_are_refused(check: Check) -> None:
+def missing_or_readable_secrets_are_rejected(check: Check) -> None:
     """The server does not start where others can read its directory, or with an empty password."""
 
     def said() -> str:
@@ -124,7 +124,7 @@ def secrets_that_are_none_are_refused(check: Check) -> None:
     (check.files / "password").write_text(check.password)
 
 
-def strangers_are_refused(check: Check) -> None:
+def strangers_are_rejected(check: Check) -> None:
     """By the server without the password, by a scheduler without the certificate; no page is shown to them."""
     with check.server() as server, runpy.run_path(str(RECIPE / "cluster.py"))["start"]() as cluster:
         answers = [status("/api/v1/clusters/", given) for given in ("", "wrong", check.password)]
@@ -141,7 +141,7 @@ def strangers_are_refused(check: Check) -> None:
             expect(address.startswith("tls://"), f"{address} does not speak TLS")
         for protocol, security in {"tcp": Security(require_encryption=False), "tls": Security.temporary()}.items():
             address = known["address"].replace("tls", protocol)
-            expect(is_refused(address, security), f"a client of {protocol} without the certificate was let in")
+            expect(is_rejected(address, security), f"a client of {protocol} without the certificate was admitted")
         shown = [page for page in PAGES if status(f"/clusters/{cluster.name}{page}") != 404]
         expect(not shown, f"pages that anyone can see: {shown}")
         verify("listens", "127.0.0.1", server.pid)
@@ -203,7 +203,7 @@ def stop(server: psutil.Popen, how: signal.Signals) -> None:
 
 
 def verify(*arguments: Any) -> None:
-    """Ask ``cluster/verify.py``, which says what is wrong."""
+    """Run ``cluster/verify.py``, which reports what is wrong."""
     subprocess.run([sys.executable, CLUSTER / "verify.py", *map(str, arguments)], check=True, timeout=600)
 
 
@@ -258,7 +258,7 @@ def status(path: str, password: str = "") -> int:
         return 0
 
 
-def is_refused(address: str, security: Security) -> bool:
+def is_rejected(address: str, security: Security) -> bool:
     """Whether a client cannot connect."""
     try:
         with Client(address, security=security, timeout=5, set_as_default=False):
@@ -275,8 +275,8 @@ def free_port() -> int:
 
 
 PARTS = (
-    secrets_that_are_none_are_refused,
-    strangers_are_refused,
+    missing_or_readable_secrets_are_rejected,
+    strangers_are_rejected,
     a_killed_worker_is_replaced,
     a_killed_client_leaves_nothing_and_its_job_resumes,
     a_stopped_server_takes_its_clusters_along,

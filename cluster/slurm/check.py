@@ -129,7 +129,7 @@ def without_certificates_nothing_starts(place: Place, out: Path) -> None:
     expect(code != 0 and "Make one with cluster/configure.sh" in log, f"it ran: {log}")
 
 
-def workers_speak_tls_and_refuse_strangers(place: Place, out: Path) -> None:
+def workers_use_tls_and_reject_strangers(place: Place, out: Path) -> None:
     """dask-jobqueue has dropped ``security`` before (its issues 397 and 438), so that each listener is tried."""
     place.configure(0, "00:05:00")
     dask.config.refresh(paths=[str(place.configuration)])
@@ -227,7 +227,7 @@ def workers_of_a_killed_client_leave_the_queue(place: Place, out: Path) -> None:
 
 PARTS = (
     without_certificates_nothing_starts,
-    workers_speak_tls_and_refuse_strangers,
+    workers_use_tls_and_reject_strangers,
     workers_retire_before_their_walltime,
     workers_are_killed_by_their_walltime,
     a_client_killed_by_its_walltime_goes_on_in_the_next_job,
