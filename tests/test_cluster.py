@@ -77,7 +77,7 @@ def test_the_job_leaves_model_scores_and_a_note_and_run_again_does_nothing_twice
     assert json.loads((out / "job.json").read_text())["components"] == 3
 
     assert job(*command) == 0
-    assert "passes" not in capsys.readouterr().out
+    assert "reads" not in capsys.readouterr().out
     assert (out / "model.zarr" / "zarr.json").stat().st_mtime_ns == written
 
 

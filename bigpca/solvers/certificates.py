@@ -1,8 +1,8 @@
 """How far an approximate answer can be from the true one: bounds that hold, from the reads that gave the answer.
 
-Everything here starts from a Nyström approximation A_hat of a positive semi-definite A with known trace. Its values never
-exceed the eigenvalues of A, so what they leave of the trace, ``gap = trace(A) - trace(A_hat)``, bounds every error; a few
-random probes multiplied in the same read bound ``|A - A_hat|_2`` more tightly, at a stated probability.
+Everything here starts from a Nyström approximation A_hat of a positive semi-definite A with known trace. Its values
+never exceed the eigenvalues of A, so what they leave of the trace, ``gap = trace(A) - trace(A_hat)``, bounds every
+error; a few random probes multiplied in the same read bound ``|A - A_hat|_2`` more tightly, at a stated probability.
 """
 
 from __future__ import annotations
@@ -63,10 +63,11 @@ def rounding_slack(trace: float, *, precision: float, shift: float = 0.0) -> flo
 def product_slack(norm: float, *, precision: float, shift: float = 0.0) -> float:
     """Bound what the rounding of ``Y = A W`` can do to the bounds: ``256 precision |A|_F + shift``.
 
-    Every value is off by about |D|_2, D the rounding of Y (:func:`rounding_slack`). BLAS adds up to m = 512 terms of an inner
-    product in order, in all products but small ones (under 1e6 terms in all), which are made in float64. Their roundings cancel where terms are of any size: ``|D|_2`` is some 6 precision |A|_F. They agree where
-    rows take few values, as a column of ones and zeros does once it is centred: a small term that is added again and again is
-    rounded by the same part of the sum, up to ``m / 2`` times its precision. 190 precision |A|_F were seen.
+    Every value is off by about |D|_2, D the rounding of Y (:func:`rounding_slack`). BLAS adds up to m = 512 terms of an
+    inner product in order, in all products but small ones (under 1e6 terms in all), which are made in float64. Their
+    roundings cancel where terms are of any size: ``|D|_2`` is some 6 precision |A|_F. They agree where rows take few
+    values, as a column of ones and zeros does once it is centred: a small term that is added again and again is rounded
+    by the same part of the sum, up to ``m / 2`` times its precision. 190 precision |A|_F were seen.
 
     Parameters
     ----------
@@ -132,11 +133,12 @@ def trace_bounds(values: Vector, k: int, trace: float, slack: float) -> Bounds:
 
 
 def probe_norm_bound(A_omega: Matrix, A_hat_omega: Matrix, failure: float = 1e-3) -> float:
-    """Bound ``|A - A_hat|_2`` from r random probes: ``|(A - A_hat) Omega|_2 / sqrt(x)``, wrong with probability ``failure``.
+    """Bound ``|A - A_hat|_2`` from r random probes: ``|(A - A_hat) Omega|_2 / sqrt(x)``,
+    wrong with probability ``failure``.
 
     x is the ``failure`` quantile of the chi-square distribution of r degrees. With v the leading singular vector,
-    ``|(A - A_hat) Omega|_2 >= |A - A_hat|_2 |v'Omega|``, and ``|v'Omega|^2`` has that distribution: the bound fails only
-    when it lies below its quantile. Costs 2 N r^2 flops and one N x r copy.
+    ``|(A - A_hat) Omega|_2 >= |A - A_hat|_2 |v'Omega|``, and ``|v'Omega|^2`` has that distribution: the bound fails
+    only when it lies below its quantile. Costs 2 N r^2 flops and one N x r copy.
 
     Parameters
     ----------
@@ -157,9 +159,9 @@ def probe_norm_bound(A_omega: Matrix, A_hat_omega: Matrix, failure: float = 1e-3
     Notes
     -----
     NOTE: Halko, Martinsson & Tropp (2011), section 4.3, takes the largest of the r column norms:
-    ``alpha sqrt(2/pi) max_j |(A - A_hat) omega_j|``, wrong with probability alpha^-r. On a heavy tail the columns are nearly
-    orthogonal, so their joint norm is hardly larger than one of them, and the quantile of r degrees is far from 0: with
-    eigenvalues i^-1, r = 10 or 20 and the same probability, this bound is half of theirs. It costs no more.
+    ``alpha sqrt(2/pi) max_j |(A - A_hat) omega_j|``, wrong with probability alpha^-r. On a heavy tail the columns are
+    nearly orthogonal, so their joint norm is hardly larger than one of them, and the quantile of r degrees is far from
+    0: with eigenvalues i^-1, r = 10 or 20 and the same probability, this bound is half of theirs. It costs no more.
 
     Examples
     --------
@@ -175,7 +177,9 @@ def probe_norm_bound(A_omega: Matrix, A_hat_omega: Matrix, failure: float = 1e-3
 
 
 def probe_quantile(probes: int, failure: float) -> float:
-    """Return what ``|v'Omega|^2`` of a unit v and Gaussian Omega (N, probes) falls below with probability ``failure``."""
+    """Return what ``|v'Omega|^2`` of a unit v and Gaussian Omega (N, probes) falls below with
+    probability ``failure``.
+    """
     return 2.0 * float(gammaincinv(probes / 2, failure))
 
 
@@ -203,10 +207,10 @@ def captured_variance_bounds(
 ) -> tuple[float, float]:
     """Bound ``tr(U A U')``, the variance that k orthonormal axes U (k, N) capture.
 
-    ``U A U' = U A_hat U' + U (A - A_hat) U'``, and the second term is positive semi-definite, with eigenvalues of at most
-    ``|A - A_hat|_2`` and a trace of at most ``trace(A - A_hat) = gap``. So the captured variance is at least
-    ``seen = tr(U A_hat U')`` and, as ``seen <= sum(values[:k])`` for any axes, at most
-    ``sum(values[:k]) + min(gap, k |A - A_hat|_2)``.
+    ``U A U' = U A_hat U' + U (A - A_hat) U'``, and the second term is positive semi-definite, with
+    eigenvalues of at most ``|A - A_hat|_2`` and a trace of at most ``trace(A - A_hat) = gap``. So the
+    captured variance is at least ``seen = tr(U A_hat U')`` and, as ``seen <= sum(values[:k])`` for any axes,
+    at most ``sum(values[:k]) + min(gap, k |A - A_hat|_2)``.
 
     Parameters
     ----------
@@ -306,7 +310,8 @@ def _gap(values: Vector, k: int, trace: float, slack: float) -> float:
     gap, rounding = trace - float(np.sum(values)), len(values) * slack  # every value may be off by the slack
     if gap < -rounding:
         raise ValueError(
-            f"the values sum to {trace - gap:.8g}, over the trace {trace:.8g} by more than rounding ({rounding:.2g}): they are "
+            f"the values sum to {trace - gap:.8g}, over the trace {trace:.8g} by more than rounding ({rounding:.2g}): "
+            "they are "
             "not of a Nyström approximation of the same matrix. Give the trace of the matrix that was multiplied."
         )
     return max(gap, 0.0)

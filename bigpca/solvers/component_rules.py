@@ -73,13 +73,13 @@ class RelativeThreshold(ComponentRule):
 class Elbow(ComponentRule):
     """Keep the components before the elbow of the scree plot.
 
-    With p = min(n, d), the elbow is the point (i, lambda_i) farthest below the chord from (1, lambda_1) to (p, lambda_p),
-    the first such on ties (to 1e-9 lambda_1): ``i* = argmin lambda_i + (lambda_1 - lambda_p) (i - 1) / (p - 1)``, and
-    k = max(i* - 1, 1). The distances scale alike with either axis, so the answer depends on no units. A heuristic: it looks at the shape of
-    the whole curve, so one huge eigenvalue hides what is below it.
+    With p = min(n, d), the elbow is the point (i, lambda_i) farthest below the chord from (1, lambda_1) to (p,
+    lambda_p), the first such on ties (to 1e-9 lambda_1): ``i* = argmin lambda_i + (lambda_1 - lambda_p) (i - 1) / (p -
+    1)``, and k = max(i* - 1, 1). The distances scale alike with either axis, so the answer depends on no units. A
+    heuristic: it looks at the shape of the whole curve, so one huge eigenvalue hides what is below it.
 
-    A partial spectrum is decided exactly: lambda_p lies between 0 and the smaller of the last eigenvalue given and the mean
-    of those left out; where all values in that range give the same elbow, none of the left-out points can beat it.
+    A partial spectrum is decided exactly: lambda_p lies between 0 and the smaller of the last eigenvalue given and the
+    mean of those left out; where all values in that range give the same elbow, none of the left-out points can beat it.
 
     Notes
     -----
@@ -110,7 +110,9 @@ class Elbow(ComponentRule):
 
 
 def _farthest(values: Vector, last: float, p: int) -> tuple[int, float]:
-    """Return index and height (above the chord turned to slope 0) of the first point farthest below the chord; lambda_1 = 1."""
+    """Return index and height (above the chord turned to slope 0) of the first point
+    farthest below the chord; lambda_1 = 1.
+    """
     heights = values + (1 - last) * np.arange(len(values)) / max(p - 1, 1)
     least = float(np.min(heights))
     return int(np.argmax(heights <= least + TIE)), least
@@ -120,11 +122,11 @@ def _farthest(values: Vector, last: float, p: int) -> tuple[int, float]:
 class GavishDonoho(ComponentRule):
     """Keep the singular values above the optimal hard threshold for a low-rank matrix in white noise.
 
-    With m = n - 1 rows left by centring, ``beta = min(m, d) / max(m, d)`` and singular values ``y_i = sqrt(m lambda_i)``,
-    keep ``y_i > t(beta) sqrt(max(m, d) s)`` for noise of variance s per entry, where
-    ``t(beta)^2 = 2 (beta + 1) + 8 beta / (beta + 1 + sqrt(beta^2 + 14 beta + 1))``. Of unknown noise,
-    ``max(m, d) s = y_med^2 / mu_beta``, with the median singular value and the median of the Marchenko-Pastur law.
-    As n and d grow it minimises the squared error of the reconstruction, among hard thresholds.
+    With m = n - 1 rows left by centring, ``beta = min(m, d) / max(m, d)`` and singular values ``y_i = sqrt(m
+    lambda_i)``, keep ``y_i > t(beta) sqrt(max(m, d) s)`` for noise of variance s per entry, where ``t(beta)^2 = 2 (beta
+    + 1) + 8 beta / (beta + 1 + sqrt(beta^2 + 14 beta + 1))``. Of unknown noise, ``max(m, d) s = y_med^2 / mu_beta``,
+    with the median singular value and the median of the Marchenko-Pastur law. As n and d grow it minimises the squared
+    error of the reconstruction, among hard thresholds.
 
     Parameters
     ----------
@@ -140,7 +142,8 @@ class GavishDonoho(ComponentRule):
     Notes
     -----
     Gavish & Donoho 2014 (The optimal hard threshold for singular values is 4/sqrt(3)), their lambda(beta) for known and
-    omega(beta) for unknown noise. It assumes white noise, and a rank well below half of min(n, d) where the median is used.
+    omega(beta) for unknown noise. It assumes white noise, and a rank well below half of min(n, d)
+    where the median is used.
 
     Examples
     --------
@@ -162,7 +165,8 @@ class GavishDonoho(ComponentRule):
             )
         if not 0 < float(given) < np.inf:
             raise ValueError(
-                f"noise_variance is {given}, but GavishDonoho needs a positive number. Use None to take it from the median."
+                f"noise_variance is {given}, but GavishDonoho needs a positive number. "
+                "Use None to take it from the median."
             )
 
     @property
@@ -217,10 +221,10 @@ def marchenko_pastur_median(beta: float) -> float:
 class MarchenkoPastur(ComponentRule):
     """Keep the components whose eigenvalues white noise cannot reach: those above the Marchenko-Pastur edge.
 
-    With m = n - 1 rows left by centring, k is the smallest number with ``lambda_(k+1) <= s_k (1 + sqrt(d / m))^2``, where
-    the noise is taken from what k components leave of the total,
-    ``s_k = (total - lambda_1 - ... - lambda_k) / ((d - k) (1 - k / m))``. As k grows the edge falls, so this is where the
-    iteration "count, estimate the noise, count again" ends. Only the total and k + 1 eigenvalues are needed.
+    With m = n - 1 rows left by centring, k is the smallest number with ``lambda_(k+1) <= s_k (1 + sqrt(d / m))^2``,
+    where the noise is taken from what k components leave of the total, ``s_k = (total - lambda_1 - ... - lambda_k) /
+    ((d - k) (1 - k / m))``. As k grows the edge falls, so this is where the iteration "count, estimate the noise, count
+    again" ends. Only the total and k + 1 eigenvalues are needed.
 
     A direction of the signal shows in the sample only if its variance exceeds ``s sqrt(d / m)``. The edge is that of
     infinitely large samples: in finite ones pure noise passes it by a little in about one case in six.
@@ -228,8 +232,8 @@ class MarchenkoPastur(ComponentRule):
     Notes
     -----
     The law: Marchenko & Pastur 1967; largest eigenvalue of pure noise: Johnstone 2001; the limit for signals: Baik &
-    Silverstein 2006. NOTE: the factor 1 - k / m is ours. Large sample eigenvalues take more than their share of the noise
-    with them, about s d / m each, so that the plain mean of the others is too small.
+    Silverstein 2006. NOTE: the factor 1 - k / m is ours. Large sample eigenvalues take more than their share of the
+    noise with them, about s d / m each, so that the plain mean of the others is too small.
 
     Examples
     --------

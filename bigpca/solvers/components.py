@@ -13,7 +13,8 @@ from bigpca.solvers.component_rules import ComponentRule, Elbow, GavishDonoho, M
 from bigpca.solvers.minka import minka_rank
 
 __all__ = [
-    "ComponentRule", "Elbow", "GavishDonoho", "MarchenkoPastur", "NComponents", "RelativeThreshold", "check_n_components",
+    "ComponentRule", "Elbow", "GavishDonoho", "MarchenkoPastur", "NComponents", "RelativeThreshold",
+    "check_n_components",
     "decode_components", "encode_components", "needs_full_spectrum", "resolve_components", "resolve_partial",
     "starting_components",
 ]  # fmt: skip
@@ -105,8 +106,8 @@ def resolve_components(
     """Turn ``n_components`` into the number k of components to keep.
 
     None gives min(n, d). A share p gives the smallest k with (lambda_1 + ... + lambda_k) / total > p, as scikit-learn
-    counts it, over the true total. ``"mle"`` gives :func:`bigpca.solvers.minka.minka_rank`. A rule that finds no component
-    gives 1, and so does data without variance.
+    counts it, over the true total. ``"mle"`` gives :func:`bigpca.solvers.minka.minka_rank`. A rule that finds no
+    component gives 1, and so does data without variance.
 
     Parameters
     ----------
@@ -156,8 +157,8 @@ def resolve_partial(n_components: NComponents, values: Vector, total: float, n: 
     ----------
     n_components : as in :func:`check_n_components`, which is called first.
     values : ndarray of shape (r,), descending
-        The largest eigenvalues; all of them where r = min(n, d). Converged ones: a value that is still too small looks like
-        the end of the signal to a threshold, an edge or an elbow, which then decide too early.
+        The largest eigenvalues; all of them where r = min(n, d). Converged ones: a value that is still too small looks
+        like the end of the signal to a threshold, an edge or an elbow, which then decide too early.
     total : float
         Sum of all eigenvalues.
     n, d : int
@@ -166,14 +167,14 @@ def resolve_partial(n_components: NComponents, values: Vector, total: float, n: 
     Returns
     -------
     int or None
-        k in [1, min(n, d)], the same that the whole spectrum would give; None where more eigenvalues are needed (there are
-        fewer than the number asked for, the share is not reached, the rule cannot tell yet).
+        k in [1, min(n, d)], the same that the whole spectrum would give; None where more eigenvalues are needed (there
+        are fewer than the number asked for, the share is not reached, the rule cannot tell yet).
 
     Raises
     ------
     ValueError, TypeError
-        As :func:`check_n_components`; and, with r < min(n, d), for the choices that need every eigenvalue: None, "mle" and
-        :class:`GavishDonoho` of unknown noise.
+        As :func:`check_n_components`; and, with r < min(n, d), for the choices that need every eigenvalue: None, "mle"
+        and :class:`GavishDonoho` of unknown noise.
 
     Examples
     --------
@@ -196,8 +197,8 @@ def resolve_partial(n_components: NComponents, values: Vector, total: float, n: 
 def starting_components(n_components: NComponents, n: int, d: int) -> int:
     """Return how many components to compute first where :func:`resolve_partial` will decide.
 
-    A given number is itself; a share or a rule begins with min(64, n, d). Call it before any row is read: it refuses what
-    no partial spectrum can decide.
+    A given number is itself; a share or a rule begins with min(64, n, d). Call it before any row is read: it refuses
+    what no partial spectrum can decide.
 
     Raises
     ------
@@ -262,8 +263,8 @@ def _reject_partial(n_components: NComponents, largest: int, given: str) -> None
     else:
         return
     raise ValueError(
-        f"{name} needs all {largest} eigenvalues, but {given}: {because}. Use a solver that computes the whole spectrum, "
-        "an int, or a share such as 0.95."
+        f"{name} needs all {largest} eigenvalues, but {given}: {because}. Use a solver that computes the whole "
+        "spectrum, an int, or a share such as 0.95."
     )
 
 
@@ -284,8 +285,8 @@ def encode_components(n_components: NComponents) -> Any:
         names = [name for name, rule in RULES.items() if type(n_components) is rule]
         if not names:
             raise TypeError(
-                f"n_components = {n_components!r} cannot be saved: one of {', '.join(RULES)} was expected, which can be read "
-                "back anywhere. Fit with the int that it chose."
+                f"n_components = {n_components!r} cannot be saved: one of {', '.join(RULES)} was expected, which can "
+                "be read back anywhere. Fit with the int that it chose."
             )
         parameters: tuple[Any, ...] = astuple(n_components)  # type: ignore[call-overload]
         return {names[0]: _plain(parameters[0]) if parameters else None}

@@ -15,8 +15,8 @@ Matrix = NDArray[np.float64]
 class Discriminants:
     """Log-posteriors of normal classes that share a covariance C, up to a constant of each row.
 
-    ``g_k(x) = (x - mean)'C^-1 e_k - e_k'C^-1 e_k / 2 + log(n_k / n)`` with ``e_k = mean_k - mean``: about the mean, so that an
-    offset of the data costs no digits. All c - 1 directions that tell classes apart count.
+    ``g_k(x) = (x - mean)'C^-1 e_k - e_k'C^-1 e_k / 2 + log(n_k / n)`` with ``e_k = mean_k - mean``: about the mean, so
+    that an offset of the data costs no digits. All c - 1 directions that tell classes apart count.
 
     Attributes
     ----------
@@ -27,8 +27,8 @@ class Discriminants:
 
     Notes
     -----
-    Hastie, Tibshirani & Friedman (2009), eq. 4.10. scikit-learn's coefficients are ``C^-1 mean_k``, about the origin, by which
-    all g_k of a row differ by one number.
+    Hastie, Tibshirani & Friedman (2009), eq. 4.10. scikit-learn's coefficients are ``C^-1 mean_k``, about the origin,
+    by which all g_k of a row differ by one number.
     """
 
     mean: Vector

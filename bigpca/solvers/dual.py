@@ -92,7 +92,9 @@ def leading_axes(
 
 
 def _exponent(pieces: Sequence[NDArray[Any]]) -> int:
-    """Return the binary exponent of the largest value: rows are divided by its power of two, so that squares stay in range."""
+    """Return the binary exponent of the largest value: rows are divided by its power of two, so
+    that squares stay in range.
+    """
     return int(np.frexp(max(max(float(p.max()), -float(p.min())) for p in pieces if p.size))[1])
 
 

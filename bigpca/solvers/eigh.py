@@ -31,8 +31,8 @@ def eigh_bytes(d: int, k: int | None = None) -> int:
     Returns
     -------
     int
-        16 d k for LAPACK's vectors and their copy as rows; 24 d^2 where divide and conquer is used; a basis of vectors and
-        its products where few pairs are iterated for.
+        16 d k for LAPACK's vectors and their copy as rows; 24 d^2 where divide and conquer is used; a basis of vectors
+        and its products where few pairs are iterated for.
 
     Examples
     --------
@@ -53,9 +53,9 @@ def top_eigenpairs(
 
     Only one triangle of S is read, and S is destroyed: it is the workspace. Few pairs of a large matrix come from
     :func:`bigpca.solvers.leading.leading_eigenpairs` where they are sure. Else LAPACK's ``evr`` finds the wanted pairs,
-    ``evd`` whole spectra up to d = 4096, and ``ev`` what ``evr`` fails at: about 4/3 d^3 flops for the reduction and 2 d^2 k
-    for the vectors. Memory beside S is :func:`eigh_bytes`. Eigenvectors of repeated or zero eigenvalues are orthonormal too,
-    so a rank below k needs no filler.
+    ``evd`` whole spectra up to d = 4096, and ``ev`` what ``evr`` fails at: about 4/3 d^3 flops for the reduction and 2
+    d^2 k for the vectors. Memory beside S is :func:`eigh_bytes`. Eigenvectors of repeated or zero eigenvalues are
+    orthonormal too, so a rank below k needs no filler.
 
     Parameters
     ----------
@@ -67,7 +67,8 @@ def top_eigenpairs(
 
     Returns
     -------
-    eigenvalues : ndarray of shape (k,), descending. Rounding can make zeros negative; they are reported as 0, unless signed.
+    eigenvalues : ndarray of shape (k,), descending. Rounding can make zeros negative; they are
+        reported as 0, unless signed.
     vectors : ndarray of shape (k, d), orthonormal rows.
 
     Raises

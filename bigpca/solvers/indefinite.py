@@ -1,4 +1,6 @@
-"""Symmetric matrices that are not positive semi-definite: leading eigenpairs, signed and never by modulus, and evidence."""
+"""Symmetric matrices that are not positive semi-definite: leading eigenpairs, signed and
+never by modulus, and evidence.
+"""
 
 from __future__ import annotations
 
@@ -65,10 +67,11 @@ def negative_eigenvalue(A: Matrix, rounding: float, *, threads: int | None = Non
 
 
 def contradiction(B: Matrix, AB: Matrix, trace: float, norm: float, rounding: float) -> str | None:
-    """Return how the products with a thin B show that A is not positive semi-definite, in words; None where they do not.
+    """Return how the products with a thin B show that A is not positive semi-definite, in
+    words; None where they do not.
 
-    A negative Ritz value is no larger than the smallest eigenvalue's; the Ritz values of a positive semi-definite matrix
-    sum to at most its trace.
+    A negative Ritz value is no larger than the smallest eigenvalue's; the Ritz values of a positive semi-definite
+    matrix sum to at most its trace.
 
     Parameters
     ----------
@@ -90,8 +93,8 @@ def contradiction(B: Matrix, AB: Matrix, trace: float, norm: float, rounding: fl
 def signed_ritz(B: Matrix, AB: Matrix, k: int) -> SignedPairs:
     """Return the Ritz pairs of A on orthonormal columns B (N, q), from the product A B.
 
-    Every value is at most the eigenvalue of the same number, and the negative ones are at least those of A counted from the
-    end (Cauchy): their mass is a lower bound of A's.
+    Every value is at most the eigenvalue of the same number, and the negative ones are at least those of A counted from
+    the end (Cauchy): their mass is a lower bound of A's.
 
     Examples
     --------
@@ -117,9 +120,9 @@ def orthonormal_product(W: Matrix, Y: Matrix) -> tuple[Matrix, Matrix]:
 def signed_nystrom(W: Matrix, Y: Matrix, k: int, *, precision: float = 2.0**-52) -> SignedPairs:
     """Return the eigenpairs of ``A_hat = Y (W'Y)^+ Y'`` from ``Y = A W``, with the signs of ``W'Y`` kept.
 
-    ``(W'Y)^+`` is truncated: on an indefinite A its small eigenvalues may be small by cancellation, and dividing by them
-    ruins the approximation. Two thirds of them are kept, and those over 3 times the most negative one: where A has little
-    negative mass, all but the smallest. Costs 12 N q^2 flops.
+    ``(W'Y)^+`` is truncated: on an indefinite A its small eigenvalues may be small by cancellation, and dividing by
+    them ruins the approximation. Two thirds of them are kept, and those over 3 times the most negative one: where A has
+    little negative mass, all but the smallest. Costs 12 N q^2 flops.
 
     Parameters
     ----------
@@ -128,11 +131,11 @@ def signed_nystrom(W: Matrix, Y: Matrix, k: int, *, precision: float = 2.0**-52)
 
     Notes
     -----
-    Nakatsukasa & Park (2023), Randomized low-rank approximation for symmetric indefinite matrices, section 3: keep fewer
-    directions than W has columns. NOTE: two thirds rather than their half, and more where nothing cancels: on 17 matrices
-    with spectra from nearly definite to evenly signed, n = 400 and q = 50, no fixed share comes near the best one on all;
-    this rule is within 0.01 of it in the mean squared cosine of the leading 10 axes on all but one (0.05). NOTE: no bound
-    holds here, unlike for positive semi-definite matrices.
+    Nakatsukasa & Park (2023), Randomized low-rank approximation for symmetric indefinite matrices, section 3: keep
+    fewer directions than W has columns. NOTE: two thirds rather than their half, and more where nothing cancels: on 17
+    matrices with spectra from nearly definite to evenly signed, n = 400 and q = 50, no fixed share comes near the best
+    one on all; this rule is within 0.01 of it in the mean squared cosine of the leading 10 axes on all but one (0.05).
+    NOTE: no bound holds here, unlike for positive semi-definite matrices.
 
     Examples
     --------

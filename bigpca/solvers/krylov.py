@@ -1,4 +1,6 @@
-"""Block Krylov: the leading eigenpairs of a matrix seen only through products, each of which costs a read of all data."""
+"""Block Krylov: the leading eigenpairs of a matrix seen only through products, each of
+which costs a read of all data.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,8 @@ class KrylovOptions:
     ----------
     tol : float in (0, 1); relative error of each wanted eigenvalue.
     max_multiplications : int >= 0; each reads all data once.
-    max_columns : int; the basis is restarted rather than exceed it. At least twice the wanted eigenpairs, or the rank of A.
+    max_columns : int; the basis is restarted rather than exceed it. At least twice the wanted
+        eigenpairs, or the rank of A.
     block : int; columns per multiplication, beside the probes.
     rank : int or None; the rank of A is at most this. None for N.
     shift : A is this multiple of I more than the matrix whose eigenvalues are wanted, and to which tol is relative.
@@ -105,8 +108,8 @@ class KrylovResult:
         The orthonormal columns that were multiplied: the approximation is exact on them.
     ritz_values, residuals : ndarray of shape (k,); ``residuals[i] = |A u_i - ritz_values[i] u_i|`` of the Ritz vectors.
     stopped : {"tol", "unresolved", "multiplications", "stagnation"}
-        Why it ended: tol is met; it is met by all values but those that the precision of the products hides; no multiplication
-        was left; three in a row improved nothing.
+        Why it ended: tol is met; it is met by all values but those that the precision of the products hides; no
+        multiplication was left; three in a row improved nothing.
     largest_error : float; estimate of the largest relative error of a value: what tol is compared with.
     unresolved : int; how many of the last values lie below ``10 precision lambda_1 / tol``.
     norm_bound : float
@@ -140,7 +143,8 @@ class KrylovResult:
 
 
 def krylov_bytes(N: int, columns: int, block: int, k: int, probes: int) -> int:
-    """Peak bytes of :func:`block_krylov`, its result included: basis and products, one block, and its product or the finish.
+    """Peak bytes of :func:`block_krylov`, its result included: basis and products, one block, and
+    its product or the finish.
 
     Parameters
     ----------
@@ -166,40 +170,45 @@ def block_krylov(A: Multiplied, known: Known, k: Wanted, options: KrylovOptions)
     """Compute the k leading eigenpairs of a symmetric positive semi-definite A of size N in few multiplications.
 
     The basis B grows by one block per multiplication: the residuals ``A u - theta u`` of the leading Ritz pairs, made
-    orthonormal to B (twice). Ritz pairs and residuals come from the stored products A B, without a multiplication. A full
-    basis is restarted from its best Ritz vectors. The answer is the Nyström approximation of all stored products,
+    orthonormal to B (twice). Ritz pairs and residuals come from the stored products A B, without a multiplication. A
+    full basis is restarted from its best Ritz vectors. The answer is the Nyström approximation of all stored products,
     ``A_hat = AB (B'AB)^-1 (AB)'``, with eigenvalues nu_i <= lambda_i.
 
     It stops by what A_hat can still miss. Ten Gaussian probes ride beside every block and never enter the basis; of
-    ``E = A - A_hat``, which is positive semi-definite and zero on B, they give (:class:`ProbeChain`) after m multiplications
+    ``E = A - A_hat``, which is positive semi-definite and zero on B, they give
+    (:class:`ProbeChain`) after m multiplications
 
     - c, with ``|E|_2 <= c`` but for a probability of 1e-3 over the seed,
     - ``rho <= |E|_2``, a Rayleigh quotient, with an eigenvalue of E within sigma of it.
 
-    If ``|E|_2 <= mu``, then ``lambda_i <= upper_i(mu) = eig_i(A_hat + mu (I - BB'))``, so that the largest relative error is::
+    If ``|E|_2 <= mu``, then ``lambda_i <= upper_i(mu) = eig_i(A_hat + mu (I - BB'))``, so that the
+    largest relative error is::
 
         E(mu) = max_i (upper_i(mu) - nu_i) / max(nu_i, F / tol)         F = 10 precision lambda_1
         error = min(E(min(c, trace(A) - trace(A_hat))),   for m >= 2:  max(1.5 E(rho), E(rho + sigma) / 2))
 
-    and it ends where ``error <= tol``, or B holds the whole space. The first of the two is certified, but c is some times |E|_2
-    at first: ``(N / r)^(1 / 2m)`` times on a flat tail. The second is a good estimate from a rho that is too small only where the
-    probes have hardly met the largest direction of E; safety factors are from 3,375 trajectories on 13 kinds of spectra
-    (examples/benchmarks/honesty.py counts such answers anew). m >= 2 since one product with random columns shows an average of E.
+    and it ends where ``error <= tol``, or B holds the whole space. The first of the two is certified, but c is some
+    times |E|_2 at first: ``(N / r)^(1 / 2m)`` times on a flat tail. The second is a good estimate from a rho that is
+    too small only where the probes have hardly met the largest direction of E; safety factors are from 3,375
+    trajectories on 13 kinds of spectra (examples/benchmarks/honesty.py counts such answers anew). m >= 2 since one
+    product with random columns shows an average of E.
 
-    An eigenvalue below ``F / tol`` is *unresolved*: rounding of the products may be more than tol of it. Where A can be refined,
-    the iteration begins again from its Ritz vectors; else the answer is not converged, unless there is nothing more to find
-    (:meth:`RitzPairs.unresolved`).
+    An eigenvalue below ``F / tol`` is *unresolved*: rounding of the products may be more than tol of it. Where A can be
+    refined, the iteration begins again from its Ritz vectors; else the answer is not converged, unless there is nothing
+    more to find (:meth:`RitzPairs.unresolved`).
 
-    Per multiplication, 4 N c l flops for projection (c columns in the basis, l per block) and 5 N c^2 for residuals; memory is
-    :func:`krylov_bytes`.
+    Per multiplication, 4 N c l flops for projection (c columns in the basis, l per block) and 5 N c^2 for residuals;
+    memory is :func:`krylov_bytes`.
 
     Parameters
     ----------
     A : Multiplied
         By float64 columns (N, l + r) of length 1, in Fortran order.
     known : Known
-        The first product. Part of its columns should be random: what comes from a part of the data may miss what that lacks.
-    k : int, or a function of the Ritz values so far (c,) that returns how many eigenpairs are wanted, c + 1 for more than
+        The first product. Part of its columns should be random: what comes from a part of the data
+        may miss what that lacks.
+    k : int, or a function of the Ritz values so far (c,) that returns how many eigenpairs are
+        wanted, c + 1 for more than
         there are. Blocks grow to k columns.
     options : KrylovOptions
 
@@ -212,14 +221,15 @@ def block_krylov(A: Multiplied, known: Known, k: Wanted, options: KrylovOptions)
     Raises
     ------
     ValueError
-        When k is out of range, the basis cannot hold twice the wanted pairs, or a product is not finite or of another shape.
+        When k is out of range, the basis cannot hold twice the wanted pairs, or a product is not
+        finite or of another shape.
 
     Notes
     -----
-    Musco & Musco (2015), algorithm 2; Tropp & Webber (2023). NOTE: a stop at ``|r_i| <= tol theta_1`` leaves errors of 14
-    tol in small wanted eigenvalues (i^-2, k = 50), and spends a multiplication too many where they fall slowly; a stop by the
-    change between multiplications calls clusters wider than a block known. NOTE: blocks of the residuals of the wanted
-    pairs alone need half the columns, but a multiplication more.
+    Musco & Musco (2015), algorithm 2; Tropp & Webber (2023). NOTE: a stop at ``|r_i| <= tol theta_1`` leaves errors of
+    14 tol in small wanted eigenvalues (i^-2, k = 50), and spends a multiplication too many where they fall slowly; a
+    stop by the change between multiplications calls clusters wider than a block known. NOTE: blocks of the residuals of
+    the wanted pairs alone need half the columns, but a multiplication more.
 
     Examples
     --------
@@ -286,7 +296,9 @@ class _Run:
         return pairs
 
     def _gain(self, pairs: RitzPairs) -> float:
-        """Return the largest relative gain of a value in the last multiplication; infinite where none was comparable."""
+        """Return the largest relative gain of a value in the last multiplication;
+        infinite where none was comparable.
+        """
         last, self._last = self._last, pairs.nystrom_values[: pairs.k].copy() if pairs.complete else np.zeros(0)
         if not len(last) or len(last) != len(self._last):
             return np.inf

@@ -73,9 +73,9 @@ class KrylovBasis:
     def fill(self, block: int, smallest: float, beside: Matrix | None = None) -> Matrix:
         """Return ``block`` new orthonormal vectors as columns, to be multiplied and given to :meth:`close`.
 
-        They span ``directions``, of which those below ``smallest`` (where 1 is the longest row) are dropped as rounding;
-        random ones take their place. Fewer where the basis is nearly full. The columns ``beside`` (N, r), which the basis does
-        not keep, come after them in the same array: nothing is copied but these.
+        They span ``directions``, of which those below ``smallest`` (where 1 is the longest row) are dropped as
+        rounding; random ones take their place. Fewer where the basis is nearly full. The columns ``beside`` (N, r),
+        which the basis does not keep, come after them in the same array: nothing is copied but these.
         """
         c, stop = self.count, min(self.count + block, self.size)
         rows, self.directions = self.directions, self.vectors[:0]
@@ -104,9 +104,9 @@ class KrylovBasis:
     def residuals(self, values: Vector, coefficients: Matrix, kept: int) -> Matrix:
         """Return ``r r'`` (c, c) of the residuals ``r = (A u - theta u) / theta_1`` of all Ritz pairs.
 
-        The first ``kept`` are the next directions; they lie where the next block will, if there is room. They are computed as
-        rows, and only then multiplied: the Gram matrix of the products, less ``Theta^2``, would keep half the digits, none
-        where theta_1 is 1e8 theta_i.
+        The first ``kept`` are the next directions; they lie where the next block will, if there is room. They are
+        computed as rows, and only then multiplied: the Gram matrix of the products, less ``Theta^2``, would keep half
+        the digits, none where theta_1 is 1e8 theta_i.
         """
         c, scaled = self.count, coefficients / (values[0] or 1.0)
         weighted = values[:, None] * scaled
@@ -121,10 +121,11 @@ class KrylovBasis:
         return gram
 
     def remainder(self, weights: Vector, coefficients: Matrix, Q: Matrix, product: Matrix) -> tuple[Matrix, Matrix]:
-        """Return ``(I - BB') Q`` and ``(A - A_hat) Q`` for the product ``A Q``, with ``A_hat = sum_i A u_i weights_i (A u_i)'``.
+        """Return ``(I - BB') Q`` and ``(A - A_hat) Q`` for the product ``A Q``, with ``A_hat =
+        sum_i A u_i weights_i (A u_i)'``.
 
-        The second is orthogonal to the basis, on which A_hat is exact: what rounding leaves along it, of the size of theta_1, is taken
-        out.
+        The second is orthogonal to the basis, on which A_hat is exact: what rounding leaves along it, of the
+        size of theta_1, is taken out.
         """
         B, P = self.vectors[: self.count], self.products[: self.count]
         missed: Matrix = product - P.T @ (coefficients.T @ (weights[:, None] * (coefficients @ (P @ Q))))
@@ -159,7 +160,8 @@ class KrylovBasis:
 
 
 def orthonormal_columns(parts: Sequence[Matrix], seed: int) -> Matrix:
-    """Return orthonormal columns (N, l) that span those of all parts (N, l_i), in a third of the time of Householder's QR.
+    """Return orthonormal columns (N, l) that span those of all parts (N, l_i), in a third of the
+    time of Householder's QR.
 
     Random columns take the place of directions that the rounding of their Gram matrix hides, about 1e-7 of the longest.
     """

@@ -21,11 +21,13 @@ FLOOR = 10.0  # of the precision, relative to theta_1: an eigenvalue below it is
 
 @dataclass(frozen=True)
 class RitzPairs:
-    """Ritz pairs (theta_i, u_i) of a basis B of c columns, of which k (at most c) are wanted; and what bounds the others.
+    """Ritz pairs (theta_i, u_i) of a basis B of c columns, of which k (at most c) are
+    wanted; and what bounds the others.
 
-    With the residuals ``r_i = A u_i - theta_i u_i``, orthogonal to B, and ``Z = R Theta^-1/2 = Q T^1/2 V'`` by its Gram matrix
-    ``Z'Z = V T V'``, the Nyström approximation is ``A_hat = (U Theta^1/2 + Z)(U Theta^1/2 + Z)'``: its eigenvalues are those of
-    ``Theta + Z'Z``, and in the basis [U, Q] it is ``[[Theta, K], [K', T]]`` with ``K = Theta^1/2 V T^1/2``.
+    With the residuals ``r_i = A u_i - theta_i u_i``, orthogonal to B, and ``Z = R Theta^-1/2 = Q T^1/2 V'``
+    by its Gram matrix ``Z'Z = V T V'``, the Nyström approximation is ``A_hat = (U Theta^1/2 + Z)(U Theta^1/2
+    + Z)'``: its eigenvalues are those of ``Theta + Z'Z``, and in the basis [U, Q] it is ``[[Theta, K], [K',
+    T]]`` with ``K = Theta^1/2 V T^1/2``.
 
     Attributes
     ----------
@@ -81,7 +83,8 @@ class RitzPairs:
         return 0 if trace - float(resolved.sum()) <= self.k * self.floor else self.k - len(resolved)
 
     def upper_values(self, norm: float) -> Vector:
-        """Bound the k largest eigenvalues of A from above, if ``|A - A_hat|_2 <= norm``: the majorant ``A_hat + norm (I - BB')``.
+        """Bound the k largest eigenvalues of A from above, if ``|A - A_hat|_2 <= norm``: the
+        majorant ``A_hat + norm (I - BB')``.
 
         The remainder is zero on B, so an error norm counts only as far as eigenvectors lie outside of B.
         """
@@ -113,7 +116,9 @@ def ritz_pairs(
     rank: int,
     threads: int | None,
 ) -> RitzPairs:
-    """Measure the Ritz pairs of a basis, from its stored products, and leave it the next directions. Costs 5 N c^2 flops.
+    """Measure the Ritz pairs of a basis, from its stored products, and leave it the next directions.
+
+    Costs 5 N c^2 flops.
 
     Raises
     ------
@@ -140,7 +145,8 @@ def ritz_pairs(
         p = min(c, basis.N - c)
         coupling = np.sqrt(values / unit)[:, None] * V[:p].T * np.sqrt(outside[:p])
     return RitzPairs(
-        values, coefficients, norms, nystrom, coupling, outside[:p], basis.N, unit, floor, tol, shift, wanted <= c, block,
+        values, coefficients, norms, nystrom, coupling, outside[:p], basis.N, unit, floor, tol, shift, wanted <= c,
+        block,
     )  # fmt: skip
 
 

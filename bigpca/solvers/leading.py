@@ -1,9 +1,10 @@
 """A few leading eigenpairs of a large matrix that is at hand: by Lanczos iteration, with a proof that none was missed.
 
-The reduction to tridiagonal form that a dense solver starts with costs 4/3 d^3 flops, half of them bound by memory. ARPACK
-needs about as many products with a vector as the basis has columns, and 2 to 10 times less time for k of up to d / 20; but a
-Krylov space may miss an eigenvector. That is found out by one Cholesky factorisation, d^3 / 3 flops at full speed: of
-``(lambda_k + margin) I - (S - V diag(lambda) V')``, which exists if and only if no other eigenvalue is larger.
+The reduction to tridiagonal form that a dense solver starts with costs 4/3 d^3 flops, half of them bound by
+memory. ARPACK needs about as many products with a vector as the basis has columns, and 2 to 10 times less
+time for k of up to d / 20; but a Krylov space may miss an eigenvector. That is found out by one Cholesky
+factorisation, d^3 / 3 flops at full speed: of ``(lambda_k + margin) I - (S - V diag(lambda) V')``, which
+exists if and only if no other eigenvalue is larger.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def basis_columns(k: int) -> int:
 
 
 def leading_eigenpairs(S: Matrix, diagonal: Vector, k: int, *, lower: bool) -> tuple[Vector, Matrix] | None:
-    """Return the k largest eigenvalues, ascending, and their eigenvectors as columns (d, k); or None where it is not sure.
+    """Return the k largest eigenvalues, ascending, and their eigenvectors as columns (d, k); or
+    None where it is not sure.
 
     Parameters
     ----------

@@ -26,7 +26,8 @@ class NystromApproximation:
 
     Attributes
     ----------
-    values : ndarray of shape (q,), descending, >= 0; ``values[i]`` never exceeds the i-th eigenvalue of A but by rounding.
+    values : ndarray of shape (q,), descending, >= 0; ``values[i]`` never exceeds the i-th
+        eigenvalue of A but by rounding.
     vectors : ndarray of shape (k, N), orthonormal rows, also where values are 0.
     shift : float; nu, added to A before the factorisation and subtracted from the values.
     """
@@ -50,10 +51,10 @@ class NystromApproximation:
     def majorant_values(self, B: Matrix, norm_bound: float, k: int) -> Vector:
         """Bound the k largest eigenvalues of A from above by those of ``A_hat + norm_bound (I - B B')``.
 
-        For W = B orthonormal, ``A_hat B = A B``: the remainder ``A - A_hat`` is positive semi-definite and zero on B, so with
-        ``|A - A_hat|_2 <= norm_bound`` it is at most ``norm_bound (I - B B')``. Where a leading eigenvector lies in B up to
-        an angle t, that adds ``norm_bound sin(t)^2`` to its eigenvalue, and not the whole norm_bound as Weyl's inequality
-        does: an iteration that converges has bounds that close.
+        For W = B orthonormal, ``A_hat B = A B``: the remainder ``A - A_hat`` is positive semi-definite and zero on B,
+        so with ``|A - A_hat|_2 <= norm_bound`` it is at most ``norm_bound (I - B B')``. Where a leading eigenvector
+        lies in B up to an angle t, that adds ``norm_bound sin(t)^2`` to its eigenvalue, and not the whole norm_bound as
+        Weyl's inequality does: an iteration that converges has bounds that close.
 
         Costs 6 N q^2 flops and one N x q array.
 
@@ -70,9 +71,9 @@ class NystromApproximation:
         Notes
         -----
         With ``A_hat = F mixing F'``, ``C = B'F`` and ``F - B C = Q R``, the majorant is ``[C; R] mixing [C; R]' +
-        norm_bound diag(0, I)`` in the basis [B, Q], and norm_bound elsewhere. R comes from Householder's QR: the Gram matrix of
-        F - B C would give half the digits where eigenvalues are equal. What rounding leaves of B in it, eps |F|, is far below
-        the slack of every bound.
+        norm_bound diag(0, I)`` in the basis [B, Q], and norm_bound elsewhere. R comes from Householder's QR: the Gram
+        matrix of F - B C would give half the digits where eigenvalues are equal. What rounding leaves of B in it, eps
+        |F|, is far below the slack of every bound.
         """
         F = self._factor
         C = B.T @ F
@@ -133,10 +134,11 @@ def nystrom(
     Tropp, Yurtsever, Udell & Cevher (2017), Fixed-rank approximation of a positive-semidefinite matrix from streaming
     data, algorithm 3. NOTE: the antisymmetric part K of W'Y is rounding, and Y loses it as well (Y - W K): then Y_nu is
     exactly a product of a symmetric matrix within 3 |D|_2 of A + nu I, D the rounding of Y, and no value can exceed its
-    eigenvalue by more while nu >= 3 |D|_2. NOTE: the paper has nu = sqrt(N) eps |Y|_2. On float32 products of N = 300 to 1500
-    that is 3 to 30 times 3 |D|_2, growing with N, and a direction that W sees at length sqrt(q / N) loses nu N / q: at
-    N = 25,088, q = 500 and i^-2 an error of 0.07 in lambda_20 instead of 0.006. The Frobenius norm, which |D|_2 follows, gives
-    0.8 to 6 times 3 |D|_2 on all spectra. NOTE: s and V come from F'F, not from an SVD of F: its rounding, eps |F|^2, is below nu.
+    eigenvalue by more while nu >= 3 |D|_2. NOTE: the paper has nu = sqrt(N) eps |Y|_2. On float32 products of N = 300
+    to 1500 that is 3 to 30 times 3 |D|_2, growing with N, and a direction that W sees at length sqrt(q / N) loses nu N
+    / q: at N = 25,088, q = 500 and i^-2 an error of 0.07 in lambda_20 instead of 0.006. The Frobenius norm, which |D|_2
+    follows, gives 0.8 to 6 times 3 |D|_2 on all spectra. NOTE: s and V come from F'F, not from an SVD of F: its
+    rounding, eps |F|^2, is below nu.
 
     Examples
     --------
@@ -231,7 +233,8 @@ def _inverse_root(S: Matrix, smallest: float) -> Matrix:
 
 
 def _orthonormal_rows(F: Matrix, coefficients: Matrix, k: int) -> Matrix:
-    """Return k orthonormal rows, the first of them ``coefficients F'``; zero rows are replaced by any that complete them.
+    """Return k orthonormal rows, the first of them ``coefficients F'``; zero rows are
+    replaced by any that complete them.
 
     Eigenvectors from F'F lose orthogonality as eps |F|^2 / s_i^2. Householder's QR restores it, the leading ones moving
     least, and its Q is orthonormal even for columns of zeros.

@@ -17,10 +17,10 @@ def accept_pivots(
 ) -> Integers:
     """Accept up to ``wanted`` of b candidates, in their order, each with probability ``h_j / proposal_j``.
 
-    ``h`` is the diagonal of ``H = K - B B'``, downdated by a Cholesky step for each candidate that was accepted; what was
-    proposed with probability proportional to ``proposal`` is then distributed as pivots drawn one after the other by h.
-    Duplicates of accepted candidates have h = 0. Costs ``b^2`` numbers and ``b (s + wanted)`` more, ``2 b (s + wanted)`` flops
-    a pivot.
+    ``h`` is the diagonal of ``H = K - B B'``, downdated by a Cholesky step for each candidate that was
+    accepted; what was proposed with probability proportional to ``proposal`` is then distributed as pivots
+    drawn one after the other by h. Duplicates of accepted candidates have h = 0. Costs ``b^2`` numbers and
+    ``b (s + wanted)`` more, ``2 b (s + wanted)`` flops a pivot.
 
     Parameters
     ----------
@@ -65,10 +65,11 @@ def accept_pivots(
 def weighted_pivots(
     column: Callable[[int], Vector], diagonal: Vector, weights: Vector, draws: Vector, *, enough: float
 ) -> Integers:
-    """Draw pivots one after the other, each with probability proportional to its weight times what is left of its diagonal.
+    """Draw pivots one after the other, each with probability proportional to its weight
+    times what is left of its diagonal.
 
-    Stops early where the weighted trace that is left is ``enough`` of the whole. Costs n numbers, n kernel evaluations and
-    ``2 n s`` flops a pivot, s those drawn before.
+    Stops early where the weighted trace that is left is ``enough`` of the whole. Costs n numbers, n kernel evaluations
+    and ``2 n s`` flops a pivot, s those drawn before.
 
     Parameters
     ----------

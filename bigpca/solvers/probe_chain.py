@@ -1,4 +1,6 @@
-"""How large what an approximation misses can be: Gaussian probes that ride through every multiplication of an iteration."""
+"""How large what an approximation misses can be: Gaussian probes that ride through every
+multiplication of an iteration.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,14 @@ class ProbeChain:
         c_m = min over j <= m of (|w_j|_2 / sqrt(x))^(1/j)                x the failure quantile of chi^2_r
         rho, y = largest eigenpair of E_m on the span of (I - B_m B_m') w_(m-1),    sigma = |E_m y - rho y|
 
-    ``|E_m|_2 <= c_m`` but for the stated probability: ``E_1 >= ... >= E_m >= 0`` while the basis only grows, so a unit v with
-    ``E_m v = lambda v`` has ``|v'E_m ... E_1| >= lambda^m``, and v'w_m is Gaussian with deviations of at least lambda^m. Once the
-    basis was restarted, E may have grown: what holds then is ``|E_m g|_2 / sqrt(x)``.
-    ``rho <= |E_m|_2``, and an eigenvalue of E_m lies within sigma of rho. The columns of w go on through restarts, since they have
-    turned towards what converges last; of what a restart drops, the largest Ritz value is known instead.
+    ``|E_m|_2 <= c_m`` but for the stated probability: ``E_1 >= ... >= E_m >= 0`` while the basis only grows, so a unit
+    v with ``E_m v = lambda v`` has ``|v'E_m ... E_1| >= lambda^m``, and v'w_m is Gaussian with deviations of at least
+    lambda^m. Once the basis was restarted, E may have grown: what holds then is ``|E_m g|_2 / sqrt(x)``. ``rho <=
+    |E_m|_2``, and an eigenvalue of E_m lies within sigma of rho. The columns of w go on through restarts, since they
+    have turned towards what converges last; of what a restart drops, the largest Ritz value is known instead.
 
-    The chain is kept as ``w_m = Q R`` with orthonormal Q, and Q is what is multiplied: products of columns that grow parallel,
-    or shrink as lambda^m does, would lose their digits (and leave float32's range).
+    The chain is kept as ``w_m = Q R`` with orthonormal Q, and Q is what is multiplied: products of columns that grow
+    parallel, or shrink as lambda^m does, would lose their digits (and leave float32's range).
 
     Parameters
     ----------
@@ -66,7 +68,9 @@ class ProbeChain:
         self._grows, self._dropped = False, dropped
 
     def advance(self, product: Matrix | None, remainder: Remainder) -> None:
-        """Take the product ``A Q`` of the present columns one step on; None for that of the probes, where it is known."""
+        """Take the product ``A Q`` of the present columns one step on; None for that of
+        the probes, where it is known.
+        """
         if self._product is None:
             self._product = product
         if product is None:
@@ -87,7 +91,9 @@ class ProbeChain:
             self.norm_bound = float(np.linalg.norm(whole, 2)) / self._root
 
     def _estimate(self, outside: Matrix, missed: Matrix) -> None:
-        """Set rho and sigma: by the Gram matrix of what lies outside the basis, less directions with too little there."""
+        """Set rho and sigma: by the Gram matrix of what lies outside the basis, less directions
+        with too little there.
+        """
         g, U = np.linalg.eigh(outside.T @ outside)
         kept = g >= min(OUTSIDE, g[-1])
         X = U[:, kept] / np.sqrt(np.maximum(g[kept], np.finfo(np.float64).tiny))

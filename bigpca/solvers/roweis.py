@@ -1,4 +1,6 @@
-"""The Roweis family from its sufficient statistics: every (r1, r2) from one rotation, supervised PCA from a thin matrix."""
+"""The Roweis family from its sufficient statistics: every (r1, r2) from one rotation,
+supervised PCA from a thin matrix.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ CENTRED = 1e3 * float(np.finfo(np.float64).eps)  # relative error of a row less 
 
 @dataclass(frozen=True)
 class Axes:
-    """Directions U (d, k) with ``U'R1 U = s diag(values)`` and ``U'R2 U = s I``, for the s of :meth:`RoweisFamily.unit`.
+    """Directions U (d, k) with ``U'R1 U = s diag(values)`` and ``U'R2 U = s I``, for the s of
+    :meth:`RoweisFamily.unit`.
 
     Attributes
     ----------
@@ -44,8 +47,8 @@ class Conditioning:
     Attributes
     ----------
     robust : bool
-        Replace the trailing eigenvalues of R2, all but the fewest that hold ``robust_share`` of their sum, by their mean
-        (RDA paper, section 5.2).
+        Replace the trailing eigenvalues of R2, all but the fewest that hold ``robust_share`` of their sum, by their
+        mean (RDA paper, section 5.2).
     robust_share : float
     regularization : None, "pinv" or float
         Refuse; leave out the null space of R2; or add that multiple of I to R2.
@@ -63,28 +66,29 @@ class RoweisFamily:
     """All ``max tr(U'R1 U) s.t. U'R2 U = I`` over (r1, r2), from one rotation into the eigenvectors of S_W.
 
     ``R1 = r1 Psi Psi' + (1 - r1) S_T`` and ``R2 = r2 S_W + (1 - r2) I``, with ``S_T = S_W + S_B``: in those axes R2 is
-    diagonal for every r2, so a whole grid costs one (d, d) eigenproblem to begin with and one more, of the k leading pairs
-    only, for each of its models (RDA paper, eqs. 31-36).
+    diagonal for every r2, so a whole grid costs one (d, d) eigenproblem to begin with and one more, of the k leading
+    pairs only, for each of its models (RDA paper, eqs. 31-36).
 
-    NOTE: the paper's axes have ``U'R2 U = I``, whose length shrinks like n^-1/2 where r2 > 0. Here it is ``U'R2 U = s I`` with
-    ``s = r2 (n - c) + 1 - r2``: ``R2 / s`` is a weighted mean of the covariance within classes ``S_W / (n - c)`` and of I, so
-    that axes have unit deviation within classes where r2 = 1, and unit length where r2 = 0. Directions and eigenvalues are
-    the paper's.
+    NOTE: the paper's axes have ``U'R2 U = I``, whose length shrinks like n^-1/2 where r2 > 0. Here it is ``U'R2 U = s
+    I`` with ``s = r2 (n - c) + 1 - r2``: ``R2 / s`` is a weighted mean of the covariance within classes ``S_W / (n -
+    c)`` and of I, so that axes have unit deviation within classes where r2 = 1, and unit length where r2 = 0.
+    Directions and eigenvalues are the paper's.
 
     Parameters
     ----------
     within : ndarray of shape (d, d)
-        S_W, symmetric; destroyed. The total scatter where there are no classes. With a basis (l, l), in its coordinates.
+        S_W, symmetric; destroyed. The total scatter where there are no classes. With a
+        basis (l, l), in its coordinates.
     between : ndarray of shape (c, d)
         Rows ``sqrt(n_c) (mean_c - mean)'``, whose product is S_B.
     psi : ndarray of shape (m, d)
         Psi', ``Delta'H X``.
     normalize : bool
-        Scale Psi Psi', S_T and S_W to the trace of I. NOTE: as printed they grow as n^2, n and n while I does not grow, so
-        that on large n an even grid of (r1, r2) holds its four corners only.
+        Scale Psi Psi', S_T and S_W to the trace of I. NOTE: as printed they grow as n^2, n and n while I does not grow,
+        so that on large n an even grid of (r1, r2) holds its four corners only.
     freedom : int
-        ``n - c``, the divisor of the covariance within classes: at most so many eigenvalues of S_W are not 0, those beyond
-        are rounding.
+        ``n - c``, the divisor of the covariance within classes: at most so many eigenvalues of S_W are not 0,
+        those beyond are rounding.
     threads : int or None
     scales : tuple of 3 float, or None
         Those of ``normalize``, where S_W is the compression of a larger matrix.
@@ -96,13 +100,14 @@ class RoweisFamily:
     Attributes
     ----------
     values : ndarray of shape (d,), or (l,), descending
-        Eigenvalues of S_W; 0 where they are rounding: beyond ``within_rank``, and where rows differ from the means of their
-        classes by less than those means are known.
+        Eigenvalues of S_W; 0 where they are rounding: beyond ``within_rank``, and where rows differ from the means of
+        their classes by less than those means are known.
     """
 
     def __init__(
         self, within: Matrix, between: Matrix, psi: Matrix, *, freedom: int, normalize: bool = False,
-        threads: int | None = None, scales: tuple[float, ...] | None = None, added: float = 0.0, basis: Matrix | None = None,
+        threads: int | None = None, scales: tuple[float, ...] | None = None, added: float = 0.0,
+        basis: Matrix | None = None,
     ) -> None:  # fmt: skip
         d = len(within)
         trace_within, trace_between = float(np.trace(within)), float((between**2).sum())
@@ -133,7 +138,8 @@ class RoweisFamily:
         return found
 
     def constraint(self, r2: float, conditioning: Conditioning = REFUSED) -> tuple[Vector, float]:
-        """Return the eigenvalues of R2 (d,) along the rotated axes, 0 for those left out, and what was added to a zero mean.
+        """Return the eigenvalues of R2 (d,) along the rotated axes, 0 for those left out, and what
+        was added to a zero mean.
 
         Raises
         ------
@@ -156,12 +162,14 @@ class RoweisFamily:
         null = found <= len(found) * np.finfo(np.float64).eps * found[0]
         if null.all():
             raise ValueError(
-                f"R2 = r2 S_W + (1 - r2) I with r2 = {r2:g} is 0: rows of a class are equal, or there is one of each, so that no "
+                f"R2 = r2 S_W + (1 - r2) I with r2 = {r2:g} is 0: rows of a class are equal, or there is one of each, "
+                "so that no "
                 f"scatter within classes is left. Use r2 < 1, a number as regularization, or more rows of each class."
             )
         if null.any() and given != "pinv":
             raise ValueError(
-                f"R2 = r2 S_W + (1 - r2) I with r2 = {r2:g} is singular: {int(null.sum())} of its {len(found)} eigenvalues are 0 "
+                f"R2 = r2 S_W + (1 - r2) I with r2 = {r2:g} is singular: {int(null.sum())} of its {len(found)} "
+                "eigenvalues are 0 "
                 f"to rounding, as rows of a class differ in too few directions (constant features, or d > n - c). Use "
                 f'robust=True, regularization="pinv" or a number added to its diagonal, r2 < 1, or fewer features.'
             )
@@ -211,8 +219,8 @@ def supervised_axes(psi: Matrix, k: int | None, *, threads: int | None = None) -
             _, s, vectors = np.linalg.svd(psi, full_matrices=False)
         if s.size and not s[0] < 1e150:
             raise ValueError(
-                f"X'H Delta has the singular value {s[0]:.3g}, whose square is beyond float64; values below 1e150 were expected. "
-                f"Divide the data by a constant first."
+                f"X'H Delta has the singular value {s[0]:.3g}, whose square is beyond float64; values below 1e150 were "
+                "expected. Divide the data by a constant first."
             )
         values = s**2
     rank = int(np.count_nonzero(values > max(m, d) * np.finfo(np.float64).eps * values[0])) if values.size else 0

@@ -42,7 +42,8 @@ class SeenAxes:
 
 
 def see_axes(approximation: Any, axes: Matrix, basis: Matrix | None = None) -> SeenAxes:
-    """Multiply axes (k, N) by A_hat, and split them by the basis B (N, q) on which A_hat is exact; 4 N (2 q + k) k flops.
+    """Multiply axes (k, N) by A_hat, and split them by the basis B (N, q) on which A_hat
+    is exact; 4 N (2 q + k) k flops.
 
     With ``A_hat U' = U' H + T`` and T orthogonal to U, the part of ``A_hat U_j'`` outside of the leading j axes is
     ``T_j + (the other axes)' H_(others, j)``, whose squared Frobenius norm is a sum of both.
@@ -92,7 +93,8 @@ class SubspaceBounds:
     def bound(self, j: int, p: int) -> float:
         """Bound the sine of the largest angle between the leading j axes and the span of the leading p eigenvectors.
 
-        ``min(1, r_j / gap, sqrt(deficit_j / gap))`` with ``gap = lowest_j - upper_(p+1)``, and 1 where that is not positive.
+        ``min(1, r_j / gap, sqrt(deficit_j / gap))`` with ``gap = lowest_j - upper_(p+1)``, and 1
+        where that is not positive.
 
         Parameters
         ----------
@@ -102,13 +104,15 @@ class SubspaceBounds:
         -----
         The sine is ``|S|_2`` for ``S = V'U_j'``, V the eigenvectors beyond the p-th, with eigenvalues Lambda of at most
         upper_(p+1). First, with ``A U_j' = U_j' H_j + R`` one has ``S H_j - Lambda S = -V'R``. Where Lambda >= 0,
-        ``|S H_j| >= lowest_j |S|`` and ``|Lambda S| <= upper_(p+1) |S|``: ``|S| <= |R| / gap``, Davis & Kahan (1970), sin theta
-        theorem. Second, the axes put a weight ``w_i = |U_j v_i|^2 <= 1`` on eigenvector i, j in all and ``s = |S|_F^2`` beyond
-        the p-th. ``tr(U_j A U_j') = sum lambda_i w_i`` is largest where what is left, j - s, lies on the largest, so that it
-        lacks at least ``s (lambda_j - lambda_(p+1))`` of the first j eigenvalues (Fan 1949): ``s <= deficit_j / gap``.
+        ``|S H_j| >= lowest_j |S|`` and ``|Lambda S| <= upper_(p+1) |S|``: ``|S| <= |R| / gap``, Davis & Kahan (1970),
+        sin theta theorem. Second, the axes put a weight ``w_i = |U_j v_i|^2 <= 1`` on eigenvector i, j in all and ``s =
+        |S|_F^2`` beyond the p-th. ``tr(U_j A U_j') = sum lambda_i w_i`` is largest where what is left, j - s, lies on
+        the largest, so that it lacks at least ``s (lambda_j - lambda_(p+1))`` of the first j eigenvalues (Fan 1949):
+        ``s <= deficit_j / gap``.
 
         If A = X'X and the axes are multiplied by X, as rows of XX' are in components, the bound stays:
-        with X = Z Sigma V', ``|Z_p'(X u)| <= sqrt(upper_(p+1)) |S|``, and X shortens none of U_j to below sqrt(lowest_j).
+        with X = Z Sigma V', ``|Z_p'(X u)| <= sqrt(upper_(p+1)) |S|``, and X shortens none
+        of U_j to below sqrt(lowest_j).
         """
         gap = float(self.lowest[j - 1] - self.upper[p])
         if gap <= 0:
@@ -141,7 +145,8 @@ def subspace_bounds(seen: SeenAxes, upper: Vector, norm_bound: float, slack: flo
 
 
 def orthonormal_axes(axes: Matrix) -> Matrix:
-    """Return rows (k, N), of which the first j span what the first j axes (k, N) span; 0 for one that adds nothing to those.
+    """Return rows (k, N), of which the first j span what the first j axes (k, N) span; 0 for one
+    that adds nothing to those.
 
     >>> orthonormal_axes(np.array([[1.0, 0.0, 0.0], [2.0, 0.0, 0.0], [1.0, 1.0, 0.0]])).round(9).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
