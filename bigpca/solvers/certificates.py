@@ -177,9 +177,7 @@ def probe_norm_bound(A_omega: Matrix, A_hat_omega: Matrix, failure: float = 1e-3
 
 
 def probe_quantile(probes: int, failure: float) -> float:
-    """Return what ``|v'Omega|^2`` of a unit v and Gaussian Omega (N, probes) falls below with
-    probability ``failure``.
-    """
+    """Return the ``failure`` quantile of ``|v'Omega|^2`` for a unit v and Gaussian Omega (N, probes)."""
     return 2.0 * float(gammaincinv(probes / 2, failure))
 
 
@@ -230,20 +228,6 @@ def captured_variance_bounds(
     return max(least - slack, 0.0), min(sum_of_values + width, trace) + slack
 
 
-def residual_norms(A_vectors: Matrix, values: Vector, vectors: Matrix) -> Vector:
-    """Return ``|A u_i - theta_i u_i|_2`` of unit vectors, given as rows with their products.
-
-    Some eigenvalue of A lies within it of theta_i; which one, it cannot say. Costs 4 N k flops and one row of scratch.
-
-    Parameters
-    ----------
-    A_vectors, vectors : ndarray of shape (k, N)
-    values : ndarray of shape (k,)
-    """
-    rows = zip(A_vectors, values, vectors, strict=True)
-    return np.array([np.linalg.norm(product - theta * u) for product, theta, u in rows])
-
-
 def residual_bound(values: Vector, trace: float, slack: float, *, norm_bound: float | None = None) -> float:
     """Bound the residuals of a Nyström approximation without another product: ``|A u - theta u| = |(A - A_hat) u|``.
 
@@ -260,7 +244,7 @@ class Trust:
     Attributes
     ----------
     components : int; the leading ones whose intervals are all narrow enough.
-    k : int; components asked for.
+    k : int; components requested.
     width : float; the largest relative width of an interval, ``(upper - lower) / max(lower, 1e-3 lower_1)``.
     """
 
@@ -274,7 +258,7 @@ class Trust:
         return self.components == self.k
 
     def warning(self, remedy: str) -> str:
-        """Write the warning for an answer that is not to be trusted; ``remedy`` says what to run instead."""
+        """Return the warning about an unreliable result; ``remedy`` names what to run instead."""
         return (
             f"the bounds certify {self.components} of {self.k} components: an eigenvalue may exceed its lower bound by "
             f"{self.width:.3g} times that bound, and {TRUSTED_WIDTH:g} times is the limit. {remedy}"
@@ -311,7 +295,7 @@ def _gap(values: Vector, k: int, trace: float, slack: float) -> float:
     if gap < -rounding:
         raise ValueError(
             f"the values sum to {trace - gap:.8g}, over the trace {trace:.8g} by more than rounding ({rounding:.2g}): "
-            "they are "
-            "not of a Nyström approximation of the same matrix. Give the trace of the matrix that was multiplied."
+            "they do not come from a Nyström approximation of the same matrix. "
+            "Give the trace of the matrix that was multiplied."
         )
     return max(gap, 0.0)

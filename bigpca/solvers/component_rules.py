@@ -110,9 +110,7 @@ class Elbow(ComponentRule):
 
 
 def _farthest(values: Vector, last: float, p: int) -> tuple[int, float]:
-    """Return index and height (above the chord turned to slope 0) of the first point
-    farthest below the chord; lambda_1 = 1.
-    """
+    """Return index and height, above the chord turned to slope 0, of the first point farthest below (lambda_1 = 1)."""
     heights = values + (1 - last) * np.arange(len(values)) / max(p - 1, 1)
     least = float(np.min(heights))
     return int(np.argmax(heights <= least + TIE)), least

@@ -22,7 +22,7 @@ __all__ = [
 Vector = NDArray[np.float64]
 NComponents = int | float | str | ComponentRule | None
 
-FIRST_GUESS = 64  # components to begin with where a rule will say how many
+FIRST_GUESS = 64  # components to start with if a rule decides how many
 RULES: dict[str, type[ComponentRule]] = {
     "relative_threshold": RelativeThreshold,
     "elbow": Elbow,
@@ -43,7 +43,7 @@ def check_n_components(n_components: NComponents, n_samples: int | None, n_featu
     Raises
     ------
     TypeError
-        When it is of another type; booleans are refused.
+        If it is of another type; booleans are rejected.
     ValueError
         When it is out of range.
 
@@ -168,7 +168,7 @@ def resolve_partial(n_components: NComponents, values: Vector, total: float, n: 
     -------
     int or None
         k in [1, min(n, d)], the same that the whole spectrum would give; None where more eigenvalues are needed (there
-        are fewer than the number asked for, the share is not reached, the rule cannot tell yet).
+        are fewer than the number requested, the share is not reached, or the rule is undecided).
 
     Raises
     ------

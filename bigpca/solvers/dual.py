@@ -1,4 +1,4 @@
-"""Principal axes of a few rows by their dot matrix: what a sample of the rows says before all of them are read."""
+"""Principal axes of a few rows by their dot matrix: the estimate from a sample, before all rows are read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STRIP = 4096  # columns centred at a time: no second copy of the rows
 
 @dataclass(frozen=True)
 class SampleAxes:
-    """What a sample of rows says about all of them.
+    """Estimates for all rows from a sample of them.
 
     Attributes
     ----------
@@ -92,9 +92,7 @@ def leading_axes(
 
 
 def _exponent(pieces: Sequence[NDArray[Any]]) -> int:
-    """Return the binary exponent of the largest value: rows are divided by its power of two, so
-    that squares stay in range.
-    """
+    """Return the binary exponent of the largest value; division by that power of two keeps squares in range."""
     return int(np.frexp(max(max(float(p.max()), -float(p.min())) for p in pieces if p.size))[1])
 
 

@@ -171,7 +171,7 @@ def complete_orthonormal(V: Matrix, k: int) -> Matrix:
     """
     r, d = V.shape
     if not r <= k <= d:
-        raise ValueError(f"{k} orthonormal rows were asked for, but from {r} rows of length {d} only {r} to {d} exist.")
+        raise ValueError(f"{k} orthonormal rows were requested, but from {r} rows of length {d} only {r} to {d} exist.")
     rows = np.empty((k, d))
     rows[:r] = V
     covered = np.einsum("ij,ij->j", rows[:r], rows[:r])
@@ -193,7 +193,7 @@ def _check_matrix(S: Matrix, k: int | None) -> int:
         raise ValueError(f"the matrix has shape {S.shape}, but it must be (d, d) with d >= 1.")
     kept = len(S) if k is None else k
     if not 1 <= kept <= len(S):
-        raise ValueError(f"{kept} eigenpairs were asked for, but a {S.shape} matrix has 1 to {len(S)}.")
+        raise ValueError(f"{kept} eigenpairs were requested, but a {S.shape} matrix has 1 to {len(S)}.")
     return kept
 
 

@@ -1,6 +1,4 @@
-"""Symmetric matrices that are not positive semi-definite: leading eigenpairs, signed and
-never by modulus, and evidence.
-"""
+"""Symmetric matrices that are not positive semi-definite: evidence, and leading eigenpairs by signed value."""
 
 from __future__ import annotations
 

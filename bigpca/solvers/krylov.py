@@ -1,6 +1,4 @@
-"""Block Krylov: the leading eigenpairs of a matrix seen only through products, each of
-which costs a read of all data.
-"""
+"""Block Krylov iteration: leading eigenpairs of a matrix available only as products, each a read of all data."""
 
 from __future__ import annotations
 
@@ -20,20 +18,20 @@ from bigpca.solvers.probe_chain import ProbeChain
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
-NOISE = 4.0  # of precision: parts of a residual below this share of theta_1 are rounding, and no direction to follow
-SAFETY = 1.5  # of the error at rho, which lies below the norm that it estimates
-SPREAD = 0.5  # of the error at rho + sigma, which rarely does
-MIN_STEPS = 2  # of the probes before rho is trusted: the first has seen no direction grow
+NOISE = 4.0  # times precision: parts of a residual below this share of theta_1 are rounding, not directions
+SAFETY = 1.5  # times the error at rho, because rho <= |E|_2
+SPREAD = 0.5  # times the error at rho + sigma, which is rarely below that at |E|_2
+MIN_STEPS = 2  # products with the probes before rho is used: a first product shows an average of E
 PATIENCE = 3  # multiplications without progress before giving up
 IMPROVED = 0.9
 
 
 class Multiplied(Protocol):
-    """A symmetric positive semi-definite A of size N that is only multiplied, and may learn more of itself as it is."""
+    """A symmetric positive semi-definite A of size N, given by its products, whose precision may be raised."""
 
     @property
     def trace(self) -> float:
-        """Of A, rounded as the products are."""
+        """Trace of A, with the rounding of the products."""
 
     @property
     def precision(self) -> float:
@@ -52,9 +50,9 @@ class Multiplied(Protocol):
 
 @dataclass(frozen=True)
 class Known:
-    """What is known before the iteration: a first block with its product, and probes.
+    """The start of the iteration: a first block with its product, and probes.
 
-    The basis holds copies: a caller that keeps nothing of it saves their memory.
+    The basis holds copies, so a caller that drops these arrays frees their memory.
 
     Attributes
     ----------
@@ -71,7 +69,7 @@ class Known:
 
 @dataclass(frozen=True)
 class KrylovOptions:
-    """What :func:`block_krylov` may spend, and when it stops.
+    """Limits and tolerance of :func:`block_krylov`.
 
     Attributes
     ----------
@@ -98,7 +96,7 @@ class KrylovOptions:
 
 @dataclass(frozen=True)
 class KrylovResult:
-    """The k leading eigenpairs, and how far they got.
+    """The k leading eigenpairs, and why the iteration stopped.
 
     Attributes
     ----------
@@ -108,9 +106,9 @@ class KrylovResult:
         The orthonormal columns that were multiplied: the approximation is exact on them.
     ritz_values, residuals : ndarray of shape (k,); ``residuals[i] = |A u_i - ritz_values[i] u_i|`` of the Ritz vectors.
     stopped : {"tol", "unresolved", "multiplications", "stagnation"}
-        Why it ended: tol is met; it is met by all values but those that the precision of the products hides; no
-        multiplication was left; three in a row improved nothing.
-    largest_error : float; estimate of the largest relative error of a value: what tol is compared with.
+        The reason: tol is met; tol is met except by values below the precision of the products; max_multiplications is
+        reached; three multiplications in a row brought no improvement.
+    largest_error : float; estimate of the largest relative error of a value, which is compared with tol.
     unresolved : int; how many of the last values lie below ``10 precision lambda_1 / tol``.
     norm_bound : float
         c_m: ``|A - A_hat|_2`` is at most this with probability 1 - 1e-3. Infinite where no probe was multiplied.
@@ -152,7 +150,7 @@ def krylov_bytes(N: int, columns: int, block: int, k: int, probes: int) -> int:
     columns : max_columns.
     block : columns per multiplication.
     k : eigenpairs wanted.
-    probes : columns that ride beside each block.
+    probes : columns multiplied together with each block.
 
     Examples
     --------
@@ -174,28 +172,27 @@ def block_krylov(A: Multiplied, known: Known, k: Wanted, options: KrylovOptions)
     full basis is restarted from its best Ritz vectors. The answer is the Nyström approximation of all stored products,
     ``A_hat = AB (B'AB)^-1 (AB)'``, with eigenvalues nu_i <= lambda_i.
 
-    It stops by what A_hat can still miss. Ten Gaussian probes ride beside every block and never enter the basis; of
-    ``E = A - A_hat``, which is positive semi-definite and zero on B, they give
-    (:class:`ProbeChain`) after m multiplications
+    The stopping rule bounds ``E = A - A_hat``, which is positive semi-definite and zero on B. Ten Gaussian probes are
+    multiplied together with every block and never enter the basis. After m multiplications :class:`ProbeChain` gives
 
-    - c, with ``|E|_2 <= c`` but for a probability of 1e-3 over the seed,
-    - ``rho <= |E|_2``, a Rayleigh quotient, with an eigenvalue of E within sigma of it.
+    - c with ``P(|E|_2 > c) <= 1e-3`` over the seed,
+    - a Rayleigh quotient ``rho <= |E|_2``, and sigma: some eigenvalue of E lies in ``[rho - sigma, rho + sigma]``.
 
-    If ``|E|_2 <= mu``, then ``lambda_i <= upper_i(mu) = eig_i(A_hat + mu (I - BB'))``, so that the
-    largest relative error is::
+    If ``|E|_2 <= mu``, then ``lambda_i <= upper_i(mu) = eig_i(A_hat + mu (I - BB'))``, so the largest
+    relative error is at most::
 
         E(mu) = max_i (upper_i(mu) - nu_i) / max(nu_i, F / tol)         F = 10 precision lambda_1
         error = min(E(min(c, trace(A) - trace(A_hat))),   for m >= 2:  max(1.5 E(rho), E(rho + sigma) / 2))
 
-    and it ends where ``error <= tol``, or B holds the whole space. The first of the two is certified, but c is some
-    times |E|_2 at first: ``(N / r)^(1 / 2m)`` times on a flat tail. The second is a good estimate from a rho that is
-    too small only where the probes have hardly met the largest direction of E; safety factors are from 3,375
-    trajectories on 13 kinds of spectra (examples/benchmarks/honesty.py counts such answers anew). m >= 2 since one
-    product with random columns shows an average of E.
+    and the iteration stops when ``error <= tol`` or B spans the whole space. The first term is certified, but
+    pessimistic for small m: on a flat tail ``c ~ (N / r)^(1 / 2m) |E|_2``. The second is an estimate: it is too small
+    only if the probes are nearly orthogonal to the leading eigenvector of E. Its safety factors were chosen on 3,375
+    runs over 13 kinds of spectra (examples/benchmarks/honesty.py counts the failures). It needs m >= 2, because one
+    product with random columns shows only an average of E.
 
-    An eigenvalue below ``F / tol`` is *unresolved*: rounding of the products may be more than tol of it. Where A can be
-    refined, the iteration begins again from its Ritz vectors; else the answer is not converged, unless there is nothing
-    more to find (:meth:`RitzPairs.unresolved`).
+    An eigenvalue below ``F / tol`` is *unresolved*: rounding of the products may be more than tol of it. If A can be
+    refined, the iteration restarts from its Ritz vectors; otherwise the result is not converged, unless A_hat already
+    holds the whole trace (:meth:`RitzPairs.unresolved`).
 
     Per multiplication, 4 N c l flops for projection (c columns in the basis, l per block) and 5 N c^2 for residuals;
     memory is :func:`krylov_bytes`.
@@ -205,31 +202,30 @@ def block_krylov(A: Multiplied, known: Known, k: Wanted, options: KrylovOptions)
     A : Multiplied
         By float64 columns (N, l + r) of length 1, in Fortran order.
     known : Known
-        The first product. Part of its columns should be random: what comes from a part of the data
-        may miss what that lacks.
-    k : int, or a function of the Ritz values so far (c,) that returns how many eigenpairs are
-        wanted, c + 1 for more than
-        there are. Blocks grow to k columns.
+        The first product. Some of its columns should be random: those computed from part of the data may miss
+        directions.
+    k : int, or a function of the Ritz values so far (c,) that returns how many eigenpairs are wanted, c + 1 for more
+        than there are. Blocks grow to k columns.
     options : KrylovOptions
 
     Returns
     -------
     KrylovResult
-        With ``converged`` False when max_multiplications, the rounding of the products, or three multiplications
-        without progress came first.
+        ``converged`` is False if max_multiplications, the rounding of the products, or three multiplications without
+        progress stopped it first.
 
     Raises
     ------
     ValueError
-        When k is out of range, the basis cannot hold twice the wanted pairs, or a product is not
-        finite or of another shape.
+        If k is out of range, the basis cannot hold twice the wanted pairs, or a product has the
+        wrong shape or is not finite.
 
     Notes
     -----
     Musco & Musco (2015), algorithm 2; Tropp & Webber (2023). NOTE: a stop at ``|r_i| <= tol theta_1`` leaves errors of
-    14 tol in small wanted eigenvalues (i^-2, k = 50), and spends a multiplication too many where they fall slowly; a
-    stop by the change between multiplications calls clusters wider than a block known. NOTE: blocks of the residuals of
-    the wanted pairs alone need half the columns, but a multiplication more.
+    14 tol in small wanted eigenvalues (i^-2, k = 50), and spends one multiplication too many where they fall slowly; a
+    stop by the change between multiplications accepts clusters wider than a block too early. NOTE: blocks of the
+    residuals of the wanted pairs alone need half the columns, but a multiplication more.
 
     Examples
     --------
@@ -248,7 +244,7 @@ def block_krylov(A: Multiplied, known: Known, k: Wanted, options: KrylovOptions)
     _check(known, k, options)
     run = _Run(A, options)
     run.begin(known)
-    del known  # its arrays, unless the caller holds them
+    del known  # frees its arrays, unless the caller holds them
     stopped = ""
     while not stopped:
         pairs = run.measure(k)
@@ -260,7 +256,7 @@ def block_krylov(A: Multiplied, known: Known, k: Wanted, options: KrylovOptions)
 
 @dataclass
 class _Run:
-    """One computation: the basis, the probes, and what they have cost."""
+    """State of one computation: the basis, the probes, the multiplications and the estimated error."""
 
     A: Multiplied
     options: KrylovOptions
@@ -269,10 +265,10 @@ class _Run:
     _best: float = np.inf
     _tries: int = 0
     _last: Vector = field(default_factory=lambda: np.zeros(0))
-    _product: Matrix | None = None  # of the probes, to be looked at with the next Ritz pairs
+    _product: Matrix | None = None  # of the probes; evaluated with the next Ritz pairs
 
     def begin(self, known: Known) -> None:
-        """Copy what is known into the basis."""
+        """Copy the first block and its product into the basis."""
         o = self.options
         self.rank = o.rank or len(known.B)
         self.basis = KrylovBasis(o.max_columns, len(known.B), o.seed, beside=known.probes.shape[1])
@@ -282,7 +278,7 @@ class _Run:
             self.probes = ProbeChain(known.probes, known.probe_products, FAILURE / looks)
 
     def measure(self, k: Wanted) -> RitzPairs:
-        """Return the Ritz pairs of the present basis, and estimate how far the answer is."""
+        """Return the Ritz pairs of the present basis, and update the estimated error."""
         o, basis = self.options, self.basis
         pairs = ritz_pairs(
             basis, k, o.block, tol=o.tol, shift=o.shift, precision=self.A.precision, rank=self.rank, threads=o.threads
@@ -290,15 +286,13 @@ class _Run:
         with blas_threads(o.threads):
             self._follow_probes(pairs)
             self.error = self._estimate(pairs) if pairs.complete else np.inf
-        # A plateau wider than the block is filled block by block: values grow there, while the error stands still.
+        # A plateau wider than the block fills block by block: values grow while the error stays the same.
         better = self.error < IMPROVED * self._best or self._gain(pairs) > (1 - IMPROVED) * self.error
         self._best, self._tries = min(self._best, self.error), 0 if better or not pairs.complete else self._tries + 1
         return pairs
 
     def _gain(self, pairs: RitzPairs) -> float:
-        """Return the largest relative gain of a value in the last multiplication;
-        infinite where none was comparable.
-        """
+        """Return the largest relative gain of a value in the last multiplication; infinite if none is comparable."""
         last, self._last = self._last, pairs.nystrom_values[: pairs.k].copy() if pairs.complete else np.zeros(0)
         if not len(last) or len(last) != len(self._last):
             return np.inf
@@ -333,15 +327,15 @@ class _Run:
         return pairs.unresolved(self.A.trace)
 
     def _coarse(self, pairs: RitzPairs) -> bool:
-        """Whether values are hidden by the rounding of these products, and the next ones can be more precise.
+        """Whether values lie below the rounding of these products, and the next products can be more precise.
 
-        Then the trace is rounded as they are: what it leaves, whether anything, is not known either.
+        The trace has the same rounding, so the remaining trace is unknown too.
         """
-        hidden = pairs.unresolved(np.inf) > 0 or not pairs.values[0] > 0  # all of it, where the first is 0
+        hidden = pairs.unresolved(np.inf) > 0 or not pairs.values[0] > 0  # if the first is 0, all are
         return pairs.complete and self.A.refinable and hidden
 
     def extend(self, pairs: RitzPairs) -> None:
-        """Multiply the next block; where it would not fit, keep the best Ritz vectors only."""
+        """Multiply the next block; if it would not fit, first restart from the best Ritz vectors."""
         o = self.options
         if self._coarse(pairs):
             with blas_threads(o.threads):
@@ -367,14 +361,17 @@ class _Run:
                 f"multiply returned shape {product.shape} for columns of shape {together.shape}, but must keep it."
             )
         if not np.isfinite(np.sum(product)):
-            raise ValueError(f"multiplication {self.multiplications} gave numbers that are not finite. Check the data.")
+            raise ValueError(
+                f"multiplication {self.multiplications} returned values that are not finite. "
+                "Check the data for NaN and infinity."
+            )
         with blas_threads(self.options.threads):
             own = together.shape[1] - self.probes.columns.shape[1]
             self._product = product[:, own:].copy()
             self.basis.close(product[:, :own])
 
     def finish(self, pairs: RitzPairs, stopped: str) -> KrylovResult:
-        """Return the Nyström approximation of all stored products, which are its workspace."""
+        """Return the Nyström approximation of all stored products; it overwrites them."""
         c, options = self.basis.count, self.options
         B, AB = self.basis.vectors[:c].T, self.basis.products[:c].T
         found = nystrom(B, AB, pairs.k, precision=self.A.precision, threads=options.threads, overwrite=True)

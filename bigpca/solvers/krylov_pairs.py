@@ -1,4 +1,4 @@
-"""What a Krylov basis knows so far: its Ritz pairs, their residuals, and how far they still are from the eigenpairs."""
+"""The state of a Krylov iteration: Ritz pairs, their residuals, and an estimate of their error."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class RitzPairs:
     def unresolved(self, trace: float) -> int:
         """Return how many of the k values lie below ``F / tol``, where rounding hides a relative error of tol.
 
-        None where the trace that the others leave is at most k F: then there is nothing more, and 0 is the answer.
+        The count is 0 if the resolved values leave a trace of at most k F: no value of interest is missing.
         """
         nu = self.nystrom_values[: self.k] - self.shift
         resolved = nu[nu >= self.floor / self.tol]
@@ -138,7 +138,7 @@ def ritz_pairs(
         roots = np.sqrt(unit / _lifted(values, floor))
         T = roots[:, None] * gram * roots
         nystrom = unit * top_eigenpairs(np.diag(values / unit) + T)[0]
-        if callable(k):  # Ritz values fall short of these: fewer may hold what is asked for
+        if callable(k):  # Ritz values are below the eigenvalues: fewer of the latter may meet the rule
             wanted = min(wanted, int(k(nystrom)))
         norms = np.sqrt(gram.diagonal()[:wanted]) * values[0]
         outside, V = top_eigenpairs(T)
@@ -158,10 +158,10 @@ def _lifted(values: Vector, floor: float) -> Vector:
 def check_room(k: int, columns: int, N: int, rank: int) -> None:
     """Refuse more eigenpairs than there are, or than a basis of this size can hold twice (or all of, where it can)."""
     if not 1 <= k <= N:
-        raise ValueError(f"{k} eigenpairs were asked for, but a matrix of size {N} has 1 to {N}.")
+        raise ValueError(f"{k} eigenpairs were requested, but a matrix of size {N} has 1 to {N}.")
     needed = max(k, min(2 * k, rank))
     if columns < needed:
         raise ValueError(
             f"{k} eigenpairs need a basis of {needed} columns, but only {columns} fit the memory limit. "
-            "Ask for fewer components, or raise memory_limit."
+            "Request fewer components, or raise memory_limit."
         )

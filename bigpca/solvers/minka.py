@@ -28,7 +28,7 @@ def minka_rank(spectrum: Vector, n_samples: int) -> int:
     -----
     NOTE: scikit-learn's formula, with its guard against tiny eigenvalues taken relative to lambda_1 (its absolute
     1e-15 makes the answer depend on the units), and with differences of equal eigenvalues floored at their rounding
-    (scikit-learn fails there). One feature has no smaller dimension: the answer is 1, where scikit-learn says 0.
+    (scikit-learn fails there). One feature has no smaller dimension: the answer is 1, where scikit-learn returns 0.
 
     Examples
     --------

@@ -173,7 +173,7 @@ def _check(W: Matrix, Y: Matrix, k: int) -> int:
         raise ValueError(f"W has shape {W.shape} and Y {Y.shape}, but Y = A W needs both to be (N, q).")
     if not 1 <= k <= min(W.shape):
         raise ValueError(
-            f"{k} eigenvectors were asked for, but a product of shape {Y.shape} gives 1 to {min(W.shape)}. "
+            f"{k} eigenvectors were requested, but a product of shape {Y.shape} gives 1 to {min(W.shape)}. "
             "Use a wider W, or fewer."
         )
     largest = max(float(np.max(Y)), -float(np.min(Y)))

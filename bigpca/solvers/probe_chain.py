@@ -1,6 +1,4 @@
-"""How large what an approximation misses can be: Gaussian probes that ride through every
-multiplication of an iteration.
-"""
+"""Bounds on the error of an approximation: Gaussian probes are multiplied in every step of an iteration."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from bigpca.solvers.certificates import probe_quantile
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Remainder = Callable[[Matrix, Matrix], tuple[Matrix, Matrix]]  # of Q and A Q: (I - BB') Q and (A - A_hat) Q
-OUTSIDE = 1e-4  # of the square of a column: with less of it outside the basis, it says nothing of what is missed
+OUTSIDE = 1e-4  # of the square of a column: with less of it outside the basis, it carries no information on E
 
 
 class ProbeChain:
@@ -68,9 +66,7 @@ class ProbeChain:
         self._grows, self._dropped = False, dropped
 
     def advance(self, product: Matrix | None, remainder: Remainder) -> None:
-        """Take the product ``A Q`` of the present columns one step on; None for that of
-        the probes, where it is known.
-        """
+        """Advance by the product ``A Q`` of the present columns; None if it is the known product of the probes."""
         if self._product is None:
             self._product = product
         if product is None:
@@ -91,9 +87,7 @@ class ProbeChain:
             self.norm_bound = float(np.linalg.norm(whole, 2)) / self._root
 
     def _estimate(self, outside: Matrix, missed: Matrix) -> None:
-        """Set rho and sigma: by the Gram matrix of what lies outside the basis, less directions
-        with too little there.
-        """
+        """Set rho and sigma by the Gram matrix outside the basis, without directions that have too little there."""
         g, U = np.linalg.eigh(outside.T @ outside)
         kept = g >= min(OUTSIDE, g[-1])
         X = U[:, kept] / np.sqrt(np.maximum(g[kept], np.finfo(np.float64).tiny))

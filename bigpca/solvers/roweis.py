@@ -1,6 +1,4 @@
-"""The Roweis family from its sufficient statistics: every (r1, r2) from one rotation,
-supervised PCA from a thin matrix.
-"""
+"""The Roweis family from sufficient statistics: every (r1, r2) by one rotation, supervised PCA by a thin matrix."""
 
 from __future__ import annotations
 

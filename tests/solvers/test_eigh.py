@@ -120,8 +120,8 @@ def test_same_threads_same_bits():
         (np.eye(3, dtype=np.float32), 1, TypeError, "the matrix is float32, but float64"),
         (np.ones((2, 3)), 1, ValueError, r"shape \(2, 3\), but it must be \(d, d\)"),
         (np.ones((0, 0)), None, ValueError, r"shape \(0, 0\)"),
-        (np.eye(3), 4, ValueError, r"4 eigenpairs were asked for, but a \(3, 3\) matrix has 1 to 3"),
-        (np.eye(3), 0, ValueError, "0 eigenpairs were asked for"),
+        (np.eye(3), 4, ValueError, r"4 eigenpairs were requested, but a \(3, 3\) matrix has 1 to 3"),
+        (np.eye(3), 0, ValueError, "0 eigenpairs were requested"),
         (np.diag([1.0, np.nan, 1.0]), 1, ValueError, r"nan at \[1, 1\], so it has no eigenvalues"),
     ],
 )
@@ -157,7 +157,7 @@ def test_completed_rows_are_orthonormal_and_the_given_ones_stay(r, k, d):
 @pytest.mark.parametrize("k", [2, 6])
 def test_impossible_completions_are_refused(k):
     with pytest.raises(
-        ValueError, match=rf"{k} orthonormal rows were asked for, but from 3 rows of length 5 only 3 to"
+        ValueError, match=rf"{k} orthonormal rows were requested, but from 3 rows of length 5 only 3 to"
     ):
         complete_orthonormal(builders.orthonormal_rows(3, 5), k)
 

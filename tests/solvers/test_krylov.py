@@ -338,11 +338,11 @@ def test_the_stated_memory_is_kept():
 @pytest.mark.parametrize(
     ("k", "changes", "message"),
     [
-        (0, {}, "0 eigenpairs were asked for, but a matrix of size 300 has 1 to 300"),
-        (N + 1, {}, "301 eigenpairs were asked for"),
+        (0, {}, "0 eigenpairs were requested, but a matrix of size 300 has 1 to 300"),
+        (N + 1, {}, "301 eigenpairs were requested"),
         (40, {"max_columns": 79}, "40 eigenpairs need a basis of 80 columns, but only 79 fit the memory limit"),
         (40, {"max_columns": 49, "rank": 50}, "40 eigenpairs need a basis of 50 columns, but only 49 fit"),
-        (lambda values: 0, {}, "0 eigenpairs were asked for"),
+        (lambda values: 0, {}, "0 eigenpairs were requested"),
         (lambda values: 50, {"max_columns": 60}, "50 eigenpairs need a basis of 100 columns, but only 60 fit"),
         (K, {"tol": 0.0}, r"tol = 0\.0, but it is a relative error: give a number in \(0, 1\)"),
         (K, {"tol": 1.0}, r"tol = 1\.0"),
@@ -375,5 +375,5 @@ def test_products_of_another_shape_or_not_finite_are_refused():
     with pytest.raises(ValueError, match=r"multiply returned shape \(34, 300\) for columns of shape \(300, 34\)"):
         solve(A, given=given)
     A.multiply = lambda Q: np.full(Q.shape, np.nan)
-    with pytest.raises(ValueError, match="multiplication 1 gave numbers that are not finite"):
+    with pytest.raises(ValueError, match="multiplication 1 returned values that are not finite"):
         solve(A, given=given)

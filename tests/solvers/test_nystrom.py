@@ -208,7 +208,7 @@ def test_the_stated_memory_is_kept(overwrite, monkeypatch):
             np.ones((5, 2)),
             np.ones((5, 2)),
             3,
-            "3 eigenvectors were asked for, .* gives 1 to 2. Use a wider W, or fewer",
+            "3 eigenvectors were requested, .* gives 1 to 2. Use a wider W, or fewer",
         ),
         (np.ones((5, 2)), np.ones((5, 2)), 0, "0 eigenvectors"),
         (np.ones((5, 2)), np.full((5, 2), np.nan), 1, "the product Y holds nan"),
