@@ -117,6 +117,19 @@ def is_room(name: str) -> bool:
     return PACKAGE.parent.joinpath(*name.split(".")).is_dir()
 
 
+def test_nothing_above_the_passes_cuts_or_maps_dask_arrays() -> None:
+    """Nodes of graphs are made in ``data`` and ``passes``: a selection of columns is ``columns_of`` there."""
+    building = {"rechunk", "map_blocks", "map_overlap", "from_array"}
+    above = ("operators", "landmarks", "estimators")
+    assert [
+        (name, node.attr)
+        for name, tree in modules()
+        if part_of(name).partition(".")[0] in above
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in building
+    ] == []
+
+
 def test_estimators_only_recognise_dask_arrays_and_never_build_graphs() -> None:
     used = {
         (name, node.attr)

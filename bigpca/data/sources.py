@@ -251,6 +251,16 @@ def _keys(X: da.Array) -> list[Any]:
     return [key for row in X.__dask_keys__() for key in row]
 
 
+def columns_of(X: da.Array, columns: NDArray[np.int64] | slice) -> da.Array:
+    """Return some columns of X as a Dask array, cut as rows are read."""
+    return X[:, columns]
+
+
+def whole_rows(X: da.Array, dtype: np.dtype[Any]) -> da.Array:
+    """Return X in a dtype, and in chunks of whole rows."""
+    return X.astype(dtype).rechunk({1: -1})
+
+
 def with_columns(
     X: da.Array, values: np.ndarray[Any, Any], columns: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]], m: int
 ) -> da.Array:

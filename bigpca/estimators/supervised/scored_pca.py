@@ -18,7 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.labels import TargetLabels
-from bigpca.data.sources import with_columns
+from bigpca.data.sources import columns_of, with_columns
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
@@ -177,7 +177,7 @@ class ScoredPCA(LabelReader, RowTransformer):
             found = seen._cross_validate(opened, order, labelled, places["folds"], progress)
             q = max(found, key=lambda count: (found[count], -count))
         selected = np.sort(order[:q])
-        inner.fit(opened[:, selected], y, checkpoint=places["fit"], progress=progress)
+        inner.fit(columns_of(opened, selected), y, checkpoint=places["fit"], progress=progress)
         self._remember_features(seen)
         self._statistics, self._supervision, self._spread = statistics, labelled.supervision, spread
         self.scores_, self.selected_, self.estimator_, self.mean_ = scores, selected, inner, statistics.mean
@@ -204,7 +204,7 @@ class ScoredPCA(LabelReader, RowTransformer):
         spread, own = self._spread, spread_of(labelled)
         if spread is not None and own is not None:
             spread = spread.merge(own)
-        inner.partial_fit(rows.X[:, self.selected_], y, progress=progress)
+        inner.partial_fit(columns_of(rows.X, self.selected_), y, progress=progress)
         scores = feature_scores(statistics, spread)
         best = np.lexsort((np.arange(len(scores)), -scores))[: len(self.selected_)]
         others = np.setdiff1d(best, self.selected_)
@@ -311,7 +311,7 @@ class ScoredPCA(LabelReader, RowTransformer):
 
     def _folding(self, opened: da.Array, candidates: NDArray[np.int64], labelled: Labelled) -> Folding:
         """Return the read of the candidate columns with the labels at their right, for the scatter of each fold of the rows."""
-        rows_of = opened[:, np.sort(candidates)]
+        rows_of = columns_of(opened, np.sort(candidates))
         features = labelled.features
         if features is None:
             hot = partial(one_hot, n_classes=labelled.n_classes)
@@ -381,7 +381,7 @@ class ScoredPCA(LabelReader, RowTransformer):
 
 def some_columns(X: da.Array, q: int | None) -> da.Array:
     """Return q columns of X, or as many as cross-validation chooses among: to plan with."""
-    return X[:, : q or min(X.shape[1], MAX_CANDIDATES)]
+    return columns_of(X, slice(q or min(X.shape[1], MAX_CANDIDATES)))
 
 
 def spread_of(labelled: Labelled) -> LabelSpread | None:
