@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from math import inf
-from typing import Protocol, Self
+from typing import Protocol
 
+from bigpca.costs import PassCost, SolveCost, Speed
 from bigpca.errors import EvaluationBudgetError, MemoryBudgetError, format_bytes
 
 TASK_SECONDS = 0.002  # of scheduling and of merging small states
@@ -63,120 +64,6 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds / 86400:.2g} days"
 
 
-def peak_bytes(read_bytes: int, copy_bytes: int, product_bytes: int, state_bytes: int) -> int:
-    """Return the peak bytes of one worker thread: 3 reads + 1 slab (if it is copied) + product + 4 states.
-
-    Two reads are held (one in use, the next being read) and a third accounts for the decoder's buffers. A slab is a
-    copy if rows are upcast or owned by someone else, and otherwise a view of its read.
-    """
-    return 3 * read_bytes + copy_bytes + product_bytes + 4 * state_bytes
-
-
-@dataclass(frozen=True)
-class Speed:
-    """What one core does in a second.
-
-    Attributes
-    ----------
-    single, double : float
-        Floating-point operations of matrix products in float32 and in float64.
-    decoded : float
-        Bytes of stored rows.
-    """
-
-    single: float
-    double: float
-    decoded: float
-
-
-@dataclass(frozen=True)
-class Times:
-    """How often a pass runs: typically, and at most. They differ where the data decide."""
-
-    typical: float = 1
-    most: float = 1
-
-
-ONCE = Times()
-NEVER = Times(0, 0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PassCost:
-    """One pass as a fit declares it: the plan is the sum of these, and a run that exceeds one of them fails.
-
-    Attributes
-    ----------
-    name : str
-        Of the pass; unique within a fit.
-    reads : float
-        Share of X that one execution decodes.
-    most_reads : float
-        The same in float64, where the fit may go over to it; 0 where that is no more.
-    times : Times
-    bytes_read : int
-        Of one execution.
-    tasks : int
-    block_rows : int
-        Most rows multiplied at a time.
-    state_bytes : int
-        Most that one state may hold.
-    peak_bytes : int
-        Peak memory of one worker thread above the idle process.
-    finish_bytes : int
-        What the finish takes where the merged state lies, beyond the three states that are counted for merges.
-    driver_bytes : int
-        What the fitting process holds beside this pass.
-    collected : bool
-        Whether the states of groups are disjoint parts of one, which ``finish_bytes`` then counts.
-    flops, evaluations : float
-        Floating-point operations and kernel evaluations of one execution.
-    single : bool
-        Whether blocks are multiplied in float32.
-    """
-
-    name: str
-    reads: float = 1.0
-    most_reads: float = 0.0
-    times: Times = ONCE
-    bytes_read: int = 0
-    tasks: int = 1
-    block_rows: int = 0
-    state_bytes: int = 0
-    peak_bytes: int = 0
-    finish_bytes: int = 0
-    driver_bytes: int = 0
-    collected: bool = False
-    flops: float = 0.0
-    evaluations: float = 0.0
-    single: bool = False
-
-    def repeated(self, times: Times) -> Self:
-        """Return the same pass, run so many times."""
-        return replace(self, times=times)
-
-
-@dataclass(frozen=True)
-class SolveCost:
-    """What a fit computes and holds in the fitting process once its passes are done, and what it returns.
-
-    Attributes
-    ----------
-    flops : float
-    bytes : int
-        Peak memory of the solve.
-    held_bytes : int
-        What the fitting process holds during all passes as well.
-    output_bytes : int
-        Of the model.
-    """
-
-    flops: float = 0.0
-    bytes: int = 0
-    held_bytes: int = 0
-    output_bytes: int = 0
-
-
 class Priced(Protocol):
     """What a plan is made of."""
 
@@ -190,7 +77,8 @@ class Priced(Protocol):
     def resources(self) -> Resources: ...
     @property
     def max_evaluations(self) -> float: ...
-    def passes(self) -> Sequence[PassCost]: ...
+    @property
+    def declared(self) -> Sequence[PassCost]: ...
     def solve_cost(self) -> SolveCost: ...
 
 
@@ -199,7 +87,7 @@ def plan_of(fit: Priced) -> Plan:
 
     What the fitting process holds counts where passes run in that process.
     """
-    passes, solve, resources = tuple(fit.passes()), fit.solve_cost(), fit.resources
+    passes, solve, resources = tuple(fit.declared), fit.solve_cost(), fit.resources
     usual = [(one, one.times.typical) for one in passes]
     reads = sum(one.reads * times for one, times in usual)
     most = sum(max(one.reads, one.most_reads) * one.times.most for one in passes)
@@ -374,7 +262,7 @@ class Plan:
                 "work",
                 f"{self.flops / 1e9:,.4g} Gflop in {self.tasks:,} tasks, blocks of up to {self.block_rows:,} rows",
             ),
-            *([] if self.seconds is None else [("time", self._time())]),
+            *([] if self.speed is None else [("time", self._time(self.speed))]),
             *([("kernel", f"{self.evaluations:.3g} evaluations")] if self.evaluations else []),
             ("state", format_bytes(self.state_bytes)),
             (
@@ -391,15 +279,12 @@ class Plan:
             *(("note", note) for note in self.notes),
         ]
 
-    def _time(self) -> str:
-        speed, room = self.speed, self.resources
-        if speed is None or self.seconds is None:
-            return "unknown"
-        each = f"{room.threads * room.processes} thread{'s' if room.threads * room.processes > 1 else ''}"
+    def _time(self, speed: Speed) -> str:
+        threads = self.resources.threads * self.resources.processes
         return (
-            f"about {format_seconds(self.seconds)} on {each} of {speed.single / 1e9:.0f} (float32) or "
-            f"{speed.double / 1e9:.0f} (float64) Gflop/s that decode {format_bytes(speed.decoded)}/s each, as measured "
-            "on this machine"
+            f"about {format_seconds(self.seconds or 0.0)} on {threads} thread{'s' if threads > 1 else ''}, by the "
+            f"measured speed of one core: {speed.single / 1e9:.0f} Gflop/s in float32, {speed.double / 1e9:.0f} in "
+            f"float64, {format_bytes(speed.decoded)}/s decoded"
         )
 
     def __str__(self) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from numpy.typing import NDArray
 
+from bigpca.costs import PassCost
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
 from bigpca.landmarks.given import given, given_passes, landmark_values
 from bigpca.landmarks.kmeans import kmeans, kmeans_passes
-from bigpca.landmarks.leverage import leverage, leverage_passes
-from bigpca.landmarks.rpcholesky import rpcholesky, rpcholesky_passes
+from bigpca.landmarks.leverage import leverage, leverage_passes, sampled_rows
+from bigpca.landmarks.rpcholesky import most_candidates, rpcholesky, rpcholesky_passes
 from bigpca.landmarks.weighted import (
     column_norm,
     column_norm_passes,
@@ -21,9 +23,8 @@ from bigpca.landmarks.weighted import (
     uniform,
     uniform_passes,
 )
-from bigpca.planning import PassCost
 
-__all__ = ["LandmarkRequest", "Landmarks", "SAMPLINGS", "landmark_passes", "select_landmarks"]
+__all__ = ["LandmarkRequest", "Landmarks", "SAMPLINGS", "compared_rows", "landmark_passes", "select_landmarks"]
 
 
 @dataclass(frozen=True)
@@ -35,18 +36,21 @@ class Sampling:
     choose : callable
     passes : callable
         Declares what ``choose`` reads.
+    compared : callable
+        Most rows that ``choose`` compares with each other in memory.
     """
 
     choose: Callable[[LandmarkRequest], Landmarks]
     passes: Callable[[LandmarkRequest], tuple[PassCost, ...]]
+    compared: Callable[[LandmarkRequest], int] = attrgetter("count")
 
 
 SAMPLINGS = {
-    "rpcholesky": Sampling(rpcholesky, rpcholesky_passes),
+    "rpcholesky": Sampling(rpcholesky, rpcholesky_passes, most_candidates),
     "uniform": Sampling(uniform, uniform_passes),
     "diagonal": Sampling(diagonal, diagonal_passes),
     "column-norm": Sampling(column_norm, column_norm_passes),
-    "leverage": Sampling(leverage, leverage_passes),
+    "leverage": Sampling(leverage, leverage_passes, sampled_rows),
     "kmeans": Sampling(kmeans, kmeans_passes),
 }
 
@@ -56,6 +60,11 @@ def landmark_passes(sampling: str | NDArray[Any], request: LandmarkRequest) -> t
     if not isinstance(sampling, str):
         return given_passes(landmark_values(sampling), request)
     return SAMPLINGS[sampling].passes(request)
+
+
+def compared_rows(sampling: str | NDArray[Any], request: LandmarkRequest) -> int:
+    """Return the most rows that :func:`select_landmarks` compares with each other in memory."""
+    return SAMPLINGS[sampling].compared(request) if isinstance(sampling, str) else request.count
 
 
 def select_landmarks(sampling: str | NDArray[Any], request: LandmarkRequest) -> Landmarks:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.costs import ONCE, Times
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.drawn_rows import BestRows
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap
@@ -18,7 +19,6 @@ from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
-from bigpca.planning import ONCE, Times
 
 Vector = NDArray[np.float64]
 STREAM = "landmarks"

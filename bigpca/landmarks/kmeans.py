@@ -11,10 +11,10 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from bigpca.blas import one_blas_thread
+from bigpca.costs import PassCost, Times
 from bigpca.data.sources import whole_rows
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
 from bigpca.passes.reading.layout import working_dtype
-from bigpca.planning import PassCost, Times
 from bigpca.seeds import integers
 
 INIT_ROUNDS = 5

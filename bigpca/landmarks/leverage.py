@@ -76,9 +76,9 @@ def leverage(request: LandmarkRequest) -> Landmarks:
     above rounding error, rows of the weighted sample complete the landmarks.
     """
     reject_indefinite(request.kernel, "leverage")
-    n, m = request.rows.n_rows, request.count
+    m = request.count
     uniformly, by_score = leverage_passes(request)
-    drawn = draw_rows(request, uniformly, Ones(), min(n, SAMPLE * m), stream="leverage-sample")
+    drawn = draw_rows(request, uniformly, Ones(), sampled_rows(request), stream="leverage-sample")
     rows = rows_of(drawn, request)
     sample = Sample(rows.astype(np.float64), drawn.indices, request.kernel, request.shift, request.threads)
     scorer, evaluations = score_by_halves(sample, m, drawn.count, request.seed)
@@ -95,10 +95,15 @@ def leverage(request: LandmarkRequest) -> Landmarks:
     return Landmarks(chosen, indices, final.diagonal_sum)
 
 
+def sampled_rows(request: LandmarkRequest) -> int:
+    """Return the rows of the uniform sample, which is held in memory."""
+    return min(request.rows.n_rows, SAMPLE * request.count)
+
+
 def leverage_passes(request: LandmarkRequest) -> tuple[PassPlan, PassPlan]:
     """Declare the passes of :func:`leverage`."""
     n, m = request.rows.n_rows, request.count
-    uniformly = draw_pass(request, min(n, SAMPLE * m), name="leverage sample")
+    uniformly = draw_pass(request, sampled_rows(request), name="leverage sample")
     return uniformly, draw_pass(request, m, evaluations=float(n) * m)
 
 

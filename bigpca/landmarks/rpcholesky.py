@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.costs import Times
 from bigpca.landmarks.base import LandmarkRequest, Landmarks, draw_pass, draw_rows, reject_indefinite, rows_of
 from bigpca.landmarks.weighted import reject_zero
 from bigpca.passes.accumulators.drawn_rows import BestRows
 from bigpca.passes.accumulators.landmark_blocks import cross_block, prepare_landmarks, square_block
 from bigpca.passes.accumulators.row_weights import Diagonal, Residual, RowWeight
 from bigpca.passes.engine.jobs import PassPlan
-from bigpca.planning import Times
 from bigpca.seeds import uniforms
 from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
 from bigpca.solvers.pivoting import accept_pivots
@@ -78,7 +78,7 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
     (cost,) = rpcholesky_passes(request)
     while len(chosen.rows) < m and turn < cost.times.most:
         needed = m * min(turn + 1, rounds) // rounds - len(chosen.rows)
-        count = min(_most_candidates(request), OVERSAMPLING * needed)
+        count = min(most_candidates(request), OVERSAMPLING * needed)
         drawn = draw_rows(request, cost, _weight(request, chosen), count, stream=f"landmarks-{turn}")
         if turn == 0:
             trace = drawn.diagonal_sum
@@ -95,10 +95,10 @@ def rpcholesky_passes(request: LandmarkRequest) -> tuple[PassPlan]:
     """Declare the rounds of :func:`rpcholesky`; one more where they accepted too few."""
     n, m, rounds = request.rows.n_rows, request.count, max(1, min(request.rounds, request.count))
     times = Times(rounds, rounds + (rounds > 1))
-    return (draw_pass(request, _most_candidates(request), times=times, evaluations=float(n) * m / 2),)
+    return (draw_pass(request, most_candidates(request), times=times, evaluations=float(n) * m / 2),)
 
 
-def _most_candidates(request: LandmarkRequest) -> int:
+def most_candidates(request: LandmarkRequest) -> int:
     """Most candidates of one round: twice what it needs, and room for what the rounds before it lack."""
     m, rounds = request.count, max(1, min(request.rounds, request.count))
     return min(request.rows.n_rows, OVERSAMPLING * m, max(2 * OVERSAMPLING * -(-m // rounds), m))

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.costs import PassCost, Times
 from bigpca.passes.accumulators.dot_matrix import column_scale
 from bigpca.passes.accumulators.factors import DenseFactor, probe_vectors
 from bigpca.passes.accumulators.fused_product import FusedProduct
@@ -20,7 +21,6 @@ from bigpca.passes.fold import first_shift, fold_to, row_pass, shift_pass
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sampling import sample_layout, sample_runs, sample_size
-from bigpca.planning import PassCost, Times
 from bigpca.solvers.dual import SampleAxes, axes_bytes, leading_axes
 
 Vector = NDArray[np.float64]

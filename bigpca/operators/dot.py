@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.costs import Times
 from bigpca.operators.covariance import PROBES, Probes, Products
 from bigpca.passes.accumulators.dot_matrix import DotProduct
 from bigpca.passes.accumulators.factors import probe_vectors
@@ -16,7 +17,6 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.rows import RowInput
-from bigpca.planning import Times
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.costs import Times
 from bigpca.kernels.base import Kernel
 from bigpca.operators.covariance import PROBES, Probes, Products
 from bigpca.passes.accumulators.factors import probe_vectors
@@ -16,7 +17,6 @@ from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import SweepPlan, fold_kernel, refined_sweep, sweep_pass
-from bigpca.planning import Times
 from bigpca.solvers.certificates import SLACK
 from bigpca.solvers.indefinite import contradiction
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.blas import one_blas_thread
+from bigpca.costs import ONCE, Times, peak_bytes
 from bigpca.data.rounding import note_rounded
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotProduct, DotSum
 from bigpca.passes.engine.cancel import check_cancelled
@@ -25,7 +26,6 @@ from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
 from bigpca.passes.reading.layout import Layout, plan_layout
 from bigpca.passes.reading.readers import ColumnReader, read_ahead
 from bigpca.passes.rows import RowInput
-from bigpca.planning import ONCE, Times, peak_bytes
 
 ColumnState: TypeAlias = DotSum | DotProduct | ColumnProducts
 C = TypeVar("C", DotSum, DotProduct, ColumnProducts)

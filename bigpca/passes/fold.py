@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.blas import one_blas_thread, solve_paused
+from bigpca.costs import ONCE, PassCost, Times, peak_bytes
 from bigpca.data.rounding import note_rounded
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.cancel import check_cancelled
@@ -25,7 +26,6 @@ from bigpca.passes.reading.blocks import Block, group_shift, prepare_block, prod
 from bigpca.passes.reading.layout import Layout, working_dtype
 from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
 from bigpca.passes.rows import RowInput
-from bigpca.planning import ONCE, PassCost, Times, peak_bytes
 
 A = TypeVar("A", bound=Accumulator)
 R = TypeVar("R")
@@ -79,7 +79,7 @@ def row_pass(
     refinable : bool
         Whether the fit may go over to float64: memory is planned for it.
     finish_bytes, driver_bytes, collected
-        As in :class:`bigpca.planning.PassCost`.
+        As in :class:`bigpca.costs.PassCost`.
     """
     states = list(templates)
     layout, dtype = layout or rows.layout(cut_bytes), dtype or product_dtype(rows.dtype, work)

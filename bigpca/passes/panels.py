@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.blas import one_blas_thread
+from bigpca.costs import ONCE, Times, peak_bytes
 from bigpca.data.rounding import note_rounded
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.engine.cancel import check_cancelled
@@ -24,7 +25,6 @@ from bigpca.passes.reading.blocks import prepare_block, product_dtype, within_ra
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
 from bigpca.passes.rows import RowInput
-from bigpca.planning import ONCE, Times, peak_bytes
 
 R = TypeVar("R")
 Vector = NDArray[np.float64]

@@ -20,6 +20,7 @@ from dask.base import tokenize
 from numpy.typing import NDArray
 
 from bigpca.blas import one_blas_thread, solve_paused
+from bigpca.costs import peak_bytes
 from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.rounding import note_rounded
 from bigpca.data.sources import RowSource
@@ -38,7 +39,7 @@ from bigpca.passes.reading.layout import MIB, Layout, working_dtype
 from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
-from bigpca.planning import Plan, Resources, peak_bytes
+from bigpca.planning import Plan, Resources
 from bigpca.storage import ChunkWriter, Output, create_output
 
 OUTPUT_CHUNK_BYTES = 16 * MIB

@@ -10,6 +10,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
+from bigpca.costs import PassCost
 from bigpca.data.sources import RowSource, source_of
 from bigpca.data.zarr_reader import ZarrReader
 from bigpca.passes.engine.cluster.get import get_watched
@@ -18,7 +19,6 @@ from bigpca.passes.engine.states import digest
 from bigpca.passes.graphs import GraphSource, filling, paths_in
 from bigpca.passes.reading.layout import Layout, plan_layout
 from bigpca.passes.reading.readers import DirectReader, Reader
-from bigpca.planning import PassCost
 
 
 class RowInput:

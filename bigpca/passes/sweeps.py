@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.blas import one_blas_thread
+from bigpca.costs import ONCE, Times, peak_bytes
 from bigpca.data.rounding import note_rounded
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
@@ -31,7 +32,6 @@ from bigpca.passes.reading.blocks import prepare_block, product_dtype
 from bigpca.passes.reading.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, Layout
 from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
 from bigpca.passes.rows import RowInput
-from bigpca.planning import ONCE, Times, peak_bytes
 
 SweepState: TypeAlias = KernelProduct | DotPanels
 R = TypeVar("R")

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.shared.fit import Reading
 from bigpca.estimators.shared.running import running
 from bigpca.passes.accumulators.base import Accumulator
@@ -19,7 +20,6 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.layout import Layout, working_dtype
 from bigpca.passes.rows import RowInput
-from bigpca.planning import PassCost, SolveCost
 from bigpca.quality.states import ChosenRows
 
 State = TypeVar("State", bound=Accumulator)
@@ -60,7 +60,7 @@ class Measurement(Reading, Generic[State]):
         return row_pass(self.rows, self.name, [self.template], cut_bytes=size, work=work, layout=self.part, dtype=dtype)
 
     def passes(self) -> tuple[PassCost, ...]:
-        return (*self.rows.counting, self.pass_plan)
+        return (self.pass_plan,)
 
     def solve_cost(self) -> SolveCost:
         return SolveCost()

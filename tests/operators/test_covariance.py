@@ -11,11 +11,11 @@ import pytest
 from numpy.typing import NDArray
 
 import bigpca as bp
+from bigpca.costs import Times
 from bigpca.operators.covariance import PROBES, CovarianceOperator, CovariancePasses
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sampling import sample_runs, sample_size
-from bigpca.planning import Times
 from tests.builders import offset_data
 from tests.estimators.stores import stored
 from tests.operators.counting import Reads

@@ -5,12 +5,13 @@
 - ``choosing``     which exact route: the matrix, the features of the kernel, or an iteration
 - ``matrix_fit``      few rows: the whole kernel matrix
 - ``features_fit``    a kernel with an exact finite feature map: linear PCA of the features
-- ``krylov_fit``      block Krylov iteration on ``HKH``: a few sweeps, nothing of size n x n
+- ``krylov_fit``      block Krylov iteration on ``HKH``: a few sweeps, nothing of size n x n, from the axes of ``start``
+- ``indefinite``      kernels that are no inner product: the iteration on a shifted matrix, and what is warned of
 - ``sketch_fit``      one sweep or two: ApproximateKernelPCA
 - ``landmarks_fit``, ``landmark_features``   landmarks, Nyström features, and PCA of them: NystromKernelPCA
 - ``expansion``    ``score(x) = k(x, R) A - b``: what a fitted kernel model is
 - ``maps``         row maps of fitted models
 - ``spectrum``, ``files``   the result of a fit, and models on disk
 
-Cost is counted in sweeps, that is n^2 kernel evaluations, and ``max_evaluations`` limits it before anything runs.
+Cost is counted in sweeps, that is n^2 kernel evaluations, and ``max_kernel_evaluations`` limits it before anything runs.
 """

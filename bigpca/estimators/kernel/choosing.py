@@ -12,7 +12,7 @@ from bigpca.estimators.kernel.features_fit import plan_features
 from bigpca.estimators.kernel.krylov_fit import KernelKrylovFit
 from bigpca.estimators.kernel.matrix_fit import DenseFit
 from bigpca.estimators.kernel.spectrum import KernelFit, KernelSettings, KernelSpectrum, check_references
-from bigpca.estimators.linear.krylov_fit import RULE_COLUMNS
+from bigpca.estimators.linear.iteration import RULE_COLUMNS
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.fit import Fit, seconds
 from bigpca.kernels.base import Kernel
@@ -51,17 +51,13 @@ def plan_kernel_fit(
     """
     if solver not in KERNEL_SOLVERS:
         raise ValueError(f"solver = {solver!r} is unknown; one of {', '.join(map(repr, KERNEL_SOLVERS))} was expected.")
-    featured = None
     if pairs_only and solver == "features":
         raise ValueError(
             'fit_inverse_transform regresses on reference rows, which solver="features" does not keep. Use solver="dense" or '
             '"krylov".'
         )
-    width = None if pairs_only else settings.kernel.feature_width(int(opened.shape[1]))
-    given: Any = settings.n_components
-    if width is not None and solver == "auto" and isinstance(given, int | np.integer) and given > width:
-        width = None  # the kernel matrix has as many eigenvalues as rows, if only zeros
-    if solver == "features" or (solver == "auto" and width is not None):
+    featured = None
+    if solver == "features" or (solver == "auto" and not pairs_only and _offers_features(opened, settings)):
         featured = plan_features(opened, settings, memory_limit=memory_limit, policies=policies)
         if solver == "features":
             return featured
@@ -86,6 +82,12 @@ def plan_kernel_fit(
         )
     check_references(rows, settings.kernel)
     return fit
+
+
+def _offers_features(opened: da.Array, settings: KernelSettings) -> bool:
+    """Whether the kernel has features, and as many as there are to be components: its matrix has n eigenvalues, if only zeros."""
+    width, given = settings.kernel.feature_width(int(opened.shape[1])), settings.n_components
+    return width is not None and not (isinstance(given, int | np.integer) and given > width)
 
 
 def check_square(rows: RowInput, kernel: Kernel) -> None:

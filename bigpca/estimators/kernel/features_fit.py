@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.costs import PassCost, SolveCost
 from bigpca.data.sources import source_of
 from bigpca.estimators.kernel.expansion import (
     SCORED_ROWS,
@@ -29,7 +30,6 @@ from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
-from bigpca.planning import PassCost, SolveCost
 
 CHUNK_BYTES = 32 << 20  # of features made at a time
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.kernel.expansion import kernel_identity
 from bigpca.estimators.kernel.landmark_features import (
     LandmarkFeatures,
@@ -28,14 +30,13 @@ from bigpca.estimators.kernel.spectrum import (
     row_shift_pass,
 )
 from bigpca.kernels.base import Kernel
-from bigpca.landmarks import LandmarkRequest, Landmarks, landmark_passes, select_landmarks
+from bigpca.landmarks import LandmarkRequest, Landmarks, compared_rows, landmark_passes, select_landmarks
 from bigpca.landmarks.given import landmark_values
 from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import Folded
 from bigpca.passes.rows import RowInput
-from bigpca.planning import PassCost, SolveCost
 from bigpca.triangles import packed_size
 
 FLOAT64 = float(np.finfo(np.float64).eps)
@@ -60,14 +61,6 @@ class Choice:
     def name(self) -> str:
         """Of the sampling."""
         return self.sampling if isinstance(self.sampling, str) else "given"
-
-    @property
-    def candidates(self) -> int:
-        """Most rows that are compared with each other in memory."""
-        m = self.count
-        if self.name == "rpcholesky":
-            return 2 * -(-m // max(1, self.rounds))
-        return m * (16 if self.name == "leverage" else 1)
 
     def request(self, rows: RowInput, settings: KernelSettings) -> LandmarkRequest:
         """Return what a choice is asked for, less the run."""
@@ -101,7 +94,7 @@ class LandmarksFit(KernelFit):
         """What is read until there are landmarks."""
         rows = self.rows
         chosen = landmark_passes(self.choice.sampling, self.choice.request(rows, self.settings))
-        return (*rows.counting, row_shift_pass(rows), *chosen)
+        return (row_shift_pass(rows), *chosen)
 
     def choose(self, run: Run) -> tuple[Landmarks, NDArray[np.float64]]:
         """Choose the landmarks; returns the shift, too."""
@@ -116,7 +109,8 @@ class LandmarksFit(KernelFit):
 
     def solve_cost(self) -> SolveCost:
         m, d = self.choice.count, self.rows.n_columns
-        solve = 8 * 6 * max(m, self.choice.candidates) ** 2
+        request = self.choice.request(self.rows, self.settings)
+        solve = 8 * 6 * max(m, compared_rows(self.choice.sampling, request)) ** 2
         return SolveCost(14.0 * m**3, bytes=solve, output_bytes=8 * m * (d + 64) + 8 * packed_size(m))
 
     def identity(self) -> dict[str, Any]:
@@ -190,8 +184,8 @@ def _single(state: LandmarkMoments, which: int) -> LandmarkMoments:
 
 
 @dataclass(frozen=True)
-class Growth(KernelReading):
-    """More rows by landmarks that are chosen already: one read of the new rows.
+class GrowthReading(KernelReading):
+    """More rows by landmarks that are chosen already: one read of the new rows, into moments or statistics of labels.
 
     Attributes
     ----------
@@ -208,13 +202,13 @@ class Growth(KernelReading):
     def account(self) -> str:
         return f"features of new rows by {len(self.features.landmarks)} landmarks"
 
-    @cached_property
+    @property
+    @abstractmethod
     def read_of_features(self) -> PassPlan:
         """The read."""
-        return features_pass(self.rows, (self.settings.kernel,), len(self.features.landmarks))
 
     def passes(self) -> tuple[PassCost, ...]:
-        return (*self.rows.counting, self.read_of_features)
+        return (self.read_of_features,)
 
     def solve_cost(self) -> SolveCost:
         m = len(self.features.landmarks)
@@ -222,6 +216,15 @@ class Growth(KernelReading):
 
     def identity(self) -> dict[str, Any]:
         return {"computes": "growth", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel)}
+
+
+@dataclass(frozen=True)
+class Growth(GrowthReading):
+    """The read of their moments."""
+
+    @cached_property
+    def read_of_features(self) -> PassPlan:
+        return features_pass(self.rows, (self.settings.kernel,), len(self.features.landmarks))
 
     def read(self, run: Run) -> Folded[LandmarkMoments]:
         """Return the moments of the features of the new rows."""

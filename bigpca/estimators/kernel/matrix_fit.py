@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.kernel.expansion import kernel_identity
-from bigpca.estimators.kernel.krylov_fit import warn_fewer, warn_indefinite
+from bigpca.estimators.kernel.indefinite import warn_fewer, warn_indefinite
 from bigpca.estimators.kernel.spectrum import (
     KernelFit,
     KernelSettings,
@@ -29,7 +30,6 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.sweeps import SweepPlan, fold_kernel, kernel_layout, sweep_pass
-from bigpca.planning import PassCost, SolveCost
 from bigpca.solvers.components import needs_full_spectrum, resolve_components
 from bigpca.solvers.eigh import eigh_bytes, fix_signs, top_eigenpairs
 from bigpca.solvers.indefinite import negative_eigenvalue, negative_mass
@@ -79,7 +79,7 @@ class DenseFit(KernelFit):
     def passes(self) -> tuple[PassCost, ...]:
         rows = self.rows
         closing = closing_passes(rows, self.settings.kernel)
-        return (*rows.counting, row_shift_pass(rows), self.sweep, *closing)
+        return (row_shift_pass(rows), self.sweep, *closing)
 
     def solve_cost(self) -> SolveCost:
         n = self.rows.n_rows

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.costs import PassCost, SolveCost, Times
 from bigpca.estimators.kernel.expansion import kernel_identity
-from bigpca.estimators.kernel.krylov_fit import frobenius_bounds, warn_fewer, warn_indefinite
+from bigpca.estimators.kernel.indefinite import frobenius_bounds, warn_fewer, warn_indefinite
 from bigpca.estimators.kernel.spectrum import (
     KernelFit,
     KernelSettings,
@@ -23,13 +24,12 @@ from bigpca.estimators.kernel.spectrum import (
     training_expansion,
 )
 from bigpca.estimators.linear.certificates import certify
-from bigpca.estimators.linear.sketch_fit import Sketched, solve_nystrom
+from bigpca.estimators.linear.sketched import Sketched, solve_nystrom
 from bigpca.estimators.linear.spectrum import Certificate, Settings
 from bigpca.operators.covariance import PROBES
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.passes.engine.run import Run
 from bigpca.passes.sweeps import SweepPlan
-from bigpca.planning import PassCost, SolveCost, Times
 from bigpca.sketches.base import Sketch
 from bigpca.solvers.components import needs_full_spectrum, resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
@@ -94,7 +94,7 @@ class KernelSketchFit(KernelFit):
     def passes(self) -> tuple[PassCost, ...]:
         rows = self.rows
         closing = closing_passes(rows, self.settings.kernel)
-        return (*rows.counting, row_shift_pass(rows), self.sweep, *closing)
+        return (row_shift_pass(rows), self.sweep, *closing)
 
     def solve_cost(self) -> SolveCost:
         n, q = self.rows.n_rows, self.q

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.costs import PassCost
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.estimators.kernel.expansion import (
     Expansion,
@@ -21,13 +22,14 @@ from bigpca.estimators.shared.fit import Fit, Reading
 from bigpca.estimators.shared.references import References
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.kept_rows import RowSample
+from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import first_shift, fold_to, row_pass, shift_pass
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
-from bigpca.planning import PassCost, Resources
+from bigpca.planning import Resources
 from bigpca.solvers.components import NComponents, check_n_components
 
 Vector = NDArray[np.float64]
@@ -158,24 +160,29 @@ def row_shift_pass(rows: RowInput) -> PassCost:
 
 
 def closing_passes(rows: RowInput, kernel: Kernel) -> tuple[PassCost, ...]:
-    """Declare what :func:`training_expansion` reads: the rows of a computation, and those that decide the precision of scores."""
+    """Declare what :func:`training_expansion` reads: the rows of a computation, and what the precision of scores takes."""
     if not kernel.needs_rows:
         return ()
-    size = rows.n_rows * rows.n_columns * rows.dtype.itemsize
-    scored = PassCost(
-        name="precision of scores", reads=float(_read_again(rows)), bytes_read=size * _read_again(rows),
-        evaluations=scored_evaluations(kernel, rows.dtype, rows.n_rows),
-    )  # fmt: skip
-    scoring = () if scored_in_float64(kernel, rows.dtype) else (scored,)
-    if rows.source is not None:
-        return scoring
+    return (*((collect_pass(rows),) if rows.source is None else ()), *scoring_reads(rows, kernel))
+
+
+def collect_pass(rows: RowInput) -> PassPlan:
+    """Declare the read that holds all rows of a computation."""
     dtype = working_dtype(rows.dtype)  # which holds them exactly, and no more bytes are planned
     template = RowSample(rows.n_columns, rows.n_rows, dtype.itemsize)
-    collect = row_pass(
+    return row_pass(
         rows, "collect", [template], cut_bytes=template.state_bytes, work=0.0, dtype=dtype, collected=True,
         finish_bytes=template.state_bytes,
     )  # fmt: skip
-    return (collect, *scoring)
+
+
+def scoring_reads(rows: RowInput, kernel: Kernel) -> tuple[PassCost, ...]:
+    """Declare the scores of some rows that decide in which precision all are scored; none for rows in float64."""
+    if not kernel.needs_rows or scored_in_float64(kernel, rows.dtype):
+        return ()
+    again, size = int(_read_again(rows)), rows.n_rows * rows.n_columns * rows.dtype.itemsize
+    evaluations = scored_evaluations(kernel, rows.dtype, rows.n_rows)
+    return (PassCost(name="precision of scores", reads=again, bytes_read=again * size, evaluations=evaluations),)
 
 
 def held_bytes(rows: RowInput, kernel: Kernel) -> int:
@@ -219,10 +226,8 @@ def training_expansion(
     ``y = sum_t a_t (k(x, x_t) - mean_s k(x, x_s) - r_t + mean(r))`` (tutorial, algorithm 5; SPCA paper, appendix C): the
     columns of A sum to 0, so that leaves ``(k(x, X) - r') A``.
     """
-    n, passes = len(row_means), {cost.name: cost for cost in closing_passes(rows, settings.kernel)}
-    references = hold_references(run, rows, settings.kernel)
-    scoring = passes.get("precision of scores")
-    if scoring is not None:
+    n, references = len(row_means), hold_references(run, rows, settings.kernel)
+    for scoring in scoring_reads(rows, settings.kernel):
         run.read_beside(scoring)
     return Expansion(
         settings.kernel, shift, references, coefficients, row_means @ coefficients, np.full(n, 1.0 / n),
@@ -236,7 +241,7 @@ def hold_references(run: Run, rows: RowInput, kernel: Kernel) -> References:
         return References(np.zeros((rows.n_rows, 0)))
     source = rows.source
     if source is None:
-        return References(collect_rows(run, rows, kernel))
+        return References(collect_rows(run, rows))
     if _read_again(rows):
         return References.stored(source)
     return References(np.ascontiguousarray(source.read(0, rows.n_rows)))
@@ -258,9 +263,9 @@ def check_references(rows: RowInput, kernel: Kernel) -> None:
         )
 
 
-def collect_rows(run: Run, rows: RowInput, kernel: Kernel) -> NDArray[Any]:
+def collect_rows(run: Run, rows: RowInput) -> NDArray[Any]:
     """Return all rows, in one read."""
-    cost: Any = closing_passes(rows, kernel)[0]
+    cost = collect_pass(rows)
     template = RowSample(rows.n_columns, rows.n_rows, cost.dtype.itemsize)
     zero = np.zeros(rows.n_columns)
     return fold_to(run, cost, rows, {"sample": template}, _take_rows, shift=zero)  # one pass over X

@@ -6,6 +6,8 @@
 - ``covariance_fit``   one read of moments, a (d, d) eigenproblem
 - ``dot_fit``          the (n, n) dot matrix, for wide data
 - ``krylov_fit``       block Krylov iteration: a few reads, thin states, an answer to a tolerance
+- ``iteration``      what any block Krylov iteration is made of, that of kernels too
+- ``sketched``       from a sketch and its product to components
 - ``sketch_fit``       one read with a sketch: ApproximatePCA
 - ``spectrum``      the result of a fit, and the last small solve
 - ``certificates``  bounds from the reads that gave the answer, and the warnings that follow from them

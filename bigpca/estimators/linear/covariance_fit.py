@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
+from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.linear.spectrum import PCAFit, Spectrum, solve_moments
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import Folded, fold, fold_to, row_pass
-from bigpca.planning import PassCost, SolveCost
 
 
 def model_bytes(k: int, d: int, state: int, keep: int) -> int:
@@ -58,7 +58,7 @@ class CovarianceFit(PCAFit):
         return row_pass(rows, "moments", [template], cut_bytes=template.state_bytes, work=work, layout=layout)
 
     def passes(self) -> tuple[PassCost, ...]:
-        return (*self.rows.counting, self.moments)
+        return (self.moments,)
 
     def solve_cost(self) -> SolveCost:
         n, d = self.rows.n_rows, self.rows.n_columns

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.linear.covariance_fit import model_bytes
 from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotSum, column_scale, double_centre
@@ -27,7 +28,7 @@ from bigpca.passes.fold import first_shift, fold, fold_to, row_pass, shift_pass
 from bigpca.passes.panels import fold_panels, panel_pass
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.rows import RowInput
-from bigpca.planning import PassCost, Resources, SolveCost
+from bigpca.planning import Resources
 from bigpca.solvers.components import resolve_components
 from bigpca.solvers.eigh import complete_orthonormal, fix_signs, numerical_rank, top_eigenpairs
 
@@ -156,7 +157,7 @@ class DotFit(PCAFit):
             before = (self.columns,)
         elif self.settings.center:  # the first rows give the shift
             before = (shift_pass(self.rows, self.panels.layout),)
-        return (*self.rows.counting, *before, self.panels, self.components)
+        return (*before, self.panels, self.components)
 
     def solve_cost(self) -> SolveCost:
         n, d = self.rows.n_rows, self.rows.n_columns
@@ -232,7 +233,7 @@ class DotColumnsFit(DotFit):
         return components_pass(self.rows, self.k, self.layout)
 
     def passes(self) -> tuple[PassCost, ...]:
-        return (*self.rows.counting, self.sums, self.components)
+        return (self.sums, self.components)
 
     def _run(self, run: Run, finish: partial[DotSpectrum]) -> Spectrum:
         rows, settings = self.rows, self.settings

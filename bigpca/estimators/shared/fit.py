@@ -9,10 +9,11 @@ from functools import cached_property
 from math import inf
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from bigpca.costs import PassCost, SolveCost
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
-from bigpca.planning import PassCost, Plan, Resources, SolveCost, plan_of
+from bigpca.planning import Plan, Resources, plan_of
 
 Found = TypeVar("Found", covariant=True)
 FLOPS_PER_SECOND = 3e10  # of one core: only ratios of costs matter
@@ -62,6 +63,11 @@ class Reading(ABC):
     @abstractmethod
     def identity(self) -> dict[str, Any]:
         """All that the passes depend on, for the fingerprint of checkpoints; threads and limits never."""
+
+    @property
+    def declared(self) -> tuple[PassCost, ...]:
+        """All that is read: before any pass the rows, where their number was unknown, and then the passes."""
+        return (*self.rows.counting, *self.passes())
 
     @property
     def reason(self) -> str:

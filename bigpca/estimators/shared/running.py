@@ -36,7 +36,7 @@ def running(
         try:
             scheduler = "local" if rows.in_process else None
             before = rows.files_digest() if plan.passes > 1 else ""
-            run = Run(held, report, workers_timeout, scheduler, plan.peak_bytes, declared=Run.declares(fit.passes()))
+            run = Run(held, report, workers_timeout, scheduler, plan.peak_bytes, declared=Run.declares(fit.declared))
             for counted in rows.counting:
                 run.read_beside(counted)
             yield run

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.costs import ONCE, PassCost, SolveCost
 from bigpca.estimators.kernel.expansion import Expansion, kernel_identity
 from bigpca.estimators.kernel.landmark_features import (
     LandmarkFeatures,
@@ -18,10 +19,9 @@ from bigpca.estimators.kernel.landmark_features import (
     landmark_expansion,
     pass_dtype,
 )
-from bigpca.estimators.kernel.landmarks_fit import LandmarksFit
+from bigpca.estimators.kernel.landmarks_fit import GrowthReading, LandmarksFit
 from bigpca.estimators.kernel.spectrum import (
     KernelFit,
-    KernelReading,
     KernelSpectrum,
     closing_passes,
     held_bytes,
@@ -40,7 +40,6 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import SweepPlan
-from bigpca.planning import ONCE, PassCost, SolveCost
 from bigpca.solvers.roweis import Axes
 
 Matrix = NDArray[np.float64]
@@ -162,43 +161,28 @@ class FeatureLabelFit(LandmarksFit):
 
 
 @dataclass(frozen=True)
-class LabelledGrowth(KernelReading):
-    """More labelled rows by landmarks that are chosen already: one read of the new rows.
+class LabelledGrowth(GrowthReading):
+    """The read of their statistics by label.
 
     Attributes
     ----------
-    features : LandmarkFeatures
     labelled : Labelled
     whole : bool
     """
 
-    features: LandmarkFeatures
     labelled: Labelled
     whole: bool
 
-    @property
-    def solver(self) -> str:
-        return "landmarks (given)"
-
-    @property
-    def account(self) -> str:
-        return f"features of new rows by {len(self.features.landmarks)} landmarks"
-
     @cached_property
     def read_of_features(self) -> PassPlan:
-        """The read."""
         m = len(self.features.landmarks)
         return labelled_features_pass(self.rows, self.settings.kernel, self.labelled, m, whole=self.whole)
 
-    def passes(self) -> tuple[PassCost, ...]:
-        return (*self.rows.counting, self.read_of_features)
-
     def solve_cost(self) -> SolveCost:
-        m = len(self.features.landmarks)
-        return SolveCost(14.0 * m**3, bytes=8 * 6 * m**2, held_bytes=self.labelled.nbytes)
+        return replace(super().solve_cost(), held_bytes=self.labelled.nbytes)
 
     def identity(self) -> dict[str, Any]:
-        return {"computes": "growth", "input": self.rows.describe(), "labels": self.labelled.describe()}
+        return super().identity() | {"labels": self.labelled.describe()}
 
     def read(self, run: Run) -> FeatureRead:
         """Return the statistics of the new rows."""
@@ -245,7 +229,7 @@ class DualFit(KernelFit):
     def passes(self) -> tuple[PassCost, ...]:
         rows = self.rows
         closing = closing_passes(rows, self.settings.kernel)
-        return (*rows.counting, row_shift_pass(rows), self.sweep, *closing)
+        return (row_shift_pass(rows), self.sweep, *closing)
 
     def solve_cost(self) -> SolveCost:
         held = held_bytes(self.rows, self.settings.kernel)

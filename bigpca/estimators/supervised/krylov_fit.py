@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.costs import PassCost, SolveCost, Times
 from bigpca.errors import warn_approximation
 from bigpca.estimators.supervised.labels_fit import LabelledFit, SupervisedResult
 from bigpca.estimators.supervised.statistics import LabelStatistics
@@ -17,7 +18,6 @@ from bigpca.passes.accumulators.within_product import WithinFactor, WithinProduc
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
-from bigpca.planning import PassCost, SolveCost, Times
 from bigpca.seeds import normals
 from bigpca.solvers.roweis import Axes, RoweisFamily
 
@@ -107,7 +107,7 @@ class KrylovRoweisFit(LabelledFit):
         )  # fmt: skip
 
     def passes(self) -> tuple[PassCost, ...]:
-        return (*self.rows.counting, self.labels, self.product)
+        return (self.labels, self.product)
 
     def solve_cost(self) -> SolveCost:
         size = self.point.k + self.labelled.n_classes

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.shared.fit import Fit, Reading
 from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, Supervision
 from bigpca.estimators.supervised.statistics import LabelStatistics, fold_labels
@@ -16,7 +17,6 @@ from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import row_pass
 from bigpca.passes.rows import RowInput
-from bigpca.planning import PassCost, SolveCost
 from bigpca.solvers.eigh import eigh_bytes
 from bigpca.solvers.roweis import Axes
 
@@ -108,7 +108,7 @@ class LabelsFit(LabelledFit):
         return f"one read of rows and labels, {what}{self.labelled.supervision.note}"
 
     def passes(self) -> tuple[PassCost, ...]:
-        return (*self.rows.counting, self.labels)
+        return (self.labels,)
 
     def solve_cost(self) -> SolveCost:
         d, state = self.rows.n_columns, self.labels.state_bytes

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.shared.fit import Reading
 from bigpca.estimators.supervised.labels_fit import LabelledReading, labels_pass
 from bigpca.passes.accumulators.base import Accumulator
@@ -15,7 +16,6 @@ from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import fold_to
-from bigpca.planning import PassCost, SolveCost
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Scoring(LabelledReading):
         return "one read of rows and labels"
 
     def passes(self) -> tuple[PassCost, ...]:
-        return (*self.rows.counting, self.labels)
+        return (self.labels,)
 
     def solve_cost(self) -> SolveCost:
         return SolveCost(4.0 * self.labels.state_bytes / 8, bytes=3 * self.labels.state_bytes)
@@ -66,7 +66,7 @@ class Folding(Reading):
         return labels_pass(self.rows, self.templates, name="folds")
 
     def passes(self) -> tuple[PassCost, ...]:
-        return (*self.rows.counting, self.folds)
+        return (self.folds,)
 
     def solve_cost(self) -> SolveCost:
         return SolveCost(4.0 * self.folds.state_bytes / 8, bytes=3 * self.folds.state_bytes)

@@ -17,6 +17,7 @@ from dask.task_spec import GraphNode, Task, TaskRef
 from dask.typing import Key
 
 from bigpca.blas import one_blas_thread
+from bigpca.costs import PassCost
 from bigpca.data.rounding import tally_rounded
 from bigpca.heap import steady_heap
 from bigpca.passes.accumulators.base import Accumulator
@@ -24,7 +25,6 @@ from bigpca.passes.engine.events import GroupEvent
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.readers import Reader
-from bigpca.planning import PassCost
 
 R = TypeVar("R")
 Finish = Callable[[PassState], R]

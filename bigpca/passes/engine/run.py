@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from bigpca.costs import PassCost
 from bigpca.errors import UndeclaredPassError
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import Event, Progress
 from bigpca.passes.engine.jobs import STALLED_SECONDS, WORKERS_TIMEOUT, PassPlan
-from bigpca.planning import PassCost
 
 ROUNDING = 1e-9
 

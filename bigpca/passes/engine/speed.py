@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from bigpca.blas import numerical_environment, one_blas_thread
-from bigpca.planning import Speed
+from bigpca.costs import Speed
 
 SIDE = 1024  # of the matrices multiplied
 DECODED = 16 << 20  # bytes
@@ -28,13 +28,14 @@ ROUNDS = 3
 @cache
 def machine_speed() -> Speed:
     """Return the speed of one core of this machine, from the cache or measured now."""
-    path, key = _cache_file(), json.dumps([platform.node(), platform.machine(), numerical_environment()])
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        stored = json.loads(path.read_text())
+    key = json.dumps([platform.node(), platform.machine(), numerical_environment()])
+    with suppress(OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError):
+        stored = json.loads(_cache_file().read_text())
         if stored["key"] == key:
             return Speed(**{name: float(value) for name, value in stored["speed"].items()})
     speed = measure()
-    with suppress(OSError):
+    with suppress(OSError, RuntimeError):  # no room, or no home
+        path = _cache_file()
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}")
         partial.write_text(json.dumps({"key": key, "speed": asdict(speed)}))

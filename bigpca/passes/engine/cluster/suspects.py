@@ -22,13 +22,13 @@ from typing import Any
 
 from distributed import Future, KilledWorker
 
+from bigpca.costs import peak_bytes
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.cluster.tasks import group_of
 from bigpca.passes.engine.cluster.watch import resume_hint
 from bigpca.passes.engine.events import RetryEvent
 from bigpca.passes.engine.jobs import Pass
 from bigpca.passes.engine.run import Run
-from bigpca.planning import peak_bytes
 
 RESUBMISSIONS = 3
 MAX_SUSPICIONS = 16

@@ -1,0 +1,119 @@
+"""What passes and solves cost, as a fit declares them: plain numbers, of which a plan is the sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+
+def peak_bytes(read_bytes: int, copy_bytes: int, product_bytes: int, state_bytes: int) -> int:
+    """Return the peak bytes of one worker thread: 3 reads + 1 slab (if it is copied) + product + 4 states.
+
+    Two reads are held (one in use, the next being read) and a third accounts for the decoder's buffers. A slab is a
+    copy if rows are upcast or owned by someone else, and otherwise a view of its read.
+    """
+    return 3 * read_bytes + copy_bytes + product_bytes + 4 * state_bytes
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What one core does in a second.
+
+    Attributes
+    ----------
+    single, double : float
+        Floating-point operations of matrix products in float32 and in float64.
+    decoded : float
+        Bytes of stored rows.
+    """
+
+    single: float
+    double: float
+    decoded: float
+
+
+@dataclass(frozen=True)
+class Times:
+    """How often a pass runs: typically, and at most. They differ where the data decide."""
+
+    typical: float = 1
+    most: float = 1
+
+
+ONCE = Times()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassCost:
+    """One pass as a fit declares it: the plan is the sum of these, and a run that exceeds one of them fails.
+
+    Attributes
+    ----------
+    name : str
+        Of the pass; unique within a fit.
+    reads : float
+        Share of X that one execution decodes.
+    most_reads : float
+        The same in float64, where the fit may go over to it; 0 where that is no more.
+    times : Times
+    bytes_read : int
+        Of one execution.
+    tasks : int
+    block_rows : int
+        Most rows multiplied at a time.
+    state_bytes : int
+        Most that one state may hold.
+    peak_bytes : int
+        Peak memory of one worker thread above the idle process.
+    finish_bytes : int
+        What the finish takes where the merged state lies, beyond the three states that are counted for merges.
+    driver_bytes : int
+        What the fitting process holds beside this pass.
+    collected : bool
+        Whether the states of groups are disjoint parts of one, which ``finish_bytes`` then counts.
+    flops, evaluations : float
+        Floating-point operations and kernel evaluations of one execution.
+    single : bool
+        Whether blocks are multiplied in float32.
+    """
+
+    name: str
+    reads: float = 1.0
+    most_reads: float = 0.0
+    times: Times = ONCE
+    bytes_read: int = 0
+    tasks: int = 1
+    block_rows: int = 0
+    state_bytes: int = 0
+    peak_bytes: int = 0
+    finish_bytes: int = 0
+    driver_bytes: int = 0
+    collected: bool = False
+    flops: float = 0.0
+    evaluations: float = 0.0
+    single: bool = False
+
+    def repeated(self, times: Times) -> Self:
+        """Return the same pass, run so many times."""
+        return replace(self, times=times)
+
+
+@dataclass(frozen=True)
+class SolveCost:
+    """What a fit computes and holds in the fitting process once its passes are done, and what it returns.
+
+    Attributes
+    ----------
+    flops : float
+    bytes : int
+        Peak memory of the solve.
+    held_bytes : int
+        What the fitting process holds during all passes as well.
+    output_bytes : int
+        Of the model.
+    """
+
+    flops: float = 0.0
+    bytes: int = 0
+    held_bytes: int = 0
+    output_bytes: int = 0

@@ -1,0 +1,159 @@
+"""Kernels that are not positive semi-definite: an iteration on a shifted matrix, what bounds there are, and the warnings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.errors import warn_approximation
+from bigpca.estimators.kernel.spectrum import (
+    KernelSettings,
+)
+from bigpca.estimators.linear.iteration import (
+    Iteration,
+    iterate,
+    kept_components,
+    warn_unconverged,
+)
+from bigpca.estimators.linear.spectrum import Certificate
+from bigpca.operators.covariance import Probes, Products
+from bigpca.operators.kernel import KernelOperator
+from bigpca.passes.engine.run import Run
+from bigpca.solvers.certificates import rounding_slack
+from bigpca.solvers.indefinite import negative_mass
+from bigpca.solvers.krylov import KrylovResult
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+@dataclass
+class ShiftedOperator:
+    """``A + sigma I`` of an indefinite A, with sigma an upper bound of ``-lambda_min(A)``: positive semi-definite.
+
+    Krylov spaces do not change with the shift. It is known after the first product: ``|A|_F^2 = sum_i lambda_i^2`` and each
+    of the leading eigenvalues is at least its Ritz value, so ``lambda_min^2 <= |A|_F^2 - sum theta_i^2`` over positive
+    Ritz values theta.
+
+    Attributes
+    ----------
+    operator : KernelOperator
+    sigma : float
+    """
+
+    operator: KernelOperator
+    sigma: float = 0.0
+    omitted: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.operator.size
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.operator.shape
+
+    @property
+    def precision(self) -> float:
+        return self.operator.precision
+
+    @property
+    def rounding(self) -> float:
+        return self.operator.rounding
+
+    @property
+    def trace(self) -> float:
+        return self.operator.trace + self.size * self.sigma
+
+    @property
+    def probes(self) -> Probes | None:
+        found = self.operator.probes
+        return None if found is None else Probes(found.vectors, found.products + self.sigma * found.vectors)
+
+    @property
+    def refinable(self) -> bool:
+        return self.operator.refinable
+
+    def refine(self) -> None:
+        """Make later products more precise; sigma stays."""
+        self.operator.refine()
+
+    def begin(self, V: Matrix) -> Products:
+        """Multiply an orthonormal first block, and choose the shift."""
+        AV = self.operator.begin(V).AB
+        theta = np.linalg.eigvalsh(V.T @ AV)
+        left = self.operator.squared_norm - float((theta[theta > 0] ** 2).sum())
+        rounding = 4 * self.precision * np.sqrt(self.operator.squared_norm)
+        self.sigma = float(np.sqrt(max(left, 0.0))) + rounding
+        return Products(V, AV + self.sigma * V)
+
+    def multiply(self, V: Matrix) -> Matrix:
+        """Return ``(A + sigma I) V``."""
+        return self.operator.multiply(V) + self.sigma * V
+
+
+def iterate_indefinite(
+    operator: KernelOperator, settings: KernelSettings, iteration: Iteration, run: Run
+) -> tuple[KrylovResult, Vector, Certificate, dict[str, float]]:
+    """Return the algebraically largest eigenvalues, their bounds, and how much negative mass was seen."""
+    shifted = ShiftedOperator(operator)
+    result = iterate(shifted, None, settings, iteration)
+    if not result.converged:
+        warn_unconverged(shifted, result, settings, run)
+    B = result.basis
+    ritz = np.linalg.eigvalsh(B.T @ result.approximation.multiply(B)) - shifted.sigma  # the approximation is exact on B
+    k = kept_components(shifted, result, settings)
+    values = result.values[:k] - shifted.sigma
+    positive = values > operator.size * np.finfo(np.float64).eps * np.abs(values).max(initial=0.0)
+    values = np.maximum(values[: int(np.count_nonzero(positive)) or 1], 0.0)
+    norm = float(np.sqrt(operator.squared_norm))
+    negative = negative_mass(ritz.astype(np.float64), 10 * operator.precision * norm)
+    lower = np.maximum(result.ritz_values[: len(values)] - shifted.sigma, 0.0)
+    certificate = replace(
+        frobenius_bounds(operator, lower), residuals=result.residuals[: len(values)], n_passes=run.reads,
+        converged=result.converged,
+    )  # fmt: skip
+    warn_indefinite(settings, negative, norm, whole=False)
+    warn_fewer(settings, int(np.count_nonzero(positive)), f"the iteration finds under {settings.kernel}", "Use fewer.")
+    return result, values, certificate, {"negative_mass": negative}
+
+
+def frobenius_bounds(operator: KernelOperator, lower: Vector) -> Certificate:
+    """Bound the leading eigenvalues of an indefinite HKH, of which lower bounds (k,) are known.
+
+    ``lambda_i^2 <= |HKH|_F^2 - sum_(j != i) lower_j^2``, over the lower bounds that are positive. Only the first eigenvalue is
+    known to be none below 0 (``HKH 1 = 0``). There is no share of a trace that has negative parts.
+    """
+    squared = operator.squared_norm
+    slack = rounding_slack(float(np.sqrt(operator.size * squared)), precision=operator.precision)
+    least = lower - slack
+    least[:1] = np.maximum(least[:1], 0.0)
+    known = np.maximum(least, 0.0)  # less the slack: a square root magnifies what is subtracted too much
+    upper = np.sqrt(np.maximum(squared - (np.sum(known**2) - known**2), 0.0)) + slack
+    bounds = np.column_stack([least, np.maximum.accumulate(upper[::-1])[::-1]])
+    return Certificate(bounds, None, None, 1.0)
+
+
+def warn_fewer(settings: KernelSettings, positive: int, where: str, remedy: str) -> None:
+    """Warn where an indefinite kernel has fewer positive eigenvalues than components were asked for."""
+    given: Any = settings.n_components
+    if given is not None and positive < given:
+        warn_approximation(
+            f"{given} components were asked for, and {positive} positive eigenvalues are what {where}: {max(1, positive)} are "
+            f"kept. {remedy}"
+        )
+
+
+def warn_indefinite(settings: KernelSettings, negative: float, norm: float, *, whole: bool) -> None:
+    """Warn that the kernel is no inner product, with the negative mass that was found; not where none was."""
+    if not negative:
+        return
+    found = f"{negative:.3g}" if whole else f"at least {negative:.3g}"
+    warn_approximation(
+        f"{settings.kernel} is not positive semi-definite: its centred matrix has negative eigenvalues that sum to -{found} "
+        f"(Frobenius norm {norm:.3g}). The largest eigenvalues by value are kept, and there are no bounds from the trace. "
+        f"Use a positive semi-definite kernel where variances and distances must mean something."
+    )

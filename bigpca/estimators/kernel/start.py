@@ -1,0 +1,92 @@
+"""From where an iteration on the kernel matrix starts: the kernel PCA of Nyström features of some hundred landmarks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.costs import PassCost
+from bigpca.estimators.kernel.expansion import Expansion
+from bigpca.estimators.kernel.landmark_features import features_pass, fit_landmarks
+from bigpca.estimators.kernel.maps import KernelScores
+from bigpca.estimators.kernel.spectrum import (
+    KernelSettings,
+)
+from bigpca.landmarks import LandmarkRequest, landmark_passes, select_landmarks
+from bigpca.passes.accumulators.kept_rows import MappedRows
+from bigpca.passes.engine.jobs import PassPlan
+from bigpca.passes.engine.run import Run
+from bigpca.passes.engine.states import PassState
+from bigpca.passes.fold import fold_to, row_pass
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+LANDMARKS_A_COLUMN = 16  # of the first block
+LANDMARK_SHARE = 20  # at most every twentieth row
+MAX_LANDMARKS = 2048
+
+
+def start_landmarks(n: int, block: int) -> int:
+    """Landmarks of the start; 0 where there are too few rows for one."""
+    wanted = min(LANDMARKS_A_COLUMN * block, MAX_LANDMARKS, n // LANDMARK_SHARE)
+    return wanted if wanted >= 2 * block else 0
+
+
+@dataclass(frozen=True)
+class Start:
+    """The leading axes of a Nyström approximation, from which an iteration starts: three reads.
+
+    Attributes
+    ----------
+    request : LandmarkRequest
+    settings : KernelSettings
+        With the number of axes wanted.
+    """
+
+    request: LandmarkRequest
+    settings: KernelSettings
+
+    def passes(self) -> tuple[PassCost, ...]:
+        """Declare the draw of the landmarks, the moments of their features, and the read of the scores."""
+        rows, kernel, m = self.request.rows, self.settings.kernel, self.request.count
+        return (*landmark_passes("diagonal", self.request), features_pass(rows, (kernel,), m), self._scores)
+
+    @property
+    def _scores(self) -> PassPlan:
+        rows, m = self.request.rows, self.request.count
+        template = MappedRows(rows.n_rows, rows.n_columns, self._wanted, None)
+        cost = row_pass(
+            rows, "start", [template], cut_bytes=template.state_bytes,
+            work=float(rows.n_rows) * template.flops_per_row,
+        )  # fmt: skip
+        evaluations, kernel = float(rows.n_rows) * m, self.settings.kernel
+        return replace(
+            cost, peak_bytes=cost.peak_bytes + 16 * 1024 * m + 8 * 3 * m**2, evaluations=evaluations,
+            flops=evaluations * kernel.flops_per_entry(rows.n_columns),
+        )  # fmt: skip
+
+    @property
+    def _wanted(self) -> int:
+        wanted: Any = self.settings.n_components
+        return int(wanted)
+
+    def axes(self, run: Run, shift: Vector) -> tuple[Matrix, Vector] | None:
+        """Return the axes (n, l) and their eigenvalues (l,); None where there are none."""
+        rows = self.request.rows
+        landmarks = select_landmarks("diagonal", replace(self.request, run=run, shift=shift))
+        found = fit_landmarks(run, rows, self.settings, landmarks, shift)
+        if not isinstance(found.expansion, Expansion) or not len(found.eigenvalues):
+            return None
+        width = found.expansion.coefficients.shape[1]
+        template = MappedRows(rows.n_rows, rows.n_columns, width, KernelScores(found.expansion))
+        zero = np.zeros(rows.n_columns)
+        scores = fold_to(run, self._scores, rows, {"rows": template}, _take_rows, shift=zero)  # one pass over X
+        run.add_evaluations(rows.n_rows * len(landmarks.rows))
+        return scores, found.eigenvalues
+
+
+def _take_rows(state: PassState) -> Matrix:
+    return state.part("rows", MappedRows).rows().astype(np.float64)

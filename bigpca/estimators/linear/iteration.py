@@ -1,0 +1,256 @@
+"""A block Krylov iteration on an operator, whichever matrix that multiplies: sizes, start, stop, certificate, warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.blas import blas_threads
+from bigpca.errors import warn_approximation
+from bigpca.estimators.linear.certificates import certify, warn_if_doubtful
+from bigpca.estimators.linear.spectrum import Certificate, check_enough_rows
+from bigpca.operators.covariance import PROBES, CovarianceOperator, Probes, Products
+from bigpca.operators.dot import DotOperator
+from bigpca.passes.accumulators.factors import probe_vectors
+from bigpca.passes.engine.run import Run
+from bigpca.seeds import normals
+from bigpca.solvers.components import NComponents, resolve_partial
+from bigpca.solvers.krylov import Known, KrylovOptions, KrylovResult, Multiplied, block_krylov, krylov_bytes
+from bigpca.solvers.krylov_basis import orthonormal_columns
+from bigpca.solvers.krylov_pairs import FLOOR
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+BLOCKS = 4  # in the basis before it is restarted
+TYPICAL_PASSES = 3
+REMEDIES = {
+    "multiplications": "max_passes = {passes} was reached. Raise it, ask for a larger tol, or use an exact solver where it fits.",
+    "stagnation": "the last reads did not improve them. Ask for a larger tol or more components, or use an exact solver where it "
+    "fits.",
+    "unresolved": "the last {unresolved} of {k} eigenvalues are below {least:.2g} of the first, where products of precision "
+    "{precision:.1g} leave more than tol of them as rounding. Ask for fewer components or a larger tol, or scale the columns.",
+}
+WIDE = (
+    "The iteration met tol = {0:g} by its estimate, but slowly falling eigenvalues leave the certified bounds wide. Set a smaller tol "
+    "for narrower ones, or use an exact solver where it fits."
+)
+MORE_COLUMNS = 10  # of a block, at least, beside the components
+RULE_COLUMNS = 1024  # in the basis where the spectrum decides how many components there are
+
+
+class Operator(Multiplied, Protocol):
+    """A symmetric matrix of size N that is only multiplied; what it learns from the first product is known after it."""
+
+    @property
+    def rounding(self) -> float:
+        """What bounds allow for, relative to |A|_F."""
+
+    @property
+    def sigma(self) -> float:
+        """Multiple of I by which the matrix exceeds the one whose eigenvalues are wanted; known after :meth:`begin`."""
+
+    @property
+    def probes(self) -> Probes | None:
+        """Known after :meth:`begin`, if at all."""
+
+    @property
+    def omitted(self) -> int:
+        """Rows of X left out."""
+
+    @property
+    def size(self) -> int:
+        """N."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows counted so far, and columns: what limits the number of components."""
+
+    def begin(self, V: Matrix, /) -> Products:
+        """Multiply a first block, and probes beside it."""
+
+
+class IterationSettings(Protocol):
+    """What an iteration needs to know of a fit."""
+
+    @property
+    def n_components(self) -> NComponents: ...
+    @property
+    def tol(self) -> float: ...
+    @property
+    def max_passes(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """The sizes of one iteration.
+
+    Attributes
+    ----------
+    components : int
+        k, or a first guess of it.
+    block : int
+        l, columns multiplied at a time: 2 k, at least k + 10.
+    columns : int
+        Most columns of the basis.
+    size : int
+        N, d or n.
+    by_rule : bool
+        Whether the spectrum decides how many components there are: blocks then grow with them.
+    """
+
+    components: int
+    block: int
+    columns: int
+    size: int
+    by_rule: bool = False
+
+    @classmethod
+    def of(cls, n_components: NComponents, k: int, blocks: int, size: int) -> Iteration:
+        """Choose block and basis: a multiplication costs far more than columns, so a block has 2 k, at least k + 10."""
+        by_rule = not isinstance(n_components, int | np.integer)
+        block = min(size, max(2 * k, k + MORE_COLUMNS))
+        return cls(k, block, min(size, max(blocks * block, RULE_COLUMNS if by_rule else 0)), size, by_rule)
+
+    @property
+    def note(self) -> str:
+        """What a plan says of the basis."""
+        return f"basis of up to {self.columns} columns: {self.basis_bytes / 2**20:,.0f} MiB in the process that fits"
+
+    @property
+    def most_block(self) -> int:
+        """Most columns multiplied at a time."""
+        return max(self.block, self.columns // 2) if self.by_rule else self.block
+
+    @property
+    def basis_bytes(self) -> int:
+        """Memory of basis, products and their small problems, in the process that fits."""
+        return krylov_bytes(self.size, self.columns, self.block, self.components, PROBES)
+
+
+def too_fine(variances: Vector, k: int, tol: float) -> bool:
+    """Whether float32 products would leave more than a tenth of tol of the k-th of these variances as rounding."""
+    if len(variances) < k:
+        return True
+    return FLOOR * float(np.finfo(np.float32).eps) * float(variances[0]) > tol * float(variances[k - 1])
+
+
+def iterate(
+    operator: Operator,
+    start: Matrix | None,
+    settings: IterationSettings,
+    iteration: Iteration,
+) -> KrylovResult:
+    """Multiply the first block, from the sample and random columns, and hand over to the solver, which alone keeps it."""
+    return block_krylov(
+        operator,
+        _known(operator, _first_block(operator, start, settings, iteration), settings.seed),
+        _pairs_wanted(operator, settings, iteration),
+        _options(operator, settings, iteration),
+    )
+
+
+def _first_block(operator: Operator, start: Matrix | None, settings: IterationSettings, iteration: Iteration) -> Matrix:
+    axes = np.zeros((operator.size, 0)) if start is None else start
+    missing = iteration.block - axes.shape[1]
+    random = normals(settings.seed, "start", 0, operator.size, max(1, missing), np.float64)[:, :missing]
+    with blas_threads(settings.threads):
+        return orthonormal_columns([axes, random], settings.seed)
+
+
+def _known(operator: Operator, block: Matrix, seed: int) -> Known:
+    """Multiply the first block, and probes beside it."""
+    first = operator.begin(block)
+    check_enough_rows(operator.shape[0], operator.omitted)
+    if operator.probes is None:
+        return Known(first.B, first.AB, probe_vectors(seed, operator.size, PROBES).astype(np.float64))
+    return Known(first.B, first.AB, operator.probes.vectors, operator.probes.products)
+
+
+def _options(operator: Operator, settings: IterationSettings, iteration: Iteration) -> KrylovOptions:
+    """Options of the solver, by what the first product told of the matrix."""
+    left = settings.max_passes - 1 - int(isinstance(operator, DotOperator))  # its components take one more read
+    return KrylovOptions(
+        tol=settings.tol, max_multiplications=left, max_columns=iteration.columns, block=iteration.block,
+        rank=min(operator.shape), shift=operator.sigma, seed=settings.seed, threads=settings.threads,
+    )  # fmt: skip
+
+
+def _pairs_wanted(
+    operator: Operator, settings: IterationSettings, iteration: Iteration
+) -> int | Callable[[Vector], int]:
+    if isinstance(settings.n_components, int | np.integer):
+        return iteration.components
+    room = iteration.columns if iteration.columns >= min(operator.shape) else iteration.columns // 2
+    return partial(_wanted, settings.n_components, operator, room)
+
+
+def _wanted(n_components: Any, operator: Operator, most: int, ritz: Vector) -> int:
+    """How many components the Ritz values so far ask for; one more than there are where they do not tell.
+
+    Raises
+    ------
+    ValueError
+        Where that is more than half of what the basis holds.
+    """
+    n, d = operator.shape
+    k = resolve_partial(n_components, ritz, operator.trace, n, d)
+    wanted = len(ritz) + 1 if k is None else k
+    if most < wanted < min(n, d):
+        share = float(ritz[:most].sum()) / operator.trace
+        raise ValueError(
+            f"n_components = {n_components!r} asks for more than {most} components, of which an iteration keeps no more in its "
+            f"basis; {min(most, len(ritz))} hold {share:.3f} of the variance. Ask for fewer, or use "
+            f'solver="covariance" or "dot" where they fit.'
+        )
+    return wanted
+
+
+def kept_components(operator: Operator, result: KrylovResult, settings: IterationSettings) -> int:
+    """How many components the final values ask for, which are a little larger than the Ritz values were.
+
+    Raises
+    ------
+    ValueError
+        For more components than rows are left.
+    """
+    n, d = operator.shape
+    most, values = len(result.values), result.approximation.values
+    return min(most, resolve_partial(settings.n_components, values, operator.trace, n, d) or most)
+
+
+def certify_iteration(
+    operator: Operator, result: KrylovResult, k: int, settings: IterationSettings, run: Run
+) -> Certificate:
+    """Bound the first k eigenvalues, and warn where the tolerance was not met."""
+    certificate = certify(
+        result.approximation, k, operator.trace, precision=operator.rounding,
+        norm_bound=result.norm_bound, residuals=result.residuals[:k], basis=result.basis,
+        multiplied=not isinstance(operator, CovarianceOperator),
+    )  # fmt: skip
+    if not result.converged:
+        warn_unconverged(operator, result, settings, run)
+    elif certificate.eigenvalue_bounds[0, 0] > 0:  # else all of it is rounding
+        warn_if_doubtful(certificate, WIDE.format(settings.tol))
+    return replace(certificate, n_passes=run.reads, converged=result.converged)
+
+
+def warn_unconverged(operator: Operator, result: KrylovResult, settings: IterationSettings, run: Run) -> None:
+    """Warn how far the eigenvalues got, and what to do."""
+    remedy = REMEDIES[result.stopped].format(
+        passes=settings.max_passes, unresolved=result.unresolved, k=len(result.ritz_values), precision=operator.precision,
+        least=FLOOR * operator.precision / settings.tol,
+    )  # fmt: skip
+    warn_approximation(
+        f"the iteration stopped after {run.reads:.3g} reads with eigenvalue errors of about "
+        f"{result.largest_error:.2g}, tol = {settings.tol:g} was asked for (largest residual "
+        f"{float(result.residuals.max()):.3g}, largest eigenvalue {float(result.ritz_values[0]):.3g}): {remedy}"
+    )

@@ -1,0 +1,128 @@
+"""From a sketch of a matrix and its product to components: Nyström, and algorithm 4 as printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.estimators.linear.certificates import certify
+from bigpca.estimators.linear.spectrum import Certificate, Settings, Spectrum
+from bigpca.operators.covariance import Probes
+from bigpca.solvers.components import needs_full_spectrum, resolve_partial
+from bigpca.solvers.eigh import fix_signs, top_eigenpairs
+from bigpca.solvers.nystrom import nystrom
+from bigpca.solvers.subspaces import orthonormal_axes
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sketched:
+    """What one read brought, centred and divided by n - 1.
+
+    Attributes
+    ----------
+    count, omitted : int
+    mean : ndarray of shape (d,)
+    scale : ndarray of shape (d,) or None
+    trace : float
+    W, Y : ndarray of shape (d, q); ``Y = A W``
+    probes : Probes or None
+    precision : float
+    orthonormal : bool
+        Whether W has orthonormal columns.
+    """
+
+    count: int
+    omitted: int
+    mean: Vector
+    scale: Vector | None
+    trace: float
+    W: Matrix
+    Y: Matrix
+    probes: Probes | None
+    precision: float
+    orthonormal: bool = False
+
+
+def solve_nystrom(found: Sketched, fit: Settings, *, multiplied: bool = False) -> Spectrum:
+    """Nyström approximation of the covariance, with its certificate; ``multiplied`` as for :func:`certify`."""
+    d, q = found.Y.shape
+    most = _bounded(fit, found.count, d, q)
+    approximation = nystrom(found.W, found.Y, most, precision=found.precision, threads=fit.threads, overwrite=True)
+    k = _resolve(fit, approximation.values, found.trace, found.count, d)
+    certificate = certify(
+        approximation, k, found.trace, precision=found.precision, probes=found.probes,
+        basis=found.W if found.orthonormal else None, multiplied=multiplied,
+    )  # fmt: skip
+    components = fix_signs(np.ascontiguousarray(approximation.vectors[:k]))
+    return _spectrum(found, approximation.values[:k], components, certificate)
+
+
+def solve_tutorial(found: Sketched, fit: Settings) -> Spectrum:
+    """Algorithm 4: eigenpairs (lambda, u) of ``Z'Z / (n - 1) = W'Y``, axes ``Y u / lambda``, normalised.
+
+    The certificate comes from Nyström's formula on the same arrays, and bounds the true eigenvalues and what the axes
+    capture; the residuals are bounded by ``|A_hat u - lambda u| + |A - A_hat|``.
+    """
+    d, q = found.Y.shape
+    S = found.W.T @ found.Y
+    eigenvalues, U = top_eigenpairs((S + S.T) / 2, q, threads=fit.threads)
+    k = min(_resolve(fit, eigenvalues, found.trace, found.count, d), _bounded(fit, found.count, d, q))
+    axes = U[:k] @ found.Y.T
+    norms = np.linalg.norm(axes, axis=1)
+    axes /= np.where(norms > 0, norms, 1.0)[:, None]
+    approximation = nystrom(found.W, found.Y, k, precision=found.precision, threads=fit.threads)
+    certificate = certify(
+        approximation, k, found.trace, precision=found.precision, probes=found.probes, axes=orthonormal_axes(axes)
+    )
+    products = approximation.multiply(axes.T)
+    off = np.linalg.norm(products - axes.T * eigenvalues[:k], axis=0)
+    residuals = np.asarray(certificate.residuals) + off
+    certificate = replace(certificate, residuals=residuals)
+    return _spectrum(found, eigenvalues[:k], fix_signs(axes), certificate)
+
+
+def _bounded(fit: Settings, n: int, d: int, q: int) -> int:
+    given: Any = fit.n_components
+    wanted = q if given is None or needs_full_spectrum(given) else int(given)
+    return max(1, min(wanted, q, n, d))
+
+
+def _resolve(fit: Settings, values: Vector, trace: float, n: int, d: int) -> int:
+    """How many of the sketch's values are components.
+
+    Raises
+    ------
+    ValueError
+        Where the rule needs more of the spectrum than the sketch gives.
+    """
+    q = len(values)
+    most = _bounded(fit, n, d, q)
+    if fit.n_components is None:
+        return most
+    k = resolve_partial(fit.n_components, values, trace, n, d)
+    if k is None:
+        share = float(values.sum()) / trace if trace > 0 else 1.0
+        raise ValueError(
+            f"n_components = {fit.n_components!r} needs more of the spectrum than a sketch of {q} columns shows: its "
+            f"{q} values hold {share:.3f} of the variance. Use a wider sketch, or PCA(n_components={fit.n_components!r})."
+        )
+    return min(k, most)
+
+
+def _spectrum(found: Sketched, values: Vector, components: Matrix, certificate: Certificate) -> Spectrum:
+    return Spectrum(
+        found.count,
+        found.omitted,
+        found.mean,
+        found.scale,
+        values,
+        components,
+        found.trace,
+        certificate=certificate,
+    )
