@@ -48,7 +48,7 @@ def plan(
         with running(cluster):
             planned = model.plan(open_source(source, reading))
         output.say(str(planned))
-        output.finish({"command": "plan", "source": source, "plan": plain(planned)})
+        output.finish({"command": "plan", "source": source, "plan": plain(planned) | {"seconds": planned.seconds}})
 
 
 @grouped
@@ -78,7 +78,7 @@ def fit(
                 record = _fit_and_save(output, model, data, outputs, scores_command)
         record |= {"peak_bytes": meter.peak_bytes, "baseline_bytes": meter.baseline_bytes}
         output.say("\n" + _summary(record))
-        output.finish({"command": "fit", "source": source, **record, "plan": plain(planned)})
+        output.finish({"command": "fit", "source": source, **record, "plan": plain(planned) | {"seconds": planned.seconds}})
 
 
 def _reject_existing_outputs(source: str, outputs: Outputs, scores_command: str) -> None:

@@ -20,6 +20,7 @@ from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
+from bigpca.passes.engine.speed import machine_speed
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources, plan_of
@@ -173,3 +174,28 @@ def test_the_passes_of_a_fit_are_those_that_its_run_makes(solver: str) -> None:
     made: Callable[[PassCost], float] = lambda one: run._times[one.name]  # noqa: E731
     assert all(one.times.most >= made(one) for one in fit.passes())
     assert run.reads == pytest.approx(sum(one.reads * made(one) for one in fit.passes()))
+
+
+def test_a_speed_is_measured_once_and_where_nothing_can_be_kept_each_time(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    machine_speed.cache_clear()
+    first = machine_speed()
+    assert min(first.single, first.double, first.decoded) > 0
+    kept = tmp_path / "bigpca" / "speed.json"
+    machine_speed.cache_clear()
+    assert machine_speed() == first
+    for damaged in ("[]", "{", '{"key": 1}'):
+        kept.write_text(damaged)
+        machine_speed.cache_clear()
+        assert machine_speed().double > 0
+
+    def homeless() -> Any:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("pathlib.Path.home", homeless)
+    machine_speed.cache_clear()
+    assert "about" in str(bp.PCA(2).plan(LAZY))
+    machine_speed.cache_clear()
