@@ -21,6 +21,7 @@ from bigpca.cli.scoring import transform_command
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
+from bigpca.planning import Plan
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def plan(
         with running(cluster):
             planned = model.plan(open_source(source, reading))
         output.say(str(planned))
-        output.finish({"command": "plan", "source": source, "plan": plain(planned) | {"seconds": planned.seconds}})
+        output.finish({"command": "plan", "source": source, "plan": _plain(planned)})
 
 
 @grouped
@@ -78,7 +79,11 @@ def fit(
                 record = _fit_and_save(output, model, data, outputs, scores_command)
         record |= {"peak_bytes": meter.peak_bytes, "baseline_bytes": meter.baseline_bytes}
         output.say("\n" + _summary(record))
-        output.finish({"command": "fit", "source": source, **record, "plan": plain(planned) | {"seconds": planned.seconds}})
+        output.finish({"command": "fit", "source": source, **record, "plan": _plain(planned)})
+
+
+def _plain(planned: Plan) -> dict[str, Any]:
+    return {**plain(planned), "seconds": planned.seconds}
 
 
 def _reject_existing_outputs(source: str, outputs: Outputs, scores_command: str) -> None:

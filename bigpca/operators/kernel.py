@@ -202,16 +202,16 @@ class KernelOperator:
 
 def squares_pass(rows: RowInput, kernel: Kernel) -> SweepPlan:
     """Declare the sweep of :func:`kernel_row_squares`."""
-    template = KernelProduct(rows.n_rows, 0, np.zeros((rows.n_rows, 0)), squared=True)
-    return sweep_pass(rows, kernel, "row squares", template)
+    return sweep_pass(rows, kernel, "row squares", _squares(rows))
 
 
 def kernel_row_squares(run: Run, cost: SweepPlan, rows: RowInput, kernel: Kernel, *, shift: Vector) -> Vector:
     """Return ``sum_j K_ij^2`` (n,) by one sweep."""
-    template = KernelProduct(rows.n_rows, 0, np.zeros((rows.n_rows, 0)), squared=True)
-    return fold_kernel(
-        run, cost, rows, kernel, template, _take, shift=shift
-    ).squares  # one sweep over all pairs of rows
+    return fold_kernel(run, cost, rows, kernel, _squares(rows), _take, shift=shift).squares
+
+
+def _squares(rows: RowInput) -> KernelProduct:
+    return KernelProduct(rows.n_rows, 0, np.zeros((rows.n_rows, 0)), squared=True)
 
 
 def _take(state: PassState) -> KernelProduct:

@@ -110,7 +110,7 @@ def _projects(model: Any) -> bool:
 class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
     """Scores along the leading axes of the rows' images under a kernel: ``k(x, R) A - b``.
 
-    A subclass plans its fit by :meth:`_job` and may take more of what the fit brought by :meth:`_take_more`.
+    A subclass plans its fit by :meth:`_fit` and may take more of what the fit brought by :meth:`_take_more`.
 
     Attributes
     ----------

@@ -51,7 +51,7 @@ def _adds_rows(model: Any) -> bool:
 class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
-    A subclass says how it fits and what it keeps in order to go on: :meth:`_job`, :meth:`_read_state`, :meth:`_solution`,
+    A subclass says how it fits and what it keeps in order to go on: :meth:`_fit`, :meth:`_read_state`, :meth:`_solution`,
     :meth:`_missing_state`, :meth:`_state_form` and :attr:`_orthonormal`. Fitted attributes are those of
     :class:`bigpca.PCA`. Where the answer is not exact, there are also those below.
 
