@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import dask.array as da
@@ -251,30 +250,6 @@ def _keys(X: da.Array) -> list[Any]:
     return [key for row in X.__dask_keys__() for key in row]
 
 
-def columns_of(X: da.Array, columns: NDArray[np.int64] | slice) -> da.Array:
-    """Return some columns of X as a Dask array, cut as rows are read."""
-    return X[:, columns]
-
-
 def whole_rows(X: da.Array, dtype: np.dtype[Any]) -> da.Array:
     """Return X in a dtype, and in chunks of whole rows."""
     return X.astype(dtype).rechunk({1: -1})
-
-
-def with_columns(
-    X: da.Array, values: np.ndarray[Any, Any], columns: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]], m: int
-) -> da.Array:
-    """Return X (n, d) with the m columns ``columns(values)`` appended, computed chunk by chunk.
-
-    Parameters
-    ----------
-    values : ndarray of n rows
-    columns : callable
-        Maps values (b, ...) to float64 (b, m).
-    """
-    held = da.from_array(values, chunks=(X.chunks[0], *values.shape[1:]))
-    if values.ndim == 1:
-        right = held.map_blocks(columns, dtype=np.float64, new_axis=1, chunks=(X.chunks[0], (m,)))
-    else:
-        right = held.map_blocks(columns, dtype=np.float64, chunks=(X.chunks[0], (m,)))
-    return da.concatenate([X, right], axis=1)

@@ -138,7 +138,7 @@ def fold_columns_to(run: Run, cost: PassPlan, rows: RowInput, template: ColumnSt
     shared = {} if template.shared is None else {"dot": template.shared}
     job = Pass(
         cost=cost, templates={"dot": template}, cut=cut, stamp=stamp, finish=finish, shared=shared, paths=rows.paths,
-        stored=rows.dtype, whole=rows.n_columns,
+        unit_bytes=rows.n_rows * rows.dtype.itemsize, whole=rows.n_columns,
     )  # fmt: skip
     return run_pass(job, run)
 

@@ -6,7 +6,7 @@ never a task's result, because queuing and spilling do not bound memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -19,12 +19,13 @@ from bigpca.data.rounding import note_rounded
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import SHARED, Finish, GroupTask, Pass, PassPlan
+from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Pass, PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.reading.blocks import Block, group_shift, prepare_block, product_dtype
+from bigpca.passes.reading.blocks import Block, complete_rows, group_shift, prepare_block, product_dtype
 from bigpca.passes.reading.layout import Layout, working_dtype
-from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
+from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
+from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
 from bigpca.passes.rows import RowInput
 
 A = TypeVar("A", bound=Accumulator)
@@ -85,22 +86,24 @@ def row_pass(
     layout, dtype = layout or rows.layout(cut_bytes), dtype or product_dtype(rows.dtype, work)
     block_rows = min(layout.slab_rows, layout.read_rows)
     copied = rows.copied_row_bytes(np.dtype(np.float64) if refinable else dtype) * block_rows
-    row_bytes = rows.n_columns * rows.dtype.itemsize
+    scratch = rows.scratch_bytes(block_rows, 8 if refinable else dtype.itemsize)
     state = sum(one.state_bytes for one in states)
     held = 0 if collected else state
     return PassPlan(
         name=name,
         reads=layout.n_rows / max(1, rows.n_rows),
         times=times,
-        bytes_read=layout.n_rows * row_bytes,
+        bytes_read=rows.bytes_of(layout.n_rows),
         tasks=2 * len(layout.groups) + 1,
         block_rows=block_rows,
         state_bytes=state,
-        peak_bytes=peak_bytes(layout.read_rows * row_bytes, copied, sum(one.product_bytes for one in states), held),
+        peak_bytes=peak_bytes(
+            rows.read_bytes(layout.read_rows), copied, scratch + sum(one.product_bytes for one in states), held
+        ),
         finish_bytes=finish_bytes,
         driver_bytes=driver_bytes,
         collected=collected,
-        flops=float(layout.n_rows) * sum(one.flops_per_row for one in states),
+        flops=float(layout.n_rows) * (rows.map_flops + sum(one.flops_per_row for one in states)),
         layout=layout,
         dtype=dtype,
         refinable=refinable,
@@ -132,7 +135,8 @@ def fold_to(
     finish : callable
         Picklable; runs where the merged state lies (a task on a cluster), so that only its result travels.
     shift : ndarray of shape (d,) or None
-        Subtracted from all rows (rounded to their precision); None for a shift of each group's own, its first slab's mean.
+        Subtracted from all rows after their maps (rounded to their precision); None for a shift of each group's own, its first
+        slab's mean.
 
     Raises
     ------
@@ -155,6 +159,8 @@ def fold_job(
     shared = {key: a.shared for key, a in templates.items() if a.shared is not None}
     if shift is not None:
         shared[SHIFT] = shift  # 200 KB at 25,000 columns: not with each of 4,096 tasks
+    if rows.steps:
+        shared[MAPS] = rows.steps
 
     def stamp(group: int) -> str:
         return rows.stamp(*layout.rows_of(group)) if run.checkpoint else ""
@@ -169,7 +175,7 @@ def fold_job(
 
     return Pass(
         cost=cost, templates=templates, cut=cut, stamp=stamp, finish=finish, shared=shared, paths=rows.paths,
-        stored=rows.dtype, whole=rows.n_rows,
+        unit_bytes=rows.row_bytes, whole=rows.n_rows, input=rows.identity,
     )  # fmt: skip
 
 
@@ -198,50 +204,60 @@ class FoldGroup:
 
     def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
         """Fold the group; memory: two reads, one slab, the product and one state."""
-        if isinstance(self.reader, GraphReader):
-            self.reader.inputs = inputs
+        reader = with_inputs(self.reader, inputs)
         start, stop = self.reads[0][0], self.reads[-1][1]
         shared = inputs.get(SHARED, {})
         given = {name: a.with_shared(shared[name]) if name in shared else a for name, a in self.templates.items()}
         parts = {name: a.fresh(start, stop) for name, a in given.items()}
         omitted = 0
-        shift = shared[SHIFT].astype(self.dtype) if SHIFT in shared else None
+        shift: Vector | None = shared.get(SHIFT)
         # An overflow of float32 squares shows in the product, which is then made again in float64.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-            for first, rows in read_ahead(self.reader, self.reads):
+            for first, rows in read_ahead(reader, self.reads):
                 for i in range(0, len(rows), self.slab_rows):
                     check_cancelled(run_id)
                     slab = rows[i : i + self.slab_rows]
-                    block, shift = self._block(slab, first + i, shift)
-                    omitted += len(slab) - len(block.values)
-                    if len(block.values):
-                        for part in parts.values():
-                            part.update(block)
-                    del block, slab
+                    omitted += len(slab)
+                    for block in self._blocks(slab, first + i, shift, shared.get(MAPS, ())):
+                        shift = block.shift
+                        omitted -= len(block.values)
+                        if len(block.values):
+                            for part in parts.values():
+                                part.update(block)
+                        del block
+                    del slab
                 del rows
             for part in parts.values():
                 part.close()
         return PassState(parts, sum(b - a for a, b in self.reads), omitted, {self.index: self.stamp})
 
-    def _block(self, slab: NDArray[Any], row: int, shift: NDArray[Any] | None) -> tuple[Block, NDArray[Any]]:
+    def _blocks(
+        self, slab: NDArray[Any], row: int, shift: Vector | None, steps: tuple[MapStep, ...]
+    ) -> Iterator[Block]:
+        """Make blocks of a slab: one, or one for each tile that is mapped; all about the shift, or the first one's mean."""
         note_rounded(slab)
         values = slab.astype(self.dtype, copy=False)
         owned = self.reader.owned or values is not slab
-        if shift is None:
-            shift = group_shift(values)
         where = self.reader.where(row, row + len(slab))
-        searched = any(part.needs_largest for part in self.templates.values())
-        block = prepare_block(
-            values, row, shift, owned=owned, nan_policy=self.nan_policy, where=where, find_largest=searched
-        )
-        return block, shift
+        if not steps:
+            searched = any(part.needs_largest for part in self.templates.values())
+            about = group_shift(values) if shift is None else shift.astype(self.dtype)
+            yield prepare_block(
+                values, row, about, owned=owned, nan_policy=self.nan_policy, where=where, find_largest=searched
+            )
+            return
+        complete = complete_rows(values, row, owned=owned, nan_policy=self.nan_policy, where=where)
+        for rows, numbers in map_tiles(steps, complete, where):
+            block = Block.about(rows, numbers, shift)
+            shift = block.shift
+            yield block
 
 
 def shift_pass(rows: RowInput, layout: Layout) -> PassCost:
     """Declare what :func:`first_shift` reads."""
     start, stop = layout.reads[0] if layout.reads else (0, 0)
-    bytes_read = (stop - start) * rows.n_columns * rows.dtype.itemsize
-    return PassCost(name="first rows", reads=(stop - start) / max(1, rows.n_rows), bytes_read=bytes_read)
+    reads = (stop - start) / max(1, rows.n_rows)
+    return PassCost(name="first rows", reads=reads, bytes_read=rows.bytes_of(stop - start))
 
 
 def first_shift(run: Run, rows: RowInput, layout: Layout) -> Vector:
@@ -254,8 +270,11 @@ def first_rows(rows: RowInput, layout: Layout) -> NDArray[Any]:
     """Return the rows of the first slab in the working dtype: a read of the first chunks alone."""
     start, stop = layout.reads[0]
     reader, futures = rows.reader(start, stop)
-    if isinstance(reader, GraphReader):
-        reader.inputs = {k: f.result() for k, f in futures.items()}
+    reader = with_inputs(reader, {k: f.result() for k, f in futures.items()})
     with solve_paused():  # nodes of a graph may fold rows themselves
         read = reader.read(start, stop)
-    return read[: layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
+    values = read[: layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
+    if not rows.steps:
+        return values
+    where = reader.where(start, start + len(values))
+    return map_rows(rows.steps, complete_rows(values, start, owned=False, nan_policy="omit", where=where), where)

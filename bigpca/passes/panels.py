@@ -18,16 +18,16 @@ from bigpca.data.rounding import note_rounded
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import Finish, GroupTask, Pass, PassPlan
+from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Pass, PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.reading.blocks import prepare_block, product_dtype, within_range
+from bigpca.passes.reading.blocks import complete_rows, product_dtype, within_range
 from bigpca.passes.reading.layout import Layout
-from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
+from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
+from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import RowInput
 
 R = TypeVar("R")
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -40,23 +40,20 @@ class PanelGroup:
     stream: tuple[tuple[int, int], ...]
     slab_rows: int
     dtype: np.dtype[Any]
-    shift: NDArray[np.float64]
-    inverse_scale: NDArray[np.float64] | None
     template: DotPanels
     stamp: str
 
     def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
         """Fill one panel of the dot matrix."""
-        if isinstance(self.reader, GraphReader):
-            self.reader.inputs = inputs
+        reader, steps = with_inputs(self.reader, inputs), inputs[SHARED][MAPS]
         start, stop = self.panel[0][0], self.panel[-1][1]
         state = self.template.fresh(start, stop)
         held: list[tuple[int, NDArray[Any]]] = []
         with one_blas_thread():
-            for first, rows in read_ahead(self.reader, self.panel + self.stream):
+            for first, rows in read_ahead(reader, self.panel + self.stream):
                 for i in range(0, len(rows), self.slab_rows):
                     check_cancelled(run_id)
-                    slab = self._prepare(rows[i : i + self.slab_rows], first + i)
+                    slab = self._prepare(rows[i : i + self.slab_rows], first + i, steps)
                     if first < stop:
                         held.append((first + i, slab))
                         note_rounded(rows[i : i + self.slab_rows])
@@ -66,17 +63,12 @@ class PanelGroup:
                 del rows
         return PassState({"dot": state}, stop - start, 0, {self.index: self.stamp})
 
-    def _prepare(self, slab: NDArray[Any], row: int) -> NDArray[Any]:
+    def _prepare(self, slab: NDArray[Any], row: int, steps: tuple[MapStep, ...]) -> NDArray[Any]:
         values = slab.astype(self.dtype, copy=False)
         where = self.reader.where(row, row + len(slab))
         owned = self.reader.owned or values is not slab
-        shift = self.shift.astype(self.dtype)
-        block = prepare_block(
-            values, row, shift, owned=owned, nan_policy="raise", where=where, find_largest=self.inverse_scale is None
-        )
-        if self.inverse_scale is not None:
-            np.multiply(block.values, self.inverse_scale.astype(self.dtype), out=block.values)
-        return within_range(block.values, block.largest)
+        complete = complete_rows(values, row, owned=owned, nan_policy="raise", where=where)
+        return within_range(map_rows(steps, complete, where) if steps else complete.values)
 
 
 def dot_dtype(rows: RowInput) -> np.dtype[np.floating]:
@@ -101,36 +93,28 @@ def panel_pass(rows: RowInput, count: int, *, times: Times = ONCE) -> PassPlan:
     base, dtype = rows.layout(0), dot_dtype(rows)
     layout, n = panel_layout(base, count), rows.n_rows
     panel_rows = _panel_rows(layout)
-    read = base.read_rows * rows.n_columns * rows.dtype.itemsize
-    copied = rows.copied_row_bytes(dtype) * min(base.slab_rows, base.read_rows)
+    read, slab_rows = rows.read_bytes(base.read_rows), min(base.slab_rows, base.read_rows)
+    copied, scratch = rows.copied_row_bytes(dtype) * slab_rows, rows.scratch_bytes(slab_rows, dtype.itemsize)
     decoded = sum(n - layout.rows_of(i)[0] for i in range(len(layout.groups)))
     return PassPlan(
         name="dot",
         reads=decoded / max(1, n),
         times=times,
-        bytes_read=decoded * rows.n_columns * rows.dtype.itemsize,
+        bytes_read=rows.bytes_of(decoded),
         tasks=2 * len(layout.groups) + 1,
-        block_rows=min(base.slab_rows, base.read_rows),
+        block_rows=slab_rows,
         state_bytes=8 * n * n,
-        peak_bytes=peak_bytes(read, copied, 0, 0) + panel_rows * (rows.n_columns * dtype.itemsize + 8 * n),
+        peak_bytes=peak_bytes(read, copied, scratch, 0) + panel_rows * (rows.n_columns * dtype.itemsize + 8 * n),
         flops=float(n) * n * rows.n_columns,
         layout=layout,
         dtype=dtype,
     )
 
 
-def fold_panels(
-    run: Run, cost: PassPlan, rows: RowInput, finish: Finish[R], *, shift: Vector, inverse_scale: Vector | None
-) -> R:
-    """Fill the dot matrix of shifted rows over pairs of row panels, and return ``finish(state)``: (panels + 1) / 2 reads of X.
+def fold_panels(run: Run, cost: PassPlan, rows: RowInput, finish: Finish[R]) -> R:
+    """Fill the dot matrix over pairs of row panels, and return ``finish(state)``: (panels + 1) / 2 reads of X.
 
-    Parameters
-    ----------
-    cost : PassPlan
-        Of :func:`panel_pass`.
-    shift : ndarray of shape (d,)
-        Subtracted from every row before the product.
-    inverse_scale : ndarray of shape (d,) or None
+    A given centre and scale are a map of the rows; ``cost`` is that of :func:`panel_pass`.
     """
     layout = cost.layout
     template = DotPanels(rows.n_rows, rows.n_columns, _panel_rows(layout))
@@ -141,8 +125,8 @@ def fold_panels(
         reader, futures = rows.reader(start, layout.n_rows)
         panel = tuple(layout.reads[i] for i in members)
         task = PanelGroup(
-            group, reader, panel, layout.reads[members[-1] + 1 :], layout.slab_rows, cost.dtype, shift, inverse_scale,
-            template, stamp(group),
+            group, reader, panel, layout.reads[members[-1] + 1 :], layout.slab_rows, cost.dtype, template,
+            stamp(group),
         )  # fmt: skip
         return task, futures
 
@@ -154,7 +138,8 @@ def fold_panels(
 
     job = Pass(
         cost=cost, templates={"dot": template}, cut=cut, stamp=stamp, finish=finish, paths=rows.paths,
-        rows_read=rows_read, stored=rows.dtype, whole=rows.n_rows,
+        rows_read=rows_read, unit_bytes=rows.row_bytes, whole=rows.n_rows,
+        shared={MAPS: rows.steps}, input=rows.identity,
     )  # fmt: skip
     return run_pass(job, run)
 

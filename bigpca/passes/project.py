@@ -29,15 +29,15 @@ from bigpca.data.storages import MemoryRows
 from bigpca.errors import OutputExistsError
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import SHARED, GroupTask, Pass, PassPlan
+from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Pass, PassPlan
 from bigpca.passes.engine.local import local_threads
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState, digest
 from bigpca.passes.graphs import wrap_sources
 from bigpca.passes.reading.layout import MIB, Layout, working_dtype
-from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
-from bigpca.passes.reading.row_maps import RowMap
+from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
+from bigpca.passes.reading.row_maps import MapStep, RowMap, map_run
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources
 from bigpca.storage import ChunkWriter, Output, create_output
@@ -82,7 +82,7 @@ def _apply_block(block: Any, f: RowMap, n_columns: int, dtype: str) -> NDArray[A
 
 def project_in_memory(rows: RowInput, f: RowMap, width: int) -> NDArray[Any]:
     """Return ``f`` of the rows of an array in memory, 8,192 rows at a time, each thread by itself: as lazily, the same bits."""
-    out = np.empty((rows.n_rows, width), f.output_dtype(rows.dtype))
+    out, steps = np.empty((rows.n_rows, width), f.output_dtype(rows.dtype)), (*rows.steps, MapStep(f, width))
 
     def write(start: int) -> None:
         stop = min(start + 8192, rows.n_rows)
@@ -90,7 +90,7 @@ def project_in_memory(rows: RowInput, f: RowMap, width: int) -> NDArray[Any]:
         held = rows.source.storage if rows.source is not None else None
         values = held.view(start, stop) if isinstance(held, MemoryRows) else reader.read(start, stop)
         with one_blas_thread():
-            out[start:stop] = f.apply(values, reader.where(start, stop))
+            out[start:stop] = map_run(steps, values, start, reader.where(start, stop))
 
     starts = range(0, rows.n_rows, 8192)
     threads = min(local_threads(), len(starts))
@@ -106,7 +106,7 @@ def project_in_memory(rows: RowInput, f: RowMap, width: int) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class WriteGroup:
-    """Reads the rows of some output chunks, maps them by the function that all groups share, writes those chunks whole."""
+    """Reads the rows of some output chunks, maps them, and writes those chunks whole."""
 
     index: int
     reader: Reader
@@ -116,21 +116,20 @@ class WriteGroup:
 
     def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
         """Write the chunks; memory: two slabs of input, one mapped slab and one output chunk."""
-        if isinstance(self.reader, GraphReader):
-            self.reader.inputs = inputs
+        reader = with_inputs(self.reader, inputs)
         rows_done = 0
         with one_blas_thread():
             for chunk in self.chunks:
-                rows_done += self._write(chunk, inputs[SHARED]["map"], run_id)
+                rows_done += self._write(reader, chunk, inputs[SHARED][MAPS], run_id)
         return PassState({}, rows_done, 0, {})
 
-    def _write(self, chunk: int, f: RowMap, run_id: str) -> int:
+    def _write(self, reader: Reader, chunk: int, steps: tuple[MapStep, ...], run_id: str) -> int:
         start, stop = self.writer.row_range(chunk)
         reads = [(i, min(i + self.slab_rows, stop)) for i in range(start, stop, self.slab_rows)]
         out: NDArray[Any] | None = None
-        for first, rows in read_ahead(self.reader, reads):
+        for first, rows in read_ahead(reader, reads):
             check_cancelled(run_id)
-            mapped = f.apply(rows, self.reader.where(first, first + len(rows)))
+            mapped = map_run(steps, rows, first, reader.where(first, first + len(rows)))
             if out is None:
                 out = mapped if len(rows) == stop - start else np.empty((stop - start, mapped.shape[1]), mapped.dtype)
             if out is not mapped:
@@ -196,7 +195,7 @@ def project_to(
     with create_output(
         out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, attributes=attributes, overwrite=overwrite
     ) as output:
-        _write_pending(rows, f, output, plan, run)
+        _write_pending(rows.mapped(MapStep(f, width)), output, plan, run)
         output.finish()
     return open_array(out)
 
@@ -204,8 +203,7 @@ def project_to(
 def _reject_own_source(rows: RowInput, out: str | os.PathLike[str]) -> None:
     """Refuse to write over what is being read, or around it."""
     target = os.path.realpath(out)
-    sources = [rows.source] if rows.source is not None else rows.graph.sources()
-    for source in sources:
+    for source in rows.stored.sources:
         path = source.path if isinstance(source, RowSource) else source.store
         read = os.path.realpath(path) if path and "://" not in path else ""
         if read and (read == target or read.startswith(target + os.sep)):
@@ -221,13 +219,14 @@ def plan_writing(rows: RowInput, f: RowMap, width: int, chunk_rows: int, name: s
     read_rows = min(max(base.slab_rows, base.read_rows), max(base.read_rows, chunk_rows))
     read, row = read_rows * rows.n_columns * rows.dtype.itemsize, width * dtype.itemsize
     mapping, kept = f.bytes_for(rows.n_columns, read_rows, working.itemsize)
+    mapping += rows.scratch_bytes(read_rows, working.itemsize)
     chunk = 2 * min(chunk_rows, rows.n_rows) * row
     peak = peak_bytes(read, read_rows * rows.copied_row_bytes(working), mapping + chunk, 0)
     return Plan(
         solver=name,
         reason="one read",
         passes=1,
-        bytes_read=rows.n_rows * rows.n_columns * rows.dtype.itemsize,
+        bytes_read=rows.bytes_of(rows.n_rows),
         flops=2.0 * rows.n_rows * rows.n_columns * width,
         tasks=-(-rows.n_rows // chunk_rows),
         state_bytes=0,
@@ -238,7 +237,7 @@ def plan_writing(rows: RowInput, f: RowMap, width: int, chunk_rows: int, name: s
     )
 
 
-def _write_pending(rows: RowInput, f: RowMap, output: Output, plan: Plan, run: Run) -> None:
+def _write_pending(rows: RowInput, output: Output, plan: Plan, run: Run) -> None:
     pending = output.pending()
     if not pending:
         return
@@ -249,8 +248,7 @@ def _write_pending(rows: RowInput, f: RowMap, output: Output, plan: Plan, run: R
     per_segment = -(-len(groups) // 256)
     segments = tuple(range(i, min(i + per_segment, len(groups))) for i in range(0, len(groups), per_segment))
     n_rows = sum(b - a for a, b in ranges)
-    row_bytes = max(1, rows.n_columns * working_dtype(rows.dtype).itemsize)
-    layout = Layout(n_rows, rows.n_columns, row_bytes, slab_rows, ranges, groups, segments)
+    layout = Layout(n_rows, base.n_columns, base.row_bytes, slab_rows, ranges, groups, segments)
 
     def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
         reader, futures = rows.reader(*ranges[group])
@@ -261,8 +259,8 @@ def _write_pending(rows: RowInput, f: RowMap, output: Output, plan: Plan, run: R
         dtype=working_dtype(rows.dtype),
     )  # fmt: skip
     job = Pass(
-        cost=cost, templates={}, cut=cut, stamp=lambda group: "", finish=_rows_written, shared={"map": f},
-        paths={**rows.paths, output.writer.store: "writes"}, stored=rows.dtype, whole=rows.n_rows,
+        cost=cost, templates={}, cut=cut, stamp=lambda group: "", finish=_rows_written, shared={MAPS: rows.steps},
+        paths={**rows.paths, output.writer.store: "writes"}, unit_bytes=rows.row_bytes, whole=rows.n_rows,
     )  # fmt: skip
     run_pass(job, replace(run, checkpoint=None, peak_bytes=plan.peak_bytes))
 

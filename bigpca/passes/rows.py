@@ -2,55 +2,159 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from numpy.typing import NDArray
 
 from bigpca.costs import PassCost
 from bigpca.data.sources import RowSource, source_of
+from bigpca.data.views import view_of, viewed
 from bigpca.data.zarr_reader import ZarrReader
 from bigpca.passes.engine.cluster.get import get_watched
 from bigpca.passes.engine.jobs import WORKERS_TIMEOUT
 from bigpca.passes.engine.states import digest
 from bigpca.passes.graphs import GraphSource, filling, paths_in
 from bigpca.passes.reading.layout import Layout, plan_layout
-from bigpca.passes.reading.readers import DirectReader, Reader
+from bigpca.passes.reading.readers import DirectReader, Reader, ViewReader
+from bigpca.passes.reading.row_maps import MapStep
+
+
+class Stored:
+    """Where rows come from: a source that is read directly, or a graph to cut.
+
+    Parameters
+    ----------
+    X : dask.array.Array of shape (n, d), with known chunks
+    missing_chunks : {"raise", "fill"}
+    workers_timeout : float
+    """
+
+    def __init__(self, X: da.Array, missing_chunks: str, workers_timeout: float) -> None:
+        self.X, self.missing_chunks, self.workers_timeout = X, missing_chunks, workers_timeout
+        found = source_of(X)
+        self.source: RowSource | None = filling(found) if found is not None and missing_chunks == "fill" else found
+        self._graph: GraphSource | None = None
+        self._lock = threading.Lock()
+        self._digest: str | None = None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether X is a NumPy array of this process."""
+        return self.source is not None and self.source.format == "numpy"
+
+    @property
+    def graph(self) -> GraphSource:
+        """The graph to cut; shared small nodes are computed when first asked for."""
+        with self._lock:  # the first groups ask from several threads
+            if self._graph is None:
+                self._graph = GraphSource(self.X, self.missing_chunks, self.workers_timeout)
+        return self._graph
+
+    @property
+    def sources(self) -> Sequence[RowSource | ZarrReader]:
+        """All sources that are read."""
+        return [self.source] if self.source is not None else self.graph.sources()
+
+    def reader(self, start: int, stop: int) -> tuple[Reader, Mapping[Any, Any]]:
+        """Return a reader of rows ``start:stop``, and the futures its task must be given."""
+        if self.source is not None:
+            return DirectReader(self.source), {}
+        cut = self.graph.cut(start, stop)
+        return cut.reader, cut.futures
+
+    def stamp(self, start: int, stop: int) -> str:
+        """Digest of (key, size, mtime) of the files that hold those rows; of the content for arrays in memory."""
+        if self.source is not None:
+            return digest(self.source.stamps(start, stop))
+        if self._digest is None:
+            self._digest = digest([_stamps(s) for s in self.sources])
+        return self._digest
+
+    def describe(self) -> Any:
+        """JSON-able description for fingerprints."""
+        if self.source is not None:
+            return self.source.describe()
+        return {"format": "dask", "name": self.X.name, "sources": [_describe(s) for s in self.sources]}
 
 
 class RowInput:
-    """X as the engine sees it: direct (a :class:`RowSource`) or general (a graph to cut), with known row chunks.
+    """X as the engine sees it: where rows come from, a view, a chain of row maps, weights, and policies.
+
+    The view says which numbers of a stored sample make a row, and so what a row number is; the maps are applied, in order,
+    inside the task that reads, to rows that are finite; weights belong to rows of the view by their absolute numbers.
 
     Parameters
     ----------
     X : dask.array.Array of shape (n, d)
-        Unknown row chunks are counted first: one more read.
+        Unknown row chunks are counted first: one more read. A view that it carries is applied as rows are read.
     missing_chunks : {"raise", "fill"}
     nan_policy : {"raise", "omit"}
     workers_timeout : float
         Seconds without any worker after which what is computed before a pass gives up.
     in_process : bool
         Whether X is computed from an array of this process, which never travels to workers; known for NumPy input.
+
+    Attributes
+    ----------
+    view : View or None
+    steps : tuple of MapStep
+    weights : ndarray of shape (n,), float64, or None
     """
 
     def __init__(
         self, X: da.Array, *, missing_chunks: str = "raise", nan_policy: str = "raise",
         workers_timeout: float = WORKERS_TIMEOUT, in_process: bool = False,
     ) -> None:  # fmt: skip
-        self.counted = bool(np.isnan(X.shape[0]))
-        self.X = count_rows(X, workers_timeout) if self.counted else X
+        base, self.view = view_of(X)
+        self.counted = bool(np.isnan(base.shape[0]))
+        if self.counted:
+            base = count_rows(base, workers_timeout)
+            X = base if self.view is None else viewed(base, self.view)
+        self.X = X
+        self.stored = Stored(base, missing_chunks, workers_timeout)
         self.workers_timeout = workers_timeout
         self.missing_chunks, self.nan_policy = missing_chunks, nan_policy
-        self.source: RowSource | None = source_of(self.X)
-        if self.source is not None and missing_chunks == "fill":
-            self.source = filling(self.source)
-        self.in_process = in_process or self.in_memory
-        self._graph: GraphSource | None = None
-        self._lock = threading.Lock()
-        self._source_digest: str | None = None
+        self.in_process = in_process or self.stored.in_memory
+        self.steps: tuple[MapStep, ...] = ()
+        self.weights: NDArray[np.float64] | None = None
+
+    def mapped(self, *steps: MapStep) -> RowInput:
+        """Return the same rows with more maps at the end of the chain."""
+        rows = copy(self)
+        rows.steps = (*self.steps, *steps)
+        return rows
+
+    def weighted(self, weights: NDArray[np.float64]) -> RowInput:
+        """Return the same rows with weights (n,), by absolute row number.
+
+        Raises
+        ------
+        ValueError
+            For another number of weights, negative ones, and such as are not finite.
+        """
+        given = np.asarray(weights, np.float64)
+        if given.shape != (self.n_rows,):
+            raise ValueError(
+                f"the weights have shape {given.shape}; one for each of the {self.n_rows} rows was expected."
+            )
+        if not (np.isfinite(given) & (given >= 0)).all():
+            row = int(np.flatnonzero(~(np.isfinite(given) & (given >= 0)))[0])
+            raise ValueError(f"the weight of row {row} is {given[row]}; finite weights of at least 0 were expected.")
+        rows = copy(self)
+        rows.weights = given
+        return rows
+
+    @property
+    def source(self) -> RowSource | None:
+        """The source whose rows are analysed as they are; None for graphs, views and maps."""
+        return self.stored.source if self.view is None and not self.steps else None
 
     @property
     def n_rows(self) -> int:
@@ -59,7 +163,12 @@ class RowInput:
 
     @property
     def n_columns(self) -> int:
-        """Number of columns."""
+        """Number of columns, after the maps."""
+        return self.steps[-1].width if self.steps else self.viewed_columns
+
+    @property
+    def viewed_columns(self) -> int:
+        """Number of columns of a row before the maps."""
         return int(self.X.shape[1])
 
     @property
@@ -75,71 +184,103 @@ class RowInput:
 
     @property
     def row_chunks(self) -> tuple[int, ...]:
-        """Native row chunks: the store's for direct arrays, Dask's for general ones."""
-        return self.source.row_chunks() if self.source is not None else tuple(int(c) for c in self.X.chunks[0])
+        """Native row chunks: the store's for direct arrays, Dask's for general ones and for views."""
+        stored = self.stored.source if self.view is None else None
+        return stored.row_chunks() if stored is not None else tuple(int(c) for c in self.X.chunks[0])
+
+    @property
+    def row_bytes(self) -> float:
+        """Stored bytes that are decoded for one row."""
+        per_sample = 1 if self.view is None else self.view.rows_per_sample
+        return int(self.stored.X.shape[1]) * self.dtype.itemsize / per_sample
 
     @property
     def counting(self) -> tuple[PassCost, ...]:
         """What was read before any pass: all rows, where their number was unknown."""
-        size = self.n_rows * self.n_columns * self.dtype.itemsize
-        return (PassCost(name="count", bytes_read=size),) if self.counted else ()
+        return (PassCost(name="count", bytes_read=self.bytes_of(self.n_rows)),) if self.counted else ()
+
+    def bytes_of(self, rows: int) -> int:
+        """Stored bytes of so many rows."""
+        return int(rows * self.row_bytes)
+
+    def read_bytes(self, rows: int) -> int:
+        """Bytes of so many rows as they are read, before the maps."""
+        return rows * self.viewed_columns * self.dtype.itemsize
 
     def copied_row_bytes(self, dtype: np.dtype[Any]) -> int:
         """Bytes of one row's copy in ``dtype``; 0 where rows are read in it and may be overwritten."""
-        return 0 if self.source is not None and dtype == self.dtype else self.n_columns * dtype.itemsize
+        owned = self.stored.source is not None or (self.view is not None and self.view.columns is not None)
+        return 0 if owned and dtype == self.dtype else self.viewed_columns * dtype.itemsize
+
+    def scratch_bytes(self, rows: int, itemsize: int) -> int:
+        """What view and maps take beside a read, for ``rows`` rows at a time in their working dtype: a chunk of samples, and each map."""
+        chunk = 0
+        if self.view is not None:
+            chunk = max(self.stored.X.chunks[0], default=0) * int(self.stored.X.shape[1]) * self.dtype.itemsize
+        d, total = self.viewed_columns, 2 * chunk  # one that is read, and what is decoded for it
+        for step in self.steps:
+            total += sum(step.f.bytes_for(d, min(rows, step.tile_rows or rows), itemsize))
+            d = step.width
+        return total + (0 if self.weights is None else 16 * rows)
+
+    @property
+    def map_flops(self) -> int:
+        """Floating-point operations that the maps take for one row."""
+        return sum(step.flops_per_row for step in self.steps)
 
     @property
     def paths(self) -> dict[str, str]:
         """Files and directories that tasks read, for :attr:`bigpca.passes.engine.jobs.Pass.paths`."""
-        return paths_in(self.X) if self.source is None else {self.source.path: "reads"}
+        source = self.stored.source
+        return paths_in(self.stored.X) if source is None else {source.path: "reads"}
 
     @property
     def graph(self) -> GraphSource:
-        """The graph to cut; shared small nodes are computed when first asked for."""
-        with self._lock:  # the first groups ask from several threads
-            if self._graph is None:
-                self._graph = GraphSource(self.X, self.missing_chunks, self.workers_timeout)
-        return self._graph
+        """The graph to cut, for arrays without a direct source."""
+        return self.stored.graph
 
     def layout(self, state_bytes: int) -> Layout:
         """Cut the rows for a state of that size."""
-        return plan_layout(self.row_chunks, self.n_columns, self.dtype, state_bytes)
+        return plan_layout(self.row_chunks, self.viewed_columns, self.dtype, state_bytes)
 
     def reader(self, start: int, stop: int) -> tuple[Reader, Mapping[Any, Any]]:
-        """Return a reader of rows ``start:stop``, and the futures its task must be given."""
-        if self.source is not None:
-            return DirectReader(self.source), {}
-        cut = self.graph.cut(start, stop)
-        return cut.reader, cut.futures
+        """Return a reader of rows ``start:stop`` of the view, and the futures its task must be given."""
+        if self.view is None:
+            return self.stored.reader(start, stop)
+        first, last = self.view.samples(start, stop)
+        base, futures = self.stored.reader(first, last)
+        ends = np.cumsum(self.stored.X.chunks[0])
+        return ViewReader(base, self.view, ends[(ends > first) & (ends < last)]), futures
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What identifies view, maps and weights; empty where there are none."""
+        own: dict[str, Any] = {} if self.view is None else {"view": self.view.describe()}
+        if self.steps:
+            own["maps"] = [step.f.describe() for step in self.steps]
+        if self.weights is not None:
+            own["weights"] = hashlib.sha256(self.weights.tobytes()).hexdigest()
+        return own
 
     def describe(self) -> dict[str, Any]:
         """JSON-able description for fingerprints."""
-        if self.source is not None:
-            source: Any = self.source.describe()
-        else:
-            source = {"format": "dask", "name": self.X.name, "sources": [_describe(s) for s in self.graph.sources()]}
         return {
-            "source": source,
-            "shape": [self.n_rows, self.n_columns],
+            "source": self.stored.describe(),
+            "shape": [self.n_rows, self.viewed_columns],
             "dtype": self.dtype.str,
             "row_chunks": digest(self.row_chunks),
             "missing_chunks": self.missing_chunks,
             "nan_policy": self.nan_policy,
+            **self.identity,
         }
 
     def stamp(self, start: int, stop: int) -> str:
         """Digest of (key, size, mtime) of the files that hold those rows; of the content for arrays in memory."""
-        if self.source is not None:
-            return digest(self.source.stamps(start, stop))
-        if self._source_digest is None:
-            self._source_digest = digest([_stamps(s) for s in self.graph.sources()])
-        return self._source_digest
+        return self.stored.stamp(*((start, stop) if self.view is None else self.view.samples(start, stop)))
 
     def files_digest(self) -> str:
         """Digest of (key, size, mtime) of all files as they are now; empty for arrays in memory."""
-        if self.in_memory:
-            return ""
-        return digest([_stamps(s) for s in ([self.source] if self.source is not None else self.graph.sources())])
+        return "" if self.stored.in_memory else digest([_stamps(s) for s in self.stored.sources])
 
 
 def _describe(source: RowSource | ZarrReader) -> Any:

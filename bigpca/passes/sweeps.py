@@ -24,13 +24,14 @@ from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import SHARED, Finish, GroupTask, Pass, PassPlan
+from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Pass, PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import SHIFT
-from bigpca.passes.reading.blocks import prepare_block, product_dtype
+from bigpca.passes.reading.blocks import complete_rows, product_dtype
 from bigpca.passes.reading.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, Layout
-from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
+from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
+from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import RowInput
 
 SweepState: TypeAlias = KernelProduct | DotPanels
@@ -132,9 +133,9 @@ def sweep_bytes(
 ) -> tuple[int, int]:
     """Return the bytes of what one task reads at a time, and of what it computes with: a panel, tiles and their products."""
     itemsize, d = (dtype or kernel_dtype(rows)).itemsize, rows.n_columns
-    read = max(b - a for a, b in layout.reads) * d * rows.dtype.itemsize
+    read = rows.read_bytes(max(b - a for a, b in layout.reads))
     prepared = (layout.panel_rows + 2 * layout.tile_rows) * kernel.prepared_bytes(d, itemsize)
-    slab = 2 * layout.tile_rows * d * itemsize
+    slab = 2 * layout.tile_rows * d * itemsize + rows.scratch_bytes(layout.tile_rows, itemsize)
     tile = layout.tile_rows**2 * kernel.entry_bytes(itemsize) + FIXED_BYTES
     return read, prepared + slab + tile + 4 * 8 * layout.tile_rows * columns
 
@@ -155,8 +156,7 @@ class KernelGroup:
 
     def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
         """Sweep the panel; memory: two reads, the prepared panel, one tile and one state."""
-        if isinstance(self.reader, GraphReader):
-            self.reader.inputs = inputs
+        reader = with_inputs(self.reader, inputs)
         shared = inputs[SHARED]
         start, stop = self.reads[0][0], self.stop
         template = self.template.with_shared(shared["kernel"]) if "kernel" in shared else self.template
@@ -164,10 +164,10 @@ class KernelGroup:
         held: list[tuple[int, Any]] = []
         # An overflow shows in the row means of K, which are looked at when the sweep is done.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-            for first, rows in read_ahead(self.reader, self.reads):
+            for first, rows in read_ahead(reader, self.reads):
                 for row, tile in self._tiles(first, rows):
                     check_cancelled(run_id)
-                    prepared = self._prepare(tile, row, shared[SHIFT])
+                    prepared = self._prepare(tile, row, shared[SHIFT], shared[MAPS])
                     if row < stop:
                         held.append((row, prepared))
                         note_rounded(tile)
@@ -187,13 +187,12 @@ class KernelGroup:
             for row in range(a, b, self.tile_rows):
                 yield row, rows[row - first : min(row + self.tile_rows, b) - first]
 
-    def _prepare(self, slab: NDArray[Any], row: int, shift: Vector) -> Any:
+    def _prepare(self, slab: NDArray[Any], row: int, shift: Vector, steps: tuple[MapStep, ...]) -> Any:
         values = slab.astype(self.dtype, copy=False)
         where = self.reader.where(row, row + len(slab))
-        none = np.zeros(values.shape[1], self.dtype)
         owned = self.reader.owned or values is not slab
-        block = prepare_block(values, row, none, owned=owned, nan_policy="raise", where=where)
-        return self.kernel.prepare(block.values, shift, row)
+        block = complete_rows(values, row, owned=owned, nan_policy="raise", where=where)
+        return self.kernel.prepare(map_rows(steps, block, where) if steps else block.values, shift, row)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +228,7 @@ def sweep_pass(
         reads=layout.sweep_reads,
         most_reads=widest_layout.sweep_reads,
         times=times,
-        bytes_read=int(layout.sweep_reads * rows.n_rows * d * rows.dtype.itemsize),
+        bytes_read=int(layout.sweep_reads * rows.bytes_of(rows.n_rows)),
         tasks=2 * len(layout.panels.groups) + 1,
         block_rows=layout.tile_rows,
         state_bytes=template.state_bytes,
@@ -283,9 +282,10 @@ def fold_kernel(
     def stamp(group: int) -> str:
         return rows.stamp(layout.panels.reads[group][0], n) if run.checkpoint else ""
 
-    shared = {SHIFT: shift} | ({} if template.shared is None else {"kernel": template.shared})
+    shared = {SHIFT: shift, MAPS: rows.steps} | ({} if template.shared is None else {"kernel": template.shared})
     job = Pass(
         cost=cost, templates={"kernel": template}, cut=cut, stamp=stamp, finish=finish, shared=shared,
-        evaluations=layout.evaluations, paths=rows.paths, rows_read=layout.rows_read, stored=rows.dtype, whole=n,
+        evaluations=layout.evaluations, paths=rows.paths, rows_read=layout.rows_read, unit_bytes=rows.row_bytes, whole=n,
+        input=rows.identity,
     )  # fmt: skip
     return run_pass(job, run)

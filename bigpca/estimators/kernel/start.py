@@ -16,11 +16,12 @@ from bigpca.estimators.kernel.spectrum import (
     KernelSettings,
 )
 from bigpca.landmarks import LandmarkRequest, landmark_passes, select_landmarks
-from bigpca.passes.accumulators.kept_rows import MappedRows
+from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import fold_to, row_pass
+from bigpca.passes.reading.row_maps import MapStep
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -57,11 +58,9 @@ class Start:
     @property
     def _scores(self) -> PassPlan:
         rows, m = self.request.rows, self.request.count
-        template = MappedRows(rows.n_rows, rows.n_columns, self._wanted, None)
-        cost = row_pass(
-            rows, "start", [template], cut_bytes=template.state_bytes,
-            work=float(rows.n_rows) * template.flops_per_row,
-        )  # fmt: skip
+        template = RowSample(self._wanted, rows.n_rows, 8)
+        work = 2.0 * rows.n_rows * rows.n_columns * self._wanted
+        cost = row_pass(rows, "start", [template], cut_bytes=template.state_bytes, work=work)
         evaluations, kernel = float(rows.n_rows) * m, self.settings.kernel
         return replace(
             cost, peak_bytes=cost.peak_bytes + 16 * 1024 * m + 8 * 3 * m**2, evaluations=evaluations,
@@ -81,12 +80,14 @@ class Start:
         if not isinstance(found.expansion, Expansion) or not len(found.eigenvalues):
             return None
         width = found.expansion.coefficients.shape[1]
-        template = MappedRows(rows.n_rows, rows.n_columns, width, KernelScores(found.expansion))
-        zero = np.zeros(rows.n_columns)
-        scores = fold_to(run, self._scores, rows, {"rows": template}, _take_rows, shift=zero)  # one pass over X
+        scored = rows.mapped(MapStep(KernelScores(found.expansion), width))
+        template = RowSample(width, rows.n_rows, 8)
+        scores = fold_to(
+            run, self._scores, scored, {"rows": template}, _take_rows, shift=np.zeros(width)
+        )  # one pass over X
         run.add_evaluations(rows.n_rows * len(landmarks.rows))
         return scores, found.eigenvalues
 
 
 def _take_rows(state: PassState) -> Matrix:
-    return state.part("rows", MappedRows).rows().astype(np.float64)
+    return np.concatenate(state.part("rows", RowSample).rows()).astype(np.float64)

@@ -27,6 +27,7 @@ from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import first_shift, fold, fold_to, row_pass, shift_pass
 from bigpca.passes.panels import fold_panels, panel_pass
 from bigpca.passes.reading.layout import Layout
+from bigpca.passes.reading.row_maps import Affine, MapStep
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
 from bigpca.solvers.components import resolve_components
@@ -194,7 +195,8 @@ class DotFit(PCAFit):
         if not settings.center:
             shift = np.zeros(d)
         inverse = None if scale is None else 1 / scale
-        dot = fold_panels(run, self.panels, rows, finish, shift=shift, inverse_scale=inverse)  # (panels + 1) / 2 reads
+        deviations = rows.mapped(MapStep(Affine(shift, inverse), d, 2 * d))
+        dot = fold_panels(run, self.panels, deviations, finish)  # (panels + 1) / 2 reads
         parts = {"product": LeftProduct(d, dot.V), "columns": ColumnMoments(d)}
         product, mean = fold_to(run, self.components, rows, parts, _take_products)  # one pass over X
         if not settings.center:

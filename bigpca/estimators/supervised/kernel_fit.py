@@ -30,14 +30,13 @@ from bigpca.estimators.kernel.spectrum import (
     training_expansion,
 )
 from bigpca.estimators.supervised.labels import KeptStatistics, Labelled
-from bigpca.estimators.supervised.statistics import LabelStatistics
+from bigpca.estimators.supervised.statistics import LabelStatistics, fold_labels
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap
-from bigpca.passes.accumulators.on_features import OnFeatures
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
-from bigpca.passes.fold import fold, row_pass
+from bigpca.passes.fold import row_pass
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import SweepPlan
 from bigpca.solvers.roweis import Axes
@@ -87,9 +86,9 @@ def labelled_features_pass(rows: RowInput, kernel: Kernel, labelled: Labelled, m
     mapped = LandmarkMap(
         (kernel,), np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),), np.zeros(d)
     )
-    template = OnFeatures(d, mapped, labelled.templates(m, whole=whole))
+    states = labelled.templates(m, whole=whole).values()
     cost = row_pass(
-        rows, "labelled-features", [template], cut_bytes=template.state_bytes, work=0.0,
+        rows.mapped(mapped.step), "labelled-features", states, cut_bytes=sum(one.state_bytes for one in states), work=0.0,
         dtype=features_dtype(rows, kernel, m), refinable=True,
     )  # fmt: skip
     return replace(cost, evaluations=float(rows.n_rows) * m)
@@ -103,12 +102,9 @@ def read_features(
     mapped = LandmarkMap(
         (features.kernel,), features.landmarks, (features.transform,), features.shift, features.indices
     )
-    template = OnFeatures(rows.n_columns, mapped, inner)
     exact = replace(cost, dtype=pass_dtype(rows, (features,)))
-    found = fold(run, exact, rows, template, shift=np.zeros(rows.n_columns))  # one pass over X
-    parts: Any = found.state.inner
-    run.add_evaluations(found.state.evaluations)
-    statistics = LabelStatistics(parts["classes"], parts.get("cross"), found.omitted)
+    statistics = fold_labels(run, exact, rows.mapped(mapped.step), inner)  # one pass over X
+    run.add_evaluations((rows.n_rows - statistics.omitted) * len(features.landmarks))
     return FeatureRead(features, KeptStatistics(statistics, labelled.supervision), run.evaluations)
 
 

@@ -18,7 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.labels import TargetLabels
-from bigpca.data.sources import columns_of, with_columns
+from bigpca.data.views import columns_of
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
@@ -37,7 +37,7 @@ from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.solving import solving
-from bigpca.passes.reading.row_maps import RowMap
+from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan
 from bigpca.seeds import integers
@@ -144,7 +144,7 @@ class ScoredPCA(LabelReader, RowTransformer):
         return replace(
             inner, solver=f"scores, then {inner.solver}", reason=f"one read of rows and labels; {inner.reason}",
             passes=sum(plan.passes for plan in parts), flops=sum(plan.flops for plan in parts),
-            bytes_read=parts[0].bytes_read * (1 + (q is None)) + inner.bytes_read * d // max(1, q or 1),
+            bytes_read=sum(plan.bytes_read for plan in parts),
             peak_bytes=max(plan.peak_bytes for plan in parts), state_bytes=max(plan.state_bytes for plan in parts),
         )  # fmt: skip
 
@@ -314,17 +314,17 @@ class ScoredPCA(LabelReader, RowTransformer):
         rows_of = columns_of(opened, np.sort(candidates))
         features = labelled.features
         if features is None:
-            hot = partial(one_hot, n_classes=labelled.n_classes)
-            joined = with_columns(rows_of, labelled.codes, hot, labelled.n_classes)
+            beside, m = Beside(labelled.codes, partial(one_hot, n_classes=labelled.n_classes)), labelled.n_classes
         else:
-            joined = with_columns(rows_of, features.whole(), np.asarray, features.shape[1])
+            beside, m = Beside(features.whole(), np.asarray), features.shape[1]
+        rows = RowInput(rows_of, **self._policies)
+        rows = rows.mapped(MapStep(beside, rows.n_columns + m))
         folds = integers(self._seed, "folds", 0, len(labelled.codes), 1, int(self.folds))[:, 0]
         used = labelled.codes >= 0
         templates: dict[str, Accumulator] = {
-            f"fold-{f}": ClassMoments(joined.shape[1], 1, np.where(used & (folds == f), 0, -1).astype(np.int32))
+            f"fold-{f}": ClassMoments(rows.n_columns, 1, np.where(used & (folds == f), 0, -1).astype(np.int32))
             for f in range(int(self.folds))
         }
-        rows = RowInput(joined, **self._policies)
         resources = find_resources(self.memory_limit, in_process=rows.in_process)
         about = {"candidates": candidates.tolist(), "folds": [int(self.folds), self._seed]}
         return Folding(rows, resources, templates, {"labels": labelled.describe(), **about})
@@ -381,7 +381,7 @@ class ScoredPCA(LabelReader, RowTransformer):
 
 def some_columns(X: da.Array, q: int | None) -> da.Array:
     """Return q columns of X, or as many as cross-validation chooses among: to plan with."""
-    return columns_of(X, slice(q or min(X.shape[1], MAX_CANDIDATES)))
+    return columns_of(X, np.arange(q or min(X.shape[1], MAX_CANDIDATES)))
 
 
 def spread_of(labelled: Labelled) -> LabelSpread | None:

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.shared.fit import Reading
-from bigpca.estimators.supervised.labels_fit import LabelledReading, labels_pass
+from bigpca.estimators.supervised.labels_fit import LabelledReading
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.fold import fold_to
+from bigpca.passes.fold import fold_to, row_pass
+from bigpca.passes.reading.layout import plan_layout
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,13 @@ class Folding(Reading):
     @cached_property
     def folds(self) -> PassPlan:
         """The read."""
-        return labels_pass(self.rows, self.templates, name="folds")
+        states = self.templates.values()
+        size, work = sum(one.state_bytes for one in states), sum(one.flops_per_row for one in states)
+        rows, exact = self.rows, np.dtype(np.float64)  # in which rows and labels meet
+        layout = plan_layout(rows.row_chunks, rows.n_columns, exact, size)
+        return row_pass(
+            rows, "folds", states, cut_bytes=size, work=float(rows.n_rows) * work, layout=layout, dtype=exact
+        )
 
     def passes(self) -> tuple[PassCost, ...]:
         return (self.folds,)

@@ -1,4 +1,4 @@
-"""Accumulators that keep rows: those of given numbers, of a sample, or all of them mapped to a few columns."""
+"""Accumulators that keep rows: those of given numbers, of a sample, or all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.reading.blocks import Block
-from bigpca.passes.reading.row_maps import RowMap
 
 Integers = NDArray[np.int64]
 
@@ -85,7 +84,7 @@ class RowsAt(Accumulator):
 
 @dataclass
 class RowSample(Accumulator):
-    """The rows of a sample themselves, as they are.
+    """The rows of a sample, or all rows, as they are.
 
     Attributes
     ----------
@@ -131,61 +130,3 @@ class RowSample(Accumulator):
 
     def identity(self) -> dict[str, Any]:
         return {"wanted": self.wanted}
-
-
-@dataclass
-class MappedRows(Accumulator):
-    """``f(X)`` (n, k) for a row map f.
-
-    Attributes
-    ----------
-    n_samples, n_features, width : int
-        n, d and k.
-    f : RowMap, or None in states (the driver hands it over)
-    pieces : tuple of (first row, ndarray of shape (rows, k))
-    """
-
-    tag: ClassVar[str] = "MappedRows"
-    shared_field: ClassVar[str | None] = "f"
-
-    n_samples: int
-    n_features: int
-    width: int
-    f: RowMap | None
-    pieces: tuple[tuple[int, NDArray[Any]], ...] = ()
-
-    def fresh(self, start: int, stop: int) -> MappedRows:
-        return replace(self, pieces=())
-
-    def update(self, block: Block) -> None:
-        f: Any = self.f
-        first = int(block.rows[0])
-        self.pieces = (*self.pieces, (first, f.apply(block.values, f"the rows from {first}")))
-
-    def close(self) -> None:
-        self.f = None
-
-    def merge(self, other: MappedRows) -> MappedRows:
-        return replace(self, pieces=self.pieces + other.pieces)
-
-    def rows(self) -> NDArray[Any]:
-        """The mapped rows in order (n, k)."""
-        return np.concatenate([rows for _, rows in sorted(self.pieces, key=lambda piece: piece[0])])
-
-    @property
-    def state_bytes(self) -> int:
-        return 8 * self.n_samples * self.width
-
-    @property
-    def flops_per_row(self) -> int:
-        return 2 * self.n_features * self.width
-
-    def to_arrays(self) -> Arrays:
-        return {f"rows-{first}": rows for first, rows in self.pieces}
-
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> MappedRows:
-        pieces = sorted(((int(name.split("-")[1]), a) for name, a in arrays.items()), key=lambda piece: piece[0])
-        return replace(self, f=None, pieces=tuple(pieces))
-
-    def identity(self) -> dict[str, Any]:
-        return {"map": {} if self.f is None else self.f.describe()}

@@ -16,8 +16,9 @@ from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.accumulators.kernel_product import entry_precision
 from bigpca.passes.accumulators.landmark_blocks import landmark_block, prepare_landmarks
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.blocks import Block, column_sums, group_shift
+from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.layout import MIB
+from bigpca.passes.reading.row_maps import MapStep
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -48,9 +49,36 @@ class LandmarkMap:
     transforms: tuple[Matrix, ...]
     shift: Vector
     indices: NDArray[np.int64] | None = None
+    _prepared: dict[np.dtype[Any], Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def step(self) -> MapStep:
+        """The map from rows to the features of the first kernel, in tiles."""
+        m, T = len(self.landmarks), self.transforms[0]
+        flops = int(m * self.kernels[0].flops_per_entry(self.landmarks.shape[1])) + 2 * T.size
+        return MapStep(self, T.shape[1], flops, self.tile_rows)
+
+    def apply_at(self, rows: NDArray[Any], numbers: NDArray[np.int64], where: str) -> NDArray[Any]:
+        """Return the features (b, r) of the first kernel."""
+        A = self.kernels[0].prepare(rows, self.shift, int(numbers[0]))
+        K = next(iter(self.blocks(A, self.prepare(rows.dtype))))
+        B: NDArray[Any] = K @ self.transforms[0].astype(K.dtype, copy=False)
+        return B
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """What one tile takes, with the prepared landmarks."""
+        return self.working_bytes(d, 8), 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_prepared": {}}
 
     def prepare(self, dtype: np.dtype[Any]) -> Any:
-        """Return the prepared landmarks."""
+        """Return the prepared landmarks, which all groups of a process share."""
+        if dtype not in self._prepared:
+            self._prepared[dtype] = self._prepare(dtype)
+        return self._prepared[dtype]
+
+    def _prepare(self, dtype: np.dtype[Any]) -> Any:
         numbers = np.arange(len(self.landmarks)) if self.indices is None else self.indices
         return prepare_landmarks(self.kernels[0], self.landmarks.astype(dtype, copy=False), numbers, self.shift)
 
@@ -113,7 +141,6 @@ class LandmarkMoments(Accumulator):
     residuals: Vector = field(default_factory=lambda: np.zeros(0))
     evaluations: int = 0
     precision: float = 0.0
-    _prepared: Any = field(default=None, repr=False)
     _shifts: list[Any] = field(default_factory=list, repr=False)
 
     @classmethod
@@ -126,34 +153,32 @@ class LandmarkMoments(Accumulator):
         fresh = tuple(m.fresh(start, stop) for m in self.moments)
         return replace(
             self, moments=fresh, diagonals=zeros, residuals=zeros.copy(), evaluations=0, precision=0.0,
-            _prepared=None, _shifts=[None] * len(fresh),
+            _shifts=[None] * len(fresh),
         )  # fmt: skip
 
     def update(self, block: Block) -> None:
         features: Any = self.features
         values = block.values
-        if self._prepared is None or self._prepared[0] != values.dtype:
-            self._prepared = (values.dtype, features.prepare(values.dtype))
         for i in range(0, len(values), features.tile_rows):
             self._add(values[i : i + features.tile_rows], features, block.rows[i : i + features.tile_rows])
 
     def _add(self, rows: NDArray[Any], features: LandmarkMap, numbers: NDArray[np.int64]) -> None:
         A = features.kernels[0].prepare(rows, features.shift, int(numbers[0]))
-        for j, K in enumerate(features.blocks(A, self._prepared[1])):
+        landmarks = features.prepare(rows.dtype)
+        for j, K in enumerate(features.blocks(A, landmarks)):
             B = K @ features.transforms[j].astype(K.dtype, copy=False)
             diagonal = features.kernels[j].diagonal_of(A)
             self.diagonals[j] += diagonal.sum()
             self.residuals[j] += np.maximum(diagonal - row_squares(B), 0.0).sum()
             self.evaluations += K.size
-            error = features.kernels[j].entry_error(A, self._prepared[1]) if features.kernels[j].needs_rows else 0.0
+            error = features.kernels[j].entry_error(A, landmarks) if features.kernels[j].needs_rows else 0.0
             self.precision = max(self.precision, entry_precision(B.dtype, error))
-            if self._shifts[j] is None or self._shifts[j].dtype != B.dtype:
-                self._shifts[j] = group_shift(B) if self._shifts[j] is None else self._shifts[j].astype(B.dtype)
-            B -= self._shifts[j]
-            self.moments[j].update(Block(B, numbers, self._shifts[j].astype(np.float64), column_sums(B)))
+            block = Block.about(B, numbers, self._shifts[j])
+            self._shifts[j] = block.shift
+            self.moments[j].update(block)
 
     def close(self) -> None:
-        self.features = self._prepared = None
+        self.features = None
         self._shifts = []
         for moments in self.moments:
             moments.close()

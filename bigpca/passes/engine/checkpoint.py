@@ -233,13 +233,18 @@ class Checkpoint:
             content = {"format": FORMAT, "description": self.description, "machine": machine, "seed": self.seed}
             atomic_write_bytes(record, json.dumps(content, indent=1).encode())
 
-    def files(self, number: int, templates: Mapping[str, Accumulator], layout: Layout) -> SegmentFiles:
-        """Return the files of pass ``number``; those of another computation are deleted with a warning."""
+    def files(
+        self, number: int, templates: Mapping[str, Accumulator], layout: Layout, rows: Mapping[str, Any] | None = None
+    ) -> SegmentFiles:
+        """Return the files of pass ``number``; others are deleted with a warning. ``rows`` identifies views and maps."""
         directory = self.directory / f"pass-{number:02d}"
         cut = digest(
             [layout.reads, layout.slab_rows, [list(g) for g in layout.groups], [list(s) for s in layout.segments]]
         )
-        described = json.dumps({"layout": cut, **{k: a.describe() for k, a in templates.items()}}, sort_keys=True)
+        described = json.dumps(
+            {"layout": cut, **{k: a.describe() for k, a in templates.items()}, **({"rows": rows} if rows else {})},
+            sort_keys=True,
+        )
         mark = directory / "pass.json"
         if directory.exists() and (not mark.exists() or read_regular(mark) != described.encode()):
             if mark.exists():  # else a killed run had written no state yet

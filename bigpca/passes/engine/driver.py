@@ -87,7 +87,7 @@ class CountRounded(Generic[R]):
 def _resume(job: Pass[R], number: int, checkpoint: Checkpoint) -> Resumed:
     """Return what an earlier run finished of this pass, after checking that its input is unchanged."""
     try:
-        files = checkpoint.files(number, job.templates, job.layout)
+        files = checkpoint.files(number, job.templates, job.layout, job.input)
     except OSError as error:
         warn_unwritten(WriteFailed(f"{type(error).__name__}: {error}"), checkpoint.path)
         return Resumed()

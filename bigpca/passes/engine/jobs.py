@@ -31,6 +31,7 @@ Finish = Callable[[PassState], R]
 WORKERS_TIMEOUT = 60.0  # seconds
 STALLED_SECONDS = 60.0
 SHARED = "bigpca-shared"  # the key of a task's broadcast values among its inputs
+MAPS = "bigpca-maps"  # the key of the row maps among the broadcast values
 
 
 class GroupTask(Protocol):
@@ -90,8 +91,10 @@ class Pass(Generic[R]):
         Group number -> number of kernel evaluations.
     rows_read : callable or None
         Group number -> rows that the group decodes; None if these are the rows that it folds.
-    stored : numpy.dtype
-        The dtype in which X is stored.
+    unit_bytes : float
+        Stored bytes of one row (one column where columns are read).
+    input : dict
+        What identifies a view, maps and weights of the rows, for checkpoints; empty where there are none.
     whole : int
         Rows of X (columns of X where columns are read) that one read decodes.
     paths : dict of str to {"reads", "writes"}
@@ -110,8 +113,9 @@ class Pass(Generic[R]):
     paths: Mapping[str, str] = field(default_factory=dict)
     rows_read: Callable[[int], int] | None = None
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
-    stored: np.dtype[Any]
+    unit_bytes: float
     whole: int
+    input: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -156,8 +160,8 @@ class Pass(Generic[R]):
         return GroupEvent(self._rows_of(groups), self.bytes_of(groups), self.evaluations_of(groups))
 
     def bytes_of(self, groups: range) -> int:
-        """Return the bytes decoded for consecutive groups, in the dtype in which X is stored."""
-        return self._decoded(groups) * self.layout.n_columns * self.stored.itemsize
+        """Return the stored bytes decoded for consecutive groups."""
+        return int(self._decoded(groups) * self.unit_bytes)
 
     def _decoded(self, groups: range) -> int:
         return self._rows_of(groups) if self.rows_read is None else sum(map(self.rows_read, groups))

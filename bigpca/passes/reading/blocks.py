@@ -47,6 +47,13 @@ class Block:
     sums: NDArray[np.float64]
     largest: float | None = None
 
+    @classmethod
+    def about(cls, values: NDArray[np.floating], rows: NDArray[np.int64], shift: NDArray[np.floating] | None) -> Block:
+        """Return a block of finite rows, from which the shift is subtracted in place; None for their own mean."""
+        shift = group_shift(values) if shift is None else shift.astype(values.dtype, copy=False)
+        values -= shift
+        return cls(values, rows, shift.astype(np.float64), column_sums(values))
+
 
 def within_range(values: NDArray[np.floating], largest: float | None = None) -> NDArray[np.floating]:
     """Convert values to float64 if products of two, or of two with a third, would leave the range of float32."""
@@ -142,6 +149,12 @@ def prepare_block(
                 largest = _largest(shifted) if shifted.size else 0.0
             sums = shifted.sum(axis=0, dtype=np.float64)
     return Block(shifted, rows, shift.astype(np.float64), sums, largest if find_largest else None)
+
+
+def complete_rows(values: NDArray[np.floating], row_start: int, *, owned: bool, nan_policy: str, where: str) -> Block:
+    """Return the rows about zero, those with bad values left out or reported as :func:`prepare_block` does."""
+    zero = np.zeros(values.shape[1], values.dtype)
+    return prepare_block(values, row_start, zero, owned=owned, nan_policy=nan_policy, where=where)
 
 
 def _non_finite(bad: NDArray[np.bool_], row_start: int, where: str) -> NonFiniteError:

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Protocol
 
 import cloudpickle
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.row_source import RowSource
+from bigpca.data.views import View
 from bigpca.errors import CorruptedChunkError
 
 ATTEMPTS = 3
@@ -171,6 +173,48 @@ class Nodes:
             self._uses[k] -= 1
             if self._uses[k] <= 0:
                 self._held.pop(k, None)
+
+
+@dataclass(frozen=True)
+class ViewReader:
+    """Rows of a view, made of samples that another reader reads.
+
+    Attributes
+    ----------
+    base : Reader
+    view : View
+    ends : ndarray of int64
+        Ends of the samples that are read at a time: no more than one chunk is held beside its rows.
+    """
+
+    base: Reader
+    view: View
+    ends: NDArray[np.int64]
+
+    @property
+    def owned(self) -> bool:
+        """Whether the rows are a copy, or those of a reader that gives its own away."""
+        return self.base.owned or self.view.columns is not None
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        first, last = self.view.samples(start, stop)
+        edges = [first, *self.ends[(self.ends > first) & (self.ends < last)].tolist(), last]
+        parts = []
+        for a, b in pairwise(edges):
+            row = a * self.view.rows_per_sample
+            parts.append(self.view.apply(self.base.read(a, b))[max(start - row, 0) : stop - row])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def where(self, start: int, stop: int) -> str:
+        samples = self.base.where(*self.view.samples(start, stop))
+        return samples if self.view.rows_per_sample == 1 else f"rows {start}:{stop}, of {samples},"
+
+
+def with_inputs(reader: Reader, inputs: Mapping[Key, Any]) -> Reader:
+    """Return the reader with the values of nodes that Dask computed or holds."""
+    if isinstance(reader, ViewReader):
+        return replace(reader, base=with_inputs(reader.base, inputs))
+    return replace(reader, inputs=inputs) if isinstance(reader, GraphReader) else reader
 
 
 def read_ahead(reader: Reader, reads: Sequence[tuple[int, int]]) -> Iterator[tuple[int, NDArray[Any]]]:

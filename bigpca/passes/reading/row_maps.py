@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bigpca.passes.reading.blocks import Block
+
+Integers = NDArray[np.int64]
 
 
 class RowMap(Protocol):
@@ -25,3 +32,133 @@ class RowMap(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """Return what identifies the map, for the fingerprint of a partial output."""
+
+
+@runtime_checkable
+class NumberedMap(Protocol):
+    """A row map that also depends on the rows' absolute numbers: labels beside them, kernels that look rows up."""
+
+    def apply_at(self, rows: NDArray[Any], numbers: Integers, where: str) -> NDArray[Any]:
+        """Map rows (b, d) with those numbers (b,) to rows (b, k)."""
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """As for a :class:`RowMap`."""
+
+    def describe(self) -> dict[str, Any]:
+        """As for a :class:`RowMap`."""
+
+
+@dataclass(frozen=True)
+class MapStep:
+    """One row map of a chain, and what it costs.
+
+    Attributes
+    ----------
+    f : RowMap or NumberedMap
+    width : int
+        k, columns of its result.
+    flops_per_row : int
+    tile_rows : int or None
+        Most rows that it is given at a time; None for whole slabs.
+    """
+
+    f: RowMap | NumberedMap
+    width: int
+    flops_per_row: int = 0
+    tile_rows: int | None = None
+
+    def apply(self, rows: NDArray[Any], numbers: Integers, where: str) -> NDArray[Any]:
+        """Return the mapped rows (b, k)."""
+        if isinstance(self.f, NumberedMap):
+            return self.f.apply_at(rows, numbers, where)
+        return self.f.apply(rows, where)
+
+
+def map_tiles(steps: tuple[MapStep, ...], complete: Block, where: str) -> Iterator[tuple[NDArray[Any], Integers]]:
+    """Yield (mapped rows, their numbers), in tiles of as many rows as the maps are given at a time."""
+    values, numbers = complete.values, complete.rows
+    size = min((step.tile_rows for step in steps if step.tile_rows), default=max(1, len(values)))
+    for i in range(0, len(values), size):
+        rows, own = values[i : i + size], numbers[i : i + size]
+        for step in steps:
+            rows = step.apply(rows, own, where)
+        yield rows, own
+
+
+def map_rows(steps: tuple[MapStep, ...], complete: Block, where: str) -> NDArray[Any]:
+    """Return the mapped rows of a block about zero."""
+    tiles = [rows for rows, _ in map_tiles(steps, complete, where)]
+    return tiles[0] if len(tiles) == 1 else np.concatenate(tiles)
+
+
+def map_run(steps: tuple[MapStep, ...], rows: NDArray[Any], first: int, where: str) -> NDArray[Any]:
+    """Return consecutive rows mapped, whatever values they have: what an output is written from."""
+    numbers = np.arange(first, first + len(rows))
+    for step in steps:
+        rows = step.apply(rows, numbers, where)
+    return rows
+
+
+@dataclass(frozen=True)
+class Affine:
+    """A given centre and a given scale: ``(x - shift) * inverse_scale``, in the precision of the rows.
+
+    Attributes
+    ----------
+    shift : ndarray of shape (d,)
+    inverse_scale : ndarray of shape (d,) or None
+    """
+
+    shift: NDArray[np.float64]
+    inverse_scale: NDArray[np.float64] | None = None
+
+    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+        """Return the centred and scaled rows."""
+        mapped: NDArray[Any] = np.subtract(rows, self.shift.astype(rows.dtype))
+        if self.inverse_scale is not None:
+            np.multiply(mapped, self.inverse_scale.astype(rows.dtype), out=mapped)
+        return mapped
+
+    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """That of the rows."""
+        return dtype
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The mapped rows."""
+        return rows * d * itemsize, 0
+
+    def describe(self) -> dict[str, Any]:
+        """Digests of centre and scale."""
+        scale = "" if self.inverse_scale is None else _digest(self.inverse_scale)
+        return {"map": "affine", "shift": _digest(self.shift), "inverse_scale": scale}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Columns appended to each row by its number: labels beside the rows that they belong to.
+
+    Attributes
+    ----------
+    values : ndarray of n rows
+    columns : callable
+        Picklable; maps values (b, ...) to columns (b, m).
+    """
+
+    values: NDArray[Any]
+    columns: Callable[[NDArray[Any]], NDArray[Any]]
+
+    def apply_at(self, rows: NDArray[Any], numbers: Integers, where: str) -> NDArray[Any]:
+        """Return rows (b, d + m)."""
+        return np.concatenate([rows, self.columns(self.values[numbers])], axis=1)
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The longer rows, with as much again for the columns; all values are kept."""
+        return 2 * rows * (d * itemsize + self.columns(self.values[:1]).nbytes), self.values.nbytes
+
+    def describe(self) -> dict[str, Any]:
+        """Digest of the values."""
+        return {"map": "beside", "values": _digest(self.values)}
+
+
+def _digest(values: NDArray[Any]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()

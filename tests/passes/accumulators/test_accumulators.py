@@ -24,12 +24,11 @@ from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, Dot
 from bigpca.passes.accumulators.drawn_rows import BestRows
 from bigpca.passes.accumulators.factors import DenseFactor
 from bigpca.passes.accumulators.fused_product import FusedProduct
-from bigpca.passes.accumulators.kept_rows import MappedRows, RowSample, RowsAt
+from bigpca.passes.accumulators.kept_rows import RowSample, RowsAt
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.accumulators.left_product import LeftProduct
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
-from bigpca.passes.accumulators.on_features import OnFeatures
 from bigpca.passes.accumulators.row_weights import Ones
 from bigpca.passes.accumulators.within_product import WithinFactor, WithinProduct
 from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
@@ -275,17 +274,6 @@ def _best_rows(X: Array) -> list[Array]:
     return [best, wide[best], np.array([N, N])]
 
 
-@dataclass(frozen=True)
-class Doubled:
-    """A row map: ``2 x``."""
-
-    def apply(self, rows: Array, where: str) -> Array:
-        return 2.0 * rows.astype(np.float64)
-
-    def describe(self) -> dict[str, Any]:
-        return {"map": "doubled"}
-
-
 CASES = [
     Case(
         "KernelProduct",
@@ -313,14 +301,6 @@ CASES = [
         ],
     ),
     Case(
-        "OnFeatures",
-        lambda: OnFeatures(D, FEATURES, {"moments": Moments(4)}),
-        state_about_zero,
-        N,
-        lambda s: [s.inner["moments"].mean, full(s.inner["moments"].scatter)],
-        lambda X: [_features(X).mean(0), scatter_of(_features(X))],
-    ),
-    Case(
         "BestRows",
         lambda: BestRows(D, 5, Ones(), 3, "race", itemsize=4),
         state_about_zero,
@@ -335,14 +315,6 @@ CASES = [
         N,
         lambda s: [s.indices[np.argsort(s.indices)], s.rows[np.argsort(s.indices)]],
         lambda X: [CHOSEN, X[CHOSEN]],
-    ),
-    Case(
-        "MappedRows",
-        lambda: MappedRows(N, D, D, Doubled()),
-        state_about_zero,
-        N,
-        lambda s: [s.rows()],
-        lambda X: [2 * X.astype("f8")],
     ),
     _within_product(),
     _class_moments(True),
@@ -493,7 +465,7 @@ def test_an_offset_of_float32_data_costs_no_digits(case: Case, mean: float) -> N
     """Tolerance: 4 eps of float32, relative to the answer for shifted accumulators."""
     if case.name == "DotPanels":
         pytest.skip("panels are given rows that were shifted already: tested through fold_panels")
-    if case.name in ("LandmarkMoments", "OnFeatures"):
+    if case.name == "LandmarkMoments":
         pytest.skip("features are computed about features.shift, which the fit chooses: offsets are tested on fits")
     X = normal(N, D, mean=mean)
     half = case.size // 2

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 
 from bigpca import kernels
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.kept_rows import MappedRows
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments, row_squares
-from bigpca.passes.project import Copy
 from bigpca.passes.rows import RowInput
 from bigpca.solvers.features import landmark_transform
 from tests.builders import offset_data
@@ -101,11 +99,3 @@ def test_rows_left_out_for_missing_values_have_no_part() -> None:
 def test_squares_of_rows_are_summed_in_float64(dtype: str) -> None:
     B = np.random.default_rng(0).standard_normal((700, 300)).astype(dtype)
     np.testing.assert_allclose(row_squares(B), (B.astype("f8") ** 2).sum(axis=1), rtol=1e-14)
-
-
-@pytest.mark.parametrize("rows", [N, 256, 37, 3])
-def test_mapped_rows_come_in_order(rows: int) -> None:
-    found: MappedRows = unshifted(da.from_array(X, chunks=(rows, D)) + 0, MappedRows(N, D, D, Copy()))
-    assert np.array_equal(found.rows(), X)
-    template = MappedRows(N, D, D, Copy())
-    assert np.array_equal(template.with_arrays(found.to_arrays()).rows(), X)

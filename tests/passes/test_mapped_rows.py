@@ -1,0 +1,202 @@
+"""Views and row maps: one read gives what NumPy makes of the viewed and mapped rows, with their absolute numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import bigpca as bp
+from bigpca import kernels
+from bigpca.data.views import View, columns_of, view_of, viewed
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.class_moments import ClassMoments
+from bigpca.passes.accumulators.kept_rows import RowSample, RowsAt
+from bigpca.passes.accumulators.landmark_moments import LandmarkMap
+from bigpca.passes.accumulators.left_product import LeftProduct
+from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.engine.checkpoint import Checkpoint
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import fold_to, row_pass
+from bigpca.passes.project import project_in_memory, project_to
+from bigpca.passes.reading.row_maps import Affine, Beside, MapStep
+from bigpca.passes.rows import RowInput
+from bigpca.solvers.features import landmark_transform
+from tests.estimators.labelled import centred, labelled_rows, within_scatter
+from tests.passes.kit import assert_moments, folded, full, write_store
+
+Array = NDArray[Any]
+N, D, C, M = 500, 6, 4, 25
+X, Y = labelled_rows(N, D, C, mean=5.0)
+DELTA = np.random.default_rng(1).standard_normal((N, 2))
+KERNELS = [kernels.RBF(0.1), kernels.Polynomial(0.1, 1.0, 2), kernels.Laplacian(0.2)]
+CODES = Y.astype(np.int32)
+MEAN, INVERSE = np.linspace(4.0, 6.0, D), np.linspace(0.5, 2.0, D)
+
+
+def features_of(kernel: kernels.Kernel) -> LandmarkMap:
+    T = landmark_transform(np.asarray(kernel(X[:M]), np.float64))
+    return LandmarkMap((kernel,), X[:M], (T,), np.full(D, 5.0), np.arange(M))
+
+
+def labelled_states(r: int, codes: Array = CODES) -> dict[str, Accumulator]:
+    return {"classes": ClassMoments(r, C, codes.astype(np.int32)), "cross": LeftProduct(r, DELTA)}
+
+
+def fold_labelled(rows: RowInput, codes: Array = CODES) -> tuple[Any, Any, int]:
+    states = labelled_states(rows.n_columns, codes)
+    cost = row_pass(rows, "test", states.values(), cut_bytes=0, work=0.0)
+    return fold_to(Run(), cost, rows, states, lambda s: (s.parts["classes"], s.parts["cross"], s.omitted))
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize("chunk", [N, 64, 7])
+def test_statistics_of_mapped_rows_are_those_of_all_rows_mapped_at_once(kernel: kernels.Kernel, chunk: int) -> None:
+    features = features_of(kernel)
+    B = np.asarray(kernel(X, X[:M]), np.float64) @ features.transforms[0]
+    rows = RowInput(da.from_array(X, chunks=(chunk, D)) + 0).mapped(features.step)
+    classes, cross, _ = fold_labelled(rows)
+    truth, size = within_scatter(B, Y), np.abs(B).max()
+    np.testing.assert_allclose(full(classes.scatter), truth, rtol=0, atol=1e-9 * truth.max())
+    np.testing.assert_allclose(classes.means, [B[j == Y].mean(axis=0) for j in range(C)], rtol=0, atol=1e-10 * size)
+    np.testing.assert_allclose(cross.about(B.mean(axis=0)), DELTA.T @ centred(B), rtol=0, atol=1e-9 * N * size)
+
+
+def test_rows_with_missing_values_are_left_out_before_they_are_mapped() -> None:
+    features, bad, codes = features_of(KERNELS[0]), X.copy(), Y.copy()
+    bad[::9, 1] = np.nan
+    codes[::5] = -1
+    kept = ~np.isnan(bad).any(axis=1)
+    B = np.asarray(KERNELS[0](X, X[:M]), np.float64) @ features.transforms[0]
+    rows = RowInput(da.from_array(bad, chunks=(30, D)) + 0, nan_policy="omit").mapped(features.step)
+    classes, cross, omitted = fold_labelled(rows, codes)
+    truth = within_scatter(B[kept & (codes >= 0)], Y[kept & (codes >= 0)])
+    np.testing.assert_allclose(full(classes.scatter), truth, rtol=0, atol=1e-9 * truth.max())
+    np.testing.assert_allclose(cross.about(np.zeros(B.shape[1])), DELTA[kept].T @ B[kept], rtol=0, atol=1e-10 * N)
+    assert omitted == (~kept).sum()
+
+
+CHAINS: dict[str, tuple[tuple[MapStep, ...], Array]] = {
+    "centre and scale": ((MapStep(Affine(MEAN, INVERSE), D),), (X - MEAN) * INVERSE),
+    "labels beside": ((MapStep(Beside(DELTA, np.asarray), D + 2),), np.hstack([X, DELTA])),
+    "both, in tiles": (
+        (MapStep(Affine(MEAN), D, tile_rows=3), MapStep(Beside(DELTA, np.asarray), D + 2)),
+        np.hstack([X - MEAN, DELTA]),
+    ),
+}
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_chain_of_maps_acts_in_folds_and_in_what_is_written(chain: str, tmp_path: Path) -> None:
+    steps, truth = CHAINS[chain]
+    rows = RowInput(bp.open(write_store(tmp_path / "x.zarr", X, (64, D)))).mapped(*steps)
+    assert rows.n_columns == truth.shape[1]
+    assert_moments(folded(rows, Moments(rows.n_columns)).state, truth, 1e-12)
+    identity = MapStep(Affine(np.zeros(truth.shape[1])), truth.shape[1]).f
+    written = project_to(rows, identity, truth.shape[1], tmp_path / "out.zarr", name="rows", run=Run())  # type: ignore[arg-type]
+    np.testing.assert_array_equal(written.compute(), truth)
+    in_memory = RowInput(bp.open(X)).mapped(*steps)
+    np.testing.assert_array_equal(project_in_memory(in_memory, identity, truth.shape[1]), truth)  # type: ignore[arg-type]
+
+
+SAMPLES = np.random.default_rng(3).standard_normal((40, 3 * 4 * 5)) + 2.0
+MAPS = SAMPLES.reshape(40, 3, 4, 5)
+VIEWS: dict[str, tuple[View, Array]] = {
+    "columns": (View((60,), columns=np.array([7, 3, 59])), SAMPLES[:, [7, 3, 59]]),
+    "pixels": (View((3, 4, 5), (1, 2)), MAPS.transpose(0, 2, 3, 1).reshape(-1, 3)),
+    "tokens": (View((12, 5), (0,), np.arange(1, 12)), SAMPLES.reshape(40, 12, 5)[:, 1:].reshape(-1, 5)),
+    "channels of pixels": (
+        View((3, 4, 5), (1, 2), columns=np.array([2, 0])),
+        MAPS.transpose(0, 2, 3, 1).reshape(-1, 3)[:, [2, 0]],
+    ),
+}
+FORMS: dict[str, Callable[[Path], da.Array]] = {
+    "store": lambda folder: bp.open(write_store(folder / "s.zarr", SAMPLES, (7, 60))),
+    "memory": lambda folder: bp.open(SAMPLES),
+    "graph": lambda folder: da.from_array(SAMPLES, chunks=(9, 25)) + 0,
+    "unknown chunks": lambda folder: (da.from_array(SAMPLES, chunks=(9, 60)) + 0)[da.ones(40, chunks=9) > 0],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", VIEWS)
+def test_rows_of_a_view_have_the_numbers_and_moments_of_the_rows_that_numpy_cuts(
+    name: str, form: str, tmp_path: Path
+) -> None:
+    view, truth = VIEWS[name]
+    X = viewed(FORMS[form](tmp_path), view)
+    np.testing.assert_array_equal(X.compute(), truth)
+    rows = RowInput(cloudpickle.loads(cloudpickle.dumps(X)) if form == "store" else X)
+    assert rows.view is not None  # read by the engine, not through the graph
+    assert_moments(folded(rows, Moments(rows.n_columns)).state, truth, 1e-12)
+    chosen = np.array([0, 5, len(truth) - 1])
+    kept: Any = folded(rows, RowsAt(rows.n_columns, chosen), shift=np.zeros(rows.n_columns)).state
+    np.testing.assert_array_equal(kept.rows[np.argsort(kept.indices)], truth[chosen])
+    first, last = len(truth) // 3, len(truth) // 2  # not whole samples
+    if form != "graph":
+        np.testing.assert_array_equal(rows.reader(first, last)[0].read(first, last), truth[first:last])
+
+
+def test_a_view_and_maps_are_part_of_the_fingerprint_and_rows_as_they_are_add_nothing(tmp_path: Path) -> None:
+    X = bp.open(write_store(tmp_path / "s.zarr", SAMPLES, (7, 60)))
+    plain = RowInput(X)
+    assert plain.identity == {}
+    chosen, other = (RowInput(columns_of(X, np.array(columns))) for columns in ([0, 1], [0, 2]))
+    centred_rows, elsewhere = (plain.mapped(MapStep(Affine(np.full(60, c)), 60)) for c in (0.0, 1.0))
+    weighted = plain.weighted(np.ones(40))
+    described = [str(rows.describe()) for rows in (plain, chosen, other, centred_rows, elsewhere, weighted)]
+    assert len(set(described)) == len(described)
+    checkpoint = Checkpoint(tmp_path / "checkpoint", {})
+    for rows in (chosen, other):
+        files = checkpoint.files(1, {"m": Moments(2)}, rows.layout(0), rows.identity)
+        Path(files.directory, "kept").touch()
+        again = checkpoint.files(1, {"m": Moments(2)}, rows.layout(0), rows.identity)
+        assert Path(again.directory, "kept").exists()
+        if rows is chosen:
+            with pytest.warns(UserWarning, match="computed in another way"):
+                checkpoint.files(1, {"m": Moments(2)}, other.layout(0), other.identity)
+    checkpoint.release()
+
+
+def test_the_cost_of_a_pass_has_the_stored_bytes_of_a_view_and_what_maps_take(tmp_path: Path) -> None:
+    X = bp.open(write_store(tmp_path / "s.zarr", SAMPLES, (7, 60)))
+    chosen, pixels = RowInput(columns_of(X, np.arange(3))), RowInput(viewed(X, VIEWS["pixels"][0]))
+    features = MapStep(Affine(np.zeros(3)), 3, flops_per_row=6)
+    for rows in (chosen, pixels, chosen.mapped(features)):
+        cost = row_pass(rows, "test", [Moments(3)], cut_bytes=0, work=0.0)
+        assert cost.bytes_read == SAMPLES.nbytes
+        assert cost.peak_bytes >= 2 * 40 * 60 * 8  # the chunk that Dask would decode, twice
+    both = (chosen, chosen.mapped(features))
+    plain, mapped = (row_pass(r, "test", [Moments(3)], cut_bytes=0, work=0.0) for r in both)
+    assert mapped.flops - plain.flops == 6 * 40
+    assert mapped.peak_bytes - plain.peak_bytes == 40 * 3 * 8
+
+
+def test_an_array_cut_after_its_view_is_a_graph_like_any_other() -> None:
+    X = columns_of(bp.open(SAMPLES), np.array([4, 2]))
+    assert view_of(X)[1] is not None
+    assert view_of(X[3:])[1] is None
+    rows = RowInput(X[3:])
+    assert rows.view is rows.source is None
+    assert_moments(folded(rows, Moments(2)).state, SAMPLES[3:, [4, 2]], 1e-12)
+
+
+@pytest.mark.parametrize("rows", [N, 256, 37, 3])
+def test_kept_rows_are_in_order(rows: int) -> None:
+    found: Any = folded(RowInput(da.from_array(X, chunks=(rows, D)) + 0), RowSample(D, N, 8), shift=np.zeros(D)).state
+    assert np.array_equal(np.concatenate(found.rows()), X)
+
+
+def test_maps_travel_once_and_prepared_landmarks_do_not_travel() -> None:
+    features = features_of(KERNELS[0])
+    features.prepare(np.dtype("f8"))
+    back = cloudpickle.loads(cloudpickle.dumps(features))
+    assert features._prepared
+    assert back._prepared == {}
+    assert back.describe() == features.describe() != features_of(kernels.RBF(0.11)).describe()
