@@ -126,6 +126,7 @@ def fold_columns_to(run: Run, cost: PassPlan, rows: RowInput, template: ColumnSt
     if source is None:
         raise ValueError("a fold over column blocks needs a direct source")
     layout = cost.layout
+    rows.check_states({"dot": template})
 
     def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
         reads = tuple(layout.reads[i] for i in layout.groups[group])

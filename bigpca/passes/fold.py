@@ -7,22 +7,31 @@ never a task's result, because queuing and spilling do not bound memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.costs import ONCE, PassCost, Times, peak_bytes
 from bigpca.data.rounding import note_rounded
-from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.base import Accumulator, feed
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Pass, PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.reading.blocks import Block, complete_rows, group_shift, prepare_block, product_dtype
+from bigpca.passes.reading.arithmetic import NUMPY, Arithmetic, Values
+from bigpca.passes.reading.blocks import (
+    Block,
+    complete_rows,
+    group_shift,
+    prepare_block,
+    product_dtype,
+    sparse_block,
+)
 from bigpca.passes.reading.layout import Layout, working_dtype
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows, map_tiles
@@ -60,6 +69,7 @@ def row_pass(
     layout: Layout | None = None,
     dtype: np.dtype[Any] | None = None,
     refinable: bool = False,
+    arithmetic: Arithmetic = NUMPY,
     finish_bytes: int = 0,
     driver_bytes: int = 0,
     collected: bool = False,
@@ -79,6 +89,8 @@ def row_pass(
         In which blocks are multiplied; None chooses by ``work``.
     refinable : bool
         Whether the fit may go over to float64: memory is planned for it.
+    arithmetic : Arithmetic
+        What the rows are multiplied with.
     finish_bytes, driver_bytes, collected
         As in :class:`bigpca.costs.PassCost`.
     """
@@ -107,6 +119,7 @@ def row_pass(
         layout=layout,
         dtype=dtype,
         refinable=refinable,
+        arithmetic=arithmetic,
     )
 
 
@@ -156,6 +169,7 @@ def fold_job(
 ) -> Pass[R]:
     """Return the pass of :func:`fold_to`, ready to run."""
     layout = cost.layout
+    rows.check_states(templates)
     shared = {key: a.shared for key, a in templates.items() if a.shared is not None}
     if shift is not None:
         shared[SHIFT] = shift  # 200 KB at 25,000 columns: not with each of 4,096 tasks
@@ -170,12 +184,24 @@ def fold_job(
         reads = tuple(layout.reads[i] for i in layout.groups[group])
         reader, futures = rows.reader(start, stop)
         own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
-        task = FoldGroup(group, reader, reads, layout.slab_rows, cost.dtype, rows.nan_policy, own, stamp(group))
+        weights = None if rows.weights is None else rows.weights[start:stop]
+        task = FoldGroup(
+            group,
+            reader,
+            reads,
+            layout.slab_rows,
+            cost.dtype,
+            rows.nan_policy,
+            own,
+            stamp(group),
+            weights,
+            cost.arithmetic,
+        )
         return task, futures
 
     return Pass(
         cost=cost, templates=templates, cut=cut, stamp=stamp, finish=finish, shared=shared, paths=rows.paths,
-        unit_bytes=rows.row_bytes, whole=rows.n_rows, input=rows.identity,
+        unit_bytes=rows.row_bytes, whole=rows.n_rows, input=rows.identity | cost.arithmetic.identity,
     )  # fmt: skip
 
 
@@ -201,6 +227,8 @@ class FoldGroup:
     nan_policy: str
     templates: dict[str, Accumulator]
     stamp: str
+    weights: Vector | None = None
+    arithmetic: Arithmetic = NUMPY
 
     def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
         """Fold the group; memory: two reads, one slab, the product and one state."""
@@ -211,19 +239,19 @@ class FoldGroup:
         parts = {name: a.fresh(start, stop) for name, a in given.items()}
         omitted = 0
         shift: Vector | None = shared.get(SHIFT)
+        strip_shift = shift
         # An overflow of float32 squares shows in the product, which is then made again in float64.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             for first, rows in read_ahead(reader, self.reads):
-                for i in range(0, len(rows), self.slab_rows):
+                for i in range(0, rows.shape[0], self.slab_rows):
                     check_cancelled(run_id)
                     slab = rows[i : i + self.slab_rows]
-                    omitted += len(slab)
+                    omitted += slab.shape[0]
                     for block in self._blocks(slab, first + i, shift, shared.get(MAPS, ())):
                         shift = block.shift
-                        omitted -= len(block.values)
-                        if len(block.values):
-                            for part in parts.values():
-                                part.update(block)
+                        omitted -= block.count
+                        if block.count:
+                            strip_shift = feed(parts.values(), block, strip_shift)
                         del block
                     del slab
                 del rows
@@ -231,24 +259,33 @@ class FoldGroup:
                 part.close()
         return PassState(parts, sum(b - a for a, b in self.reads), omitted, {self.index: self.stamp})
 
-    def _blocks(
-        self, slab: NDArray[Any], row: int, shift: Vector | None, steps: tuple[MapStep, ...]
-    ) -> Iterator[Block]:
+    def _blocks(self, slab: Values, row: int, shift: Vector | None, steps: tuple[MapStep, ...]) -> Iterator[Block]:
         """Make blocks of a slab: one, or one for each tile that is mapped; all about the shift, or the first one's mean."""
+        for block in self._unweighted(slab, row, shift, steps):
+            if self.weights is None:
+                yield block
+            else:
+                yield replace(block, weights=self.weights[block.rows - self.reads[0][0]])
+
+    def _unweighted(self, slab: Values, row: int, shift: Vector | None, steps: tuple[MapStep, ...]) -> Iterator[Block]:
+        where = self.reader.where(row, row + slab.shape[0])
+        if isinstance(slab, csr_array):
+            yield sparse_block(slab.astype(self.dtype), row, self.nan_policy, where, self.arithmetic)
+            return
         note_rounded(slab)
-        values = slab.astype(self.dtype, copy=False)
+        values = self.arithmetic.asarray(slab, self.dtype)
         owned = self.reader.owned or values is not slab
-        where = self.reader.where(row, row + len(slab))
         if not steps:
             searched = any(part.needs_largest for part in self.templates.values())
             about = group_shift(values) if shift is None else shift.astype(self.dtype)
             yield prepare_block(
-                values, row, about, owned=owned, nan_policy=self.nan_policy, where=where, find_largest=searched
-            )
+                values, row, about, owned=owned, nan_policy=self.nan_policy, where=where, find_largest=searched,
+                arithmetic=self.arithmetic,
+            )  # fmt: skip
             return
         complete = complete_rows(values, row, owned=owned, nan_policy=self.nan_policy, where=where)
         for rows, numbers in map_tiles(steps, complete, where):
-            block = Block.about(rows, numbers, shift)
+            block = Block.about(rows, numbers, shift, self.arithmetic)
             shift = block.shift
             yield block
 

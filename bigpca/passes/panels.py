@@ -118,6 +118,7 @@ def fold_panels(run: Run, cost: PassPlan, rows: RowInput, finish: Finish[R]) -> 
     """
     layout = cost.layout
     template = DotPanels(rows.n_rows, rows.n_columns, _panel_rows(layout))
+    rows.check_states({"dot": template})
 
     def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
         members = layout.groups[group]

@@ -17,6 +17,7 @@ from bigpca.costs import PassCost
 from bigpca.data.sources import RowSource, source_of
 from bigpca.data.views import view_of, viewed
 from bigpca.data.zarr_reader import ZarrReader
+from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.cluster.get import get_watched
 from bigpca.passes.engine.jobs import WORKERS_TIMEOUT
 from bigpca.passes.engine.states import digest
@@ -151,6 +152,21 @@ class RowInput:
         rows.weights = given
         return rows
 
+    def check_states(self, states: Mapping[str, Accumulator]) -> None:
+        """Reject weighted rows where a state cannot use their weights.
+
+        Raises
+        ------
+        TypeError
+            Names the states.
+        """
+        without = sorted({state.tag for state in states.values() if "weights" not in state.accepts})
+        if without and self.weights is not None:
+            raise TypeError(
+                f"the rows have weights, which {', '.join(without)} cannot use. Accumulators that accept weights were "
+                f"expected, such as Moments. Fold rows without weights."
+            )
+
     @property
     def source(self) -> RowSource | None:
         """The source whose rows are analysed as they are; None for graphs, views and maps."""
@@ -221,7 +237,8 @@ class RowInput:
         for step in self.steps:
             total += sum(step.f.bytes_for(d, min(rows, step.tile_rows or rows), itemsize))
             d = step.width
-        return total + (0 if self.weights is None else 16 * rows)
+        weighted = 0 if self.weights is None else 2 * rows * (8 + self.n_columns * itemsize)
+        return total + weighted
 
     @property
     def map_flops(self) -> int:

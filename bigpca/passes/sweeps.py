@@ -269,6 +269,7 @@ def fold_kernel(
         Near the mean of the rows; see :meth:`bigpca.kernels.base.Kernel.prepare`.
     """
     layout, n = cost.sweep, rows.n_rows
+    rows.check_states({"kernel": template})
 
     def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
         start, stop = layout.panels.reads[group]

@@ -7,15 +7,18 @@ owns a copy may update it in place; ``merge`` never changes what it merges, beca
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from bigpca.passes.reading.blocks import Block
 
 Arrays = dict[str, NDArray[Any]]
+Vector = NDArray[np.float64]
 
 
 @dataclass
@@ -44,9 +47,13 @@ class Accumulator(ABC):
         task. It is None in states that travel and in closed ones.
     needs_largest : bool
         Whether ``update`` asks for the largest magnitude in its block.
+    accepts : frozenset of {"dense", "csr", "weights"}
+        What blocks ``update`` is given: sparse rows are made dense in strips for states that do not accept "csr", and weighted
+        rows are rejected before the read where a state does not accept "weights".
     """
 
     tag: ClassVar[str]
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense"})
     shared_field: ClassVar[str | None] = None
     needs_largest: ClassVar[bool] = False
 
@@ -116,3 +123,24 @@ class Accumulator(ABC):
     def identity(self) -> dict[str, Any]:
         """Return the parameters that the state depends on, arrays as digests."""
         return {}
+
+
+def feed(states: Iterable[Accumulator], block: Block, strip_shift: Vector | None) -> Vector | None:
+    """Update states with a block; those that take dense rows only, with strips of a sparse one.
+
+    Returns
+    -------
+    ndarray of shape (d,) or None
+        The shift of the strips, for the next block of the group.
+    """
+    dense = []
+    for state in states:
+        if isinstance(block.values, csr_array) and "csr" not in state.accepts:
+            dense.append(state)
+        else:
+            state.update(block)
+    for strip in block.strips(strip_shift) if dense else ():
+        strip_shift = strip.shift
+        for state in dense:
+            state.update(strip)
+    return strip_shift

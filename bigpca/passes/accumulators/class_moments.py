@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.accumulators.products import column_squares, product_scratch, symmetric_product
+from bigpca.passes.reading.arithmetic import Arithmetic
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.layout import MIB
 from bigpca.triangles import add_packed, add_product_packed, packed_size, unpack_upper
@@ -108,9 +109,9 @@ class ClassMoments(Accumulator):
             labelled = np.flatnonzero(own >= 0)
             if len(labelled):
                 rows = block.values[i : i + step]
-                self._add(rows if len(labelled) == len(own) else rows[labelled], own[labelled])
+                self._add(rows if len(labelled) == len(own) else rows[labelled], own[labelled], block.arithmetic)
 
-    def _add(self, values: NDArray[Any], codes: NDArray[np.int32]) -> None:
+    def _add(self, values: NDArray[Any], codes: NDArray[np.int32], arithmetic: Arithmetic) -> None:
         shifts: Any = self._shifts
         one_hot = csr_array(
             (np.ones(len(codes), values.dtype), codes, np.arange(len(codes) + 1)), (len(codes), self.n_classes)
@@ -128,7 +129,7 @@ class ClassMoments(Accumulator):
             return
         if self._product is None or self._product.dtype != rows.dtype:
             self._product = product_scratch(self.n_features, rows.dtype)
-        add_packed(self.within, symmetric_product(rows, self._product))
+        add_packed(self.within, symmetric_product(rows, self._product, arithmetic))
 
     def _about_shifts(self, values: NDArray[Any], codes: NDArray[np.int32]) -> NDArray[Any]:
         """Return rows less the shifts of their classes, in a buffer that is used again and again."""

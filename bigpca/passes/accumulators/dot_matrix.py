@@ -131,7 +131,7 @@ class DotSum(Accumulator):
             values = values / column_scale(deviations, block.shift + residual, len(values)).astype(values.dtype)
         if self._product is None:
             self._product = product_scratch(len(values), values.dtype)
-        add_packed(self.packed, symmetric_product(values.T, self._product))
+        add_packed(self.packed, symmetric_product(values.T, self._product, block.arithmetic))
 
     def close(self) -> None:
         self._product = None

@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
+from bigpca.passes.reading.blocks import cached_rows
 from bigpca.seeds import normals
 from bigpca.sketches.base import Sketch
 
@@ -24,7 +26,7 @@ class Factor(Protocol):
         """l."""
 
     def multiply(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return ``rows @ W`` (b, l) in the dtype of ``rows``."""
+        """Return ``rows @ W`` (b, l) in the dtype of ``rows``, which are dense or CSR."""
 
     def flops_per_row(self, d: int) -> int:
         """Floating-point operations of :meth:`multiply` for one row."""
@@ -100,6 +102,9 @@ class SketchFactor:
         return self.sketch.width(self.d) + self.probes
 
     def multiply(self, rows: NDArray[Any]) -> NDArray[Any]:
+        if isinstance(rows, csr_array):  # sketches take dense rows
+            step = cached_rows(self.d * rows.dtype.itemsize)
+            return np.concatenate([self.multiply(rows[i : i + step].toarray()) for i in range(0, rows.shape[0], step)])
         if self.inverse_scale is not None:
             rows = rows * self.inverse_scale.astype(rows.dtype)
         sketched = self.sketch.apply(rows)

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.blas import add_product
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.accumulators.factors import Factor, _check_one_factor
 from bigpca.passes.accumulators.products import column_squares
@@ -55,6 +54,7 @@ class FusedProduct(Accumulator):
     tag: ClassVar[str] = "FusedProduct"
     shared_field: ClassVar[str | None] = "factor"
     needs_largest: ClassVar[bool] = True
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr"})
 
     n_features: int
     factor: Factor | None
@@ -93,11 +93,11 @@ class FusedProduct(Accumulator):
         values = within_range(block.values, block.largest)
         self.shift = block.shift
         Z = self.factor.multiply(values)  # (b, l)
-        if self._open is None or self._open.dtype != values.dtype or self._open_rows + len(values) > FLUSH_ROWS:
+        if self._open is None or self._open.dtype != values.dtype or self._open_rows + block.count > FLUSH_ROWS:
             self._flush(values.dtype)
-        add_product(values, Z, self._open)  # type: ignore[arg-type]
-        self._open_rows += len(values)
-        self.count += len(values)
+        block.arithmetic.add_product(values, Z, self._open)  # type: ignore[arg-type]
+        self._open_rows += block.count
+        self.count += block.count
         self.precision = max(self.precision, float(np.finfo(values.dtype).eps))
         self.sums += block.sums
         self.weights += Z.sum(axis=0, dtype=np.float64)

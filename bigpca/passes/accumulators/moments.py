@@ -16,6 +16,7 @@ from bigpca.passes.accumulators.products import (
     product_scratch,
     symmetric_product,
 )
+from bigpca.passes.reading.arithmetic import Arithmetic
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.layout import SLAB_ROWS
 from bigpca.triangles import add_outer_packed, add_packed, packed_size, unpack_upper
@@ -33,17 +34,22 @@ class Moments(Accumulator):
     ----------
     n_features : int
     count : int
+        Rows, those of weight 0 aside.
     mean : ndarray of shape (d,), float64
     packed : ndarray of shape (packed_size(d),), float64
         The scatter's upper triangle as :func:`bigpca.triangles.packed_strips` lays it out; empty before the first block.
+    weight_sums : (float, float) or None
+        ``sum_t w_t`` and ``sum_t w_t^2`` of weighted rows; None where every row counts once.
     """
 
     tag: ClassVar[str] = "Moments"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_features: int
     count: int = 0
     mean: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     packed: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    weight_sums: tuple[float, float] | None = None
     _sums: NDArray[np.float64] | None = field(default=None, repr=False)
     _shift: NDArray[np.float64] | None = field(default=None, repr=False)
     _product: NDArray[Any] | None = field(default=None, repr=False)
@@ -61,11 +67,30 @@ class Moments(Accumulator):
         if self._sums is None:
             self.packed = np.zeros(packed_size(self.n_features))
             self._sums, self._shift = np.zeros(self.n_features), block.shift
-        self.count += len(block.values)
-        self._sums += block.sums
-        self._multiply(block.values)
+        if block.weights is None:
+            self.count += len(block.values)
+            self._sums += block.sums
+            self._multiply(block.values, block.arithmetic)
+            return
+        w = block.weights
+        total, squares = self._weight_sums
+        self.weight_sums = total + float(w.sum()), squares + float(w @ w)
+        self.count += int(np.count_nonzero(w))
+        root = np.sqrt(w).astype(block.values.dtype)[:, None]
+        rows = block.values * root  # sqrt(w) (x - shift), after the shift: weights cost no digits of the deviations
+        self._sums += block.arithmetic.column_sums(rows * root, None)
+        self._multiply(rows, block.arithmetic)
 
-    def _multiply(self, values: NDArray[Any]) -> None:
+    @property
+    def weight(self) -> float:
+        """``sum_t w_t``; the count of rows without weights."""
+        return self._weight_sums[0]
+
+    @property
+    def _weight_sums(self) -> tuple[float, float]:
+        return (float(self.count), float(self.count)) if self.weight_sums is None else self.weight_sums
+
+    def _multiply(self, values: NDArray[Any], arithmetic: Arithmetic) -> None:
         """Add ``values' values`` to the product of the slabs before, up to as many rows as one slab may have, or to the total.
 
         Errors of float32 are then those of one slab of 8,192 rows, however few rows wide slabs have; and the addition in
@@ -76,11 +101,11 @@ class Moments(Accumulator):
             self._product = product_scratch(self.n_features, values.dtype)
         if self._product_rows + len(values) > SLAB_ROWS:
             self._flush()
-        if self._product_rows and add_symmetric_product(values, self._product):
+        if self._product_rows and add_symmetric_product(values, self._product, arithmetic):
             self._product_rows += len(values)
             return
         self._flush()
-        product = symmetric_product(values, self._product)
+        product = symmetric_product(values, self._product, arithmetic)
         if product is self._product:
             self._product_rows = len(values)
         else:
@@ -94,23 +119,25 @@ class Moments(Accumulator):
     def close(self) -> None:
         self._flush()
         self._product = None
-        if self._sums is None or self._shift is None:
-            self.packed = np.zeros(packed_size(self.n_features))
+        if self._sums is None or self._shift is None or not self.count:
+            self.packed, self._sums, self._shift = np.zeros(packed_size(self.n_features)), None, None
             return
-        offset = self._sums / self.count
+        offset = self._sums / self.weight
         self.mean = self._shift + offset
         self._sums = self._shift = None
-        add_outer_packed(self.packed, -float(self.count), offset)
+        add_outer_packed(self.packed, -self.weight, offset)
 
     def merge(self, other: Moments) -> Moments:
         if not other.count or not self.count:
             return self if self.count else other
-        count = self.count + other.count
+        weight = self.weight + other.weight
         difference = other.mean - self.mean
-        mean = self.mean + difference * (other.count / count)
+        mean = self.mean + difference * (other.weight / weight)
         packed = self.packed + other.packed
-        add_outer_packed(packed, self.count * (other.count / count), difference)
-        return Moments(self.n_features, count, mean, packed)
+        add_outer_packed(packed, self.weight * (other.weight / weight), difference)
+        weighted = self.weight_sums is not None or other.weight_sums is not None
+        sums = (weight, self._weight_sums[1] + other._weight_sums[1]) if weighted else None
+        return Moments(self.n_features, self.count + other.count, mean, packed, sums)
 
     @property
     def state_bytes(self) -> int:
@@ -125,10 +152,13 @@ class Moments(Accumulator):
         return self.n_features * (self.n_features + 1)
 
     def to_arrays(self) -> Arrays:
-        return {"count": np.array(self.count), "mean": self.mean, "scatter": self.packed}
+        weights = {} if self.weight_sums is None else {"weights": np.array(self.weight_sums)}
+        return {"count": np.array(self.count), "mean": self.mean, "scatter": self.packed, **weights}
 
     def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> Moments:
-        return Moments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["scatter"])
+        found = arrays.get("weights")
+        sums = None if found is None else (float(found[0]), float(found[1]))
+        return Moments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["scatter"], sums)
 
 
 @dataclass

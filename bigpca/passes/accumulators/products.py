@@ -6,16 +6,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from bigpca.blas import symmetric_rank_update
+from bigpca.passes.reading.arithmetic import Arithmetic, Values
 from bigpca.passes.reading.blocks import cached_rows
 
 MIN_SQUARE, MAX_SQUARE = 1e-28, 1e38  # between which float32 holds sums of squares
 
 
-def column_squares(values: NDArray[Any]) -> NDArray[np.float64]:
+def column_squares(values: Values) -> NDArray[np.float64]:
     """Return the sum of squares of every column in float64, a few rows at a time: no second slab in float64."""
     total = np.zeros(values.shape[1])
+    if isinstance(values, csr_array):
+        np.add.at(total, values.indices, values.data.astype(np.float64) ** 2)
+        return total
     step = cached_rows(8 * values.shape[1])
     for i in range(0, len(values), step):
         rows = values[i : i + step].astype(np.float64, copy=False)
@@ -28,13 +32,13 @@ def product_scratch(d: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.zeros((d, d), dtype)
 
 
-def symmetric_product(rows: NDArray[Any], out: NDArray[Any]) -> NDArray[Any]:
+def symmetric_product(rows: NDArray[Any], out: NDArray[Any], arithmetic: Arithmetic) -> NDArray[Any]:
     """Return the upper triangle of ``rows' rows`` (d, d), in ``out`` where its precision holds it, else in float64.
 
     Squares of float32 overflow beyond 1e19 and vanish below 1e-19; such blocks are multiplied again in float64. Below the
     diagonal, ``out`` keeps what it had: zeros, when it was made by :func:`product_scratch`.
     """
-    symmetric_rank_update(rows, out)
+    arithmetic.rank_update(rows, out, False)
     if rows.dtype == np.float64 or _squares_held(np.diagonal(out), rows):
         return out
     wide = rows.astype(np.float64)
@@ -42,7 +46,7 @@ def symmetric_product(rows: NDArray[Any], out: NDArray[Any]) -> NDArray[Any]:
     return product
 
 
-def add_symmetric_product(rows: NDArray[Any], out: NDArray[Any]) -> bool:
+def add_symmetric_product(rows: NDArray[Any], out: NDArray[Any], arithmetic: Arithmetic) -> bool:
     """Add the upper triangle of ``rows' rows`` to ``out`` (d, d) in its precision, where that holds every square of it.
 
     Returns
@@ -54,7 +58,7 @@ def add_symmetric_product(rows: NDArray[Any], out: NDArray[Any]) -> bool:
         squares = np.einsum("ij,ij->j", rows, rows)
         if not (_squares_held(squares, rows) and (np.diagonal(out) + squares < MAX_SQUARE).all()):
             return False
-    symmetric_rank_update(rows, out, add=True)
+    arithmetic.rank_update(rows, out, True)
     return True
 
 

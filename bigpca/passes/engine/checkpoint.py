@@ -236,7 +236,7 @@ class Checkpoint:
     def files(
         self, number: int, templates: Mapping[str, Accumulator], layout: Layout, rows: Mapping[str, Any] | None = None
     ) -> SegmentFiles:
-        """Return the files of pass ``number``; others are deleted with a warning. ``rows`` identifies views and maps."""
+        """Return the files of pass ``number`` of these views and maps; others are deleted with a warning."""
         directory = self.directory / f"pass-{number:02d}"
         cut = digest(
             [layout.reads, layout.slab_rows, [list(g) for g in layout.groups], [list(s) for s in layout.segments]]

@@ -23,6 +23,7 @@ from bigpca.heap import steady_heap
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.events import GroupEvent
 from bigpca.passes.engine.states import PassState
+from bigpca.passes.reading.arithmetic import NUMPY, Arithmetic
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.readers import Reader
 
@@ -56,11 +57,14 @@ class PassPlan(PassCost):
         In which blocks are multiplied.
     refinable : bool
         Whether the fit may switch to float64, for which the plan has room.
+    arithmetic : Arithmetic
+        What the rows are multiplied with.
     """
 
     layout: Layout
     dtype: np.dtype[Any]
     refinable: bool = False
+    arithmetic: Arithmetic = NUMPY
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "single", self.dtype == np.float32)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from bigpca.errors import NonFiniteError
+from bigpca.passes.reading.arithmetic import NUMPY, Arithmetic, Values, column_sums
 from bigpca.passes.reading.layout import MIB, working_dtype
 
+STRIP_BYTES = 4 * MIB  # of sparse rows that are dense at a time
 CACHED_BYTES = 3 * MIB // 2  # of rows that are accessed several times in succession
 PRECISE_FLOPS = 1e11  # passes up to this cost are computed in float64
 FLOAT32_MIN, FLOAT32_MAX = 1e-12, 1e12  # largest entry of a block that is multiplied in float32
@@ -30,29 +34,61 @@ class Block:
 
     Attributes
     ----------
-    values : ndarray of shape (rows, d), float32 or float64; ``x - shift``
+    values : ndarray of shape (rows, d), float32 or float64; ``x - shift``. Or a csr_array, whose shift is 0
     rows : ndarray of shape (rows,), int64
         Absolute row numbers: consecutive unless rows with missing values were omitted.
     shift : ndarray of shape (d,), float64
         Exactly representable in the dtype of ``values``.
     sums : ndarray of shape (d,), float64
-        Column sums of ``values``.
+        Column sums of ``values``, not weighted.
     largest : float or None
         Largest magnitude in ``values``; None if it was not computed.
+    weights : ndarray of shape (rows,), float64, or None
+        How often each row counts.
+    arithmetic : Arithmetic
     """
 
-    values: NDArray[np.floating]
+    values: Values
     rows: NDArray[np.int64]
     shift: NDArray[np.float64]
     sums: NDArray[np.float64]
     largest: float | None = None
+    weights: NDArray[np.float64] | None = None
+    arithmetic: Arithmetic = NUMPY
 
     @classmethod
-    def about(cls, values: NDArray[np.floating], rows: NDArray[np.int64], shift: NDArray[np.floating] | None) -> Block:
+    def about(
+        cls, values: NDArray[np.floating], rows: NDArray[np.int64], shift: NDArray[np.floating] | None,
+        arithmetic: Arithmetic = NUMPY,
+    ) -> Block:  # fmt: skip
         """Return a block of finite rows, from which the shift is subtracted in place; None for their own mean."""
         shift = group_shift(values) if shift is None else shift.astype(values.dtype, copy=False)
         values -= shift
-        return cls(values, rows, shift.astype(np.float64), column_sums(values))
+        sums = arithmetic.column_sums(values, None)
+        return cls(values, rows, shift.astype(np.float64), sums, arithmetic=arithmetic)
+
+    @classmethod
+    def of_csr(cls, values: csr_array, rows: NDArray[np.int64], arithmetic: Arithmetic = NUMPY) -> Block:
+        """Return a block of finite sparse rows, about zero: a shift would fill them."""
+        zero = np.zeros(values.shape[1])
+        return cls(values, rows, zero, arithmetic.column_sums(values, None), arithmetic=arithmetic)
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return int(self.values.shape[0])
+
+    def strips(self, shift: NDArray[np.floating] | None = None) -> Iterator[Block]:
+        """Yield the rows as dense blocks of at most 4 MiB, about ``shift``, or the mean of the first strip."""
+        if not isinstance(self.values, csr_array):
+            yield self
+            return
+        step = max(1, STRIP_BYTES // max(1, self.values.shape[1] * self.values.dtype.itemsize))
+        for i in range(0, self.count, step):
+            part = slice(i, i + step)
+            block = Block.about(self.values[part].toarray(), self.rows[part], shift, self.arithmetic)
+            shift = block.shift
+            yield block if self.weights is None else replace(block, weights=self.weights[part])
 
 
 def within_range(values: NDArray[np.floating], largest: float | None = None) -> NDArray[np.floating]:
@@ -66,21 +102,6 @@ def within_range(values: NDArray[np.floating], largest: float | None = None) -> 
 
 def _largest(values: NDArray[np.floating]) -> float:
     return max(float(values.max()), -float(values.min()))
-
-
-def column_sums(values: NDArray[np.floating], total: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Sum each column: 128 rows at a time in the block's precision, then in float64 (16 times as fast as all float64).
-
-    If ``total`` (d,) is given, the sums are added to it in place.
-    """
-    if total is None:
-        total = np.zeros(values.shape[1])
-    whole = len(values) // 128 * 128
-    if whole:
-        total += values[:whole].reshape(-1, 128, values.shape[1]).sum(axis=1).sum(axis=0, dtype=np.float64)
-    if whole < len(values):
-        total += values[whole:].sum(axis=0)
-    return total
 
 
 def cached_rows(row_bytes: int) -> int:
@@ -109,6 +130,7 @@ def prepare_block(
     nan_policy: str,
     where: str,
     find_largest: bool = False,
+    arithmetic: Arithmetic = NUMPY,
 ) -> Block:
     """Subtract the shift, and detect NaN and infinities by the column sums, which the moments need anyway.
 
@@ -136,7 +158,7 @@ def prepare_block(
         step = cached_rows(values.shape[1] * values.itemsize)
         for i in range(0, len(values), step):
             strip = np.subtract(values[i : i + step], shift, out=shifted[i : i + step])
-            column_sums(strip, sums)
+            arithmetic.column_sums(strip, sums)
             if find_largest:
                 largest = max(largest, _largest(strip))
         if not np.isfinite(sums).all():
@@ -148,13 +170,29 @@ def prepare_block(
                 shifted, rows = shifted[keep], rows[keep]
                 largest = _largest(shifted) if shifted.size else 0.0
             sums = shifted.sum(axis=0, dtype=np.float64)
-    return Block(shifted, rows, shift.astype(np.float64), sums, largest if find_largest else None)
+    found = largest if find_largest else None
+    return Block(shifted, rows, shift.astype(np.float64), sums, found, arithmetic=arithmetic)
 
 
 def complete_rows(values: NDArray[np.floating], row_start: int, *, owned: bool, nan_policy: str, where: str) -> Block:
     """Return the rows about zero, those with bad values left out or reported as :func:`prepare_block` does."""
     zero = np.zeros(values.shape[1], values.dtype)
     return prepare_block(values, row_start, zero, owned=owned, nan_policy=nan_policy, where=where)
+
+
+def sparse_block(values: csr_array, row_start: int, nan_policy: str, where: str, arithmetic: Arithmetic) -> Block:
+    """Return the block of sparse rows about zero; bad values are treated as :func:`prepare_block` does."""
+    rows = np.arange(row_start, row_start + values.shape[0])
+    bad = np.flatnonzero(~np.isfinite(values.data))
+    if len(bad):
+        at = np.searchsorted(values.indptr, bad, side="right") - 1  # the row of each
+        if nan_policy == "raise":
+            marks = np.zeros(values.shape, bool)
+            marks[at, values.indices[bad]] = True
+            raise _non_finite(marks, row_start, where)
+        keep = np.setdiff1d(np.arange(values.shape[0]), at)
+        values, rows = values[keep], rows[keep]
+    return Block.of_csr(values, rows, arithmetic)
 
 
 def _non_finite(bad: NDArray[np.bool_], row_start: int, where: str) -> NonFiniteError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import pairwise
 from typing import Any
@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 import bigpca
 from bigpca import kernels
-from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.base import Accumulator, feed
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.accumulators.drawn_rows import BestRows
@@ -31,6 +32,7 @@ from bigpca.passes.accumulators.left_product import LeftProduct
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.accumulators.row_weights import Ones
 from bigpca.passes.accumulators.within_product import WithinFactor, WithinProduct
+from bigpca.passes.reading import blocks
 from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
 from bigpca.quality.states import ChosenRows, ReplacementMoments, Residuals, Subspace
 from bigpca.seeds import uniforms
@@ -44,6 +46,7 @@ AXES = np.ascontiguousarray(np.linalg.qr(W)[0].T)  # (K, D)
 MEAN, SCALE = np.linspace(-1.0, 2.0, D), np.linspace(0.5, 2.0, D)
 CHOSEN = np.array([0, 3, 4, 10, N - 1])
 CODES = np.array([0, 2, -1, 2, 0, 0, 1, 2, 2, 0, -1, 0, 2, 2, 0, 0, 2, 0, 2, 2, 0, 0, 2], np.int32)  # (N,), 1 once
+WEIGHTS = np.array([0, 1, 2, 0.5, 0, 3, 1, 1, 0.25, 7, 1, 0, 2, 2, 1, 1, 0.1, 4, 1, 1, 0, 2, 5.0])  # (N,)
 REPLACEMENTS = np.array([0, 0, 2, 5, 4, 3, 8, 8, 8])
 
 
@@ -137,6 +140,40 @@ def state_about_zero(template: Accumulator, X: Array, start: int, stop: int, cut
             state.update(prepare_block(X[a:b], a, zero, owned=False, nan_policy="raise", where="rows"))
     state.close()
     return state
+
+
+def sparse_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
+    """Fold rows ``start:stop`` as CSR blocks, as the engine does: whole, or in dense strips of two rows."""
+    state = at_work(template, start, stop)
+    strip_shift: Array | None = None
+    for a, b in pairwise([start, *cuts, stop]):
+        if b > a:
+            block = Block.of_csr(csr_array(X[a:b]), np.arange(a, b))
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(blocks, "STRIP_BYTES", 2 * D * X.itemsize)
+                strip_shift = feed([state], block, strip_shift)
+    state.close()
+    return state
+
+
+def weighted_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
+    """Fold rows ``start:stop`` with their weights."""
+    state = at_work(template, start, stop)
+    shift: Array | None = None
+    for a, b in pairwise([start, *cuts, stop]):
+        if b > a:
+            shift = group_shift(X[a:b]) if shift is None else shift
+            block = prepare_block(X[a:b], a, shift, owned=False, nan_policy="raise", where="rows")
+            state.update(replace(block, weights=WEIGHTS[a:b]))
+    state.close()
+    return state
+
+
+def _weighted(X: Array) -> list[Array]:
+    wide, w = X.astype("f8"), WEIGHTS
+    mean = w @ wide / w.sum()
+    scatter = (wide - mean).T @ (w[:, None] * (wide - mean))
+    return [np.array(np.count_nonzero(w)), mean, scatter, np.array([w.sum(), w @ w])]
 
 
 @dataclass(frozen=True)
@@ -363,6 +400,30 @@ CASES = [
         lambda X: [np.array(len(X)), X.mean(0, "f8"), scatter_of(X)],
     ),
     Case(
+        "Moments of CSR rows",
+        lambda: Moments(D),
+        sparse_state,
+        N,
+        lambda s: [np.array(s.count), s.mean, full(s.scatter)],
+        lambda X: [np.array(len(X)), X.mean(0, "f8"), scatter_of(X)],
+    ),
+    Case(
+        "Moments of weighted rows",
+        lambda: Moments(D),
+        weighted_state,
+        N,
+        lambda s: [np.array(s.count), s.mean, full(s.scatter), np.array(s.weight_sums or (0, 0))],
+        _weighted,
+    ),
+    Case(
+        "FusedProduct of CSR rows",
+        lambda: FusedProduct.of(D, DenseFactor(W), by_driver=True),
+        sparse_state,
+        N,
+        lambda s: [np.array(s.count), s.mean, s.centred(), s.centred_squares()],
+        lambda X: [np.array(len(X)), X.mean(0, "f8"), scatter_of(X) @ W, np.diag(scatter_of(X))],
+    ),
+    Case(
         "ColumnMoments",
         lambda: ColumnMoments(D),
         row_state,
@@ -467,6 +528,8 @@ def test_an_offset_of_float32_data_costs_no_digits(case: Case, mean: float) -> N
         pytest.skip("panels are given rows that were shifted already: tested through fold_panels")
     if case.name == "LandmarkMoments":
         pytest.skip("features are computed about features.shift, which the fit chooses: offsets are tested on fits")
+    if case.name == "FusedProduct of CSR rows" and mean > 1:
+        pytest.skip("sparse rows keep their zeros, so their products are about zero")
     X = normal(N, D, mean=mean)
     half = case.size // 2
     parts = [case.fold(case.template(), X, a, b, []) for a, b in ((0, half), (half, case.size))]

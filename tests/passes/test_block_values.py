@@ -1,0 +1,177 @@
+"""Weights, sparse rows and another arithmetic reach the accumulators of a fold, or are rejected."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, random_array
+
+from bigpca.errors import NonFiniteError
+from bigpca.passes.accumulators.factors import DenseFactor, SketchFactor
+from bigpca.passes.accumulators.fused_product import FusedProduct
+from bigpca.passes.accumulators.moments import ColumnMoments, Moments
+from bigpca.passes.engine.run import Run
+from bigpca.passes.fold import FoldGroup, fold, row_pass
+from bigpca.passes.panels import fold_panels, panel_pass
+from bigpca.passes.reading.arithmetic import NUMPY
+from bigpca.passes.rows import RowInput
+from bigpca.sketches import Gaussian
+from tests.passes.kit import assert_moments, folded, full, normal, scatter_of
+
+Array = NDArray[Any]
+N, D = 300, 7
+X = normal(N, D, dtype="f8")
+W = np.random.default_rng(2).standard_normal((D, 3))
+
+
+@pytest.mark.parametrize("chunk", [N, 64, 9])
+def test_integer_weights_are_repeated_rows_and_are_found_by_row_number(chunk: int) -> None:
+    repeats = np.random.default_rng(1).integers(0, 4, N)
+    bad = X.copy()
+    bad[5] = np.nan
+    rows = RowInput(da.from_array(bad, chunks=(chunk, D)) + 0, nan_policy="omit").weighted(repeats)
+    repeats[5] = 0
+    found = folded(rows, Moments(D)).state
+    truth = np.repeat(X, repeats, axis=0)
+    assert found.count == np.count_nonzero(repeats)
+    assert found.weight == len(truth)
+    assert found.weight_sums == (repeats.sum(), (repeats**2).sum())
+    np.testing.assert_allclose(found.mean, truth.mean(axis=0), rtol=1e-13)
+    np.testing.assert_allclose(full(found.scatter), scatter_of(truth), rtol=0, atol=1e-12 * scatter_of(truth).max())
+
+
+def test_weights_of_float32_rows_far_from_zero_cost_no_digits() -> None:
+    rows = normal(N, D, mean=1e4)
+    weights = np.random.default_rng(1).random(N)
+    found = folded(RowInput(da.from_array(rows, chunks=(64, D))).weighted(weights), Moments(D), dtype=np.dtype("f4"))
+    wide = rows.astype("f8")
+    mean = weights @ wide / weights.sum()
+    truth = (wide - mean).T @ (weights[:, None] * (wide - mean))
+    np.testing.assert_allclose(full(found.state.scatter), truth, rtol=0, atol=1e-5 * truth.max())
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.ones(N - 1), r"shape \(299,\); one for each of the 300 rows"),
+        (np.where(np.arange(N) == 4, -1.0, 1.0), r"the weight of row 4 is -1\.0"),
+        (np.where(np.arange(N) == 9, np.nan, 1.0), "the weight of row 9 is nan"),
+    ],
+    ids=["too few", "negative", "nan"],
+)
+def test_weights_that_are_none_are_rejected(weights: Array, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RowInput(da.from_array(X)).weighted(weights)
+
+
+def test_states_that_cannot_use_weights_are_rejected_before_the_read() -> None:
+    rows = RowInput(da.from_array(X).map_blocks(_never, dtype="f8")).weighted(np.ones(N))
+    with pytest.raises(TypeError, match="the rows have weights, which ColumnMoments cannot use"):
+        folded(rows, ColumnMoments(D))
+    with pytest.raises(TypeError, match="which DotPanels cannot use"):
+        fold_panels(Run(), panel_pass(rows, 1), rows, _never)
+
+
+def _never(block: Any) -> Any:
+    raise AssertionError("rows were read")
+
+
+@dataclass(frozen=True)
+class SparseReader:
+    """Rows of a CSR matrix, as a reader of sparse stores gives them."""
+
+    rows: csr_array
+    owned: bool = True
+
+    def read(self, start: int, stop: int) -> csr_array:
+        return self.rows[start:stop]
+
+    def where(self, start: int, stop: int) -> str:
+        return f"rows {start}:{stop}"
+
+
+def sparse_rows() -> csr_array:
+    return csr_array(random_array((N, D), density=0.2, rng=np.random.default_rng(0), format="csr"))
+
+
+def sparse_group(rows: csr_array, nan_policy: str = "raise") -> FoldGroup:
+    states = {
+        "moments": Moments(D), "product": FusedProduct.of(D, DenseFactor(W)),
+        "sketched": FusedProduct.of(D, SketchFactor(Gaussian(3), D, probes=2)),
+    }  # fmt: skip
+    reads = ((0, 100), (100, N))
+    return FoldGroup(0, SparseReader(rows), reads, 64, np.dtype("f8"), nan_policy, states, "")  # type: ignore[arg-type]
+
+
+def test_sparse_rows_are_folded_without_a_shift_and_made_dense_in_strips_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigpca.passes.reading.blocks.STRIP_BYTES", 10 * D * 8)
+    rows, truth = sparse_rows(), sparse_rows().toarray()
+    made: list[int] = []
+    dense = csr_array.toarray
+    monkeypatch.setattr(csr_array, "toarray", lambda self: made.append(self.shape[0]) or dense(self))
+    state: Any = sparse_group(rows).run("run", {})
+    assert_moments(state.parts["moments"], truth, 1e-13)
+    products, centred = state.parts["product"], scatter_of(truth)
+    np.testing.assert_allclose(products.centred(), centred @ W, atol=1e-12 * centred.max())
+    np.testing.assert_allclose(products.centred_squares(), np.diag(centred), atol=1e-12 * centred.max())
+    sketched = state.parts["sketched"]
+    Z = sketched.factor.multiply(truth - truth.mean(axis=0))
+    np.testing.assert_allclose(sketched.centred(), (truth - truth.mean(axis=0)).T @ Z, atol=1e-11 * centred.max())
+    assert max(n for n in made if n != 64) <= 64
+    assert made.count(10) >= N // 10 - 6
+
+
+@pytest.mark.parametrize("nan_policy", ["raise", "omit"])
+def test_bad_values_of_sparse_rows_are_named_or_left_out(nan_policy: str) -> None:
+    rows = sparse_rows()
+    rows.data[7] = np.inf
+    row, column = int(np.searchsorted(rows.indptr, 7, side="right") - 1), int(rows.indices[7])
+    if nan_policy == "raise":
+        with pytest.raises(NonFiniteError, match=rf"the first is in row {row}, column {column}\."):
+            sparse_group(rows).run("run", {})
+        return
+    state: Any = sparse_group(rows, "omit").run("run", {})
+    assert state.omitted == 1
+    assert_moments(state.parts["moments"], np.delete(sparse_rows().toarray(), row, axis=0), 1e-13)
+
+
+CALLS: Counter[str] = Counter()
+
+
+def _counted(name: str) -> Any:
+    def call(*given: Any) -> Any:
+        CALLS[name] += 1
+        return getattr(NUMPY, name)(*given)
+
+    return call
+
+
+COUNTING = replace(
+    NUMPY,
+    name="counting",
+    **{name: _counted(name) for name in ("asarray", "rank_update", "add_product", "column_sums")},
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "used"),
+    [(Moments(D), "rank_update"), (FusedProduct.of(D, DenseFactor(W)), "add_product")],
+    ids=["Moments", "FusedProduct"],
+)
+def test_another_arithmetic_is_one_record_that_a_pass_declares(template: Any, used: str) -> None:
+    CALLS.clear()
+    rows = RowInput(da.from_array(X, chunks=(100, D)) + 0)
+    cost = row_pass(rows, "test", [template], cut_bytes=0, work=0.0, arithmetic=COUNTING)
+    found: Any = fold(Run(), cost, rows, template).state
+    plain: Any = fold(Run(), replace(cost, arithmetic=NUMPY), rows, template).state
+    assert set(CALLS) == {"asarray", "column_sums", used}
+    for name, array in plain.to_arrays().items():
+        np.testing.assert_array_equal(found.to_arrays()[name], array)
+    assert COUNTING.identity == {"arithmetic": "counting"}
+    assert NUMPY.identity == {}
