@@ -24,6 +24,7 @@ from bigpca.estimators.linear.choosing import plan_fit
 from bigpca.estimators.linear.spectrum import PCAFit, Settings
 from bigpca.estimators.shared.fit import Fit
 from bigpca.kernels.base import Kernel
+from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_rows
 from bigpca.passes.project import project_lazily
@@ -186,5 +187,7 @@ def plan_features(
     scored = known and not scored_in_float64(settings.kernel, opened.dtype)
     sampled = RowInput(opened, **policies) if scored else None
     policies = {**policies, "in_process": source is not None and source.format == "numpy"}
-    fit = plan_fit(mapped, pca, "auto", memory_limit=memory_limit, policies=policies)
+    features_rows = RowInput(mapped, **policies)
+    resources = find_resources(memory_limit, in_process=features_rows.in_process)
+    fit = plan_fit(features_rows, resources, pca, "auto")
     return FeaturesFit(fit.rows, fit.resources, fit, settings, sampled)

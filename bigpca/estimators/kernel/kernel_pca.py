@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.choosing import check_iteration
 from bigpca.estimators.shared.fit import Fit
+from bigpca.estimators.shared.inputs import Opened
 from bigpca.estimators.shared.transformer import RandomState
 from bigpca.solvers.components import NComponents
 
@@ -107,14 +108,13 @@ class KernelPCA(KernelModel):
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _fit(self, seen: Self, X: Any, y: Any) -> Fit[KernelSpectrum]:
+    def _fit(self, opened: Opened, y: Any) -> Fit[KernelSpectrum]:
         check_iteration(self.tol, self.max_passes)
-        opened = seen._open(X, reset=True, minimum=2)
-        n, d = opened.shape
+        n, d = opened.array.shape
         self._check_components(n, int(d))
-        settings = self._settings(int(d))
+        settings = self._settings(int(d), opened.seed)
         fit = plan_kernel_fit(
-            opened, settings, self.solver, memory_limit=self.memory_limit, policies=self._policies,
+            opened.array, settings, self.solver, memory_limit=self.memory_limit, policies=self._policies,
             pairs_only=self.fit_inverse_transform,
         )  # fmt: skip
         self._check_preimage(fit.rows.n_rows)
@@ -128,9 +128,9 @@ class KernelPCA(KernelModel):
         if not np.isnan(n):
             check_kernel_components(self.n_components, int(n), d)
 
-    def _settings(self, d: int) -> KernelSettings:
+    def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         return KernelSettings(
-            self.n_components, self._resolved_kernel(d), self.tol, self.max_passes, self._seed,
+            self.n_components, self._resolved_kernel(d), self.tol, self.max_passes, seed,
             self.solve_threads, self.max_kernel_evaluations,
         )  # fmt: skip
 

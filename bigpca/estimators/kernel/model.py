@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from copy import copy
 from dataclasses import fields, replace
 from typing import Any, ClassVar
 
@@ -20,7 +19,7 @@ from bigpca.estimators.kernel.maps import FixedPoint, KernelScores, Novelty, Rid
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
 from bigpca.estimators.linear.certified import CertifiedModel
 from bigpca.estimators.shared.files import StoredModel, StoredState
-from bigpca.estimators.shared.inputs import as_dask, is_lazy
+from bigpca.estimators.shared.inputs import Opened, is_lazy
 from bigpca.estimators.shared.planned import PlannedModel
 from bigpca.estimators.shared.transformer import Destination, Lazy, Path
 from bigpca.kernels import as_kernel
@@ -161,7 +160,7 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
         none for a precomputed kernel, whose rows lack k(x, x).
         """
         check_is_fitted(self)
-        distances = self._map(X, self._open(X, reset=False), self._novelty_map(), 1, Destination(out, overwrite))
+        distances = self._map(X, self._open_like(X), self._novelty_map(), 1, Destination(out, overwrite))
         return distances if out is not None else distances[:, 0]
 
     @available_if(_has_fixed_points)  # type: ignore[untyped-decorator]
@@ -175,7 +174,7 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
         check_is_fitted(self)
         expansion: Any = self._found.expansion
         back = FixedPoint(expansion, max_iter, tol)
-        return self._map(X, self._open(X, reset=False), back, self.n_features_in_, Destination(out, overwrite))
+        return self._map(X, self._open_like(X), back, self.n_features_in_, Destination(out, overwrite))
 
     @available_if(_regresses)  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
@@ -195,12 +194,9 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
                 "the model was not fitted for inverse_transform: fit with fit_inverse_transform=True. For a Gaussian kernel, "
                 "denoise(X) gives fixed-point pre-images without."
             )
-        opened = as_dask(copy(self), X, reset=True)
-        if opened.shape[1] != self.n_components_:
-            raise ValueError(
-                f"scores have {opened.shape[1]} columns; {self.n_components_} (n_components_) were expected."
-            )
-        return self._map(X, opened, RidgePreimage(found), self.n_features_in_, Destination(out, overwrite))
+        return self._map(
+            X, self._open_scores(X), RidgePreimage(found), self.n_features_in_, Destination(out, overwrite)
+        )
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
@@ -241,12 +237,15 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
             return kernel.resolve(d)
         return replace(kernel, **{name: value for name, value in given.items() if name in own}).resolve(d)
 
-    def _open(self, X: Any, *, reset: bool, minimum: int = 1) -> da.Array:
-        if not as_kernel(self.kernel).accepts_strings:
-            return as_dask(self, X, reset=reset, minimum=minimum)
-        checked = self if reset else copy(self)  # strings may be longer than those of the fit
-        if is_lazy(X) and not is_path_list(X, (str,)):  # a list of strings is rows
-            return as_dask(checked, X, reset=True, minimum=minimum)
+    def _open_like(self, X: Any) -> da.Array:
+        if as_kernel(self.kernel).accepts_strings:
+            return self._open(X).array  # strings may be longer than those of the fit
+        return super()._open_like(X)
+
+    def _open(self, X: Any, *, minimum: int = 1) -> Opened:
+        lazy = is_lazy(X) and not is_path_list(X, (str,))  # a list of strings is rows
+        if lazy or not as_kernel(self.kernel).accepts_strings:
+            return super()._open(X, minimum=minimum)
         reject_foreign(X)
         if np.ma.is_masked(X):
             raise ValueError("X has masked strings; one string for each row was expected. Leave those rows out.")
@@ -257,11 +256,11 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
             codes = values
         if not codes.shape[-1]:  # empty strings only
             codes = np.zeros((len(codes), 1), codes.dtype)
-        return as_dask(checked, codes, reset=True, minimum=minimum)
+        return super()._open(codes, minimum=minimum)
 
-    def _settings(self, d: int) -> KernelSettings:
+    def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         return KernelSettings(
-            self.n_components, self._resolved_kernel(d), seed=self._seed, solve_threads=self.solve_threads,
+            self.n_components, self._resolved_kernel(d), seed=seed, solve_threads=self.solve_threads,
             max_kernel_evaluations=self.max_kernel_evaluations,
         )  # fmt: skip
 

@@ -18,16 +18,14 @@ from bigpca.estimators.kernel.landmarks_fit import Choice, Growth, NystromFit, l
 from bigpca.estimators.kernel.model import KernelModel, kernel_asked_for
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.shared.running import running
+from bigpca.estimators.shared.inputs import Opened
 from bigpca.estimators.shared.transformer import RandomState
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import SAMPLINGS
 from bigpca.landmarks.given import landmark_values
 from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.solving import solving
-from bigpca.passes.rows import RowInput
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
 
@@ -170,13 +168,10 @@ class NystromKernelPCA(KernelModel):
                 'partial_fit needs the moments of the features, which extension="tutorial" does not keep. Use '
                 'extension="features".'
             )
-        rows = RowInput(self._open(X, reset=False), **self._policies)
+        rows, resources = self._rows(self._open_like(X))
         features, settings = landmark_features(latest), self._settings(rows.n_columns)
-        resources = find_resources(self.memory_limit, in_process=rows.in_process)
         fit = Growth(rows, resources, settings, features)
-        fit.plan.check()
-        with running(fit, progress=progress, workers_timeout=self.workers_timeout) as run:
-            new = fit.read(run)
+        new = self._execute(fit, fit.read, progress=progress)
         grown = replace(
             latest, state=latest.state.merge(new.state), omitted=latest.omitted + new.omitted,
             evaluations=latest.evaluations + new.state.evaluations,
@@ -205,22 +200,18 @@ class NystromKernelPCA(KernelModel):
         ValueError
             Where no gamma is given. There is no such method for a kernel without a width, and for ``extension="tutorial"``.
         """
-        seen = self._begun()
-        planned = seen._fit(seen, X, None)
+        opened = replace(self._open(X, minimum=2), seed=self._drawn_seed())
+        planned = self._fit(opened, None)
         kernel: Any = planned.settings.kernel
         if not len(gammas):
             raise ValueError("gammas is empty; at least one width was expected. Give for example [0.1, 1.0].")
         fit = replace(planned, kernels=tuple(kernel.with_gamma(gamma) for gamma in gammas))
-        fit.plan.check()
-        with running(fit, progress=progress, workers_timeout=self.workers_timeout) as run:
-            found = fit.run_widths(run)
+        found = self._execute(fit, fit.run_widths, progress=progress)
         models = []
         for own, spectrum in zip(fit.kernels, found, strict=True):
             model = clone(self)
             model.set_params(**self._with_width(own))
-            model._remember_features(seen)
-            model._take(spectrum, fit.plan.solver)
-            model.plan_ = fit.plan
+            model._finish(opened, fit.plan, spectrum)
             models.append(model)
         return models
 
@@ -229,7 +220,7 @@ class NystromKernelPCA(KernelModel):
     def _with_width(self, kernel: Kernel) -> dict[str, Any]:
         return {"gamma": kernel.gamma} if isinstance(self.kernel, str) else {"kernel": kernel}  # type: ignore[attr-defined]
 
-    def _fit(self, seen: Self, X: Any, y: Any) -> NystromFit:
+    def _fit(self, opened: Opened, y: Any) -> NystromFit:
         rounds = positive_integer("rounds", self.rounds)
         if self.extension not in EXTENSIONS:
             raise ValueError(f"extension = {self.extension!r} is unknown; one of {EXTENSIONS} was expected.")
@@ -238,10 +229,9 @@ class NystromKernelPCA(KernelModel):
                 f"sampling = {self.sampling!r} is unknown; one of {', '.join(map(repr, SAMPLINGS))}, row numbers or rows was "
                 f"expected."
             )
-        opened = seen._open(X, reset=True, minimum=2)
-        rows = RowInput(opened, **self._policies)
+        rows, resources = self._rows(opened.array)
         check_enough_rows(rows.n_rows)
-        settings = self._settings(rows.n_columns)
+        settings = self._settings(rows.n_columns, opened.seed)
         if not settings.kernel.positive_semidefinite and self.extension == "features":
             raise ValueError(
                 f"{settings.kernel} is not positive semi-definite, so it has no features; a kernel that is was expected. Use "
@@ -249,7 +239,6 @@ class NystromKernelPCA(KernelModel):
             )
         m = self._count(rows.n_rows)
         check_kernel_components(self.n_components, rows.n_rows, rows.n_columns, m)
-        resources = find_resources(self.memory_limit, in_process=rows.in_process)
         kernels = (settings.kernel,) if self.extension == "features" else ()
         return NystromFit(rows, resources, settings, Choice(m, self.sampling, rounds), kernels)
 

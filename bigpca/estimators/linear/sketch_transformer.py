@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any, Self
 
 from numpy.typing import NDArray
 
 from bigpca.estimators.linear.maps import Sketching, reject_non_finite
 from bigpca.estimators.shared.files import StoredModel
-from bigpca.estimators.shared.inputs import as_dask, is_lazy
+from bigpca.estimators.shared.inputs import is_lazy
 from bigpca.estimators.shared.transformer import RowTransformer
 from bigpca.passes.rows import RowInput
 from bigpca.sketches import Gaussian, Sketch
@@ -84,16 +83,15 @@ class SketchTransformer(RowTransformer):
         NonFiniteError
             Where X in memory is not finite and ``nan_policy="raise"``.
         """
-        policies, seen = self._policies, copy(self)
-        opened = as_dask(seen, X, reset=True)
-        sketch = self._sketch_for(opened.shape[1])
+        policies, opened = self._policies, self._open(X)
+        sketch = self._sketch_for(opened.n_features)
         if not is_lazy(X) and policies["nan_policy"] == "raise":
-            rows = RowInput(opened)
+            rows = RowInput(opened.array)
             for start in range(0, rows.n_rows, CHECKED_ROWS):
                 stop = min(start + CHECKED_ROWS, rows.n_rows)
                 reader, _ = rows.reader(start, stop)
                 reject_non_finite(reader.read(start, stop), reader.where(start, stop), self._output_name)
-        self._remember_features(seen)
+        self._remember(opened)
         self.sketch_ = sketch
         return self
 

@@ -9,15 +9,18 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from bigpca.estimators.shared.fit import Fit
+from bigpca.estimators.shared.fit import Fit, Reading
+from bigpca.estimators.shared.inputs import Opened
 from bigpca.estimators.shared.running import running
 from bigpca.estimators.shared.transformer import Path, RowTransformer
 from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.solving import solving, solving_with
 from bigpca.passes.engine.speed import machine_speed
 from bigpca.planning import Plan
 
 Found = TypeVar("Found")
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +71,8 @@ class PlannedModel(RowTransformer, Generic[Found]):
     _unsolved: Unsolved[Found] | None
 
     @abstractmethod
-    def _fit(self, seen: Self, X: Any, y: Any) -> Fit[Found]:
-        """Check X with ``seen``, a copy that takes number and names of features, and plan the fit; X is not read."""
+    def _fit(self, opened: Opened, y: Any) -> Fit[Found]:
+        """Check the parameters, and plan the fit; X is not read."""
 
     @abstractmethod
     def _take(self, found: Found, solver: str) -> None:
@@ -85,7 +88,8 @@ class PlannedModel(RowTransformer, Generic[Found]):
         MemoryBudgetError
             Where nothing fits (with ``solver="auto"``); a named solver's plan says ``fits`` instead.
         """
-        return replace(self._fit(copy(self), X, y).plan, speed=machine_speed())
+        opened = replace(self._open(X, minimum=2), seed=self._seed)
+        return replace(self._fit(opened, y).plan, speed=machine_speed())
 
     @solving
     def fit(self, X: Any, y: Any = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None) -> Self:
@@ -112,19 +116,32 @@ class PlannedModel(RowTransformer, Generic[Found]):
         CheckpointError, OutputLockedError
             Where the checkpoint is another computation's or in use.
         """
-        seen = self._begun(checkpoint)  # takes the names and number of features; self changes when all went well
-        planned = seen._fit(seen, X, y)
+        opened = replace(self._open(X, minimum=2), seed=self._drawn_seed(checkpoint))
+        planned = self._fit(opened, y)
+        seed = opened.seed if hasattr(self, "random_state") else None
+        found = self._execute(planned, planned.run, progress=progress, checkpoint=checkpoint, seed=seed)
+        self._finish(opened, planned.plan, found)
+        return self
+
+    def _execute(
+        self, planned: Reading, read: Callable[[Run], Read], *, progress: ProgressArgument,
+        checkpoint: Path | None = None, seed: int | None = None,
+    ) -> Read:  # fmt: skip
+        """Return what ``read`` returns, within the plan."""
         planned.plan.check()
         with running(
-            planned, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout,
-            seed=vars(seen).get("seed_"),
-        ) as run:  # fmt: skip
-            found = planned.run(run)
-        self._remember_features(seen)
+            planned, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, seed=seed
+        ) as run:
+            return read(run)
+
+    def _finish(self, opened: Opened, plan: Plan, found: Found) -> None:
+        """Set what a fit learned, once all went well."""
+        self._remember(opened)
+        if hasattr(self, "random_state"):
+            self.seed_ = opened.seed
         self.__dict__.pop("_unsolved", None)
-        self._take(found, planned.plan.solver)
-        self.plan_ = planned.plan
-        return self
+        self._take(found, plan.solver)
+        self.plan_ = plan
 
     # Answers that wait -----------------------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -16,13 +15,15 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.estimators.shared.files import StoredModel, save_model
-from bigpca.estimators.shared.inputs import as_dask, check_plain_parameters, is_lazy
+from bigpca.estimators.shared.inputs import Opened, check_features, check_plain_parameters, is_lazy, open_rows
 from bigpca.passes.engine.checkpoint import stored_seed
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
+from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.project import project_in_memory, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
+from bigpca.planning import Resources
 from bigpca.seeds import check_seed, draw_seed, draws_seed
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -83,14 +84,12 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         given = getattr(self, "random_state", 0)
         return int(vars(self).get("seed_", 0)) if draws_seed(given) else check_seed(given, "random_state")
 
-    def _begun(self, checkpoint: Path | None = None) -> Self:
-        """Return a shallow copy that a fit is made of, with its seed: of what the checkpoint holds, where one is drawn."""
-        begun = copy(self)
-        if hasattr(self, "random_state"):
-            begun.seed_ = draw_seed(self.random_state)
-            held = stored_seed(checkpoint) if checkpoint is not None and draws_seed(self.random_state) else None
-            begun.seed_ = begun.seed_ if held is None else held
-        return begun
+    def _drawn_seed(self, checkpoint: Path | None = None) -> int:
+        """Return the seed of a new fit: of what the checkpoint holds, where one is drawn."""
+        given = getattr(self, "random_state", 0)
+        drawn = draw_seed(given)
+        held = stored_seed(checkpoint) if checkpoint is not None and draws_seed(given) else None
+        return drawn if held is None else held
 
     @abstractmethod
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -146,7 +145,7 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         check_is_fitted(self)
         if out is not None or is_lazy(X):
             self._reject_container()
-        opened = self._open(X, reset=False)
+        opened = self._open_like(X)
         return self._map(X, opened, self._row_map(), self._n_features_out, Destination(out, overwrite, progress))
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
@@ -162,9 +161,22 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _open(self, X: Any, *, reset: bool, minimum: int = 1) -> da.Array:
-        """Return X, checked, as a Dask array; a hook for estimators that take more than numbers."""
-        return as_dask(self, X, reset=reset, minimum=minimum)
+    def _open(self, X: Any, *, minimum: int = 1) -> Opened:
+        """Open X; a hook for estimators that take more than numbers."""
+        return open_rows(X, type(self).__name__, minimum=minimum)
+
+    def _open_like(self, X: Any) -> da.Array:
+        """Return new rows, having compared number and names of their features with those of the fit."""
+        opened = self._open(X)
+        check_features(self, opened.n_features, opened.names)
+        return opened.array
+
+    def _open_scores(self, X: Any) -> da.Array:
+        """Return scores, having checked how many components they have."""
+        opened, k = open_rows(X, type(self).__name__).array, self._n_features_out
+        if opened.shape[1] != k:
+            raise ValueError(f"scores have {opened.shape[1]} columns; {k} (n_components_) were expected.")
+        return opened
 
     @property
     def _policies(self) -> dict[str, Any]:
@@ -177,15 +189,17 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         named = {name: getattr(self, name) for name in ("nan_policy", "missing_chunks")}
         return {**named, "workers_timeout": self.workers_timeout}
 
-    def _remember_features(self, seen: RowTransformer) -> None:
-        """Take number and names of features, and the seed, from ``seen``, a copy of this estimator that X was checked with."""
-        self.n_features_in_ = seen.n_features_in_
-        if "seed_" in vars(seen):
-            self.seed_ = seen.seed_
-        if hasattr(seen, "feature_names_in_"):
-            self.feature_names_in_ = seen.feature_names_in_
-        else:
-            self.__dict__.pop("feature_names_in_", None)
+    def _rows(self, opened: da.Array) -> tuple[RowInput, Resources]:
+        """Return the rows that a fit reads, and what it may use."""
+        rows = RowInput(opened, **self._policies)
+        return rows, find_resources(self.memory_limit, in_process=rows.in_process)
+
+    def _remember(self, opened: Opened) -> None:
+        """Set number and names of features."""
+        self.n_features_in_ = opened.n_features
+        self.__dict__.pop("feature_names_in_", None)
+        if opened.names is not None:
+            self.feature_names_in_ = opened.names
 
     def _map(self, X: Any, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy:
         """Return ``f`` of the rows of X, which ``opened`` is as a Dask array."""

@@ -138,7 +138,7 @@ class DiscriminantModel(ClassifierMixin, SupervisedModel):  # type: ignore[misc]
         if functions is None:
             raise ValueError("the model was fitted with another r2 than 1, and classifies nothing. Fit again.")
         found = ClassMap(functions, self.classes_, output, self.nan_policy)
-        return self._map(X, self._open(X, reset=False), found, columns or len(self.classes_), Destination())
+        return self._map(X, self._open_like(X), found, columns or len(self.classes_), Destination())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -164,7 +164,7 @@ class DiscriminantModel(ClassifierMixin, SupervisedModel):  # type: ignore[misc]
     def _whole(self) -> bool:
         return self._factors != (1.0, 0.0)
 
-    def _features(self, labels: TargetLabels) -> LabelFeatures:
+    def _features(self, labels: TargetLabels, seed: int) -> LabelFeatures:
         if self._factors[1] > 0:
             raise ValueError(
                 f"labels are continuous numbers, and r2 = {self._factors[1]:g} > 0 needs the scatter within classes; "

@@ -13,15 +13,14 @@ from bigpca.estimators.kernel.landmarks_fit import Choice, landmark_features
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.shared.files import StoredModel, unpack_values
-from bigpca.estimators.shared.running import running
 from bigpca.estimators.supervised.kernel_fit import FeatureLabelFit, LabelledGrowth
 from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, LabelReader, merge_labelled
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.landmarks.given import landmark_values
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.solving import solving
 from bigpca.passes.rows import RowInput
+from bigpca.planning import Resources
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.roweis import Axes
 
@@ -92,14 +91,11 @@ class KernelLabelModel(LabelReader, KernelModel):
             )
         if self._whole:
             old.statistics.check_whole()
-        rows = RowInput(self._open(X, reset=False), **self._policies)
+        rows, resources = self._rows(self._open_like(X))
         labelled = self._labelled(y, rows.n_rows, old.supervision)
         whole, features = old.statistics.moments.whole, landmark_features(latest)
-        resources = find_resources(self.memory_limit, in_process=rows.in_process)
         fit = LabelledGrowth(rows, resources, self._settings(rows.n_columns), features, labelled, whole)
-        fit.plan.check()
-        with running(fit, progress=progress, workers_timeout=self.workers_timeout) as run:
-            new = fit.read(run)
+        new = self._execute(fit, fit.read, progress=progress)
         kept = KeptStatistics(*merge_labelled(old.statistics, old.supervision, new.statistics, labelled.supervision))
         read = replace(new, kept=kept, evaluations=latest.evaluations + new.evaluations)
         solver = self._with_parameters()
@@ -115,8 +111,8 @@ class KernelLabelModel(LabelReader, KernelModel):
         classes = unpack_values(texts["classes"]) if "classes" in texts else arrays.get("fact_classes")
         return KeptStatistics.of_arrays(own, arrays["fact_landmark_transform"].shape[1], classes)
 
-    def _feature_fit(self, rows: RowInput, labelled: Labelled) -> FeatureLabelFit:
-        settings, n = self._settings(rows.n_columns), rows.n_rows
+    def _feature_fit(self, rows: RowInput, resources: Resources, labelled: Labelled, seed: int) -> FeatureLabelFit:
+        settings, n = self._settings(rows.n_columns, seed), rows.n_rows
         if not settings.kernel.positive_semidefinite:
             raise ValueError(
                 f"{settings.kernel} is not positive semi-definite, so it has no features to learn axes in; a kernel that is was "
@@ -135,7 +131,6 @@ class KernelLabelModel(LabelReader, KernelModel):
             )
         if m == n and isinstance(sampling, str):
             sampling = np.arange(n)
-        resources = find_resources(self.memory_limit, in_process=rows.in_process)
         rounds = positive_integer("rounds", self.rounds)
         choice = Choice(m, sampling, rounds)
         return FeatureLabelFit(rows, resources, settings, choice, labelled, self._whole, self._solve)

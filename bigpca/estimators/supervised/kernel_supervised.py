@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 from bigpca.data.labels import TargetLabels
 from bigpca.estimators.kernel.spectrum import check_references
+from bigpca.estimators.shared.inputs import Opened
 from bigpca.estimators.shared.transformer import RandomState
 from bigpca.estimators.supervised.kernel_fit import DualFit, FeatureLabelFit
 from bigpca.estimators.supervised.kernel_model import KernelLabelModel
@@ -26,8 +27,6 @@ from bigpca.estimators.supervised.supervised_pca import (
     kernel_features,
     leading_axes,
 )
-from bigpca.passes.engine.resources import find_resources
-from bigpca.passes.rows import RowInput
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.roweis import Axes, Conditioning
 
@@ -123,30 +122,29 @@ class KernelSupervisedPCA(KernelLabelModel):
     def _whole(self) -> bool:
         return False
 
-    def _features(self, labels: TargetLabels) -> LabelFeatures:
+    def _features(self, labels: TargetLabels, seed: int) -> LabelFeatures:
         return kernel_features(labels, self.label_kernel, self.label_gamma)
 
     def _solve(self, statistics: LabelStatistics) -> Axes:
         return leading_axes(statistics, self.n_components, self.solve_threads)
 
-    def _fit(self, seen: Self, X: Any, y: Any) -> FeatureLabelFit | DualFit:
+    def _fit(self, opened: Opened, y: Any) -> FeatureLabelFit | DualFit:
         if self.form not in FORMS:
             raise ValueError(f'form = {self.form!r} is unknown; "direct" or "dual" was expected.')
         check_label_kernel(self.label_kernel)
         check_count(self.n_components)
-        rows = RowInput(seen._open(X, reset=True, minimum=2), **self._policies)
+        rows, resources = self._rows(opened.array)
         labelled = self._labelled(y, rows.n_rows)
         if self.form == "direct":
-            return self._feature_fit(rows, labelled)
+            return self._feature_fit(rows, resources, labelled, opened.seed)
         if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
             raise ValueError(
                 'form="dual" compares all pairs of rows and must know them before: it leaves out none, neither for missing '
                 'values nor for missing labels. Remove such rows first, or use form="direct".'
             )
-        settings = self._settings(rows.n_columns)
+        settings = self._settings(rows.n_columns, opened.seed)
         self._check_preimage(rows.n_rows)
         check_references(rows, settings.kernel)
-        resources = find_resources(self.memory_limit, in_process=rows.in_process)
         return DualFit(rows, resources, settings, labelled, self._wanted)
 
     def _wanted(self, found: Axes) -> Axes:
@@ -252,7 +250,7 @@ class KernelRoweisDiscriminantAnalysis(KernelLabelModel):
     def _whole(self) -> bool:
         return True
 
-    def _features(self, labels: TargetLabels) -> LabelFeatures:
+    def _features(self, labels: TargetLabels, seed: int) -> LabelFeatures:
         if check_factor("r2", self.r2) > 0:
             raise ValueError(
                 f"labels are continuous numbers, and r2 = {self.r2:g} > 0 needs the scatter within classes; classes were expected. Give "
@@ -276,10 +274,10 @@ class KernelRoweisDiscriminantAnalysis(KernelLabelModel):
         family = family_of(statistics, normalize=self._normalized, threads=self.solve_threads)
         return family_axes(family, r1, r2, self.n_components, self._conditioning, statistics)
 
-    def _fit(self, seen: Self, X: Any, y: Any) -> FeatureLabelFit:
+    def _fit(self, opened: Opened, y: Any) -> FeatureLabelFit:
         check_factor("r1", self.r1)
         check_factor("r2", self.r2)
         check_conditioning(self.robust, self.robust_share, self.regularization)
-        rows = RowInput(seen._open(X, reset=True, minimum=2), **self._policies)
+        rows, resources = self._rows(opened.array)
         check_components(self.n_components, rows.n_rows)
-        return self._feature_fit(rows, self._labelled(y, rows.n_rows))
+        return self._feature_fit(rows, resources, self._labelled(y, rows.n_rows), opened.seed)

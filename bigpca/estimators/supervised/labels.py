@@ -175,7 +175,7 @@ class LabelReader(ABC):
         return False
 
     @abstractmethod
-    def _features(self, labels: TargetLabels) -> LabelFeatures:
+    def _features(self, labels: TargetLabels, seed: int) -> LabelFeatures:
         """Return the features of real labels; ValueError where only classes will do."""
 
     def __sklearn_tags__(self) -> Any:
@@ -183,7 +183,7 @@ class LabelReader(ABC):
         tags.target_tags.required = True
         return tags
 
-    def _labelled(self, y: Any, n: int, like: Supervision | None = None) -> Labelled:
+    def _labelled(self, y: Any, n: int, like: Supervision | None = None, *, seed: int = 0) -> Labelled:
         """Read the labels of n rows; of a batch, ``like`` those of the rows before.
 
         Raises
@@ -201,7 +201,7 @@ class LabelReader(ABC):
             if like is None and self._needs_classes:
                 reject_singletons(labels)
             return Labelled(labels.codes, labels.n_classes, None, Supervision(labels.classes, None, labels.missing))
-        maker = self._features(labels) if like is None or like.features is None else like.features
+        maker = self._features(labels, seed) if like is None or like.features is None else like.features
         if labels.values.shape[1] != maker.columns:
             raise ValueError(
                 f"labels have {labels.values.shape[1]} columns, but {maker.columns} in the first fit; the same number was "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -15,18 +14,15 @@ from bigpca.blas import one_blas_thread
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.inputs import as_dask
+from bigpca.estimators.shared.inputs import Opened
 from bigpca.estimators.shared.planned import PlannedModel
-from bigpca.estimators.shared.running import running
 from bigpca.estimators.shared.transformer import Destination, Lazy, Path
 from bigpca.estimators.supervised.label_features import label_features_from
 from bigpca.estimators.supervised.labels import KeptStatistics, LabelReader, Supervision, check_among, merge_labelled
 from bigpca.estimators.supervised.labels_fit import LabelsFit, SupervisedResult
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.solving import solving
-from bigpca.passes.rows import RowInput
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.discriminants import Discriminants
 from bigpca.solvers.roweis import Axes
@@ -115,15 +111,11 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedResult]):
             return self.fit(X, y, progress=progress)
         if self._whole:
             self._statistics.check_whole()
-        seen = copy(self)
-        rows = RowInput(as_dask(seen, X, reset=False), **self._policies)
+        rows, resources = self._rows(self._open_like(X))
         old, before = self._statistics, self._supervision
         labelled = self._labelled(y, rows.n_rows, before)
-        resources = find_resources(self.memory_limit, in_process=rows.in_process)
         fit = LabelsFit(rows, resources, type(self).__name__, labelled, old.moments.whole, self._solve)
-        fit.plan.check()
-        with running(fit, progress=progress, workers_timeout=self.workers_timeout) as run:
-            new = fit.read(run).statistics
+        new = self._execute(fit, fit.read, progress=progress).statistics
         merged, supervision = merge_labelled(old, before, new, labelled.supervision)
         solver = self._with_parameters()
         self._take_later(lambda: SupervisedResult(merged, supervision, solver._solve(merged)))
@@ -134,10 +126,7 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedResult]):
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k): ``U (U'U)^-1 y + mean``, the least-squares reconstruction (SPCA paper, eq. 4)."""
         check_is_fitted(self)
-        opened = as_dask(copy(self), X, reset=True)
-        k = len(self.components_)
-        if opened.shape[1] != k:
-            raise ValueError(f"scores have {opened.shape[1]} columns; {k} (n_components_) were expected.")
+        opened = self._open_scores(X)
         axes = np.asarray(np.linalg.pinv(self.components_).T, np.float64)  # rows of (U'U)^-1 U'
         back = Reconstruction(self.mean_, None, axes, None)
         return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
@@ -151,11 +140,10 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedResult]):
     def _row_map(self) -> Projection:
         return Projection(self.mean_, None, self.components_, None, self.nan_policy)
 
-    def _fit(self, seen: Self, X: Any, y: Any) -> Fit[SupervisedResult]:
-        rows = RowInput(as_dask(seen, X, reset=True, minimum=2), **self._policies)
+    def _fit(self, opened: Opened, y: Any) -> Fit[SupervisedResult]:
+        rows, resources = self._rows(opened.array)
         self._check_parameters(rows.n_columns)
-        labelled = self._labelled(y, rows.n_rows)
-        resources = find_resources(self.memory_limit, in_process=rows.in_process)
+        labelled = self._labelled(y, rows.n_rows, seed=opened.seed)
         fit = LabelsFit(rows, resources, type(self).__name__, labelled, self._whole, self._solve)
         return self._iterating(fit) or fit
 

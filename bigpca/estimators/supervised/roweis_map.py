@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -15,6 +14,7 @@ from bigpca.data.labels import open_labels
 from bigpca.estimators.kernel.maps import KernelScores
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
+from bigpca.estimators.shared.inputs import Opened
 from bigpca.estimators.shared.running import running
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.kernel_fit import FeatureRead
@@ -77,7 +77,7 @@ class RoweisMap:
             raise ValueError(f'criterion = {criterion!r} is unknown; "nearest-mean" or "1-nn" was expected.')
         first = self.models[0][0]
         flat = [model for line in self.models for model in line]
-        opened = first._open(X, reset=False)
+        opened = first._open_like(X)
         rows = RowInput(opened, **first._policies)
         labels: Any = open_labels(y, rows.n_rows, kind="classes", missing=first.missing_labels, min_classes=1)
         truth = labels.with_classes(first.classes_).codes
@@ -216,11 +216,11 @@ def roweis_map(
             f"model = {template!r} has no r1 and r2 to make a map of; a RoweisDiscriminantAnalysis or "
             f"KernelRoweisDiscriminantAnalysis was expected. Fisher's discriminant is the map's corner (0, 1)."
         )
-    seen: Any = copy(template)
     middle: Any = clone(template).set_params(r1=0.5, r2=0.5)
     if isinstance(template, RoweisDiscriminantAnalysis):
         middle.set_params(solver="covariance")  # the (d, d) scatter serves every point
-    fit = middle._fit(seen, X, y)
+    opened = replace(middle._open(X, minimum=2), seed=middle._seed)
+    fit = middle._fit(opened, y)
     fit.plan.check()
     grid_values(grid, spacing, fit.rows.n_rows)  # refused before the read, as is a scatter that must be singular
     conditioning = template._conditioning
@@ -233,7 +233,7 @@ def roweis_map(
     statistics: LabelStatistics = read.statistics
     check_classes(statistics, 1.0, 1.0)
     with solving_with(template.solve_threads):
-        return _solve_map(template, seen, fit.plan, read, grid_values(grid, spacing, statistics.count))
+        return _solve_map(template, opened, fit.plan, read, grid_values(grid, spacing, statistics.count))
 
 
 def _result(read: KeptStatistics | FeatureRead, axes: Axes) -> SupervisedResult | KernelSpectrum:
@@ -244,7 +244,7 @@ def _result(read: KeptStatistics | FeatureRead, axes: Axes) -> SupervisedResult 
 
 
 def _solve_map(
-    template: Any, seen: Any, plan: Plan, read: KeptStatistics | FeatureRead, values: NDArray[np.float64]
+    template: Any, opened: Opened, plan: Plan, read: KeptStatistics | FeatureRead, values: NDArray[np.float64]
 ) -> RoweisMap:
     statistics = read.statistics
     family = family_of(statistics, normalize=template._normalized, threads=template.solve_threads)
@@ -256,9 +256,7 @@ def _solve_map(
         for r2 in values:
             own: Any = clone(template).set_params(r1=float(r1), r2=float(r2))
             axes = family_axes(family, r1, r2, own.n_components, own._conditioning, statistics)
-            own._remember_features(seen)
-            own._take(_result(read, axes), plan.solver)
-            own.plan_ = plan
+            own._finish(opened, plan, _result(read, axes))
             models[-1].append(own)
             found[-1].append(axes)
     return RoweisMap(values, values.copy(), models, statistics, found)

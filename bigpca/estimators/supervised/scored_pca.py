@@ -22,7 +22,7 @@ from bigpca.data.sources import columns_of, with_columns
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
-from bigpca.estimators.shared.inputs import as_dask
+from bigpca.estimators.shared.inputs import open_rows
 from bigpca.estimators.shared.planned import PlannedModel
 from bigpca.estimators.shared.running import running
 from bigpca.estimators.shared.transformer import Destination, Lazy, Path, RandomState, RowTransformer
@@ -132,15 +132,15 @@ class ScoredPCA(LabelReader, RowTransformer):
 
     def plan(self, X: Any, y: Any = None) -> Plan:
         """Return what the scores, a cross-validation and the estimator will cost; X is not read."""
-        opened = as_dask(copy(self), X, reset=True, minimum=2)
-        d = opened.shape[1]
+        opened = self._open(X, minimum=2)
+        d = opened.n_features
         q, estimator = self._count(d), self._inner()
-        rows = RowInput(opened, **self._policies)
-        opened, labelled = rows.X, self._scorable(y, rows.n_rows)
-        inner = estimator.plan(some_columns(opened, q), y)
+        rows = RowInput(opened.array, **self._policies)
+        labelled = self._scorable(y, rows.n_rows)
+        inner = estimator.plan(some_columns(rows.X, q), y)
         parts: list[Plan] = [self._scoring(rows, labelled).plan, inner]
         if q is None:
-            parts.append(self._folding(opened, np.arange(min(d, MAX_CANDIDATES)), labelled).plan)
+            parts.append(self._folding(rows.X, np.arange(min(d, MAX_CANDIDATES)), labelled, self._seed).plan)
         return replace(
             inner, solver=f"scores, then {inner.solver}", reason=f"one read of rows and labels; {inner.reason}",
             passes=sum(plan.passes for plan in parts), flops=sum(plan.flops for plan in parts),
@@ -163,22 +163,22 @@ class ScoredPCA(LabelReader, RowTransformer):
             For labels that are missing, all alike or all different classes, and more features than there are.
         """
         places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
-        seen = self._begun(places["folds"])
-        opened = as_dask(seen, X, reset=True, minimum=2)
-        q, found, inner = self._count(opened.shape[1]), None, self._inner()
-        rows = RowInput(opened, **self._policies)
-        opened, labelled = rows.X, self._scorable(y, rows.n_rows)  # unknown row chunks are counted once for all reads
-        inner.plan(some_columns(opened, q), y).check()  # its refusals need no read
+        opened = replace(self._open(X, minimum=2), seed=self._drawn_seed(places["folds"]))
+        q, found, inner = self._count(opened.n_features), None, self._inner()
+        rows = RowInput(opened.array, **self._policies)
+        labelled = self._scorable(y, rows.n_rows)  # unknown row chunks are counted once for all reads
+        inner.plan(some_columns(rows.X, q), y).check()  # its refusals need no read
         statistics = self._score(rows, labelled, places["scores"], progress)
         spread = spread_of(labelled)
         scores = feature_scores(statistics, spread)
         order = np.lexsort((np.arange(len(scores)), -scores))
         if q is None:
-            found = seen._cross_validate(opened, order, labelled, places["folds"], progress)
+            found = self._cross_validate(rows.X, order, labelled, opened.seed, places["folds"], progress)
             q = max(found, key=lambda count: (found[count], -count))
         selected = np.sort(order[:q])
-        inner.fit(columns_of(opened, selected), y, checkpoint=places["fit"], progress=progress)
-        self._remember_features(seen)
+        inner.fit(columns_of(rows.X, selected), y, checkpoint=places["fit"], progress=progress)
+        self._remember(opened)
+        self.seed_ = opened.seed
         self._statistics, self._supervision, self._spread = statistics, labelled.supervision, spread
         self.scores_, self.selected_, self.estimator_, self.mean_ = scores, selected, inner, statistics.mean
         self.__dict__.pop("cv_scores_", None)
@@ -197,7 +197,7 @@ class ScoredPCA(LabelReader, RowTransformer):
         if not hasattr(self, "estimator_"):
             return self.fit(X, y, progress=progress)
         inner: Any = copy(self.estimator_)
-        rows = RowInput(as_dask(copy(self), X, reset=False), **self._policies)
+        rows = RowInput(self._open_like(X), **self._policies)
         labelled = self._labelled(y, rows.n_rows, self._supervision)
         new = self._score(rows, labelled, None, progress)
         statistics, supervision = merge_labelled(self._statistics, self._supervision, new, labelled.supervision)
@@ -224,7 +224,7 @@ class ScoredPCA(LabelReader, RowTransformer):
         inner: Any = self.estimator_
         back = inner.inverse_transform(X)
         placed = Placed(self.selected_, self.mean_)
-        opened = as_dask(copy(self), back, reset=True)
+        opened = open_rows(back, type(self).__name__).array
         return self._map(X, opened, placed, self.n_features_in_, Destination(out, overwrite))
 
     # Inside ---------------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class ScoredPCA(LabelReader, RowTransformer):
     def _whole(self) -> bool:
         return False
 
-    def _features(self, labels: TargetLabels) -> LabelFeatures:
+    def _features(self, labels: TargetLabels, seed: int) -> LabelFeatures:
         known = labels.values[labels.used]
         label_width(known)  # refuses labels that are all equal
         return LinearLabels.of(known)
@@ -309,7 +309,7 @@ class ScoredPCA(LabelReader, RowTransformer):
         with running(scoring, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout) as run:
             return scoring.read(run).statistics
 
-    def _folding(self, opened: da.Array, candidates: NDArray[np.int64], labelled: Labelled) -> Folding:
+    def _folding(self, opened: da.Array, candidates: NDArray[np.int64], labelled: Labelled, seed: int) -> Folding:
         """Return the read of the candidate columns with the labels at their right, for the scatter of each fold of the rows."""
         rows_of = columns_of(opened, np.sort(candidates))
         features = labelled.features
@@ -318,7 +318,7 @@ class ScoredPCA(LabelReader, RowTransformer):
             joined = with_columns(rows_of, labelled.codes, hot, labelled.n_classes)
         else:
             joined = with_columns(rows_of, features.whole(), np.asarray, features.shape[1])
-        folds = integers(self._seed, "folds", 0, len(labelled.codes), 1, int(self.folds))[:, 0]
+        folds = integers(seed, "folds", 0, len(labelled.codes), 1, int(self.folds))[:, 0]
         used = labelled.codes >= 0
         templates: dict[str, Accumulator] = {
             f"fold-{f}": ClassMoments(joined.shape[1], 1, np.where(used & (folds == f), 0, -1).astype(np.int32))
@@ -326,20 +326,20 @@ class ScoredPCA(LabelReader, RowTransformer):
         }
         rows = RowInput(joined, **self._policies)
         resources = find_resources(self.memory_limit, in_process=rows.in_process)
-        about = {"candidates": candidates.tolist(), "folds": [int(self.folds), self._seed]}
+        about = {"candidates": candidates.tolist(), "folds": [int(self.folds), seed]}
         return Folding(rows, resources, templates, {"labels": labelled.describe(), **about})
 
     def _cross_validate(
-        self, opened: da.Array, order: NDArray[np.int64], labelled: Labelled, checkpoint: Place | None,
-        progress: ProgressArgument,
+        self, opened: da.Array, order: NDArray[np.int64], labelled: Labelled, seed: int,
+        checkpoint: Place | None, progress: ProgressArgument,
     ) -> dict[int, float]:  # fmt: skip
         """Return the explained share in the folds left out, for every number of features: one read of the candidates."""
         candidates = order[:MAX_CANDIDATES]
         q, place = len(candidates), np.searchsorted(np.sort(candidates), candidates)
-        folding = self._folding(opened, candidates, labelled)
+        folding = self._folding(opened, candidates, labelled, seed)
         folding.plan.check()
         with running(
-            folding, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, seed=self._seed
+            folding, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, seed=seed
         ) as run:
             held_out = folding.read(run)
         k = self.n_components if self.estimator is None else getattr(self.estimator, "n_components", None)

@@ -88,7 +88,7 @@ class SupervisedPCA(SupervisedModel):
     def _whole(self) -> bool:
         return False
 
-    def _features(self, labels: TargetLabels) -> LabelFeatures:
+    def _features(self, labels: TargetLabels, seed: int) -> LabelFeatures:
         return kernel_features(labels, self.label_kernel, self.label_gamma)
 
     def _check_parameters(self, d: int) -> None:
@@ -153,11 +153,11 @@ class SupervisedRandomProjection(SupervisedModel):
     def _whole(self) -> bool:
         return False
 
-    def _features(self, labels: TargetLabels) -> LabelFeatures:
+    def _features(self, labels: TargetLabels, seed: int) -> LabelFeatures:
         known = labels.values[labels.used]
         gamma = label_width(known, self.label_gamma)
         count = positive_integer("n_features", self.n_features)
-        return FourierLabels.draw(known.shape[1], count, gamma, self._seed)
+        return FourierLabels.draw(known.shape[1], count, gamma, seed)
 
     def _check_parameters(self, d: int) -> None:
         check_count(self.n_components)

@@ -167,8 +167,7 @@ def test_a_solver_is_a_record_and_a_row_of_the_table(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("solver", ["covariance", "dot", "krylov"])
 def test_the_passes_of_a_fit_are_those_that_its_run_makes(solver: str) -> None:
-    options: dict[str, Any] = {"memory_limit": None, "policies": {}}
-    fit = plan_fit(LAZY, Settings(2), solver, **options)
+    fit = plan_fit(RowInput(LAZY), ROOMY, Settings(2), solver)
     run = Run(declared=Run.declares(fit.passes()))
     fit.run(run)
     made: Callable[[PassCost], float] = lambda one: run._times[one.name]  # noqa: E731
