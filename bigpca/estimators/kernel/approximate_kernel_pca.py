@@ -8,7 +8,7 @@ import numpy as np
 
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.sketch_fit import KernelSketchFit
-from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_components, check_references
+from bigpca.estimators.kernel.spectrum import check_kernel_components, check_references
 from bigpca.estimators.linear.sketch_fit import CORES
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.inputs import Opened
@@ -139,9 +139,3 @@ class ApproximateKernelPCA(KernelModel):
                 f"expected, better three times. Use a wider sketch."
             )
         return self.sketch
-
-    def _take_more(self, found: KernelSpectrum) -> None:
-        expansion: Any = found.expansion
-        self.kernel_ = expansion.kernel
-        self.eigenvectors_ = expansion.coefficients * np.sqrt(np.maximum(found.eigenvalues, 0.0))
-        self._fit_preimage(expansion)

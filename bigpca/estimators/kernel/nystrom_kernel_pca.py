@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self
 
+import dask.array as da
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
-from bigpca.estimators.kernel.landmark_features import (
-    LandmarkFeatures,
-    solve_features,
-)
-from bigpca.estimators.kernel.landmarks_fit import Choice, Growth, NystromFit, landmark_features
+from bigpca.estimators.kernel.landmarks_fit import Choice, MomentsGrowth, NystromFit, landmark_features
 from bigpca.estimators.kernel.model import KernelModel, kernel_asked_for
-from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components
+from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.inputs import Opened
 from bigpca.estimators.shared.transformer import RandomState
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import SAMPLINGS
 from bigpca.landmarks.given import landmark_values
-from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.solving import solving
 from bigpca.sketches.base import positive_integer
@@ -32,20 +27,10 @@ from bigpca.solvers.components import NComponents
 EXTENSIONS = ("features", "tutorial")
 
 
-def _solve_grown(grown: KernelSpectrum, features: LandmarkFeatures, settings: KernelSettings) -> KernelSpectrum:
-    state: Any = grown.state
-    found = solve_features(state, 0, features, settings, omitted=grown.omitted)
-    facts = {k: v for k, v in grown.facts.items() if k.startswith("landmark_")}
-    return replace(found, state=state, facts=found.facts | facts, evaluations=grown.evaluations)
-
-
 def _keeps_moments(model: Any) -> bool:
     """Whether a fit keeps the moments of the features; AttributeError with the reason where not."""
-    if model.extension == "tutorial":
-        raise AttributeError(
-            'extension="tutorial" does not keep the moments of the features, to which rows are added. Use '
-            'extension="features".'
-        )
+    if model._why_fixed:
+        raise AttributeError(model._why_fixed)
     return True
 
 
@@ -145,41 +130,6 @@ class NystromKernelPCA(KernelModel):
         self.solve_threads = solve_threads
         self.workers_timeout = workers_timeout
 
-    @available_if(_keeps_moments)  # type: ignore[untyped-decorator]
-    @solving
-    def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
-        """Add rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
-
-        The first call is a fit, which chooses the landmarks; later ones keep them, and solve nothing until a fitted attribute
-        is first asked for.
-
-        Raises
-        ------
-        ValueError
-            After a fit with ``extension="tutorial"``, which keeps no statistics: with that parameter there is no such method.
-        MemoryBudgetError, EvaluationBudgetError
-            Before the read, where it does not fit.
-        """
-        if not self.__sklearn_is_fitted__():
-            return self.fit(X, progress=progress)
-        latest = self._latest
-        if not isinstance(latest.state, LandmarkMoments):
-            raise ValueError(
-                'partial_fit needs the moments of the features, which extension="tutorial" does not keep. Use '
-                'extension="features".'
-            )
-        rows, resources = self._rows(self._open_like(X))
-        features, settings = landmark_features(latest), self._settings(rows.n_columns)
-        fit = Growth(rows, resources, settings, features)
-        new = self._execute(fit, fit.read, progress=progress)
-        grown = replace(
-            latest, state=latest.state.merge(new.state), omitted=latest.omitted + new.omitted,
-            evaluations=latest.evaluations + new.state.evaluations,
-        )  # fmt: skip
-        self._take_later(partial(_solve_grown, grown, features, settings))
-        self._grown = grown
-        return self
-
     @available_if(_has_widths)  # type: ignore[untyped-decorator]
     @solving
     def fit_widths(self, X: Any, gammas: Sequence[float], *, progress: ProgressArgument = None) -> list[Self]:
@@ -217,6 +167,19 @@ class NystromKernelPCA(KernelModel):
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
+    @property
+    def _why_fixed(self) -> str:
+        if self.extension != "tutorial":
+            return ""
+        return (
+            'extension="tutorial" does not keep the moments of the features, to which rows are added. Use '
+            'extension="features".'
+        )
+
+    def _growth(self, X: da.Array, y: Any, latest: KernelSpectrum) -> MomentsGrowth:
+        rows, resources = self._rows(X)
+        return MomentsGrowth(rows, resources, self._settings(rows.n_columns), landmark_features(latest))
+
     def _with_width(self, kernel: Kernel) -> dict[str, Any]:
         return {"gamma": kernel.gamma} if isinstance(self.kernel, str) else {"kernel": kernel}  # type: ignore[attr-defined]
 
@@ -251,9 +214,3 @@ class NystromKernelPCA(KernelModel):
                 f"n_landmarks = {m}, but X has {n} rows; at most as many landmarks as rows were expected. Use {n} or fewer."
             )
         return m
-
-    def _take_more(self, found: KernelSpectrum) -> None:
-        expansion: Any = found.expansion
-        self.kernel_ = expansion.kernel
-        self.landmarks_ = expansion.references.rows
-        self._fit_preimage(expansion)

@@ -13,14 +13,19 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.sources import open_in_memory
-from bigpca.estimators.linear.certified import CertifiedModel
 from bigpca.estimators.linear.files import StateForm, pack_spectrum, unpack_spectrum
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction
-from bigpca.estimators.linear.spectrum import Spectrum, low_rank_plus_diagonal, orthonormality_error
+from bigpca.estimators.linear.spectrum import (
+    Certificate,
+    Spectrum,
+    bounds_subspaces,
+    certified_attributes,
+    low_rank_plus_diagonal,
+    orthonormality_error,
+)
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.estimators.shared.inputs import check_features, in_memory, is_lazy
-from bigpca.estimators.shared.planned import PlannedModel
-from bigpca.estimators.shared.transformer import Destination, Lazy, Path
+from bigpca.estimators.shared.transformer import Destination, Estimator, Lazy, Path
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
@@ -49,7 +54,7 @@ def _adds_rows(model: Any) -> bool:
     return True
 
 
-class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
+class LinearModel(Estimator[Spectrum], Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
     A subclass says how it fits and what it keeps in order to go on: :meth:`_fit`, :meth:`_read_state`, :meth:`_solution`,
@@ -82,6 +87,7 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
     _state: State | None
     _apart: tuple[NDArray[Any], ...] = ()  # rows in memory that were added and are not in the state yet
     _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
+    _certificate: Certificate | None
     _output_name: ClassVar[str] = "scores"
 
     @property
@@ -218,6 +224,37 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
         weights = 1 / np.maximum(self.explained_variance_, noise) - 1 / noise
         return low_rank_plus_diagonal(self.components_, weights, 1 / noise)
 
+    @available_if(bounds_subspaces)  # type: ignore[untyped-decorator]
+    def containment_bound(self, n_axes: int, n_true: int) -> float:
+        """Bound how far the leading axes point out of a larger true principal subspace.
+
+        Where eigenvalues lie close together, as in a cluster cut by ``n_axes``, the leading axes are not determined, and
+        ``subspace_error_bounds_`` has a 1; that they lie within the span of the whole cluster may still be certain.
+
+        Parameters
+        ----------
+        n_axes : int, 1 to k
+            The leading axes, in order.
+        n_true : int, ``n_axes`` to 2 k (at most the number of eigenvalues)
+            Dimension of the true leading principal subspace.
+
+        Returns
+        -------
+        float
+            The sine of the largest angle between an axis, or a combination of them, and that subspace is at most this, with
+            probability ``bounds_confidence_``; 1.0 where nothing is certain. ``containment_bound(j, j)`` is
+            ``subspace_error_bounds_[j - 1]``.
+
+        Raises
+        ------
+        ValueError
+            For numbers out of range.
+        AttributeError
+            Where the model has no ``subspace_error_bounds_``.
+        """
+        certificate: Any = self._certificate
+        return float(certificate.containment_bound(n_axes, n_true))
+
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _small_batch(self, X: Any) -> NDArray[Any] | None:
@@ -272,7 +309,8 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
         self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
         self.n_features_in_, self.solver_ = d, solver
         self._state, self._apart = cast("State | None", found.state), ()
-        self._take_certificate(found.certificate)
+        self._certificate = found.certificate
+        self._set_known(**certified_attributes(found.certificate))
 
     def _found(self) -> Spectrum:
         """Return what :meth:`_take` took."""

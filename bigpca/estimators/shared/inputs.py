@@ -50,12 +50,15 @@ class Opened:
     array : dask.array.Array of shape (n, d)
     names : ndarray of shape (d,), or None
         Of the features.
+    in_memory : bool
+        Whether it was given as a plain array, and not to be read by the engine.
     seed : int
         Of what is drawn in a fit.
     """
 
     array: da.Array
     names: Names
+    in_memory: bool = False
     seed: int = 0
 
     @property
@@ -86,7 +89,7 @@ def open_rows(X: Any, estimator: str, *, minimum: int = 1) -> Opened:
     """
     if not is_lazy(X):
         values, names = in_memory(X, estimator, minimum=minimum)
-        return Opened(open_in_memory(values), names)
+        return Opened(open_in_memory(values), names, in_memory=True)
     opened = open_array(X)
     n, d = opened.shape
     if d == 0:
