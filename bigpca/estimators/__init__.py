@@ -7,7 +7,7 @@
 - ``merging``     models made of models
 - ``loading``     ``bp.load``: a file to an estimator, by a static table
 
-A call of ``PCA(...).fit(X)``: ``shared.transformer`` and ``shared.planned`` open X and check it, ``linear.choosing``
+A call of ``PCA(...).fit(X)``: ``shared.transformer`` opens X and checks it, ``linear.choosing``
 plans every way to solve the problem and takes the cheapest that fits, that way's ``*_fit`` module runs its passes
 through ``bigpca.passes`` and solves the small problem left, and the class sets the fitted attributes from the result.
 

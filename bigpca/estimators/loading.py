@@ -17,7 +17,7 @@ from bigpca.estimators.linear.approximate_pca import ApproximatePCA
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import FORMAT, StoredModel, TrustedRows, decode_parameters
-from bigpca.estimators.shared.transformer import RowTransformer
+from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.discriminants import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA
 from bigpca.estimators.supervised.scored_pca import ScoredPCA
@@ -28,7 +28,7 @@ from bigpca.storage import read_group
 MAX_REASON = 1000  # characters
 Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-CLASSES: dict[str, type[RowTransformer]] = {
+CLASSES: dict[str, type[Estimator[Any]]] = {
     "ApproximateKernelPCA": ApproximateKernelPCA,
     "ApproximatePCA": ApproximatePCA,
     "KernelPCA": KernelPCA,

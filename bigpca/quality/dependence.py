@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any
 
 from bigpca.estimators.shared.running import running
@@ -52,7 +51,7 @@ def hsic(
     """
     if isinstance(kernel, str) and kernel == "linear" and n_landmarks is None:
         plain = SupervisedPCA(label_kernel=label_kernel, label_gamma=label_gamma, missing_labels=missing_labels)
-        linear = plain._fit(copy(plain), X, y)
+        linear = plain._fit(plain._open(X, minimum=2), y)
         if not isinstance(linear, LabelsFit):
             raise TypeError(f"a {type(linear).__name__} reads no statistics of labels in one pass")
         linear.plan.check()
@@ -64,7 +63,7 @@ def hsic(
         n_landmarks=n_landmarks,
         missing_labels=missing_labels,
     )  # fmt: skip
-    fit = model._fit(copy(model), X, y)
+    fit = model._fit(model._open(X, minimum=2), y)
     fit.plan.check()
     with running(fit, progress=progress, workers_timeout=60.0) as run:
         if isinstance(fit, FeatureLabelFit):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.sketch_fit import KernelSketchFit
-from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_components, check_references
+from bigpca.estimators.kernel.spectrum import check_kernel_components, check_references
 from bigpca.estimators.linear.sketch_fit import CORES
 from bigpca.estimators.linear.spectrum import check_enough_rows
+from bigpca.estimators.shared.inputs import Opened
 from bigpca.estimators.shared.transformer import RandomState
-from bigpca.passes.engine.resources import find_resources
-from bigpca.passes.rows import RowInput
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.components import NComponents
 
@@ -99,25 +98,23 @@ class ApproximateKernelPCA(KernelModel):
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _fit(self, seen: Self, X: Any, y: Any) -> KernelSketchFit:
+    def _fit(self, opened: Opened, y: Any) -> KernelSketchFit:
         if self.core not in CORES:
             raise ValueError(f"core = {self.core!r} is unknown; one of {', '.join(map(repr, CORES))} was expected.")
-        rows = RowInput(seen._open(X, reset=True, minimum=2), **self._policies)
+        rows, resources = self._rows(opened.array)
         check_enough_rows(rows.n_rows)
         if rows.nan_policy == "omit":
             raise ValueError(
                 'nan_policy="omit" leaves out rows as they are read, but a sweep compares all pairs of rows and must know '
                 "them before. Remove such rows first, or use NystromKernelPCA."
             )
-        settings, n = self._settings(rows.n_columns), rows.n_rows
+        settings, n = self._settings(rows.n_columns, opened.seed), rows.n_rows
         check_kernel_components(self.n_components, n, rows.n_columns)
         self._check_preimage(n)
         check_references(rows, settings.kernel)
-        sketch = self._sketch(n)
-        resources = find_resources(self.memory_limit, in_process=rows.in_process)
-        return KernelSketchFit(rows, resources, settings, sketch, self.core)
+        return KernelSketchFit(rows, resources, settings, self._sketch(n, opened.seed), self.core)
 
-    def _sketch(self, n: int) -> Sketch:
+    def _sketch(self, n: int, seed: int) -> Sketch:
         """Return the sketch, or the default one.
 
         Raises
@@ -130,7 +127,7 @@ class ApproximateKernelPCA(KernelModel):
         given: Any = self.n_components
         k = int(given) if isinstance(given, int | np.integer) else 1
         if self.sketch is None:
-            return Gaussian(min(n, max(50, 3 * k)), seed=self._seed)
+            return Gaussian(min(n, max(50, 3 * k)), seed=seed)
         if not isinstance(self.sketch, Sketch):
             raise TypeError(
                 f"sketch = {self.sketch!r} is no sketch; one of bigpca.sketches was expected, such as "
@@ -142,9 +139,3 @@ class ApproximateKernelPCA(KernelModel):
                 f"expected, better three times. Use a wider sketch."
             )
         return self.sketch
-
-    def _take_more(self, found: KernelSpectrum) -> None:
-        expansion: Any = found.expansion
-        self.kernel_ = expansion.kernel
-        self.eigenvectors_ = expansion.coefficients * np.sqrt(np.maximum(found.eigenvalues, 0.0))
-        self._fit_preimage(expansion)

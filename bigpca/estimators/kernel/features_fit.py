@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
-import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.costs import PassCost, SolveCost
-from bigpca.data.sources import source_of
 from bigpca.estimators.kernel.expansion import (
     SCORED_ROWS,
     FeatureProjection,
@@ -19,10 +16,9 @@ from bigpca.estimators.kernel.expansion import (
     scored_in_float64,
     spread_rows,
 )
-from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, row_shift_pass
+from bigpca.estimators.kernel.spectrum import KernelFit, KernelSettings, KernelSpectrum, row_shift_pass
 from bigpca.estimators.linear.choosing import plan_fit
 from bigpca.estimators.linear.spectrum import PCAFit, Settings
-from bigpca.estimators.shared.fit import Fit
 from bigpca.kernels.base import Kernel
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import first_rows
@@ -30,6 +26,7 @@ from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
+from bigpca.planning import Resources
 
 CHUNK_BYTES = 32 << 20  # of features made at a time
 
@@ -67,26 +64,60 @@ class FeatureMap:
 
 
 @dataclass(frozen=True)
-class FeaturesFit(Fit[KernelSpectrum]):
+class FeaturesFit(KernelFit):
     """The PCA of the features of rows, which are mapped as they are read.
 
     Attributes
     ----------
+    given : RowInput
+        X; ``rows`` are its features.
     pca : PCAFit
         Of the features.
-    settings : KernelSettings
-    sampled : RowInput or None
-        X, whose first rows are scored in both precisions (rows at even distances, where X is in memory); None where scores are
-        in float64 in any case: for float64 rows, and for an unknown number of rows.
     """
 
+    solver: ClassVar[str] = "features"
+    compares_pairs: ClassVar[bool] = False
+
+    given: RowInput
     pca: PCAFit
-    settings: KernelSettings
-    sampled: RowInput | None
+
+    @classmethod
+    def planned(cls, rows: RowInput, settings: KernelSettings, resources: Resources) -> KernelFit:
+        """Return the fit, by whichever solver suits the number of features.
+
+        Raises
+        ------
+        ValueError
+            For a kernel without an exact finite feature map.
+        """
+        d, width = rows.n_columns, settings.kernel.feature_width(rows.n_columns)
+        if width is None:
+            raise ValueError(
+                f'{settings.kernel} has no exact finite feature map of {d} columns; solver="features" needs one. Use '
+                f'solver="auto", or NystromKernelPCA.'
+            )
+        most = None if width <= 2 * d else max(1, CHUNK_BYTES // (8 * max(1, width)))
+        features = FeatureMap(settings.kernel, product_dtype(rows.dtype, float(rows.n_rows) * width**2))
+        mapped = project_lazily(rows.X, features, width, missing_chunks=rows.missing_chunks, chunk_rows=most)
+        pca = Settings(
+            settings.n_components, solve_threads=settings.solve_threads, keep_state_bytes=0, tol=settings.tol,
+            max_passes=settings.max_passes, seed=settings.seed,
+        )  # fmt: skip
+        made = RowInput(
+            mapped, missing_chunks=rows.missing_chunks, nan_policy=rows.nan_policy,
+            workers_timeout=rows.workers_timeout, in_process=rows.in_process,
+        )  # fmt: skip
+        return cls(made, resources, settings, rows, plan_fit(made, resources, pca, "auto"))
+
+    @classmethod
+    def offered(cls, rows: RowInput, settings: KernelSettings) -> bool:
+        """Where the kernel has features, and as many as there are to be components: its matrix has n eigenvalues, if only zeros."""
+        width, given = settings.kernel.feature_width(rows.n_columns), settings.n_components
+        return width is not None and not (isinstance(given, int | np.integer) and given > width)
 
     @property
-    def solver(self) -> str:
-        return "features"
+    def declared(self) -> tuple[PassCost, ...]:
+        return (*self.given.counting, *self.passes())
 
     @property
     def account(self) -> str:
@@ -99,9 +130,9 @@ class FeaturesFit(Fit[KernelSpectrum]):
     @property
     def sample(self) -> tuple[PassCost, ...]:
         """The read of the rows that decide the precision of scores."""
-        if self.sampled is None or self.sampled.in_memory:
+        if self.given.in_memory or scored_in_float64(self.settings.kernel, self.given.dtype):
             return ()
-        return (replace(row_shift_pass(self.sampled), name="precision of scores"),)
+        return (replace(row_shift_pass(self.given), name="precision of scores"),)
 
     def passes(self) -> tuple[PassCost, ...]:
         return (*self.pca.passes(), *self.sample)
@@ -113,18 +144,23 @@ class FeaturesFit(Fit[KernelSpectrum]):
         return self.pca.identity() | {"features of": kernel_identity(self.settings.kernel)}
 
     def _scored_rows(self, run: Run) -> NDArray[Any]:
-        if self.sampled is None:
+        """Return rows that are scored in both precisions: the first, or some at even distances if X is in memory."""
+        given = self.given
+        if scored_in_float64(self.settings.kernel, given.dtype):
             return np.zeros((0, 0))
         for cost in self.sample:
             run.read_beside(cost)
-        if self.sampled.in_memory and self.sampled.source is not None:
-            rows = spread_rows(self.sampled.source.read(0, self.sampled.n_rows), SCORED_ROWS)
+        if given.in_memory and given.source is not None:
+            rows = given.source.read(0, given.n_rows)
         else:
-            rows = spread_rows(first_rows(self.sampled, self.sampled.layout(0)), SCORED_ROWS)
+            rows = first_rows(given, given.layout(0))
+        rows = spread_rows(rows, SCORED_ROWS)
         finite: NDArray[Any] = rows[np.isfinite(rows).all(axis=1)]
         return finite
 
     def run(self, run: Run) -> KernelSpectrum:
+        for counted in self.given.counting:
+            run.read_beside(counted)
         found = self.pca.run(run)
         n = found.count
         projection = FeatureProjection(self.settings.kernel, found.mean, found.components)
@@ -154,37 +190,3 @@ def _without_null_axes(spectrum: KernelSpectrum, projection: FeatureProjection, 
     components = np.where(used[:, None], projection.components, 0.0)[:kept]
     eigenvalues = np.where(used, spectrum.eigenvalues, 0.0)[:kept]
     return replace(spectrum, eigenvalues=eigenvalues, expansion=replace(projection, components=components))
-
-
-def plan_features(
-    opened: da.Array, settings: KernelSettings, *, memory_limit: int | str | None, policies: Mapping[str, Any]
-) -> FeaturesFit:
-    """Plan a PCA of the features, whichever solver suits their number.
-
-    Raises
-    ------
-    ValueError
-        For a kernel without an exact finite feature map.
-    """
-    d = int(opened.shape[1])
-    width = settings.kernel.feature_width(d)
-    if width is None:
-        raise ValueError(
-            f'{settings.kernel} has no exact finite feature map of {d} columns; solver="features" needs one. Use '
-            f'solver="auto", or NystromKernelPCA.'
-        )
-    rows = max(1, CHUNK_BYTES // (8 * max(1, width)))
-    most = None if width <= 2 * d or np.isnan(opened.shape[0]) else rows
-    flops = float(opened.shape[0]) * width**2
-    features = FeatureMap(settings.kernel, product_dtype(opened.dtype, flops))
-    mapped = project_lazily(opened, features, width, missing_chunks=policies["missing_chunks"], chunk_rows=most)
-    pca = Settings(
-        settings.n_components, solve_threads=settings.solve_threads, keep_state_bytes=0, tol=settings.tol,
-        max_passes=settings.max_passes, seed=settings.seed,
-    )  # fmt: skip
-    source, known = source_of(opened), not np.isnan(opened.shape[0])
-    scored = known and not scored_in_float64(settings.kernel, opened.dtype)
-    sampled = RowInput(opened, **policies) if scored else None
-    policies = {**policies, "in_process": source is not None and source.format == "numpy"}
-    fit = plan_fit(mapped, pca, "auto", memory_limit=memory_limit, policies=policies)
-    return FeaturesFit(fit.rows, fit.resources, fit, settings, sampled)

@@ -20,6 +20,10 @@ from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
 from bigpca.passes.accumulators.moments import Moments
 
+LEARNED = (  # fields of a KernelSpectrum that only some fits have
+    "negative_mass", "trace_error", "rank", "landmark_transform", "landmark_indices", "classes", "n_unlabelled",
+    "missed_label_trace",
+)  # fmt: skip
 EXPANSION = ("shift", "coefficients", "offsets", "mean_weights", "centre")
 PRECISIONS = ("float32", "float64")
 
@@ -34,9 +38,10 @@ def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, NDArray[Any]]
     attributes: dict[str, Any] = {
         "n_samples": int(found.count), "n_omitted": int(found.omitted), "total": float(found.total),
         "evaluations": int(found.evaluations), "references": None,
-        "facts": {name: _plain(value) for name, value in found.facts.items() if not isinstance(value, np.ndarray)},
     }  # fmt: skip
-    known = {name: value for name, value in found.facts.items() if isinstance(value, np.ndarray)}
+    learned = {name: getattr(found, name) for name in LEARNED if getattr(found, name) is not None}
+    known = {name: value for name, value in learned.items() if isinstance(value, np.ndarray)}
+    attributes["facts"] = {name: _plain(value) for name, value in learned.items() if name not in known}
     arrays |= {f"fact_{name}": value for name, value in known.items() if value.dtype.kind not in "US"}
     attributes["texts"] = {name: pack_values(value) for name, value in known.items() if value.dtype.kind in "US"}
     expansion = found.expansion
@@ -105,7 +110,7 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel, state: StoredSta
     facts |= {name.removeprefix("fact_"): array for name, array in arrays.items() if name.startswith("fact_")}
     return KernelSpectrum(
         int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["eigenvalues"], float(attributes["total"]),
-        expansion, int(attributes["evaluations"]), certificate, facts, state,
+        expansion, int(attributes["evaluations"]), certificate, state=state, **facts,
     )  # fmt: skip
 
 

@@ -97,7 +97,7 @@ class ShiftedOperator:
 
 def iterate_indefinite(
     operator: KernelOperator, settings: KernelSettings, iteration: Iteration, run: Run
-) -> tuple[KrylovResult, Vector, Certificate, dict[str, float]]:
+) -> tuple[KrylovResult, Vector, Certificate, float]:
     """Return the algebraically largest eigenvalues, their bounds, and how much negative mass was seen."""
     shifted = ShiftedOperator(operator)
     result = iterate(shifted, None, settings, iteration)
@@ -118,7 +118,7 @@ def iterate_indefinite(
     )  # fmt: skip
     warn_indefinite(settings, negative, norm, whole=False)
     warn_fewer(settings, int(np.count_nonzero(positive)), f"the iteration finds under {settings.kernel}", "Use fewer.")
-    return result, values, certificate, {"negative_mass": negative}
+    return result, values, certificate, negative
 
 
 def frobenius_bounds(operator: KernelOperator, lower: Vector) -> Certificate:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
-
-from bigpca.estimators.kernel.choosing import plan_kernel_fit
-from bigpca.estimators.kernel.expansion import FeatureProjection
+from bigpca.estimators.kernel.choosing import check_solver, plan_kernel_fit
 from bigpca.estimators.kernel.model import KernelModel
-from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components
+from bigpca.estimators.kernel.spectrum import KernelFit, KernelSettings, check_kernel_components
 from bigpca.estimators.linear.choosing import check_iteration
-from bigpca.estimators.shared.fit import Fit
+from bigpca.estimators.shared.inputs import Opened
 from bigpca.estimators.shared.transformer import RandomState
 from bigpca.solvers.components import NComponents
 
@@ -107,37 +104,25 @@ class KernelPCA(KernelModel):
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _fit(self, seen: Self, X: Any, y: Any) -> Fit[KernelSpectrum]:
+    def _fit(self, opened: Opened, y: Any) -> KernelFit:
         check_iteration(self.tol, self.max_passes)
-        opened = seen._open(X, reset=True, minimum=2)
-        n, d = opened.shape
-        self._check_components(n, int(d))
-        settings = self._settings(int(d))
-        fit = plan_kernel_fit(
-            opened, settings, self.solver, memory_limit=self.memory_limit, policies=self._policies,
-            pairs_only=self.fit_inverse_transform,
-        )  # fmt: skip
-        self._check_preimage(fit.rows.n_rows)
+        check_solver(self.solver)
+        rows, resources = self._rows(opened.array)
+        self._check_components(rows.n_rows, rows.n_columns)
+        settings = self._settings(rows.n_columns, opened.seed)
+        fit = plan_kernel_fit(rows, resources, settings, self.solver, pairs_only=self.fit_inverse_transform)
+        self._check_preimage(rows.n_rows)
         return fit
 
-    def _check_components(self, n: float, d: int) -> None:
+    def _check_components(self, n: int, d: int) -> None:
         if self.n_components == "mle":
             raise ValueError(
                 'n_components = "mle" is for linear PCA: it needs the spectrum of d features. Give a number, a share or a rule.'
             )
-        if not np.isnan(n):
-            check_kernel_components(self.n_components, int(n), d)
+        check_kernel_components(self.n_components, n, d)
 
-    def _settings(self, d: int) -> KernelSettings:
+    def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         return KernelSettings(
-            self.n_components, self._resolved_kernel(d), self.tol, self.max_passes, self._seed,
+            self.n_components, self._resolved_kernel(d), self.tol, self.max_passes, seed,
             self.solve_threads, self.max_kernel_evaluations,
         )  # fmt: skip
-
-    def _take_more(self, found: KernelSpectrum) -> None:
-        expansion = found.expansion
-        self.kernel_ = expansion.kernel
-        self.__dict__.pop("eigenvectors_", None)
-        if not isinstance(expansion, FeatureProjection):
-            self.eigenvectors_ = expansion.coefficients * np.sqrt(np.maximum(found.eigenvalues, 0.0))
-            self._fit_preimage(expansion)

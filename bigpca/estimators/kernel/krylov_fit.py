@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bigpca.costs import PassCost, SolveCost, Times
 from bigpca.estimators.kernel.expansion import kernel_identity
 from bigpca.estimators.kernel.indefinite import iterate_indefinite
+from bigpca.estimators.kernel.matrix_fit import DenseFit, iterates
 from bigpca.estimators.kernel.spectrum import (
     KernelFit,
     KernelSettings,
@@ -29,6 +30,7 @@ from bigpca.estimators.kernel.spectrum import (
 from bigpca.estimators.kernel.start import Start, start_landmarks
 from bigpca.estimators.linear.iteration import (
     BLOCKS,
+    RULE_COLUMNS,
     Iteration,
     certify_iteration,
     iterate,
@@ -43,7 +45,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import Resources
-from bigpca.solvers.components import starting_components
+from bigpca.solvers.components import partial_will_do, starting_components
 from bigpca.solvers.eigh import fix_signs
 
 Vector = NDArray[np.float64]
@@ -85,10 +87,20 @@ class KernelKrylovFit(KernelFit):
     iteration: Iteration
 
     @classmethod
-    def planned(cls, rows: RowInput, settings: KernelSettings, resources: Resources) -> KernelKrylovFit:
-        """Return the fit with a basis of four blocks, or of three or two where that does not fit."""
+    def planned(cls, rows: RowInput, settings: KernelSettings, resources: Resources) -> KernelFit:
+        """Return the fit with a basis of four blocks, or of three or two where that does not fit.
+
+        The whole spectrum of few rows is found by the whole matrix.
+        """
+        if not partial_will_do(settings.n_components, rows.n_rows, rows.n_rows) and rows.n_rows <= RULE_COLUMNS:
+            return DenseFit.planned(rows, settings, resources)
         fits = (cls(rows, resources, settings, size_iteration(rows, settings, blocks)) for blocks in (BLOCKS, 3, 2))
         return first_that_fits(fits)
+
+    @classmethod
+    def offered(cls, rows: RowInput, settings: KernelSettings) -> bool:
+        """For many rows."""
+        return iterates(rows, settings)
 
     @property
     def account(self) -> str:
@@ -152,20 +164,22 @@ class KernelKrylovFit(KernelFit):
         shift = row_shift(run, rows)
         operator = KernelOperator(rows, kernel, run, self.sweep, shift=shift, seed=settings.seed)
         start = None if self.start is None else self._started(run, operator, shift)
-        facts: dict[str, float] = {}
+        negative_mass = None
         if kernel.positive_semidefinite:
             result = iterate(operator, start, settings, iteration)
             k = kept_components(operator, result, settings)
             certificate = certify_iteration(operator, result, k, settings, run)
             values = result.values[:k]
         else:
-            result, values, certificate, facts = iterate_indefinite(operator, settings, iteration, run)
+            result, values, certificate, negative_mass = iterate_indefinite(operator, settings, iteration, run)
             k = len(values)
         V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(result.vectors[:k])).T)
         coefficients = axis_coefficients(V, values, operator.row_means)
         expansion = training_expansion(run, rows, settings, shift, operator.row_means, coefficients)
         certificate = replace(certificate, n_passes=run.reads)
-        return KernelSpectrum(rows.n_rows, 0, values, operator.trace, expansion, run.evaluations, certificate, facts)
+        return KernelSpectrum(
+            rows.n_rows, 0, values, operator.trace, expansion, run.evaluations, certificate, negative_mass
+        )
 
     def _started(self, run: Run, operator: KernelOperator, shift: Vector) -> Matrix | None:
         """Return the axes of the start; its eigenvalues choose the precision of the tiles."""

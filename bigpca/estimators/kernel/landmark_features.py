@@ -185,10 +185,10 @@ def solve_features(
     expansion = landmark_expansion(features, V, moments.mean)
     certificate = _certify(everything, k, total, state, which, features)
     diagonal = float(state.diagonals[which])
-    facts = {"trace_error": residual / diagonal if diagonal > 0 else 0.0, "rank": int(T.shape[1])}
     return KernelSpectrum(
-        n, omitted, everything[:k], total, expansion, state.evaluations // len(state.moments), certificate, facts
-    )
+        n, omitted, everything[:k], total, expansion, state.evaluations // len(state.moments), certificate,
+        trace_error=residual / diagonal if diagonal > 0 else 0.0, rank=int(T.shape[1]),
+    )  # fmt: skip
 
 
 def _excess(values: Vector, state: LandmarkMoments, which: int, features: LandmarkFeatures) -> str | None:
@@ -293,4 +293,4 @@ def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: Ke
     ).in_needed_precision()  # fmt: skip
     total = float(values.sum()) * n / m
     run.add_evaluations(m * m)
-    return KernelSpectrum(n, 0, values[:k] * n / m, total, expansion, run.evaluations, None, {"rank": rank})
+    return KernelSpectrum(n, 0, values[:k] * n / m, total, expansion, run.evaluations, rank=rank)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,6 @@ from bigpca.landmarks.given import landmark_values
 from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
-from bigpca.passes.fold import Folded
 from bigpca.passes.rows import RowInput
 from bigpca.triangles import packed_size
 
@@ -184,7 +184,23 @@ def _single(state: LandmarkMoments, which: int) -> LandmarkMoments:
 
 
 @dataclass(frozen=True)
-class GrowthReading(KernelReading):
+class Grown:
+    """A fit to which rows were added.
+
+    Attributes
+    ----------
+    found : KernelSpectrum
+        With the statistics of all rows; the rest is that of the fit before.
+    solve : callable
+        Returns the fit to all rows.
+    """
+
+    found: KernelSpectrum
+    solve: Callable[[], KernelSpectrum]
+
+
+@dataclass(frozen=True)
+class Growth(KernelReading):
     """More rows by landmarks that are chosen already: one read of the new rows, into moments or statistics of labels.
 
     Attributes
@@ -207,6 +223,10 @@ class GrowthReading(KernelReading):
     def read_of_features(self) -> PassPlan:
         """The read."""
 
+    @abstractmethod
+    def read(self, run: Run, latest: KernelSpectrum) -> Grown:
+        """Read the new rows, and add them to the latest fit."""
+
     def passes(self) -> tuple[PassCost, ...]:
         return (self.read_of_features,)
 
@@ -219,35 +239,50 @@ class GrowthReading(KernelReading):
 
 
 @dataclass(frozen=True)
-class Growth(GrowthReading):
+class MomentsGrowth(Growth):
     """The read of their moments."""
 
     @cached_property
     def read_of_features(self) -> PassPlan:
         return features_pass(self.rows, (self.settings.kernel,), len(self.features.landmarks))
 
-    def read(self, run: Run) -> Folded[LandmarkMoments]:
-        """Return the moments of the features of the new rows."""
-        return fold_features(run, self.read_of_features, self.rows, (self.features,))
+    def read(self, run: Run, latest: KernelSpectrum) -> Grown:
+        new = fold_features(run, self.read_of_features, self.rows, (self.features,))
+        old: Any = latest.state
+        state = old.merge(new.state)
+        grown = replace(
+            latest, state=state, omitted=latest.omitted + new.omitted,
+            evaluations=latest.evaluations + new.state.evaluations,
+        )  # fmt: skip
+        return Grown(grown, partial(_solve_grown, grown, state, self.features, self.settings))
+
+
+def _solve_grown(
+    grown: KernelSpectrum, state: LandmarkMoments, features: LandmarkFeatures, settings: KernelSettings
+) -> KernelSpectrum:
+    found = solve_features(state, 0, features, settings, omitted=grown.omitted)
+    return replace(
+        found, state=state, evaluations=grown.evaluations, landmark_transform=grown.landmark_transform,
+        landmark_indices=grown.landmark_indices,
+    )  # fmt: skip
 
 
 def _with_landmarks(
     run: Run, found: KernelSpectrum, landmarks: Landmarks, features: LandmarkFeatures
 ) -> KernelSpectrum:
     """Add what is known of the landmarks to what the fit returns."""
-    facts = found.facts | {"landmark_transform": features.transform}
-    if landmarks.indices is not None:
-        facts["landmark_indices"] = landmarks.indices
     certificate = found.certificate
     if certificate is not None:
         certificate = replace(certificate, n_passes=run.reads)
-    return replace(found, facts=facts, certificate=certificate)
+    return replace(
+        found, landmark_transform=features.transform, landmark_indices=landmarks.indices, certificate=certificate
+    )
 
 
 def landmark_features(found: KernelSpectrum) -> LandmarkFeatures:
     """Return the features that a fit by landmarks maps rows to."""
     expansion: Any = found.expansion
     return LandmarkFeatures(
-        expansion.kernel, expansion.references.rows, found.facts["landmark_transform"], expansion.shift,
+        expansion.kernel, expansion.references.rows, np.asarray(found.landmark_transform), expansion.shift,
         expansion.references.indices,
     )  # fmt: skip

@@ -29,13 +29,16 @@ from bigpca.passes.accumulators.kernel_product import reject_contradicted, rejec
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.layout import working_dtype
+from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import SweepPlan, fold_kernel, kernel_layout, sweep_pass
-from bigpca.solvers.components import needs_full_spectrum, resolve_components
+from bigpca.solvers.components import needs_full_spectrum, partial_will_do, resolve_components
 from bigpca.solvers.eigh import eigh_bytes, fix_signs, top_eigenpairs
 from bigpca.solvers.indefinite import negative_eigenvalue, negative_mass
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+DENSE_ROWS = 2000  # up to which the whole matrix is the default
+DENSE_INDEFINITE_ROWS = 4000  # the same for kernels whose negative mass only the whole spectrum shows
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,11 @@ class DenseFit(KernelFit):
     """One sweep, an n x n matrix and its eigenproblem."""
 
     solver: ClassVar[str] = "dense"
+
+    @classmethod
+    def offered(cls, rows: RowInput, settings: KernelSettings) -> bool:
+        """Where no iteration is."""
+        return not iterates(rows, settings)
 
     @property
     def account(self) -> str:
@@ -97,9 +105,9 @@ class DenseFit(KernelFit):
         template = DotPanels(rows.n_rows, rows.n_columns, self.sweep.sweep.panel_rows)
         finish = partial(_solve, settings=settings, eps=float(np.finfo(working_dtype(rows.dtype)).eps))
         found = fold_kernel(run, self.sweep, rows, kernel, template, finish, shift=shift)  # one sweep over all pairs
-        facts: dict[str, float] = {}
+        negative_mass = None
         if not kernel.positive_semidefinite:
-            facts["negative_mass"] = found.negative_mass
+            negative_mass = found.negative_mass
             warn_indefinite(settings, found.negative_mass, found.norm, whole=True)
             if isinstance(settings.n_components, int | np.integer):
                 positive = int(np.count_nonzero(found.eigenvalues))
@@ -107,7 +115,18 @@ class DenseFit(KernelFit):
         V = np.ascontiguousarray(fix_signs(np.ascontiguousarray(found.V.T)).T)
         coefficients = axis_coefficients(V, found.eigenvalues, found.row_means)
         expansion = training_expansion(run, rows, settings, shift, found.row_means, coefficients)
-        return KernelSpectrum(rows.n_rows, 0, found.eigenvalues, found.trace, expansion, run.evaluations, None, facts)
+        return KernelSpectrum(
+            rows.n_rows, 0, found.eigenvalues, found.trace, expansion, run.evaluations, negative_mass=negative_mass
+        )
+
+
+def iterates(rows: RowInput, settings: KernelSettings) -> bool:
+    """Whether the default is to iterate: beyond some thousand rows, for a number of components or a rule that allows it."""
+    few = DENSE_ROWS if settings.kernel.positive_semidefinite else DENSE_INDEFINITE_ROWS
+    given: Any = settings.n_components
+    if not settings.kernel.positive_semidefinite and not isinstance(given, int | np.integer):
+        return False  # shares and rules need the whole of an indefinite spectrum
+    return rows.n_rows > few and partial_will_do(settings.n_components, rows.n_rows, rows.n_rows)
 
 
 def _solve(state: PassState, *, settings: KernelSettings, eps: float) -> DenseSpectrum:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from copy import copy
 from dataclasses import fields, replace
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import dask.array as da
 import numpy as np
@@ -15,19 +14,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.data.containers import is_path_list, reject_foreign
 from bigpca.errors import MemoryBudgetError, format_bytes
+from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection
 from bigpca.estimators.kernel.files import pack_kernel_spectrum, stored_moments, unpack_kernel_spectrum
+from bigpca.estimators.kernel.landmarks_fit import Growth
 from bigpca.estimators.kernel.maps import FixedPoint, KernelScores, Novelty, RidgePreimage, ridge_preimage
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
-from bigpca.estimators.linear.certified import CertifiedModel
+from bigpca.estimators.linear.spectrum import Certificate, bounds_subspaces, certified_attributes
 from bigpca.estimators.shared.files import StoredModel, StoredState
-from bigpca.estimators.shared.inputs import as_dask, is_lazy
-from bigpca.estimators.shared.planned import PlannedModel
-from bigpca.estimators.shared.transformer import Destination, Lazy, Path
+from bigpca.estimators.shared.inputs import Opened, is_lazy
+from bigpca.estimators.shared.transformer import Destination, Estimator, Lazy, Path
 from bigpca.kernels import as_kernel
 from bigpca.kernels.base import Kernel, is_number
 from bigpca.kernels.codes import string_codes
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.rows import checked_switch
+from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.solving import solving
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.solvers.components import NComponents
 
@@ -107,10 +109,22 @@ def _projects(model: Any) -> bool:
     return True
 
 
-class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
+def _grows(model: Any) -> bool:
+    """Whether rows can be added; AttributeError with the reason where not, as scikit-learn wants."""
+    if model._why_fixed:
+        raise AttributeError(model._why_fixed)
+    return True
+
+
+def _shares(found: KernelSpectrum) -> NDArray[np.float64]:
+    """Return the eigenvalues as shares of the trace."""
+    return found.eigenvalues / found.total if found.total > 0 else np.zeros(len(found.eigenvalues))
+
+
+class KernelModel(Estimator[KernelSpectrum]):
     """Scores along the leading axes of the rows' images under a kernel: ``k(x, R) A - b``.
 
-    A subclass plans its fit by :meth:`_fit` and may take more of what the fit brought by :meth:`_take_more`.
+    A subclass plans its fit by :meth:`_fit`, and the read of more rows by :meth:`_growth` if it has landmarks.
 
     Attributes
     ----------
@@ -149,9 +163,52 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
     max_kernel_evaluations: float
     fit_inverse_transform: bool
     alpha: float
+    _certificate: Certificate | None
     _output_name: ClassVar[str] = "scores"
-    _variances: ClassVar[bool] = True  # whether the eigenvalues are those of HKH
+    kernel_: Kernel
+    eigenvectors_: NDArray[np.float64]
+    negative_mass_: float
+    trace_error_: float
+    rank_: int
+    landmarks_: NDArray[Any]
+    landmark_transform_: NDArray[np.float64]
+    landmark_indices_: NDArray[np.int64]
+    classes_: NDArray[Any]
+    n_unlabelled_: int
+    missed_label_trace_: float
+    _preimage: Expansion
+    _found: KernelSpectrum
     _grown: KernelSpectrum  # the last fit with the statistics of all rows, while nobody has asked for more
+
+    @available_if(_grows)  # type: ignore[untyped-decorator]
+    @solving
+    def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
+        """Add rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
+
+        The first call is a fit, which chooses the landmarks; later ones keep them, and solve nothing until a fitted attribute
+        is first asked for. New classes may come with the rows of a model that learns from labels. There is no such method
+        for a model without landmarks, for ``extension="tutorial"`` and for ``form="dual"``, which keep no statistics.
+
+        Raises
+        ------
+        ValueError
+            After a fit with other parameters, which kept no statistics.
+        MemoryBudgetError, EvaluationBudgetError
+            Before the read, where it does not fit.
+        """
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X, y, progress=progress)
+        latest = self._latest
+        if latest.state is None:
+            raise ValueError(
+                'partial_fit needs the statistics of the features, which a fit with extension="tutorial" or form="dual" '
+                "does not keep. Fit again with other parameters."
+            )
+        growth = self._growth(self._open_like(X), y, latest)
+        grown = self._execute(growth, partial(growth.read, latest=latest), progress=progress)
+        self._take_later(grown.solve)
+        self._grown = grown.found
+        return self
 
     @available_if(_measures_distances)  # type: ignore[untyped-decorator]
     def novelty(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
@@ -161,7 +218,7 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
         none for a precomputed kernel, whose rows lack k(x, x).
         """
         check_is_fitted(self)
-        distances = self._map(X, self._open(X, reset=False), self._novelty_map(), 1, Destination(out, overwrite))
+        distances = self._map(X, self._open_like(X), self._novelty_map(), 1, Destination(out, overwrite))
         return distances if out is not None else distances[:, 0]
 
     @available_if(_has_fixed_points)  # type: ignore[untyped-decorator]
@@ -175,7 +232,7 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
         check_is_fitted(self)
         expansion: Any = self._found.expansion
         back = FixedPoint(expansion, max_iter, tol)
-        return self._map(X, self._open(X, reset=False), back, self.n_features_in_, Destination(out, overwrite))
+        return self._map(X, self._open_like(X), back, self.n_features_in_, Destination(out, overwrite))
 
     @available_if(_regresses)  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
@@ -195,14 +252,51 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
                 "the model was not fitted for inverse_transform: fit with fit_inverse_transform=True. For a Gaussian kernel, "
                 "denoise(X) gives fixed-point pre-images without."
             )
-        opened = as_dask(copy(self), X, reset=True)
-        if opened.shape[1] != self.n_components_:
-            raise ValueError(
-                f"scores have {opened.shape[1]} columns; {self.n_components_} (n_components_) were expected."
-            )
-        return self._map(X, opened, RidgePreimage(found), self.n_features_in_, Destination(out, overwrite))
+        return self._map(
+            X, self._open_scores(X), RidgePreimage(found), self.n_features_in_, Destination(out, overwrite)
+        )
+
+    @available_if(bounds_subspaces)  # type: ignore[untyped-decorator]
+    def containment_bound(self, n_axes: int, n_true: int) -> float:
+        """Bound how far the leading axes point out of a larger true principal subspace.
+
+        Where eigenvalues lie close together, as in a cluster cut by ``n_axes``, the leading axes are not determined, and
+        ``subspace_error_bounds_`` has a 1; that they lie within the span of the whole cluster may still be certain.
+
+        Parameters
+        ----------
+        n_axes : int, 1 to k
+            The leading axes, in order.
+        n_true : int, ``n_axes`` to 2 k (at most the number of eigenvalues)
+            Dimension of the true leading principal subspace.
+
+        Returns
+        -------
+        float
+            The sine of the largest angle between an axis, or a combination of them, and that subspace is at most this, with
+            probability ``bounds_confidence_``; 1.0 where nothing is certain. ``containment_bound(j, j)`` is
+            ``subspace_error_bounds_[j - 1]``.
+
+        Raises
+        ------
+        ValueError
+            For numbers out of range.
+        AttributeError
+            Where the model has no ``subspace_error_bounds_``.
+        """
+        certificate: Any = self._certificate
+        return float(certificate.containment_bound(n_axes, n_true))
 
     # Inside ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _why_fixed(self) -> str:
+        """Why no rows can be added; empty where they can."""
+        return f"{type(self).__name__} compares all pairs of rows, so that none can be added. Use NystromKernelPCA."
+
+    def _growth(self, X: da.Array, y: Any, latest: KernelSpectrum) -> Growth:
+        """Plan the read of more rows."""
+        raise AttributeError(self._why_fixed)
 
     @property
     def _latest(self) -> KernelSpectrum:
@@ -241,12 +335,15 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
             return kernel.resolve(d)
         return replace(kernel, **{name: value for name, value in given.items() if name in own}).resolve(d)
 
-    def _open(self, X: Any, *, reset: bool, minimum: int = 1) -> da.Array:
-        if not as_kernel(self.kernel).accepts_strings:
-            return as_dask(self, X, reset=reset, minimum=minimum)
-        checked = self if reset else copy(self)  # strings may be longer than those of the fit
-        if is_lazy(X) and not is_path_list(X, (str,)):  # a list of strings is rows
-            return as_dask(checked, X, reset=True, minimum=minimum)
+    def _open_like(self, X: Any) -> da.Array:
+        if as_kernel(self.kernel).accepts_strings:
+            return self._open(X).array  # strings may be longer than those of the fit
+        return super()._open_like(X)
+
+    def _open(self, X: Any, *, minimum: int = 1) -> Opened:
+        lazy = is_lazy(X) and not is_path_list(X, (str,))  # a list of strings is rows
+        if lazy or not as_kernel(self.kernel).accepts_strings:
+            return super()._open(X, minimum=minimum)
         reject_foreign(X)
         if np.ma.is_masked(X):
             raise ValueError("X has masked strings; one string for each row was expected. Leave those rows out.")
@@ -257,11 +354,11 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
             codes = values
         if not codes.shape[-1]:  # empty strings only
             codes = np.zeros((len(codes), 1), codes.dtype)
-        return as_dask(checked, codes, reset=True, minimum=minimum)
+        return super()._open(codes, minimum=minimum)
 
-    def _settings(self, d: int) -> KernelSettings:
+    def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         return KernelSettings(
-            self.n_components, self._resolved_kernel(d), seed=self._seed, solve_threads=self.solve_threads,
+            self.n_components, self._resolved_kernel(d), seed=seed, solve_threads=self.solve_threads,
             max_kernel_evaluations=self.max_kernel_evaluations,
         )  # fmt: skip
 
@@ -275,30 +372,29 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
         return self._found.expansion
 
     def _take(self, found: KernelSpectrum, solver: str) -> None:
-        n, k = found.count, len(found.eigenvalues)
-        self.eigenvalues_ = found.eigenvalues
-        if self._variances:
-            self.explained_variance_ = found.eigenvalues / max(1, n - 1)
-            self.explained_variance_ratio_ = found.eigenvalues / found.total if found.total > 0 else np.zeros(k)
+        n, k, expansion = found.count, len(found.eigenvalues), found.expansion
+        preimage = self._regressed(expansion)
+        variances, landmarks, eigenvectors = None, None, None
+        if not self._labelled:
+            variances = found.eigenvalues / max(1, n - 1)
+        if isinstance(expansion, Expansion) and found.landmark_transform is not None:
+            landmarks = expansion.references.rows
+        elif isinstance(expansion, Expansion) and not self._labelled:
+            eigenvectors = expansion.coefficients * np.sqrt(np.maximum(found.eigenvalues, 0.0))
+        self.kernel_, self.eigenvalues_ = expansion.kernel, found.eigenvalues
         self.total_variance_ = found.total / max(1, n - 1)
         self.kernel_evaluations_ = found.evaluations
         self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
-        self.solver_, self.transform_dtype_ = solver, found.expansion.dtype
-        for name in (
-            "_preimage",
-            "_grown",
-            *(f"{fact}_" for fact in getattr(getattr(self, "_found", None), "facts", ())),
-        ):
-            self.__dict__.pop(name, None)  # of an earlier fit
-        self._found = found
-        self._take_certificate(found.certificate)
-        for name, value in found.facts.items():
-            setattr(self, f"{name}_", value)
-        self._take_more(found)
-
-    @abstractmethod
-    def _take_more(self, found: KernelSpectrum) -> None:
-        """Set the attributes that this estimator alone has: ``kernel_`` among them."""
+        self.solver_, self.transform_dtype_ = solver, expansion.dtype
+        self._set_known(
+            explained_variance_=variances, explained_variance_ratio_=None if variances is None else _shares(found),
+            negative_mass_=found.negative_mass, trace_error_=found.trace_error, rank_=found.rank,
+            eigenvectors_=eigenvectors, landmarks_=landmarks, landmark_transform_=found.landmark_transform,
+            landmark_indices_=found.landmark_indices, classes_=found.classes, n_unlabelled_=found.n_unlabelled,
+            missed_label_trace_=found.missed_label_trace, _preimage=preimage, _grown=None,
+        )  # fmt: skip
+        self._found, self._certificate = found, found.certificate
+        self._set_known(**certified_attributes(found.certificate))
 
     def _check_preimage(self, n: int) -> None:
         """Refuse a regression on too many reference rows, or by a kernel that takes no scores.
@@ -329,19 +425,19 @@ class KernelModel(CertifiedModel, PlannedModel[KernelSpectrum]):
         )
         return tags
 
-    def _fit_preimage(self, expansion: Any) -> None:
-        """Regress the reference rows on their scores, where that was asked for."""
-        self.__dict__.pop("_preimage", None)
-        if self.fit_inverse_transform:
-            rows = np.concatenate([tile for _, tile in expansion.references.tiles()])
-            scores = expansion.apply(rows)
-            try:
-                self._preimage = ridge_preimage(self.kernel_, rows, scores, self.alpha)
-            except ValueError as error:
-                raise ValueError(
-                    f"fit_inverse_transform regresses rows on their scores, which {self.kernel_} does not take: {error} Use "
-                    f"fit_inverse_transform=False."
-                ) from error
+    def _regressed(self, expansion: Expansion | FeatureProjection) -> Expansion | None:
+        """Return the regression of the reference rows on their scores, if that was asked for."""
+        if not self.fit_inverse_transform or not isinstance(expansion, Expansion):
+            return None
+        rows = np.concatenate([tile for _, tile in expansion.references.tiles()])
+        scores = expansion.apply(rows)
+        try:
+            return ridge_preimage(expansion.kernel, rows, scores, self.alpha)
+        except ValueError as error:
+            raise ValueError(
+                f"fit_inverse_transform regresses rows on their scores, which {expansion.kernel} does not take: {error} Use "
+                f"fit_inverse_transform=False."
+            ) from error
 
     def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         arrays, attributes = pack_kernel_spectrum(self._found)

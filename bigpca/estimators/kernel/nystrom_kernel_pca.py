@@ -4,50 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self
 
+import dask.array as da
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
-from bigpca.estimators.kernel.landmark_features import (
-    LandmarkFeatures,
-    solve_features,
-)
-from bigpca.estimators.kernel.landmarks_fit import Choice, Growth, NystromFit, landmark_features
+from bigpca.estimators.kernel.landmarks_fit import Choice, MomentsGrowth, NystromFit, landmark_features
 from bigpca.estimators.kernel.model import KernelModel, kernel_asked_for
-from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum, check_kernel_components
+from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.shared.running import running
+from bigpca.estimators.shared.inputs import Opened
 from bigpca.estimators.shared.transformer import RandomState
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import SAMPLINGS
 from bigpca.landmarks.given import landmark_values
-from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.solving import solving
-from bigpca.passes.rows import RowInput
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
 
 EXTENSIONS = ("features", "tutorial")
 
 
-def _solve_grown(grown: KernelSpectrum, features: LandmarkFeatures, settings: KernelSettings) -> KernelSpectrum:
-    state: Any = grown.state
-    found = solve_features(state, 0, features, settings, omitted=grown.omitted)
-    facts = {k: v for k, v in grown.facts.items() if k.startswith("landmark_")}
-    return replace(found, state=state, facts=found.facts | facts, evaluations=grown.evaluations)
-
-
 def _keeps_moments(model: Any) -> bool:
     """Whether a fit keeps the moments of the features; AttributeError with the reason where not."""
-    if model.extension == "tutorial":
-        raise AttributeError(
-            'extension="tutorial" does not keep the moments of the features, to which rows are added. Use '
-            'extension="features".'
-        )
+    if model._why_fixed:
+        raise AttributeError(model._why_fixed)
     return True
 
 
@@ -147,44 +130,6 @@ class NystromKernelPCA(KernelModel):
         self.solve_threads = solve_threads
         self.workers_timeout = workers_timeout
 
-    @available_if(_keeps_moments)  # type: ignore[untyped-decorator]
-    @solving
-    def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
-        """Add rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
-
-        The first call is a fit, which chooses the landmarks; later ones keep them, and solve nothing until a fitted attribute
-        is first asked for.
-
-        Raises
-        ------
-        ValueError
-            After a fit with ``extension="tutorial"``, which keeps no statistics: with that parameter there is no such method.
-        MemoryBudgetError, EvaluationBudgetError
-            Before the read, where it does not fit.
-        """
-        if not self.__sklearn_is_fitted__():
-            return self.fit(X, progress=progress)
-        latest = self._latest
-        if not isinstance(latest.state, LandmarkMoments):
-            raise ValueError(
-                'partial_fit needs the moments of the features, which extension="tutorial" does not keep. Use '
-                'extension="features".'
-            )
-        rows = RowInput(self._open(X, reset=False), **self._policies)
-        features, settings = landmark_features(latest), self._settings(rows.n_columns)
-        resources = find_resources(self.memory_limit, in_process=rows.in_process)
-        fit = Growth(rows, resources, settings, features)
-        fit.plan.check()
-        with running(fit, progress=progress, workers_timeout=self.workers_timeout) as run:
-            new = fit.read(run)
-        grown = replace(
-            latest, state=latest.state.merge(new.state), omitted=latest.omitted + new.omitted,
-            evaluations=latest.evaluations + new.state.evaluations,
-        )  # fmt: skip
-        self._take_later(partial(_solve_grown, grown, features, settings))
-        self._grown = grown
-        return self
-
     @available_if(_has_widths)  # type: ignore[untyped-decorator]
     @solving
     def fit_widths(self, X: Any, gammas: Sequence[float], *, progress: ProgressArgument = None) -> list[Self]:
@@ -205,31 +150,40 @@ class NystromKernelPCA(KernelModel):
         ValueError
             Where no gamma is given. There is no such method for a kernel without a width, and for ``extension="tutorial"``.
         """
-        seen = self._begun()
-        planned = seen._fit(seen, X, None)
+        opened = replace(self._open(X, minimum=2), seed=self._drawn_seed())
+        planned = self._fit(opened, None)
         kernel: Any = planned.settings.kernel
         if not len(gammas):
             raise ValueError("gammas is empty; at least one width was expected. Give for example [0.1, 1.0].")
         fit = replace(planned, kernels=tuple(kernel.with_gamma(gamma) for gamma in gammas))
-        fit.plan.check()
-        with running(fit, progress=progress, workers_timeout=self.workers_timeout) as run:
-            found = fit.run_widths(run)
+        found = self._execute(fit, fit.run_widths, progress=progress)
         models = []
         for own, spectrum in zip(fit.kernels, found, strict=True):
             model = clone(self)
             model.set_params(**self._with_width(own))
-            model._remember_features(seen)
-            model._take(spectrum, fit.plan.solver)
-            model.plan_ = fit.plan
+            model._finish(opened, fit.plan, spectrum)
             models.append(model)
         return models
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
+    @property
+    def _why_fixed(self) -> str:
+        if self.extension != "tutorial":
+            return ""
+        return (
+            'extension="tutorial" does not keep the moments of the features, to which rows are added. Use '
+            'extension="features".'
+        )
+
+    def _growth(self, X: da.Array, y: Any, latest: KernelSpectrum) -> MomentsGrowth:
+        rows, resources = self._rows(X)
+        return MomentsGrowth(rows, resources, self._settings(rows.n_columns), landmark_features(latest))
+
     def _with_width(self, kernel: Kernel) -> dict[str, Any]:
         return {"gamma": kernel.gamma} if isinstance(self.kernel, str) else {"kernel": kernel}  # type: ignore[attr-defined]
 
-    def _fit(self, seen: Self, X: Any, y: Any) -> NystromFit:
+    def _fit(self, opened: Opened, y: Any) -> NystromFit:
         rounds = positive_integer("rounds", self.rounds)
         if self.extension not in EXTENSIONS:
             raise ValueError(f"extension = {self.extension!r} is unknown; one of {EXTENSIONS} was expected.")
@@ -238,10 +192,9 @@ class NystromKernelPCA(KernelModel):
                 f"sampling = {self.sampling!r} is unknown; one of {', '.join(map(repr, SAMPLINGS))}, row numbers or rows was "
                 f"expected."
             )
-        opened = seen._open(X, reset=True, minimum=2)
-        rows = RowInput(opened, **self._policies)
+        rows, resources = self._rows(opened.array)
         check_enough_rows(rows.n_rows)
-        settings = self._settings(rows.n_columns)
+        settings = self._settings(rows.n_columns, opened.seed)
         if not settings.kernel.positive_semidefinite and self.extension == "features":
             raise ValueError(
                 f"{settings.kernel} is not positive semi-definite, so it has no features; a kernel that is was expected. Use "
@@ -249,7 +202,6 @@ class NystromKernelPCA(KernelModel):
             )
         m = self._count(rows.n_rows)
         check_kernel_components(self.n_components, rows.n_rows, rows.n_columns, m)
-        resources = find_resources(self.memory_limit, in_process=rows.in_process)
         kernels = (settings.kernel,) if self.extension == "features" else ()
         return NystromFit(rows, resources, settings, Choice(m, self.sampling, rounds), kernels)
 
@@ -262,9 +214,3 @@ class NystromKernelPCA(KernelModel):
                 f"n_landmarks = {m}, but X has {n} rows; at most as many landmarks as rows were expected. Use {n} or fewer."
             )
         return m
-
-    def _take_more(self, found: KernelSpectrum) -> None:
-        expansion: Any = found.expansion
-        self.kernel_ = expansion.kernel
-        self.landmarks_ = expansion.references.rows
-        self._fit_preimage(expansion)

@@ -114,12 +114,12 @@ class KernelSketchFit(KernelFit):
         operator = KernelOperator(rows, settings.kernel, run, self.sweep, shift=shift, seed=self.sketch.seed)
         W = self.sketch.matrix(rows.n_rows)
         Y = operator.begin(W).AB  # sweep 1
-        facts: dict[str, float] = {}
+        negative_mass = None
         if self.core == "ritz":
             W = np.linalg.qr(Y)[0]
             Y = operator.multiply(W)  # sweep 2
         if not settings.kernel.positive_semidefinite:
-            values, V, certificate, facts = _signed(operator, W, Y, settings, self.core)
+            values, V, certificate, negative_mass = _signed(operator, W, Y, settings, self.core)
         elif self.core == "tutorial":
             values, V, certificate = _tutorial(operator, W, Y, settings)
         else:
@@ -127,7 +127,9 @@ class KernelSketchFit(KernelFit):
         coefficients = axis_coefficients(V, values, operator.row_means)
         expansion = training_expansion(run, rows, settings, shift, operator.row_means, coefficients)
         certificate = replace(certificate, n_passes=run.reads)
-        return KernelSpectrum(rows.n_rows, 0, values, operator.trace, expansion, run.evaluations, certificate, facts)
+        return KernelSpectrum(
+            rows.n_rows, 0, values, operator.trace, expansion, run.evaluations, certificate, negative_mass
+        )
 
 
 def _definite(
@@ -185,7 +187,7 @@ def _unit_rows(columns: Matrix) -> Matrix:
 
 def _signed(
     operator: KernelOperator, W: Matrix, Y: Matrix, settings: KernelSettings, core: str
-) -> tuple[Vector, Matrix, Certificate, dict[str, float]]:
+) -> tuple[Vector, Matrix, Certificate, float]:
     """Signed eigenpairs of an indefinite kernel: the largest by value.
 
     Bounds, and the negative mass, come from the Ritz values of what was multiplied: Nyström's are no bounds here.
@@ -210,8 +212,7 @@ def _signed(
     negative = negative_mass(ritz.values, 10 * operator.precision * norm)
     warn_indefinite(settings, negative, norm, whole=False)
     V = fix_signs(np.ascontiguousarray(pairs.vectors[:k])).T
-    facts = {"negative_mass": negative}
-    return np.maximum(pairs.values[:k], 0.0), V, frobenius_bounds(operator, lower), facts
+    return np.maximum(pairs.values[:k], 0.0), V, frobenius_bounds(operator, lower), negative
 
 
 def _components(settings: KernelSettings, values: Vector, operator: KernelOperator) -> int:

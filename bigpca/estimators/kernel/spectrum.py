@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from bigpca.estimators.kernel.expansion import (
 )
 from bigpca.estimators.linear.spectrum import Certificate
 from bigpca.estimators.shared.files import StoredState
-from bigpca.estimators.shared.fit import Fit, Reading
+from bigpca.estimators.shared.fit import Fit, Reading, seconds
 from bigpca.estimators.shared.references import References
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.kept_rows import RowSample
@@ -89,8 +89,19 @@ class KernelSpectrum:
         Kernel evaluations that the fit took.
     certificate : Certificate or None
         None for exact solvers.
-    facts : dict of str to float or int
-        What else the fit learned, such as the negative mass of an indefinite kernel; fitted attributes, less the ``_``.
+    negative_mass : float or None
+        Sum of the negative eigenvalues of an indefinite kernel, less its sign, or a lower bound of it.
+    trace_error : float or None
+        Of landmarks: share of the trace that their features miss.
+    rank : int or None
+        Of the features of landmarks, or axes that labels determine.
+    landmark_transform : ndarray of shape (m, r), or None
+    landmark_indices : ndarray of shape (m,), or None
+        Of landmarks that are rows of X.
+    classes : ndarray of shape (c,), or None
+    n_unlabelled : int or None
+    missed_label_trace : float or None
+        Of labels; see :class:`bigpca.estimators.supervised.labels.Supervision`.
     state : StoredState or None
         Sufficient statistics, for ``partial_fit``.
     """
@@ -102,7 +113,14 @@ class KernelSpectrum:
     expansion: Expansion | FeatureProjection
     evaluations: int
     certificate: Certificate | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    negative_mass: float | None = None
+    trace_error: float | None = None
+    rank: int | None = None
+    landmark_transform: Matrix | None = None
+    landmark_indices: NDArray[np.int64] | None = None
+    classes: NDArray[Any] | None = None
+    n_unlabelled: int | None = None
+    missed_label_trace: float | None = None
     state: StoredState | None = None
 
 
@@ -126,10 +144,22 @@ class KernelReading(Reading):
 class KernelFit(KernelReading, Fit[KernelSpectrum]):
     """One way to solve a kernel principal component problem."""
 
+    compares_pairs: ClassVar[bool] = True  # all of them, whose rows it must know before and keep after
+
     @classmethod
     def planned(cls, rows: RowInput, settings: KernelSettings, resources: Resources) -> KernelFit:
         """Return the fit, cut for those resources; X is not read."""
         return cls(rows, resources, settings)
+
+    @classmethod
+    def offered(cls, rows: RowInput, settings: KernelSettings) -> bool:
+        """Whether ``solver="auto"`` may choose it."""
+        return True
+
+    @property
+    def price(self) -> float:
+        """Seconds of one core; by how many rows an iteration is better than the whole matrix is in :meth:`offered`."""
+        return seconds(self.plan)
 
 
 def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | None = None) -> None:

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
+import dask.array as da
 import numpy as np
 
 from bigpca.estimators.linear.files import StateForm
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.sketch_fit import CORES, SketchFit, SketchSettings, solve_product, warn_if_wide
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows
-from bigpca.estimators.shared.inputs import as_dask
-from bigpca.estimators.shared.running import running
+from bigpca.estimators.shared.inputs import Opened
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.engine.resources import find_resources
-from bigpca.passes.rows import RowInput
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.components import NComponents, check_n_components
 
@@ -140,27 +138,24 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         fit = Settings(self.n_components, self.center, self.scale, self.solve_threads, self.keep_state_bytes)
         return SketchSettings(fit, sketch, self.core)
 
-    def _fit(self, seen: Self, X: Any, y: Any) -> SketchFit:
-        return self._planned(seen, X, reset=True, minimum=2)
+    def _fit(self, opened: Opened, y: Any) -> SketchFit:
+        return self._planned(opened.array, minimum=2)
 
-    def _planned(self, seen: Self, X: Any, *, reset: bool, minimum: int) -> SketchFit:
-        opened = as_dask(seen, X, reset=reset, minimum=minimum)
-        n, d = opened.shape
+    def _planned(self, X: da.Array, *, minimum: int) -> SketchFit:
+        n, d = X.shape
         check_n_components(self.n_components, None if np.isnan(n) or minimum < 2 else n, d)
         settings = self._settings(d)
-        rows = RowInput(opened, **self._policies)
+        rows, resources = self._rows(X)
         check_enough_rows(rows.n_rows, minimum=minimum)
-        return SketchFit(rows, find_resources(self.memory_limit, in_process=rows.in_process), settings)
+        return SketchFit(rows, resources, settings)
 
     def _read_state(
-        self, seen: Self, X: Any, *, old: FusedProduct | None, progress: ProgressArgument
+        self, X: da.Array, *, old: FusedProduct | None, progress: ProgressArgument
     ) -> tuple[FusedProduct, int]:
-        fit = self._planned(seen, X, reset=old is None, minimum=1)
+        fit = self._planned(X, minimum=1)
         if fit.settings.template(fit.rows.n_columns).state_bytes > self.keep_state_bytes:
             raise ValueError(self._missing_state("partial_fit"))
-        fit.plan.check()
-        with running(fit, progress=progress, workers_timeout=self.workers_timeout) as run:
-            found = fit.read(run)
+        found = self._execute(fit, fit.read, progress=progress)
         return found.state, found.omitted
 
     @property

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
-
-import dask.array as da
 
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.linear.dot_fit import DotFit
 from bigpca.estimators.linear.krylov_fit import KrylovFit
 from bigpca.estimators.linear.spectrum import PCAFit, Settings, check_enough_rows
 from bigpca.estimators.shared.fit import choose
-from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.rows import RowInput
+from bigpca.planning import Resources
 from bigpca.sketches.base import positive_integer
 
 FITS: dict[str, type[PCAFit]] = {fit.solver: fit for fit in (CovarianceFit, DotFit, KrylovFit)}  # a new solver: one row
@@ -67,28 +64,18 @@ def check_iteration(tol: float, max_passes: int) -> None:
         )
 
 
-def plan_fit(
-    X: da.Array,
-    settings: Settings,
-    solver: str,
-    *,
-    memory_limit: int | str | None,
-    policies: Mapping[str, Any],
-    minimum: int = 2,
-) -> PCAFit:
-    """Plan a fit of a Dask array without reading it (a counting read only where row chunks are unknown).
+def plan_fit(rows: RowInput, resources: Resources, settings: Settings, solver: str) -> PCAFit:
+    """Plan a fit without reading X.
 
     Raises
     ------
     ValueError
-        For an unknown solver, and for fewer rows than ``minimum``.
+        For an unknown solver, and for fewer than two rows.
     MemoryBudgetError
         With ``solver="auto"`` where nothing fits.
     """
     check_solver(solver)
-    rows = RowInput(X, **policies)
-    check_enough_rows(rows.n_rows, minimum=minimum)
-    resources = find_resources(memory_limit, in_process=rows.in_process)
+    check_enough_rows(rows.n_rows)
     named = FITS.get(solver)
     if named is not None and not named.stands_back(rows, settings):
         return named.planned(rows, settings, resources)

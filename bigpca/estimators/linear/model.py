@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from copy import copy
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
+import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.estimators.linear.certified import CertifiedModel
+from bigpca.data.sources import open_in_memory
 from bigpca.estimators.linear.files import StateForm, pack_spectrum, unpack_spectrum
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction
-from bigpca.estimators.linear.spectrum import Spectrum, low_rank_plus_diagonal, orthonormality_error
+from bigpca.estimators.linear.spectrum import (
+    Certificate,
+    Spectrum,
+    bounds_subspaces,
+    certified_attributes,
+    low_rank_plus_diagonal,
+    orthonormality_error,
+)
 from bigpca.estimators.shared.files import StoredModel
-from bigpca.estimators.shared.inputs import as_dask, in_memory, is_lazy
-from bigpca.estimators.shared.planned import PlannedModel
-from bigpca.estimators.shared.transformer import Destination, Lazy, Path
+from bigpca.estimators.shared.inputs import check_features, in_memory, is_lazy
+from bigpca.estimators.shared.transformer import Destination, Estimator, Lazy, Path
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
@@ -48,7 +54,7 @@ def _adds_rows(model: Any) -> bool:
     return True
 
 
-class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
+class LinearModel(Estimator[Spectrum], Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
     A subclass says how it fits and what it keeps in order to go on: :meth:`_fit`, :meth:`_read_state`, :meth:`_solution`,
@@ -81,6 +87,7 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
     _state: State | None
     _apart: tuple[NDArray[Any], ...] = ()  # rows in memory that were added and are not in the state yet
     _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
+    _certificate: Certificate | None
     _output_name: ClassVar[str] = "scores"
 
     @property
@@ -89,7 +96,7 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
         """Whether the components are orthonormal; else they are unit vectors, and the model has no density."""
 
     @abstractmethod
-    def _read_state(self, seen: Self, X: Any, *, old: State | None, progress: ProgressArgument) -> tuple[State, int]:
+    def _read_state(self, X: da.Array, *, old: State | None, progress: ProgressArgument) -> tuple[State, int]:
         """Return the sufficient statistics of the rows of X, to be added to ``old``, and how many were omitted: one read of X.
 
         Refuses, before that read, statistics beyond ``keep_state_bytes`` and plans that do not fit.
@@ -136,34 +143,32 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
         MemoryBudgetError
             Before any read, where the plan does not fit.
         """
-        first, seen = "_state" not in vars(self), copy(self)
-        old = None if first else self._state
-        if not first and old is None:
-            raise ValueError(self._missing_state("partial_fit"))
-        rows = None if old is None or progress is not None else self._small_batch(seen, X)
+        if "_state" not in vars(self):
+            opened = self._open(X)
+            state, omitted = self._read_state(opened.array, old=None, progress=progress)
+            self._absorb(state, omitted)
+            self._remember(opened)
+            return self
         apart: tuple[NDArray[Any], ...] = self._apart
+        old = self._state
         if old is None:
-            state, omitted = self._read_state(seen, X, old=None, progress=progress)
-        elif rows is None:
-            new, omitted = self._read_state(seen, X, old=old, progress=progress)
+            raise ValueError(self._missing_state("partial_fit"))
+        rows = None if progress is not None else self._small_batch(X)
+        if rows is None:
+            new, omitted = self._read_state(self._open_like(X), old=old, progress=progress)
             state, omitted = old.merge(new), omitted + self.n_omitted_
         else:
             state, apart, omitted = old, (*apart, rows), self.n_omitted_
             if sum(batch.nbytes for batch in apart) > self._apart_bytes:
                 state, apart = self._with_apart(old, apart), ()
         self._absorb(state, omitted, apart)
-        self._remember_features(seen)
         return self
 
     @solving
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k): the least-squares reconstruction."""
         check_is_fitted(self)
-        opened = as_dask(copy(self), X, reset=True)
-        if opened.shape[1] != self.n_components_:
-            raise ValueError(
-                f"scores have {opened.shape[1]} columns; {self.n_components_} (n_components_) were expected."
-            )
+        opened = self._open_scores(X)
         axes = self.components_
         if not self._orthonormal:
             axes = np.linalg.pinv(axes @ axes.T, hermitian=True) @ axes  # (C C')^+ C: back from scores X C'
@@ -190,7 +195,7 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
             )
         plain = Projection(self.mean_, self.scale_, self.components_, None, self.nan_policy)
         likelihood = LogLikelihood(plain, self.explained_variance_, self.noise_variance_)
-        return self._map(X, as_dask(self, X, reset=False), likelihood, 1, Destination())[:, 0]
+        return self._map(X, self._open_like(X), likelihood, 1, Destination())[:, 0]
 
     @available_if(_has_covariance)  # type: ignore[untyped-decorator]
     def score(self, X: Any, y: Any = None) -> float:
@@ -219,20 +224,52 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
         weights = 1 / np.maximum(self.explained_variance_, noise) - 1 / noise
         return low_rank_plus_diagonal(self.components_, weights, 1 / noise)
 
+    @available_if(bounds_subspaces)  # type: ignore[untyped-decorator]
+    def containment_bound(self, n_axes: int, n_true: int) -> float:
+        """Bound how far the leading axes point out of a larger true principal subspace.
+
+        Where eigenvalues lie close together, as in a cluster cut by ``n_axes``, the leading axes are not determined, and
+        ``subspace_error_bounds_`` has a 1; that they lie within the span of the whole cluster may still be certain.
+
+        Parameters
+        ----------
+        n_axes : int, 1 to k
+            The leading axes, in order.
+        n_true : int, ``n_axes`` to 2 k (at most the number of eigenvalues)
+            Dimension of the true leading principal subspace.
+
+        Returns
+        -------
+        float
+            The sine of the largest angle between an axis, or a combination of them, and that subspace is at most this, with
+            probability ``bounds_confidence_``; 1.0 where nothing is certain. ``containment_bound(j, j)`` is
+            ``subspace_error_bounds_[j - 1]``.
+
+        Raises
+        ------
+        ValueError
+            For numbers out of range.
+        AttributeError
+            Where the model has no ``subspace_error_bounds_``.
+        """
+        certificate: Any = self._certificate
+        return float(certificate.containment_bound(n_axes, n_true))
+
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _small_batch(self, seen: Self, X: Any) -> NDArray[Any] | None:
+    def _small_batch(self, X: Any) -> NDArray[Any] | None:
         """Return rows in memory that need no read of their own, copied; None for others, and where some are not finite."""
         if is_lazy(X) or not self._apart_bytes:
             return None
-        batch = in_memory(seen, X, reset=False)
+        batch, names = in_memory(X, type(self).__name__)
+        check_features(self, batch.shape[1], names)
         return batch.copy() if batch.nbytes <= self._apart_bytes and np.isfinite(batch).all() else None
 
     def _with_apart(self, state: State, apart: tuple[NDArray[Any], ...]) -> State:
         """Return the statistics with those of rows that were kept apart."""
         for dtype in sorted({batch.dtype for batch in apart}, key=str):
             rows = np.concatenate([batch for batch in apart if batch.dtype == dtype])
-            state = state.merge(self._read_state(self, rows, old=state, progress=None)[0])
+            state = state.merge(self._read_state(open_in_memory(rows), old=state, progress=None)[0])
         return state
 
     def _absorb(self, state: State, omitted: int, apart: tuple[NDArray[Any], ...] = ()) -> None:
@@ -241,7 +278,6 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
         solve, solver = self._solution(state, count, omitted)
         if count >= 2:
             reader = self._with_parameters()
-            reader.n_features_in_ = state.n_features
             self._take_later(lambda: solve(reader._with_apart(state, apart)), solver)
         self._state, self._apart, self.n_samples_, self.n_omitted_ = state, apart, count, omitted
 
@@ -273,7 +309,8 @@ class LinearModel(CertifiedModel, PlannedModel[Spectrum], Generic[State]):
         self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
         self.n_features_in_, self.solver_ = d, solver
         self._state, self._apart = cast("State | None", found.state), ()
-        self._take_certificate(found.certificate)
+        self._certificate = found.certificate
+        self._set_known(**certified_attributes(found.certificate))
 
     def _found(self) -> Spectrum:
         """Return what :meth:`_take` took."""

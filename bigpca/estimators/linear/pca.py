@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
+import dask.array as da
 import numpy as np
 
 from bigpca.estimators.linear.choosing import SolverChoice, check_iteration, check_solver, plan_fit
@@ -21,13 +22,10 @@ from bigpca.estimators.linear.spectrum import (
     no_state,
     solve_moments,
 )
-from bigpca.estimators.shared.inputs import as_dask
-from bigpca.estimators.shared.running import running
+from bigpca.estimators.shared.inputs import Opened
 from bigpca.estimators.shared.transformer import RandomState
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.engine.resources import find_resources
-from bigpca.passes.rows import RowInput
 from bigpca.solvers.components import NComponents, check_n_components
 from bigpca.triangles import packed_size
 
@@ -153,36 +151,31 @@ class PCA(LinearModel[Moments]):
     def _orthonormal(self) -> bool:
         return True
 
-    def _settings(self) -> Settings:
+    def _settings(self, seed: int = 0) -> Settings:
         check_iteration(self.tol, self.max_passes)
         return Settings(
             self.n_components, self.center, self.scale, self.solve_threads, self.keep_state_bytes,
-            tol=self.tol, max_passes=self.max_passes, seed=self._seed,
+            tol=self.tol, max_passes=self.max_passes, seed=seed,
         )  # fmt: skip
 
-    def _fit(self, seen: Self, X: Any, y: Any) -> PCAFit:
-        opened = as_dask(seen, X, reset=True, minimum=2)
-        n, d = opened.shape
+    def _fit(self, opened: Opened, y: Any) -> PCAFit:
+        n, d = opened.array.shape
         check_n_components(self.n_components, None if np.isnan(n) else n, d)
-        fit = plan_fit(opened, self._settings(), self.solver, memory_limit=self.memory_limit, policies=self._policies)
+        rows, resources = self._rows(opened.array)
+        fit = plan_fit(rows, resources, self._settings(opened.seed), self.solver)
         check_n_components(self.n_components, fit.rows.n_rows, d)  # where the rows had to be counted
         return fit
 
-    def _read_state(
-        self, seen: Self, X: Any, *, old: Moments | None, progress: ProgressArgument
-    ) -> tuple[Moments, int]:
+    def _read_state(self, X: da.Array, *, old: Moments | None, progress: ProgressArgument) -> tuple[Moments, int]:
         check_solver(self.solver)
-        opened = as_dask(seen, X, reset=old is None)
-        check_n_components(self.n_components, None, opened.shape[1])
-        if Moments(opened.shape[1]).state_bytes > self.keep_state_bytes:
-            raise ValueError(no_state("partial_fit", "covariance", opened.shape[1], self.keep_state_bytes))
-        rows = RowInput(opened, **self._policies)
+        d = int(X.shape[1])
+        check_n_components(self.n_components, None, d)
+        if Moments(d).state_bytes > self.keep_state_bytes:
+            raise ValueError(no_state("partial_fit", "covariance", d, self.keep_state_bytes))
+        rows, resources = self._rows(X)
         check_enough_rows(rows.n_rows, minimum=1)
-        resources = find_resources(self.memory_limit, in_process=rows.in_process)
         fit = CovarianceFit(rows, resources, self._settings(), 0 if old is None else old.count)
-        fit.plan.check()
-        with running(fit, progress=progress, workers_timeout=self.workers_timeout) as run:
-            found = fit.read(run)
+        found = self._execute(fit, fit.read, progress=progress)
         return found.state, found.omitted
 
     @property

@@ -2,23 +2,66 @@
 
 from __future__ import annotations
 
-from copy import copy
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
+from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.linear.maps import Sketching, reject_non_finite
 from bigpca.estimators.shared.files import StoredModel
-from bigpca.estimators.shared.inputs import as_dask, is_lazy
-from bigpca.estimators.shared.transformer import RowTransformer
-from bigpca.passes.rows import RowInput
+from bigpca.estimators.shared.fit import Fit
+from bigpca.estimators.shared.inputs import Opened
+from bigpca.estimators.shared.transformer import Estimator
+from bigpca.passes.engine.run import Run
 from bigpca.sketches import Gaussian, Sketch
 
 DEFAULT_COLUMNS = 100
 CHECKED_ROWS = 8192  # of X in memory at a time
 
 
-class SketchTransformer(RowTransformer):
+@dataclass(frozen=True)
+class SketchingFit(Fit[Sketch]):
+    """No read of lazy X; X in memory is searched for NaN and infinities.
+
+    Attributes
+    ----------
+    sketch : Sketch
+    checked : bool
+        Whether X is searched.
+    """
+
+    solver: ClassVar[str] = "sketch"
+
+    sketch: Sketch
+    checked: bool
+
+    @property
+    def account(self) -> str:
+        return "nothing is learned but the number of columns"
+
+    def passes(self) -> tuple[PassCost, ...]:
+        size = self.rows.n_rows * self.rows.n_columns * self.rows.dtype.itemsize
+        return (PassCost(name="check", bytes_read=size),) if self.checked else ()
+
+    def solve_cost(self) -> SolveCost:
+        return SolveCost()
+
+    def identity(self) -> dict[str, Any]:
+        return {"computes": "sketching", "input": self.rows.describe(), "sketch": self.sketch.describe()}
+
+    def run(self, run: Run) -> Sketch:
+        rows = self.rows
+        for cost in self.passes():
+            run.read_beside(cost)
+            for start in range(0, rows.n_rows, CHECKED_ROWS):
+                stop = min(start + CHECKED_ROWS, rows.n_rows)
+                reader, _ = rows.reader(start, stop)
+                reject_non_finite(reader.read(start, stop), reader.where(start, stop), "sketches")
+        return self.sketch
+
+
+class SketchTransformer(Estimator[Sketch]):
     """Rows made short by a sketch, ``X @ W``, which keeps their dot products on average.
 
     Parameters
@@ -51,6 +94,7 @@ class SketchTransformer(RowTransformer):
     """
 
     _output_name = "sketches"
+    _min_rows = 1
 
     def __init__(
         self,
@@ -67,40 +111,18 @@ class SketchTransformer(RowTransformer):
         self.memory_limit = memory_limit
         self.workers_timeout = workers_timeout
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn number and names of features. Lazy X is not read; X in memory is searched for NaN and infinities.
-
-        Parameters
-        ----------
-        X : Dask array, path, Zarr array, xarray.DataArray, or anything array-like
-        y : ignored
-
-        Raises
-        ------
-        TypeError
-            For what is no sketch.
-        ValueError
-            Where the sketch does not suit that number of features, or a policy is unknown.
-        NonFiniteError
-            Where X in memory is not finite and ``nan_policy="raise"``.
-        """
-        policies, seen = self._policies, copy(self)
-        opened = as_dask(seen, X, reset=True)
-        sketch = self._sketch_for(opened.shape[1])
-        if not is_lazy(X) and policies["nan_policy"] == "raise":
-            rows = RowInput(opened)
-            for start in range(0, rows.n_rows, CHECKED_ROWS):
-                stop = min(start + CHECKED_ROWS, rows.n_rows)
-                reader, _ = rows.reader(start, stop)
-                reject_non_finite(reader.read(start, stop), reader.where(start, stop), self._output_name)
-        self._remember_features(seen)
-        self.sketch_ = sketch
-        return self
-
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "sketch_")
+
+    def _fit(self, opened: Opened, y: Any) -> SketchingFit:
+        sketch = self._sketch_for(opened.n_features)
+        rows, resources = self._rows(opened.array)
+        return SketchingFit(rows, resources, sketch, checked=opened.in_memory and rows.nan_policy == "raise")
+
+    def _take(self, found: Sketch, solver: str) -> None:
+        self.sketch_ = found
 
     def _sketch_for(self, d: int) -> Sketch:
         """Return the sketch of d features, given or by default, having checked that it suits them."""

@@ -65,6 +65,17 @@ class Settings:
         return min(n, d) if needs_full_spectrum(given) else min(int(given), n, d)
 
 
+CERTIFICATE_FIELDS = {
+    "eigenvalue_bounds_": "eigenvalue_bounds",
+    "residuals_": "residuals",
+    "captured_variance_bounds_": "captured_variance_bounds",
+    "subspace_error_bounds_": "subspace_error_bounds",
+    "bounds_confidence_": "confidence",
+    "n_passes_": "n_passes",
+    "converged_": "converged",
+}
+
+
 @dataclass(frozen=True)
 class Certificate:
     """What an approximate answer is known to be worth.
@@ -100,6 +111,33 @@ class Certificate:
     def subspace_error_bounds(self) -> Vector | None:
         """Bounds (k,) of the sines of the angles between the leading j axes and the leading j eigenvectors."""
         return None if self.subspaces is None else self.subspaces.errors
+
+    def containment_bound(self, n_axes: int, n_true: int) -> float:
+        """Bound the sine of the largest angle between the leading ``n_axes`` axes and the leading ``n_true`` eigenvectors.
+
+        Raises
+        ------
+        ValueError
+            For numbers out of range.
+        """
+        subspaces: Any = self.subspaces
+        k, most = len(subspaces.lowest), len(subspaces.upper) - 1
+        if not 1 <= n_axes <= k or not n_axes <= n_true <= most:
+            raise ValueError(
+                f"n_axes = {n_axes} and n_true = {n_true}; 1 <= n_axes <= {k} (n_components_) and n_axes <= n_true <= {most} "
+                f"were expected. Fit more components to bound larger subspaces."
+            )
+        return float(subspaces.bound(n_axes, n_true))
+
+
+def certified_attributes(certificate: Certificate | None) -> dict[str, Any]:
+    """Return what a certificate is among the fitted attributes; None for what is not known."""
+    return {name: getattr(certificate, field, None) for name, field in CERTIFICATE_FIELDS.items()}
+
+
+def bounds_subspaces(model: Any) -> bool:
+    """Whether a model has bounds of subspaces: the methods that need them do not exist otherwise."""
+    return getattr(getattr(model, "_certificate", None), "subspaces", None) is not None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What every estimator is made of, whatever family it belongs to.
 
-- ``transformer``  the base of all: ``transform`` (lazy, in memory, or to a store), feature names, ``save``
-- ``planned``      estimators whose fit is planned before anything is read: ``plan`` and ``fit``
+- ``transformer``  the base of all: ``plan``, ``fit``, ``transform`` (lazy, in memory, or to a store), ``save``
+- ``waiting``      answers to added rows, which are solved when they are asked for
 - ``fit``          ``Fit``: one way to solve a problem, whose passes are declared once; ``choose`` compares fits by cost
 - ``inputs``       what may be given as X, checked once at the entrance
 - ``running``      what a run needs around it: progress, the locked checkpoint, an input that does not change

@@ -92,7 +92,7 @@ class StoredModel:
 
     @classmethod
     def of(cls, model: Any) -> StoredModel:
-        """Take apart a fitted :class:`bigpca.estimators.shared.transformer.RowTransformer`."""
+        """Take apart a fitted :class:`bigpca.estimators.shared.transformer.Estimator`."""
         arrays, attributes = model._fitted_values()
         names = getattr(model, "feature_names_in_", None)
         common = {

@@ -102,6 +102,15 @@ class Fit(Reading, Generic[Found]):
     def run(self, run: Run) -> Found:
         """Read X and solve."""
 
+    @property
+    def price(self) -> float:
+        """What fits of one problem are compared by: seconds of one core, at a constant speed.
+
+        A fit that gives an answer to a tolerance is chosen only if no exact one fits memory, or if the best of them costs
+        more than thirty seconds of one core and more than twice as much.
+        """
+        return seconds(self.plan) if self.exact else max(EXACT_SECONDS, 2 * seconds(self.plan))
+
 
 AnyFit = TypeVar("AnyFit", bound=Fit[Any])
 
@@ -112,23 +121,27 @@ def seconds(plan: Plan) -> float:
 
 
 def choose(fits: Sequence[AnyFit]) -> AnyFit:
-    """Return the cheapest fit of those that memory allows, with the comparison as its reason.
+    """Return the fit of the lowest price of those that memory allows, with the comparison as its reason.
 
-    A fit that gives an answer to a tolerance is chosen only where no exact one fits memory, or where the best of them costs
-    more than thirty seconds of one core and more than twice as much.
+    A fit that has no alternative is returned as it is: its plan says what does not fit.
 
     Raises
     ------
-    MemoryBudgetError
-        Where nothing fits, with every account.
+    EvaluationBudgetError, MemoryBudgetError
+        If nothing fits.
     """
+    if len(fits) == 1:
+        return fits[0]
     fitting = [fit for fit in fits if fit.plan.fits]
     if not fitting:
+        for fit in fits:
+            if fit.plan.evaluations > fit.plan.most_evaluations:
+                fit.plan.check()
         raise MemoryBudgetError(
             f"{'; '.join(fit.plan.shortage() for fit in fits)}. Give each process more memory or fewer threads, store the input "
             f"in smaller chunks (bp.ingest(source, out, chunk_rows=...)), ask for fewer components, or reduce the number of columns."
         )
-    best = min(fitting, key=_handicapped)
+    best = min(fitting, key=lambda fit: fit.price)
     return best.chosen([_compare(other.plan, best.plan) for other in fits if other is not best])
 
 
@@ -138,10 +151,6 @@ def first_that_fits(fits: Iterable[AnyFit]) -> AnyFit:
         if fit.plan.process_bytes <= fit.resources.room_bytes:
             break
     return fit
-
-
-def _handicapped(fit: Fit[Any]) -> float:
-    return seconds(fit.plan) if fit.exact else max(EXACT_SECONDS, 2 * seconds(fit.plan))
 
 
 def _compare(other: Plan, best: Plan) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeAlias
 
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from bigpca.data.checks import check_dtype, row_width
@@ -29,6 +31,7 @@ from bigpca.data.sources import open_in_memory
 from bigpca.errors import warn_caller, warn_rounded
 from bigpca.sketches.base import positive_integer
 
+Names: TypeAlias = NDArray[np.object_] | None
 LAZY = (da.Array, str, os.PathLike, np.memmap)
 
 
@@ -38,21 +41,55 @@ def is_lazy(X: Any) -> bool:
     return isinstance(X, LAZY) or any(is_one(X) for is_one in known)
 
 
-def as_dask(estimator: Any, X: Any, *, reset: bool, minimum: int = 1) -> da.Array:
-    """Return X as a Dask array (n, d), having checked dtype, shape, number and names of features; nothing is read.
+@dataclass(frozen=True)
+class Opened:
+    """X as it was given, checked; nothing was read.
+
+    Attributes
+    ----------
+    array : dask.array.Array of shape (n, d)
+    names : ndarray of shape (d,), or None
+        Of the features.
+    in_memory : bool
+        Whether it was given as a plain array, and not to be read by the engine.
+    seed : int
+        Of what is drawn in a fit.
+    """
+
+    array: da.Array
+    names: Names
+    in_memory: bool = False
+    seed: int = 0
+
+    @property
+    def n_features(self) -> int:
+        """Columns d."""
+        return int(self.array.shape[1])
+
+
+def open_rows(X: Any, estimator: str, *, minimum: int = 1) -> Opened:
+    """Open X, having checked dtype and shape; nothing is read.
 
     Arrays in memory pass scikit-learn's validation (which knows data frames and feature names); NaN is left to the pass.
     Masked entries are NaN; dimensions after the first are flattened.
+
+    Parameters
+    ----------
+    estimator : str
+        Name of its class, for messages.
+    minimum : int
+        Rows expected.
 
     Raises
     ------
     TypeError
         For dtypes that have no principal components, and for containers whose rows cannot be read.
     ValueError
-        For the wrong number or names of features, and for empty input.
+        For empty input.
     """
     if not is_lazy(X):
-        return open_in_memory(in_memory(estimator, X, reset=reset, minimum=minimum))
+        values, names = in_memory(X, estimator, minimum=minimum)
+        return Opened(open_in_memory(values), names, in_memory=True)
     opened = open_array(X)
     n, d = opened.shape
     if d == 0:
@@ -62,25 +99,11 @@ def as_dask(estimator: Any, X: Any, *, reset: bool, minimum: int = 1) -> da.Arra
             f"Found array with {n} sample{'s' if n != 1 else ''} (shape={opened.shape}) while a minimum of {minimum} is "
             f"required: a variance needs two rows. Give more rows."
         )
-    names = feature_names(X)
-    if reset:
-        estimator.n_features_in_ = int(d)
-        vars(estimator).pop("feature_names_in_", None)
-        if names is not None:
-            estimator.feature_names_in_ = names
-        return opened
-    _check_names(estimator, names)
-    if d != estimator.n_features_in_:
-        name = type(estimator).__name__
-        raise ValueError(
-            f"X has {d} features, but {name} is expecting {estimator.n_features_in_} features as input: it was fitted on "
-            f"rows of that length. Pass rows of the same features."
-        )
-    return opened
+    return Opened(opened, feature_names(X))
 
 
-def in_memory(estimator: Any, X: Any, *, reset: bool, minimum: int = 1) -> NDArray[Any]:
-    """Return X, which is no lazy container, as a checked array (n, d); errors are those of :func:`as_dask`."""
+def in_memory(X: Any, estimator: str, *, minimum: int = 1) -> tuple[NDArray[Any], Names]:
+    """Return X, which is no lazy container, as a checked array (n, d), and names; errors are those of :func:`open_rows`."""
     reject_foreign(X)
     if isinstance(X, list | tuple):
         masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
@@ -91,13 +114,32 @@ def in_memory(estimator: Any, X: Any, *, reset: bool, minimum: int = 1) -> NDArr
         X = np.asarray(X).reshape(X.shape[0], row_width(X.shape))
     if isinstance(X, np.ndarray) and X.dtype.kind not in "OUS":
         _check_kind(X)
+    asked: Any = BaseEstimator()  # takes the names
     checked: NDArray[Any] = np.asarray(
-        validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=minimum)
+        validate_data(
+            asked, X, estimator=estimator, dtype="numeric", ensure_all_finite=False, ensure_min_samples=minimum
+        )
     )
     rounded = _rounded_before(X) if checked.dtype == np.float64 else 0
     if rounded:
         warn_rounded(rounded)
-    return checked
+    return checked, getattr(asked, "feature_names_in_", None)
+
+
+def check_features(estimator: Any, n_features: int, names: Names) -> None:
+    """Compare number and names of features with those of the fit.
+
+    Raises
+    ------
+    ValueError
+    """
+    _check_names(estimator, names)
+    if n_features != estimator.n_features_in_:
+        name = type(estimator).__name__
+        raise ValueError(
+            f"X has {n_features} features, but {name} is expecting {estimator.n_features_in_} features as input: it was "
+            f"fitted on rows of that length. Pass rows of the same features."
+        )
 
 
 def _rounded_before(X: Any) -> int:
@@ -111,7 +153,7 @@ def _rounded_before(X: Any) -> int:
     return tally.count
 
 
-def _check_names(estimator: Any, names: NDArray[np.object_] | None) -> None:
+def _check_names(estimator: Any, names: Names) -> None:
     """Compare names of features with those of the fit, in scikit-learn's words."""
     known = getattr(estimator, "feature_names_in_", None)
     name = type(estimator).__name__

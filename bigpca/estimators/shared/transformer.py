@@ -1,12 +1,15 @@
-"""Estimators that map rows: lazily for lazy input, in memory otherwise, or to a new Zarr array."""
+"""The base of all estimators: a fit is planned before anything is read, and rows are mapped lazily for lazy input, in memory
+otherwise, or to a new Zarr array.
+"""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import dask.array as da
 import numpy as np
@@ -16,15 +19,24 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.estimators.shared.files import StoredModel, save_model
-from bigpca.estimators.shared.inputs import as_dask, check_plain_parameters, is_lazy
+from bigpca.estimators.shared.fit import Reading
+from bigpca.estimators.shared.inputs import Opened, check_features, check_plain_parameters, is_lazy, open_rows
+from bigpca.estimators.shared.running import running
+from bigpca.estimators.shared.waiting import Unsolved, is_answer
 from bigpca.passes.engine.checkpoint import stored_seed
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
+from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
+from bigpca.passes.engine.solving import solving, solving_with
+from bigpca.passes.engine.speed import machine_speed
 from bigpca.passes.project import project_in_memory, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
+from bigpca.planning import Plan, Resources
 from bigpca.seeds import check_seed, draw_seed, draws_seed
 
+Found = TypeVar("Found")
+Read = TypeVar("Read")
 Path: TypeAlias = str | os.PathLike[str]
 RandomState: TypeAlias = int | np.random.RandomState | np.random.Generator | None
 Lazy: TypeAlias = Any  # an array in memory, or a Dask array (which has no types) for lazy input
@@ -47,10 +59,13 @@ class Destination:
     progress: ProgressArgument = None
 
 
-class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
-    """A scikit-learn transformer whose ``transform`` is a :class:`bigpca.passes.reading.row_maps.RowMap`.
+class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC, Generic[Found]):  # type: ignore[misc]
+    """A scikit-learn transformer that states what a fit will cost, and then fits in as many reads.
 
-    A subclass has the parameters named below, and is named in the table of :mod:`bigpca.estimators.loading`.
+    A subclass has the parameters named below, and is named in the table of :mod:`bigpca.estimators.loading`. It plans by
+    :meth:`_fit`, sets what a run of that returns by :meth:`_take`, and maps rows by :meth:`_row_map`. Its ``partial_fit``,
+    if it has one, adds rows by :meth:`_take_later`: the solve waits until a fitted attribute is first asked for, which
+    ``transform``, ``save`` and pickle do, and ``clone``, ``repr`` and ``check_is_fitted`` do not.
 
     Attributes
     ----------
@@ -60,6 +75,7 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     feature_names_in_ : ndarray of str, where X had names
     seed_ : int
         Of the fit, where there is a ``random_state``.
+    plan_ : Plan
     """
 
     nan_policy: str
@@ -69,7 +85,12 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
     seed_: int
+    plan_: Plan
+    solver_: str
+    _unsolved: Unsolved[Found] | None
     _output_name: ClassVar[str]  # what transform returns, in the names of tasks and in messages
+    _min_rows: ClassVar[int] = 2  # of a fit
+    _labelled: ClassVar[bool] = False  # whether a fit requires labels
 
     @property
     def _seed(self) -> int:
@@ -83,22 +104,20 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         given = getattr(self, "random_state", 0)
         return int(vars(self).get("seed_", 0)) if draws_seed(given) else check_seed(given, "random_state")
 
-    def _begun(self, checkpoint: Path | None = None) -> Self:
-        """Return a shallow copy that a fit is made of, with its seed: of what the checkpoint holds, where one is drawn."""
-        begun = copy(self)
-        if hasattr(self, "random_state"):
-            begun.seed_ = draw_seed(self.random_state)
-            held = stored_seed(checkpoint) if checkpoint is not None and draws_seed(self.random_state) else None
-            begun.seed_ = begun.seed_ if held is None else held
-        return begun
+    def _drawn_seed(self, checkpoint: Path | None = None) -> int:
+        """Return the seed of a new fit: of what the checkpoint holds, where one is drawn."""
+        given = getattr(self, "random_state", 0)
+        drawn = draw_seed(given)
+        held = stored_seed(checkpoint) if checkpoint is not None and draws_seed(given) else None
+        return drawn if held is None else held
 
     @abstractmethod
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from X (n, d) what ``transform`` needs."""
+    def _fit(self, opened: Opened, y: Any) -> Reading:
+        """Check the parameters, and plan the fit (:class:`bigpca.estimators.shared.fit.Fit`), unless ``fit`` is written anew; X is not read."""
 
     @abstractmethod
-    def __sklearn_is_fitted__(self) -> bool:
-        """Whether ``transform`` has what it needs."""
+    def _take(self, found: Found, solver: str) -> None:
+        """Set the fitted attributes."""
 
     @abstractmethod
     def _row_map(self) -> RowMap:
@@ -116,6 +135,51 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     @abstractmethod
     def _restore(self, stored: StoredModel) -> None:
         """Set what :meth:`_fitted_values` gave; KeyError, TypeError and ValueError mean a wrong model."""
+
+    def plan(self, X: Any, y: Any = None) -> Plan:
+        """Return what ``fit(X, y)`` will cost, without reading X: print it, or use its fields.
+
+        The first plan on a machine takes a second to measure how fast it is, for the time that a plan states.
+
+        Raises
+        ------
+        MemoryBudgetError
+            Where nothing fits (with ``solver="auto"``); a named solver's plan says ``fits`` instead.
+        """
+        opened = replace(self._open(X, minimum=self._min_rows), seed=self._seed)
+        return replace(self._fit(opened, y).plan, speed=machine_speed())
+
+    @solving
+    def fit(self, X: Any, y: Any = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None) -> Self:
+        """Fit to X (n, d), in as many reads as :meth:`plan` counts.
+
+        Parameters
+        ----------
+        X : Dask array or DataFrame, path, list of paths, Zarr array, h5py.Dataset, xarray.DataArray, or anything array-like
+            Dimensions after the first are flattened; masked entries are NaN; columns of frames and coordinates of a
+            DataArray's features are feature names.
+        y : labels of the rows, where the model learns from them; else ignored
+        checkpoint : path of a directory
+            What a killed run leaves there, a rerun of the same fit continues from, to the same bits.
+        progress : True for a bar, or a callable that takes events
+
+        Raises
+        ------
+        MemoryBudgetError
+            Before any read, where the plan does not fit.
+        TypeError
+            For dtypes and containers whose rows are no dense real numbers in memory (sparse, on a GPU): with what to pass.
+        NonFiniteError, MissingChunksError, CorruptedChunkError
+            From the read, naming rows and block.
+        CheckpointError, OutputLockedError
+            Where the checkpoint is another computation's or in use.
+        """
+        opened = replace(self._open(X, minimum=self._min_rows), seed=self._drawn_seed(checkpoint))
+        planned: Any = self._fit(opened, y)
+        seed = opened.seed if hasattr(self, "random_state") else None
+        found = self._execute(planned, planned.run, progress=progress, checkpoint=checkpoint, seed=seed)
+        self._finish(opened, planned.plan, found)
+        return self
 
     def fit_transform(self, X: Any, y: Any = None, **options: Any) -> Lazy:
         """Fit to X and return its transform: one more read of X, when a lazy result is computed."""
@@ -146,7 +210,7 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         check_is_fitted(self)
         if out is not None or is_lazy(X):
             self._reject_container()
-        opened = self._open(X, reset=False)
+        opened = self._open_like(X)
         return self._map(X, opened, self._row_map(), self._n_features_out, Destination(out, overwrite, progress))
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
@@ -162,9 +226,22 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _open(self, X: Any, *, reset: bool, minimum: int = 1) -> da.Array:
-        """Return X, checked, as a Dask array; a hook for estimators that take more than numbers."""
-        return as_dask(self, X, reset=reset, minimum=minimum)
+    def _open(self, X: Any, *, minimum: int = 1) -> Opened:
+        """Open X; a hook for estimators that take more than numbers."""
+        return open_rows(X, type(self).__name__, minimum=minimum)
+
+    def _open_like(self, X: Any) -> da.Array:
+        """Return new rows, having compared number and names of their features with those of the fit."""
+        opened = self._open(X)
+        check_features(self, opened.n_features, opened.names)
+        return opened.array
+
+    def _open_scores(self, X: Any) -> da.Array:
+        """Return scores, having checked how many components they have."""
+        opened, k = open_rows(X, type(self).__name__).array, self._n_features_out
+        if opened.shape[1] != k:
+            raise ValueError(f"scores have {opened.shape[1]} columns; {k} (n_components_) were expected.")
+        return opened
 
     @property
     def _policies(self) -> dict[str, Any]:
@@ -177,15 +254,45 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         named = {name: getattr(self, name) for name in ("nan_policy", "missing_chunks")}
         return {**named, "workers_timeout": self.workers_timeout}
 
-    def _remember_features(self, seen: RowTransformer) -> None:
-        """Take number and names of features, and the seed, from ``seen``, a copy of this estimator that X was checked with."""
-        self.n_features_in_ = seen.n_features_in_
-        if "seed_" in vars(seen):
-            self.seed_ = seen.seed_
-        if hasattr(seen, "feature_names_in_"):
-            self.feature_names_in_ = seen.feature_names_in_
-        else:
-            self.__dict__.pop("feature_names_in_", None)
+    def _rows(self, opened: da.Array) -> tuple[RowInput, Resources]:
+        """Return the rows that a fit reads, and what it may use."""
+        rows = RowInput(opened, **self._policies)
+        return rows, find_resources(self.memory_limit, in_process=rows.in_process)
+
+    def _remember(self, opened: Opened) -> None:
+        """Set number and names of features."""
+        self.n_features_in_ = opened.n_features
+        self.__dict__.pop("feature_names_in_", None)
+        if opened.names is not None:
+            self.feature_names_in_ = opened.names
+
+    def _execute(
+        self, planned: Reading, read: Callable[[Run], Read], *, progress: ProgressArgument,
+        checkpoint: Path | None = None, seed: int | None = None,
+    ) -> Read:  # fmt: skip
+        """Return what ``read`` returns, within the plan."""
+        planned.plan.check()
+        with running(
+            planned, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, seed=seed
+        ) as run:
+            return read(run)
+
+    def _finish(self, opened: Opened, plan: Plan, found: Found) -> None:
+        """Set what a fit learned, once all went well."""
+        self._take(found, plan.solver)  # first: it may fail, and then changes nothing
+        self.__dict__.pop("_unsolved", None)
+        self._remember(opened)
+        if hasattr(self, "random_state"):
+            self.seed_ = opened.seed
+        self.plan_ = plan
+
+    def _set_known(self, **values: Any) -> None:
+        """Set the attributes whose value is not None, and delete the others: those of an earlier fit."""
+        for name, value in values.items():
+            if value is None:
+                self.__dict__.pop(name, None)
+            else:
+                setattr(self, name, value)
 
     def _map(self, X: Any, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy:
         """Return ``f`` of the rows of X, which ``opened`` is as a Dask array."""
@@ -217,4 +324,70 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.input_tags.allow_nan = self.nan_policy == "omit"
+        tags.target_tags.required = self._labelled
         return tags
+
+    def _take_later(self, solve: Callable[[], Found], solver: str | None = None) -> None:
+        """Forget the answer for fewer rows, and call ``solve``, at most once, when the new one is first asked for.
+
+        ``solver`` is its name; None for that of the fit that the rows are added to.
+        """
+        waiting: Unsolved[Found] | None = vars(self).get("_unsolved")
+        solver = solver or (self.solver_ if waiting is None else waiting.solver)
+        for name in [name for name in vars(self) if is_answer(name)]:
+            del self.__dict__[name]
+        self._unsolved = Unsolved(solve, solver, getattr(self, "solve_threads", None))
+
+    def _settle(self) -> None:
+        """Solve, where rows were added since; one thread does it, and a solve that fails changes nothing."""
+        waiting: Unsolved[Found] | None = vars(self).get("_unsolved")
+        if waiting is None:
+            return
+        with waiting.lock, solving_with(waiting.threads):
+            if vars(self).get("_unsolved") == waiting:  # not solved by another thread meanwhile
+                solved = self._unasked()
+                solved._take(waiting.solve(), waiting.solver)
+                del solved.__dict__["_unsolved"]
+                self.__dict__ = solved.__dict__  # at once: another thread sees all of the answer, or none
+
+    def _unasked(self) -> Self:
+        """Return a shallow copy without the answer that waits: for its names and pictures, which scikit-learn asks values for."""
+        twin = copy(self)
+        if "_unsolved" in vars(twin):
+            twin._unsolved = None
+        return twin
+
+    if not TYPE_CHECKING:  # for which every attribute would exist
+
+        def __getattr__(self, name: str) -> Any:
+            if is_answer(name):
+                self._settle()
+            return object.__getattribute__(self, name)  # there now, or the error of an attribute that is not
+
+    def __copy__(self) -> Self:
+        """Return a shallow copy; what waits to be solved waits in both."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(vars(self))
+        return twin
+
+    def __dir__(self) -> list[str]:
+        return list(super(Estimator, self._unasked()).__dir__())
+
+    def _repr_html_inner(self) -> str:
+        return str(super(Estimator, self._unasked())._repr_html_inner())
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        bundle: dict[str, Any] = super(Estimator, self._unasked())._repr_mimebundle_(**options)
+        return bundle
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._settle()
+        state: dict[str, Any] = super().__getstate__()
+        return state
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_unsolved" in vars(self) or "n_components_" in vars(self)
+
+    def _with_parameters(self) -> Self:
+        """Return an unfitted estimator with the parameters as they are now, for a solve that waits."""
+        return type(self)(**self.get_params(deep=False))

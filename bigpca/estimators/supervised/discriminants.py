@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bigpca.estimators.supervised.discriminant_model import DiscriminantModel
-from bigpca.estimators.supervised.roweis_axes import check_factor
+from bigpca.estimators.supervised.model import SupervisedModel
+from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_conditioning, check_factor
 from bigpca.solvers.components import NComponents
 
 
-class RoweisDiscriminantAnalysis(DiscriminantModel):
+class RoweisDiscriminantAnalysis(SupervisedModel):
     """Maximise ``tr(U'R1 U)`` subject to ``U'R2 U = s I`` (RDA paper, eq. 35).
 
     ``R1 = r1 Psi Psi' + (1 - r1) S_T``, ``R2 = r2 S_W + (1 - r2) I``: (0, 0) is PCA, (1, 0) supervised PCA, (0, 1) Fisher's
@@ -19,7 +19,7 @@ class RoweisDiscriminantAnalysis(DiscriminantModel):
     Directions and eigenvalues are the paper's.
 
     Where r2 = 1 it classifies as well: ``predict``, ``predict_proba``, ``predict_log_proba``, ``decision_function`` and
-    ``score``, as in :class:`bigpca.estimators.supervised.discriminant_model.DiscriminantModel`.
+    ``score``, as in :class:`bigpca.estimators.supervised.model.SupervisedModel`.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class RoweisDiscriminantAnalysis(DiscriminantModel):
     components_, eigenvalues_, mean_, classes_, ...
         See :class:`bigpca.estimators.supervised.model.SupervisedModel`; ``components_ R2 components_' = s I``.
     coef_, intercept_, explained_variance_ratio_
-        Where r2 = 1, as in :class:`bigpca.estimators.supervised.discriminant_model.DiscriminantModel`.
+        Where r2 = 1, as in :class:`bigpca.estimators.supervised.model.SupervisedModel`.
 
     Examples
     --------
@@ -103,19 +103,24 @@ class RoweisDiscriminantAnalysis(DiscriminantModel):
         self.workers_timeout = workers_timeout
 
     @property
-    def _factors(self) -> tuple[float, float]:
-        return check_factor("r1", self.r1), check_factor("r2", self.r2)
+    def supervision_level_(self) -> float:
+        """``(r1 + r2) / 2``: 0 for PCA, 1 for double supervised discriminant analysis."""
+        return (check_factor("r1", self.r1) + check_factor("r2", self.r2)) / 2
 
     @property
-    def _is_classifier(self) -> bool:
-        return bool(self.r2 == 1)
+    def roweis_criterion_(self) -> float:
+        """``tr(U'R1 U) / tr(U'R2 U)``, the mean of the eigenvalues."""
+        return float(self.eigenvalues_.mean())
 
-    @property
-    def _normalized(self) -> bool:
-        return bool(self.normalize)
+    def _problem(self, seed: int = 0) -> RoweisProblem:
+        return RoweisProblem(
+            self.n_components, self.solve_threads, check_factor("r1", self.r1), check_factor("r2", self.r2),
+            check_conditioning(self.robust, self.robust_share, self.regularization), bool(self.normalize), self.solver,
+            self.tol, self.max_passes,
+        )  # fmt: skip
 
 
-class FisherDiscriminantAnalysis(DiscriminantModel):
+class FisherDiscriminantAnalysis(SupervisedModel):
     """Fisher's discriminant analysis: ``S_T u = lambda S_W u``, the point (0, 1) of the Roweis family.
 
     The c - 1 axes that tell classes apart have ``lambda > 1``; beyond them all eigenvalues are 1 and the axes arbitrary.
@@ -135,7 +140,7 @@ class FisherDiscriminantAnalysis(DiscriminantModel):
     Attributes
     ----------
     coef_, intercept_, explained_variance_ratio_, components_, eigenvalues_, mean_, classes_, ...
-        See :class:`bigpca.estimators.supervised.discriminant_model.DiscriminantModel`.
+        See :class:`bigpca.estimators.supervised.model.SupervisedModel`.
 
     Examples
     --------
@@ -177,13 +182,18 @@ class FisherDiscriminantAnalysis(DiscriminantModel):
         self.workers_timeout = workers_timeout
 
     @property
-    def _factors(self) -> tuple[float, float]:
-        return 0.0, 1.0
+    def supervision_level_(self) -> float:
+        """``(r1 + r2) / 2``: 0 for PCA, 1 for double supervised discriminant analysis."""
+        return 0.5
 
     @property
-    def _is_classifier(self) -> bool:
-        return True
+    def roweis_criterion_(self) -> float:
+        """``tr(U'R1 U) / tr(U'R2 U)``, the mean of the eigenvalues."""
+        return float(self.eigenvalues_.mean())
 
-    @property
-    def _normalized(self) -> bool:
-        return False
+    def _problem(self, seed: int = 0) -> RoweisProblem:
+        return RoweisProblem(
+            self.n_components, self.solve_threads, 0.0, 1.0,
+            check_conditioning(self.robust, self.robust_share, self.regularization), False, self.solver, self.tol,
+            self.max_passes,
+        )  # fmt: skip

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,9 +18,10 @@ from bigpca.estimators.kernel.landmark_features import (
     landmark_expansion,
     pass_dtype,
 )
-from bigpca.estimators.kernel.landmarks_fit import GrowthReading, LandmarksFit
+from bigpca.estimators.kernel.landmarks_fit import Choice, Grown, Growth, LandmarksFit
 from bigpca.estimators.kernel.spectrum import (
     KernelFit,
+    KernelSettings,
     KernelSpectrum,
     closing_passes,
     held_bytes,
@@ -29,9 +29,12 @@ from bigpca.estimators.kernel.spectrum import (
     row_shift_pass,
     training_expansion,
 )
-from bigpca.estimators.supervised.labels import KeptStatistics, Labelled
+from bigpca.estimators.shared.files import StoredModel, unpack_values
+from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, merge_labelled
+from bigpca.estimators.supervised.problems import Problem, cut_axes
 from bigpca.estimators.supervised.statistics import LabelStatistics, fold_labels
 from bigpca.kernels.base import Kernel
+from bigpca.landmarks.given import landmark_values
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap
 from bigpca.passes.engine.jobs import PassPlan
@@ -39,9 +42,12 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import row_pass
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import SweepPlan
+from bigpca.planning import Resources
+from bigpca.sketches.base import positive_integer
 from bigpca.solvers.roweis import Axes
 
 Matrix = NDArray[np.float64]
+EXACT_ROWS = 2000  # up to which all rows are landmarks
 
 
 @dataclass(frozen=True)
@@ -68,15 +74,11 @@ class FeatureRead:
     def fit(self, axes: Axes) -> KernelSpectrum:
         """What these axes, in the space of the features, make a fit."""
         features, statistics, supervision = self.features, self.statistics, self.kept.supervision
-        facts: dict[str, Any] = {"n_unlabelled": supervision.unlabelled} | supervision.facts
-        if supervision.classes is not None:
-            facts["classes"] = supervision.classes
-        facts |= {"landmark_transform": features.transform, "rank": axes.rank}
-        if features.indices is not None:
-            facts["landmark_indices"] = features.indices
         return KernelSpectrum(
             statistics.count, statistics.omitted, axes.values, statistics.total_scatter,
-            in_features(features, statistics, axes), self.evaluations, None, facts, self.kept,
+            in_features(features, statistics, axes), self.evaluations, rank=axes.rank,
+            landmark_transform=features.transform, landmark_indices=features.indices, classes=supervision.classes,
+            n_unlabelled=supervision.unlabelled, missed_label_trace=supervision.missed_label_trace, state=self.kept,
         )  # fmt: skip
 
 
@@ -115,15 +117,50 @@ class FeatureLabelFit(LandmarksFit):
     Attributes
     ----------
     labelled : Labelled
-    whole : bool
-        Whether the scatter of features is kept whole.
-    solve : callable
-        From statistics of the features to axes in their space.
+    problem : Problem
+        Solved in the space of the features.
     """
 
     labelled: Labelled
-    whole: bool
-    solve: Callable[[LabelStatistics], Axes]
+    problem: Problem
+
+    @classmethod
+    def of(
+        cls, rows: RowInput, resources: Resources, settings: KernelSettings, labelled: Labelled, problem: Problem, *,
+        n_landmarks: int | None, sampling: Any, rounds: int,
+    ) -> FeatureLabelFit:  # fmt: skip
+        """Return the fit: all rows are landmarks up to 2,000, unless a number or the landmarks are given.
+
+        Raises
+        ------
+        ValueError
+            For a kernel without features, and for more landmarks than rows.
+        """
+        n = m = rows.n_rows
+        if not settings.kernel.positive_semidefinite:
+            raise ValueError(
+                f"{settings.kernel} is not positive semi-definite, so it has no features to learn axes in; a kernel that is was "
+                f"expected. Use another kernel."
+            )
+        if n_landmarks is not None:
+            m = positive_integer("n_landmarks", n_landmarks)
+        elif not isinstance(sampling, str):
+            m = len(landmark_values(sampling))
+        elif n > EXACT_ROWS:
+            m = 1000
+        if m > n and isinstance(sampling, str):
+            raise ValueError(
+                f"n_landmarks = {m}, but X has {n} rows; at most as many landmarks as rows were expected. Use {n} or fewer."
+            )
+        if m == n and isinstance(sampling, str):
+            sampling = np.arange(n)
+        choice = Choice(m, sampling, positive_integer("rounds", rounds))
+        return cls(rows, resources, settings, choice, labelled, problem)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the scatter of features is kept whole."""
+        return self.problem.whole
 
     @property
     def account(self) -> str:
@@ -153,20 +190,23 @@ class FeatureLabelFit(LandmarksFit):
     def run(self, run: Run) -> KernelSpectrum:
         """Choose landmarks, read X once more, solve."""
         read = self.read(run)
-        return read.fit(self.solve(read.statistics))
+        return read.fit(self.problem.solve(read.statistics))
 
 
 @dataclass(frozen=True)
-class LabelledGrowth(GrowthReading):
+class LabelledGrowth(Growth):
     """The read of their statistics by label.
 
     Attributes
     ----------
     labelled : Labelled
+    problem : Problem
     whole : bool
+        Whether the fit that they are added to kept the scatter whole.
     """
 
     labelled: Labelled
+    problem: Problem
     whole: bool
 
     @cached_property
@@ -180,10 +220,34 @@ class LabelledGrowth(GrowthReading):
     def identity(self) -> dict[str, Any]:
         return super().identity() | {"labels": self.labelled.describe()}
 
-    def read(self, run: Run) -> FeatureRead:
-        """Return the statistics of the new rows."""
-        cost = self.read_of_features
-        return read_features(run, cost, self.rows, self.features, self.labelled, whole=self.whole)
+    def read(self, run: Run, latest: KernelSpectrum) -> Grown:
+        cost, old = self.read_of_features, kept_by(latest)
+        new = read_features(run, cost, self.rows, self.features, self.labelled, whole=self.whole)
+        merged = merge_labelled(old.statistics, old.supervision, new.statistics, self.labelled.supervision)
+        kept, evaluations = KeptStatistics(*merged), latest.evaluations + new.evaluations
+        read = replace(new, kept=kept, evaluations=evaluations)
+        return Grown(replace(latest, state=kept, evaluations=evaluations), partial(_solve_grown, read, self.problem))
+
+
+def _solve_grown(read: FeatureRead, problem: Problem) -> KernelSpectrum:
+    return read.fit(problem.solve(read.statistics))
+
+
+def kept_by(found: KernelSpectrum) -> KeptStatistics:
+    """Return the statistics that a fit kept."""
+    if not isinstance(found.state, KeptStatistics):
+        raise TypeError(f"the fit keeps {type(found.state).__name__}, where statistics of labels were expected")
+    return found.state
+
+
+def stored_statistics(stored: StoredModel) -> KeptStatistics | None:
+    """Return the stored statistics of the features; None if the model kept none."""
+    own = stored.named("state_")
+    if not own:
+        return None
+    texts, arrays = stored.attributes["texts"], stored.arrays
+    classes = unpack_values(texts["classes"]) if "classes" in texts else arrays.get("fact_classes")
+    return KeptStatistics.of_arrays(own, arrays["fact_landmark_transform"].shape[1], classes)
 
 
 def in_features(features: LandmarkFeatures, statistics: LabelStatistics, axes: Axes) -> Expansion:
@@ -201,14 +265,11 @@ class DualFit(KernelFit):
     Attributes
     ----------
     labelled : Labelled
-    wanted : callable
-        From all axes to those asked for.
     """
 
     solver: ClassVar[str] = "dual"
 
     labelled: Labelled
-    wanted: Callable[[Axes], Axes]
 
     @property
     def account(self) -> str:
@@ -256,14 +317,15 @@ class DualFit(KernelFit):
         eps = float(np.finfo(np.float64).eps)
         noise = eps * max(len(G) * values[0], float((delta**2).sum()) * operator.trace, 0.0)  # of sums of n products
         rank = int(np.count_nonzero(values > noise))
-        axes = self.wanted(Axes(values[:rank], vectors[:, :rank].T, rank))
+        axes = cut_axes(Axes(values[:rank], vectors[:, :rank].T, rank), settings.n_components, "Delta'H K H Delta")
         s = np.sqrt(axes.values)
         scores = Y @ axes.components.T / s  # of the training rows
         signs = np.sign(scores[np.argmax(np.abs(scores), axis=0), np.arange(len(s))])
         coefficients = delta @ (axes.components.T * signs) / s
         expansion = training_expansion(run, rows, settings, operator.shift, operator.row_means, coefficients)
         supervision = self.labelled.supervision
-        facts: dict[str, Any] = {"n_unlabelled": supervision.unlabelled, "rank": rank} | supervision.facts
-        if supervision.classes is not None:
-            facts["classes"] = supervision.classes
-        return KernelSpectrum(rows.n_rows, 0, axes.values, operator.trace, expansion, run.evaluations, None, facts)
+        return KernelSpectrum(
+            rows.n_rows, 0, axes.values, operator.trace, expansion, run.evaluations, rank=rank,
+            classes=supervision.classes, n_unlabelled=supervision.unlabelled,
+            missed_label_trace=supervision.missed_label_trace,
+        )  # fmt: skip

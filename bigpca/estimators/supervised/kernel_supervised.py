@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
-from bigpca.data.labels import TargetLabels
-from bigpca.estimators.kernel.spectrum import check_references
+import dask.array as da
+
+from bigpca.estimators.kernel.landmarks_fit import landmark_features
+from bigpca.estimators.kernel.model import KernelModel
+from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_references
+from bigpca.estimators.shared.files import StoredModel
+from bigpca.estimators.shared.inputs import Opened
 from bigpca.estimators.shared.transformer import RandomState
-from bigpca.estimators.supervised.kernel_fit import DualFit, FeatureLabelFit
-from bigpca.estimators.supervised.kernel_model import KernelLabelModel
-from bigpca.estimators.supervised.label_features import LabelFeatures, LinearLabels, label_width
-from bigpca.estimators.supervised.roweis_axes import (
-    check_classes,
-    check_components,
-    check_conditioning,
-    check_factor,
-    family_axes,
-    family_of,
+from bigpca.estimators.supervised.kernel_fit import (
+    DualFit,
+    FeatureLabelFit,
+    LabelledGrowth,
+    kept_by,
+    stored_statistics,
 )
-from bigpca.estimators.supervised.statistics import LabelStatistics
-from bigpca.estimators.supervised.supervised_pca import (
-    check_count,
-    check_label_kernel,
-    cut_axes,
-    kernel_features,
-    leading_axes,
-)
-from bigpca.passes.engine.resources import find_resources
+from bigpca.estimators.supervised.labels import KeptStatistics, read_labels
+from bigpca.estimators.supervised.problems import Problem, SupervisedProblem
+from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_conditioning, check_factor
 from bigpca.passes.rows import RowInput
+from bigpca.planning import Resources
 from bigpca.solvers.components import NComponents
-from bigpca.solvers.roweis import Axes, Conditioning
 
 FORMS = ("direct", "dual")
 
 
-class KernelSupervisedPCA(KernelLabelModel):
+class KernelSupervisedPCA(KernelModel):
     """Kernel supervised PCA (SPCA paper, section 6): axes in feature space on which images depend on the labels most.
 
     ``form="direct"``: supervised PCA of Nyström features, in one read beyond the choice of landmarks; exact where all rows are
@@ -59,7 +54,7 @@ class KernelSupervisedPCA(KernelLabelModel):
 
     Attributes
     ----------
-    See :class:`KernelLabelModel`.
+    See :class:`bigpca.estimators.kernel.model.KernelModel`.
 
     Examples
     --------
@@ -71,6 +66,8 @@ class KernelSupervisedPCA(KernelLabelModel):
     >>> bool(abs(scores[y == 0].mean() - scores[y == 1].mean()) > 2 * scores.std() * 0.7)
     True
     """
+
+    _labelled = True
 
     def __init__(
         self,
@@ -120,40 +117,41 @@ class KernelSupervisedPCA(KernelLabelModel):
         self.workers_timeout = workers_timeout
 
     @property
-    def _whole(self) -> bool:
-        return False
+    def _why_fixed(self) -> str:
+        if self.form != "dual":
+            return ""
+        return 'partial_fit needs the statistics of the features, which form="dual" does not keep. Use form="direct".'
 
-    def _features(self, labels: TargetLabels) -> LabelFeatures:
-        return kernel_features(labels, self.label_kernel, self.label_gamma)
+    def _problem(self, seed: int = 0) -> SupervisedProblem:
+        return SupervisedProblem(self.n_components, self.solve_threads, self.label_kernel, self.label_gamma)
 
-    def _solve(self, statistics: LabelStatistics) -> Axes:
-        return leading_axes(statistics, self.n_components, self.solve_threads)
-
-    def _fit(self, seen: Self, X: Any, y: Any) -> FeatureLabelFit | DualFit:
+    def _fit(self, opened: Opened, y: Any) -> FeatureLabelFit | DualFit:
         if self.form not in FORMS:
             raise ValueError(f'form = {self.form!r} is unknown; "direct" or "dual" was expected.')
-        check_label_kernel(self.label_kernel)
-        check_count(self.n_components)
-        rows = RowInput(seen._open(X, reset=True, minimum=2), **self._policies)
-        labelled = self._labelled(y, rows.n_rows)
         if self.form == "direct":
-            return self._feature_fit(rows, labelled)
+            return plan_features(self, opened, y, self._problem())
+        problem, (rows, resources) = self._problem(), self._rows(opened.array)
+        problem.check(rows.n_columns)
+        labelled = read_labels(y, rows.n_rows, problem, missing=self.missing_labels, owner=type(self).__name__)
         if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
             raise ValueError(
                 'form="dual" compares all pairs of rows and must know them before: it leaves out none, neither for missing '
                 'values nor for missing labels. Remove such rows first, or use form="direct".'
             )
-        settings = self._settings(rows.n_columns)
+        settings = self._settings(rows.n_columns, opened.seed)
         self._check_preimage(rows.n_rows)
         check_references(rows, settings.kernel)
-        resources = find_resources(self.memory_limit, in_process=rows.in_process)
-        return DualFit(rows, resources, settings, labelled, self._wanted)
+        return DualFit(rows, resources, settings, labelled)
 
-    def _wanted(self, found: Axes) -> Axes:
-        return cut_axes(found, self.n_components, "Delta'H K H Delta")
+    def _growth(self, X: da.Array, y: Any, latest: KernelSpectrum) -> LabelledGrowth:
+        rows, resources = self._rows(X)
+        return labelled_growth(self, rows, resources, y, latest)
+
+    def _stored_state(self, stored: StoredModel) -> KeptStatistics | None:
+        return stored_statistics(stored)
 
 
-class KernelRoweisDiscriminantAnalysis(KernelLabelModel):
+class KernelRoweisDiscriminantAnalysis(KernelModel):
     """Kernel Roweis discriminant analysis (RDA paper, section 4): the family of (r1, r2) in feature space.
 
     Roweis discriminant analysis of Nyström features, in one read beyond the choice of landmarks: (0, 0) is kernel PCA, (1, 0)
@@ -174,8 +172,10 @@ class KernelRoweisDiscriminantAnalysis(KernelLabelModel):
 
     Attributes
     ----------
-    See :class:`KernelLabelModel`; components are not orthonormal where r2 > 0.
+    See :class:`bigpca.estimators.kernel.model.KernelModel`; components are not orthonormal where r2 > 0.
     """
+
+    _labelled = True
 
     def __init__(
         self,
@@ -231,10 +231,6 @@ class KernelRoweisDiscriminantAnalysis(KernelLabelModel):
         self.workers_timeout = workers_timeout
 
     @property
-    def _needs_classes(self) -> bool:
-        return check_factor("r2", self.r2) > 0
-
-    @property
     def supervision_level_(self) -> float:
         """``(r1 + r2) / 2``."""
         return (check_factor("r1", self.r1) + check_factor("r2", self.r2)) / 2
@@ -249,37 +245,51 @@ class KernelRoweisDiscriminantAnalysis(KernelLabelModel):
         return bool(self.r2 == 0)
 
     @property
-    def _whole(self) -> bool:
-        return True
+    def _why_fixed(self) -> str:
+        return ""
 
-    def _features(self, labels: TargetLabels) -> LabelFeatures:
-        if check_factor("r2", self.r2) > 0:
-            raise ValueError(
-                f"labels are continuous numbers, and r2 = {self.r2:g} > 0 needs the scatter within classes; classes were expected. Give "
-                f"classes (strings or integers), or use r2 = 0."
-            )
-        known = labels.values[labels.used]
-        label_width(known)  # refuses labels that are all equal
-        return LinearLabels.of(known)
+    def _problem(self, seed: int = 0) -> RoweisProblem:
+        return RoweisProblem(
+            self.n_components, self.solve_threads, check_factor("r1", self.r1), check_factor("r2", self.r2),
+            check_conditioning(self.robust, self.robust_share, self.regularization), bool(self.normalize), featured=True,
+        )  # fmt: skip
 
-    @property
-    def _normalized(self) -> bool:
-        return bool(self.normalize)
+    def _fit(self, opened: Opened, y: Any) -> FeatureLabelFit:
+        return self._planned(opened, y, self._problem())
 
-    @property
-    def _conditioning(self) -> Conditioning:
-        return check_conditioning(self.robust, self.robust_share, self.regularization)
+    def _planned(self, opened: Opened, y: Any, problem: RoweisProblem) -> FeatureLabelFit:
+        return plan_features(self, opened, y, problem)
 
-    def _solve(self, statistics: LabelStatistics) -> Axes:
-        r1, r2 = check_factor("r1", self.r1), check_factor("r2", self.r2)
-        check_classes(statistics, r1, r2)
-        family = family_of(statistics, normalize=self._normalized, threads=self.solve_threads)
-        return family_axes(family, r1, r2, self.n_components, self._conditioning, statistics)
+    def _growth(self, X: da.Array, y: Any, latest: KernelSpectrum) -> LabelledGrowth:
+        rows, resources = self._rows(X)
+        return labelled_growth(self, rows, resources, y, latest)
 
-    def _fit(self, seen: Self, X: Any, y: Any) -> FeatureLabelFit:
-        check_factor("r1", self.r1)
-        check_factor("r2", self.r2)
-        check_conditioning(self.robust, self.robust_share, self.regularization)
-        rows = RowInput(seen._open(X, reset=True, minimum=2), **self._policies)
-        check_components(self.n_components, rows.n_rows)
-        return self._feature_fit(rows, self._labelled(y, rows.n_rows))
+    def _stored_state(self, stored: StoredModel) -> KeptStatistics | None:
+        return stored_statistics(stored)
+
+
+def plan_features(
+    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, opened: Opened, y: Any, problem: Problem
+) -> FeatureLabelFit:
+    """Plan a fit on the features of landmarks."""
+    rows, resources = model._rows(opened.array)
+    problem.check(rows.n_rows)
+    labelled = read_labels(y, rows.n_rows, problem, missing=model.missing_labels, owner=type(model).__name__)
+    return FeatureLabelFit.of(
+        rows, resources, model._settings(rows.n_columns, opened.seed), labelled, problem,
+        n_landmarks=model.n_landmarks, sampling=model.sampling, rounds=model.rounds,
+    )  # fmt: skip
+
+
+def labelled_growth(
+    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, rows: RowInput, resources: Resources, y: Any,
+    latest: KernelSpectrum,
+) -> LabelledGrowth:  # fmt: skip
+    """Plan the read of more labelled rows."""
+    old, problem = kept_by(latest), model._problem()
+    if problem.whole:
+        old.statistics.check_whole()
+    owner, settings = type(model).__name__, model._settings(rows.n_columns)
+    labelled = read_labels(y, rows.n_rows, problem, missing=model.missing_labels, owner=owner, like=old.supervision)
+    whole, features = old.statistics.moments.whole, landmark_features(latest)
+    return LabelledGrowth(rows, resources, settings, features, labelled, problem, whole)

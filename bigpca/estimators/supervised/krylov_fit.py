@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -12,51 +11,24 @@ from numpy.typing import NDArray
 
 from bigpca.costs import PassCost, SolveCost, Times
 from bigpca.errors import warn_approximation
+from bigpca.estimators.supervised.labels import Labelled
 from bigpca.estimators.supervised.labels_fit import LabelledFit, SupervisedResult
+from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_classes, family_axes, reject_singular
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.accumulators.within_product import WithinFactor, WithinProduct
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import fold, row_pass
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Resources
 from bigpca.seeds import normals
-from bigpca.solvers.roweis import Axes, RoweisFamily
+from bigpca.solvers.roweis import Conditioning, RoweisFamily
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
 EXTRA = 10  # random columns beside the wanted ones, in which the leading axes of S_W show
 TYPICAL_READS = 6
-
-
-@dataclass(frozen=True)
-class Point:
-    """What of the family is wanted, and how well.
-
-    Attributes
-    ----------
-    wanted : callable
-        From a family in some basis, and the statistics, to its axes there; it warns and refuses.
-    k : int
-    r1, r2 : float
-    added : float
-        Multiple of I that is added to R2.
-    normalize : bool
-    tol : float
-        Relative change of the k eigenvalues between reads at which it stops.
-    max_passes : int
-    seed : int
-    threads : int or None
-    """
-
-    wanted: Callable[[RoweisFamily, LabelStatistics], Axes]
-    k: int
-    r1: float
-    r2: float
-    added: float
-    normalize: bool
-    tol: float
-    max_passes: int
-    seed: int = 0
-    threads: int | None = None
+CHEAPER = 20.0  # times as many operations an exact fit may take before the iteration is chosen by itself
 
 
 @dataclass(frozen=True)
@@ -70,12 +42,34 @@ class KrylovRoweisFit(LabelledFit):
 
     Attributes
     ----------
-    point : Point
+    problem : RoweisProblem
+    k : int
+        Axes wanted.
     """
 
     exact: ClassVar[bool] = False
 
-    point: Point
+    problem: RoweisProblem
+    k: int
+
+    @classmethod
+    def planned(
+        cls, rows: RowInput, resources: Resources, name: str, labelled: Labelled, problem: RoweisProblem
+    ) -> KrylovRoweisFit:
+        """Return the fit.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`RoweisProblem.wanted`.
+        """
+        classes = labelled.supervision.classes
+        k = problem.wanted(1 if classes is None else len(classes))
+        return cls(rows, resources, name, labelled, False, problem, k)
+
+    @property
+    def price(self) -> float:
+        return CHEAPER * self.plan.flops
 
     @property
     def solver(self) -> str:
@@ -84,21 +78,26 @@ class KrylovRoweisFit(LabelledFit):
     @property
     def account(self) -> str:
         return (
-            f"{self.width} columns at a time until the eigenvalues change by less than {self.point.tol:g}: {TYPICAL_READS} "
-            f"reads are typical, at most {self.point.max_passes} (max_passes)"
+            f"{self.width} columns at a time until the eigenvalues change by less than {self.problem.tol:g}: {TYPICAL_READS} "
+            f"reads are typical, at most {self.problem.max_passes} (max_passes)"
         )
+
+    @property
+    def added(self) -> float:
+        """Multiple of I that is added to R2."""
+        return float(self.problem.conditioning.regularization or 0.0)
 
     @property
     def width(self) -> int:
         """Columns of the first block, which no later one exceeds."""
-        labelled, point = self.labelled, self.point
+        labelled = self.labelled
         features = 0 if labelled.features is None else labelled.columns
-        return min(self.rows.n_columns, point.k + EXTRA + labelled.n_classes + (point.r2 == 1.0) + features)
+        return min(self.rows.n_columns, self.k + EXTRA + labelled.n_classes + (self.problem.r2 == 1.0) + features)
 
     @cached_property
     def product(self) -> PassPlan:
         """One multiplication."""
-        n, d, width, most = self.rows.n_rows, self.rows.n_columns, self.width, self.point.max_passes - 1
+        n, d, width, most = self.rows.n_rows, self.rows.n_columns, self.width, self.problem.max_passes - 1
         means, codes = np.broadcast_to(0.0, (self.labelled.n_classes, d)), self.labelled.codes[:0]
         block = WithinProduct(d, width, codes, WithinFactor(means, np.broadcast_to(0.0, (d, width))))
         return row_pass(
@@ -110,69 +109,55 @@ class KrylovRoweisFit(LabelledFit):
         return (self.labels, self.product)
 
     def solve_cost(self) -> SolveCost:
-        size = self.point.k + self.labelled.n_classes
+        size = self.k + self.labelled.n_classes
         return SolveCost(output_bytes=8 * self.rows.n_columns * size)
 
     def identity(self) -> dict[str, Any]:
         states = {name: template.describe() for name, template in self.templates.items()}
-        point = self.point
-        settings = [point.k, point.r1, point.r2, point.added, point.normalize, point.tol, point.max_passes, point.seed]
+        problem = self.problem
+        settings = [
+            self.k, problem.r1, problem.r2, self.added, problem.normalize, float(problem.tol), problem.max_passes, 0,
+        ]  # fmt: skip
         return {"computes": "labelled krylov", "input": self.rows.describe(), "states": states, "settings": settings}
 
     def run(self, run: Run) -> SupervisedResult:
         """Read until the eigenvalues change no more."""
-        point, codes = self.point, self.labelled.codes
+        problem, codes = self.problem, self.labelled.codes
         statistics = self.read(run).statistics
-        if point.r2 == 1.0 and not point.added:
+        if problem.r2 == 1.0 and not self.added:
             reject_singular(statistics.count, statistics.n_classes, self.rows.n_columns)
-        Q = first_block(statistics, point)
+        Q = first_block(statistics, self.k, problem.r2)
         basis, products = np.zeros((len(Q), 0)), np.zeros((len(Q), 0))
         values, converged, reads = np.zeros(0), False, 1
-        while reads < point.max_passes and Q.shape[1]:
+        while reads < problem.max_passes and Q.shape[1]:
             reads += 1
             template = WithinProduct(len(Q), Q.shape[1], codes, WithinFactor(statistics.moments.means, Q))
             Y = fold(run, self.product, self.rows, template).state.product  # one pass over X
             basis, products = np.hstack([basis, Q]), np.hstack([products, Y])
-            family = family_in(basis, products, statistics, point)
-            found = family.solve(point.r1, point.r2, point.k).values
+            family = family_in(basis, products, statistics, problem, self.added)
+            found = family.solve(problem.r1, problem.r2, self.k).values
             if len(values) == len(found):
-                converged = bool((np.abs(found - values) <= point.tol * found).all())
+                converged = bool((np.abs(found - values) <= problem.tol * found).all())
             values = found
             if converged:
                 break
             Q = next_block(basis, Y)
         converged = converged or not Q.shape[1]  # the whole space
-        axes = point.wanted(family, statistics)
+        check_classes(statistics, problem.r1, problem.r2)
+        axes = family_axes(family, problem.r1, problem.r2, self.k, Conditioning(), statistics)
         if not converged:
             warn_approximation(
-                f"the eigenvalues changed by more than tol = {point.tol:g} in the last of {reads} reads; they are lower bounds. "
+                f"the eigenvalues changed by more than tol = {problem.tol:g} in the last of {reads} reads; they are lower bounds. "
                 f"Give a larger max_passes, r2 further from 1, or a regularization."
             )
-        facts = {"n_passes": round(run.reads), "converged": converged}
-        return SupervisedResult(statistics, self.labelled.supervision, axes, facts)
+        return SupervisedResult(statistics, self.labelled.supervision, axes, round(run.reads), converged)
 
 
-def reject_singular(count: int, n_classes: int, d: int) -> None:
-    """Refuse an S_W that is singular whatever the rows are.
-
-    Raises
-    ------
-    ValueError
-        For fewer than ``d + c`` rows.
-    """
-    if count - n_classes < d:
-        raise ValueError(
-            f"R2 = S_W is singular: {count} rows of {n_classes} classes differ from their means in at most {max(0, count - n_classes)} "
-            f"of {d} directions. Use a number as regularization, which is added to its diagonal, r2 < 1, fewer features or, where "
-            f'd x d fits, robust=True or regularization="pinv".'
-        )
-
-
-def first_block(statistics: LabelStatistics, point: Point) -> Matrix:
+def first_block(statistics: LabelStatistics, k: int, r2: float) -> Matrix:
     """Return orthonormal columns (d, l): class means, label features, the mean where rows are classified, random directions."""
     d = statistics.moments.n_features
-    random = normals(point.seed, "roweis-start", 0, point.k + EXTRA, d, np.float64)
-    origin = statistics.mean[None] if point.r2 == 1.0 else np.zeros((0, d))  # coefficients of a classifier are about it
+    random = normals(0, "roweis-start", 0, k + EXTRA, d, np.float64)
+    origin = statistics.mean[None] if r2 == 1.0 else np.zeros((0, d))  # coefficients of a classifier are about it
     parts = [
         statistics.between, statistics.psi if statistics.cross is not None else np.zeros((0, d)), origin, random,
     ]  # fmt: skip
@@ -198,14 +183,16 @@ def next_block(basis: Matrix, Y: Matrix) -> Matrix:
     return np.ascontiguousarray(U[:, s > 1e-10][:, :room])
 
 
-def family_in(basis: Matrix, products: Matrix, statistics: LabelStatistics, point: Point) -> RoweisFamily:
+def family_in(
+    basis: Matrix, products: Matrix, statistics: LabelStatistics, problem: RoweisProblem, added: float
+) -> RoweisFamily:
     """Return the family on the span of the basis."""
     S = basis.T @ products
     d = statistics.moments.n_features
     within = float(statistics.moments.within.sum())
     traces = (float((statistics.psi**2).sum()), statistics.total_scatter, within)
-    scales = tuple(d / trace if point.normalize and trace > 0 else 1.0 for trace in traces)
+    scales = tuple(d / trace if problem.normalize and trace > 0 else 1.0 for trace in traces)
     return RoweisFamily(
         (S + S.T) / 2, statistics.between, statistics.psi, freedom=max(0, statistics.count - statistics.n_classes),
-        threads=point.threads, scales=scales, added=point.added, basis=basis,
+        threads=problem.threads, scales=scales, added=added, basis=basis,
     )  # fmt: skip

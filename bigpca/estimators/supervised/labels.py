@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from bigpca.data.labels import ClassLabels, Labels, TargetLabels, merge_classes, open_labels
 from bigpca.errors import warn_approximation
 from bigpca.estimators.supervised.label_features import DeltaRows, LabelFeatures, LandmarkLabels, label_features_from
+from bigpca.estimators.supervised.problems import LabelUse
 from bigpca.estimators.supervised.statistics import LabelStatistics, label_templates
 from bigpca.passes.accumulators.base import Accumulator
 
@@ -41,9 +41,9 @@ class Supervision:
     missed: float = 0.0
 
     @property
-    def facts(self) -> dict[str, float]:
-        """What a fit reports of it: ``missed_label_trace``, under an RBF label kernel."""
-        return {"missed_label_trace": self.missed} if isinstance(self.features, LandmarkLabels) else {}
+    def missed_label_trace(self) -> float | None:
+        """What a fit reports of it under an RBF label kernel."""
+        return self.missed if isinstance(self.features, LandmarkLabels) else None
 
     @property
     def note(self) -> str:
@@ -159,68 +159,54 @@ class KeptStatistics:
         return self
 
 
-class LabelReader(ABC):
-    """A model that learns from labels: a subclass says which it takes (:meth:`_features`), and what it needs of the scatter."""
+def read_labels(
+    y: Any, n: int, use: LabelUse, *, missing: str, owner: str, like: Supervision | None = None
+) -> Labelled:
+    """Read the labels of n rows; of a batch, ``like`` those of the rows before.
 
-    missing_labels: str
+    Parameters
+    ----------
+    use : LabelUse
+    missing : {"raise", "drop"}
+    owner : str
+        Name of the estimator, for messages.
 
-    @property
-    @abstractmethod
-    def _whole(self) -> bool:
-        """Whether the solve needs the scatter within classes whole, d x d."""
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`bigpca.data.labels.open_labels`; without labels, for a class of one row if the scatter within classes
+        counts, and for a batch of labels of another width.
+    """
+    if y is None:
+        raise ValueError(
+            f"{owner} requires y to be passed, but the target y is None. Give one label for each of {n} rows."
+        )
+    labels = _opened(y, n, use, missing, like)
+    if isinstance(labels, ClassLabels):
+        if like is None and use.needs_classes:
+            reject_singletons(labels)
+        return Labelled(labels.codes, labels.n_classes, None, Supervision(labels.classes, None, labels.missing))
+    maker = use.features(labels) if like is None or like.features is None else like.features
+    if labels.values.shape[1] != maker.columns:
+        raise ValueError(
+            f"labels have {labels.values.shape[1]} columns, but {maker.columns} in the first fit; the same number was "
+            f"expected. Give the same columns, or fit again."
+        )
+    codes = np.where(labels.used, 0, -1).astype(np.int32)
+    missed = missed_trace(maker, labels.values[labels.used])
+    return Labelled(codes, 1, DeltaRows(maker, labels.values), Supervision(None, maker, labels.missing, missed))
 
-    @property
-    def _needs_classes(self) -> bool:
-        """Whether the scatter within classes counts, so that whole numbers are classes whatever their dtype; a hook."""
-        return False
 
-    @abstractmethod
-    def _features(self, labels: TargetLabels) -> LabelFeatures:
-        """Return the features of real labels; ValueError where only classes will do."""
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()  # type: ignore[misc]
-        tags.target_tags.required = True
-        return tags
-
-    def _labelled(self, y: Any, n: int, like: Supervision | None = None) -> Labelled:
-        """Read the labels of n rows; of a batch, ``like`` those of the rows before.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :func:`bigpca.data.labels.open_labels`; without labels, for a class of one row where the scatter within classes
-            counts, and for a batch of labels of another width.
-        """
-        if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None. Give one label for each of {n} rows."
-            )
-        labels = self._read(y, n, like)
-        if isinstance(labels, ClassLabels):
-            if like is None and self._needs_classes:
-                reject_singletons(labels)
-            return Labelled(labels.codes, labels.n_classes, None, Supervision(labels.classes, None, labels.missing))
-        maker = self._features(labels) if like is None or like.features is None else like.features
-        if labels.values.shape[1] != maker.columns:
-            raise ValueError(
-                f"labels have {labels.values.shape[1]} columns, but {maker.columns} in the first fit; the same number was "
-                f"expected. Give the same columns, or fit again."
-            )
-        codes = np.where(labels.used, 0, -1).astype(np.int32)
-        missed = missed_trace(maker, labels.values[labels.used])
-        return Labelled(codes, 1, DeltaRows(maker, labels.values), Supervision(None, maker, labels.missing, missed))
-
-    def _read(self, y: Any, n: int, like: Supervision | None) -> Labels:
-        if like is not None:
-            kind = "targets" if like.classes is None else "classes"
-            return open_labels(y, n, kind=kind, missing=self.missing_labels, min_classes=1)
-        labels = open_labels(y, n, missing=self.missing_labels)
-        if self._needs_classes and isinstance(labels, TargetLabels):
-            known = labels.values[labels.used]
-            if np.array_equal(known, np.round(known)):
-                return open_labels(y, n, kind="classes", missing=self.missing_labels)
-        return labels
+def _opened(y: Any, n: int, use: LabelUse, missing: str, like: Supervision | None) -> Labels:
+    if like is not None:
+        kind = "targets" if like.classes is None else "classes"
+        return open_labels(y, n, kind=kind, missing=missing, min_classes=1)
+    labels = open_labels(y, n, missing=missing)
+    if use.needs_classes and isinstance(labels, TargetLabels):
+        known = labels.values[labels.used]
+        if np.array_equal(known, np.round(known)):
+            return open_labels(y, n, kind="classes", missing=missing)
+    return labels
 
 
 def reject_singletons(labels: ClassLabels) -> None:

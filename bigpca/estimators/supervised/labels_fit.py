@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.shared.fit import Fit, Reading
 from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, Supervision
+from bigpca.estimators.supervised.problems import Problem
 from bigpca.estimators.supervised.statistics import LabelStatistics, fold_labels
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.left_product import LeftProduct
@@ -30,14 +30,16 @@ class SupervisedResult:
     statistics : LabelStatistics
     supervision : Supervision
     axes : Axes
-    facts : dict
-        Of an iteration: ``n_passes`` and ``converged``.
+    n_passes : int or None
+    converged : bool or None
+        Of an iteration: reads of X, and whether the tolerance was met.
     """
 
     statistics: LabelStatistics
     supervision: Supervision
     axes: Axes
-    facts: dict[str, Any] = field(default_factory=dict)
+    n_passes: int | None = None
+    converged: bool | None = None
 
 
 def labels_pass(rows: RowInput, templates: dict[str, Accumulator], *, name: str = "labels") -> PassPlan:
@@ -86,20 +88,23 @@ class LabelledReading(Reading):
 
 @dataclass(frozen=True)
 class LabelledFit(LabelledReading, Fit[SupervisedResult]):
-    """A fit that begins with a read of labelled rows."""
+    """A fit that begins with a read of labelled rows.
+
+    Attributes
+    ----------
+    problem : Problem
+    """
+
+    problem: Problem
+
+    @property
+    def price(self) -> float:
+        return self.plan.flops
 
 
 @dataclass(frozen=True)
 class LabelsFit(LabelledFit):
-    """One labelled read, and a (d, d) or thin solve.
-
-    Attributes
-    ----------
-    solve : callable
-        From :class:`LabelStatistics` to :class:`bigpca.solvers.roweis.Axes`.
-    """
-
-    solve: Callable[[LabelStatistics], Axes]
+    """One labelled read, and a (d, d) or thin solve."""
 
     @property
     def account(self) -> str:
@@ -127,4 +132,4 @@ class LabelsFit(LabelledFit):
 
     def run(self, run: Run) -> SupervisedResult:
         read = self.read(run)
-        return SupervisedResult(read.statistics, read.supervision, self.solve(read.statistics))
+        return SupervisedResult(read.statistics, read.supervision, self.problem.solve(read.statistics))

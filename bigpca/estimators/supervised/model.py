@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from copy import copy
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import ClassifierTags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.blas import one_blas_thread
+from bigpca.data.labels import merge_classes, open_labels
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
-from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.inputs import as_dask
-from bigpca.estimators.shared.planned import PlannedModel
-from bigpca.estimators.shared.running import running
-from bigpca.estimators.shared.transformer import Destination, Lazy, Path
+from bigpca.estimators.shared.inputs import Opened
+from bigpca.estimators.shared.transformer import Destination, Estimator, Lazy, Path
+from bigpca.estimators.supervised.choosing import plan_labelled
+from bigpca.estimators.supervised.class_maps import ClassMap
 from bigpca.estimators.supervised.label_features import label_features_from
-from bigpca.estimators.supervised.labels import KeptStatistics, LabelReader, Supervision, check_among, merge_labelled
-from bigpca.estimators.supervised.labels_fit import LabelsFit, SupervisedResult
+from bigpca.estimators.supervised.labels import KeptStatistics, Supervision, check_among, merge_labelled, read_labels
+from bigpca.estimators.supervised.labels_fit import LabelledFit, LabelsFit, SupervisedResult
+from bigpca.estimators.supervised.problems import Problem
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.solving import solving
-from bigpca.passes.rows import RowInput
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.discriminants import Discriminants
 from bigpca.solvers.roweis import Axes
-
-OPTIONAL = (  # fitted attributes that depend on labels, parameters and solver
-    "classes_", "class_counts_", "class_means_", "n_passes_", "converged_", "missed_label_trace_", "discriminants_", "coef_", "intercept_",
-    "explained_variance_ratio_",
-)  # fmt: skip
 
 
 def _grows(model: Any) -> bool:
@@ -48,10 +42,25 @@ def _grows(model: Any) -> bool:
     return True
 
 
-class SupervisedModel(LabelReader, PlannedModel[SupervisedResult]):
+def _classifies(model: Any) -> bool:
+    """Whether a model is a classifier; AttributeError with the reason where not, as scikit-learn wants."""
+    if not model._classifies:
+        point = f" with r2 = {model.r2!r}" if hasattr(model, "r2") else ""
+        raise AttributeError(
+            f"{type(model).__name__}{point} is no classifier: normal classes of one covariance need r2 = 1, where "
+            f"R2 is the scatter within classes alone. Use r2=1, FisherDiscriminantAnalysis, or a classifier on the scores."
+        )
+    return True
+
+
+class SupervisedModel(Estimator[SupervisedResult]):
     """Scores ``U'(x - mean)`` on axes U that were learned from labels, in one read of X.
 
-    A subclass says which labels it takes, whether it needs the (d, d) scatter, and solves (:meth:`_solve`).
+    A subclass states its problem (:meth:`_problem`).
+
+    A point of the Roweis family with r2 = 1 is a classifier as well: classes are normal with one covariance ``C = S_W / n``
+    (as ``LinearDiscriminantAnalysis(solver="eigen")`` of scikit-learn has it; conditioned as R2 is), their prior probabilities
+    the shares of their rows. All c - 1 axes that separate classes count, whatever ``n_components``; r1 does not matter.
 
     Attributes
     ----------
@@ -74,20 +83,36 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedResult]):
         256 distinct labels, and smooth kernels). From 1e-3 on a warning says so.
     rank_ : int
         Eigenvalues above rounding: all of them where the axes are supervised PCA's, else among those computed.
+    coef_ : ndarray of shape (c, d), or (1, d) of two classes
+    intercept_ : ndarray of shape (c,), or (1,)
+        Of a classifier's discriminant functions ``x'coef + intercept``, or of their difference.
+    explained_variance_ratio_ : ndarray of shape (k,)
+        Of a classifier: share of ``tr(R2^-1 S_B)``, the scatter between classes, that each component holds.
+    discriminants_ : Discriminants
+        The functions themselves, about the mean.
     """
 
     n_components: NComponents
     solve_threads: int | None
+    missing_labels: str
+    classes_: NDArray[Any]
+    class_counts_: NDArray[np.int64]
+    class_means_: NDArray[np.float64]
+    n_passes_: int
+    converged_: bool
+    missed_label_trace_: float
+    discriminants_: Discriminants
+    coef_: NDArray[np.float64]
+    intercept_: NDArray[np.float64]
+    explained_variance_ratio_: NDArray[np.float64]
     _statistics: LabelStatistics
     _supervision: Supervision
     _output_name = "scores"
+    _labelled = True
 
     @abstractmethod
-    def _solve(self, statistics: LabelStatistics) -> Axes:
-        """Return the axes."""
-
-    def _check_parameters(self, d: int) -> None:
-        """Refuse parameters that no labels could make right, before any read of rows of d columns."""
+    def _problem(self, seed: int = 0) -> Problem:
+        """Return what is solved, having checked the parameters."""
 
     @available_if(_grows)  # type: ignore[untyped-decorator]
     @solving
@@ -113,20 +138,15 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedResult]):
             check_among(y, classes, self.missing_labels)
         if not hasattr(self, "_statistics"):
             return self.fit(X, y, progress=progress)
-        if self._whole:
-            self._statistics.check_whole()
-        seen = copy(self)
-        rows = RowInput(as_dask(seen, X, reset=False), **self._policies)
-        old, before = self._statistics, self._supervision
-        labelled = self._labelled(y, rows.n_rows, before)
-        resources = find_resources(self.memory_limit, in_process=rows.in_process)
-        fit = LabelsFit(rows, resources, type(self).__name__, labelled, old.moments.whole, self._solve)
-        fit.plan.check()
-        with running(fit, progress=progress, workers_timeout=self.workers_timeout) as run:
-            new = fit.read(run).statistics
+        old, before, problem, name = self._statistics, self._supervision, self._problem(), type(self).__name__
+        if problem.whole:
+            old.check_whole()
+        rows, resources = self._rows(self._open_like(X))
+        labelled = read_labels(y, rows.n_rows, problem, missing=self.missing_labels, owner=name, like=before)
+        fit = LabelsFit(rows, resources, name, labelled, old.moments.whole, problem)
+        new = self._execute(fit, fit.read, progress=progress).statistics
         merged, supervision = merge_labelled(old, before, new, labelled.supervision)
-        solver = self._with_parameters()
-        self._take_later(lambda: SupervisedResult(merged, supervision, solver._solve(merged)))
+        self._take_later(lambda: SupervisedResult(merged, supervision, problem.solve(merged)))
         self._statistics, self._supervision = merged, supervision
         return self
 
@@ -134,13 +154,63 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedResult]):
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k): ``U (U'U)^-1 y + mean``, the least-squares reconstruction (SPCA paper, eq. 4)."""
         check_is_fitted(self)
-        opened = as_dask(copy(self), X, reset=True)
-        k = len(self.components_)
-        if opened.shape[1] != k:
-            raise ValueError(f"scores have {opened.shape[1]} columns; {k} (n_components_) were expected.")
+        opened = self._open_scores(X)
         axes = np.asarray(np.linalg.pinv(self.components_).T, np.float64)  # rows of (U'U)^-1 U'
         back = Reconstruction(self.mean_, None, axes, None)
         return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
+
+    @available_if(_classifies)  # type: ignore[untyped-decorator]
+    def predict(self, X: Any) -> Lazy:
+        """Return the most probable class of each row of X (n, d), (n,): lazy for lazy input, as ``transform``.
+
+        Raises
+        ------
+        NonFiniteError
+            For rows with missing values, whatever ``nan_policy`` is: they have no class.
+        """
+        return self._classified(X, "classes", 1)[:, 0]
+
+    @available_if(_classifies)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Lazy:
+        """Return the posterior probabilities of classes (n, c), float64; lazy for lazy input."""
+        return self._classified(X, "probabilities", None)
+
+    @available_if(_classifies)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Lazy:
+        """Return the logarithms of :meth:`predict_proba` (n, c), which do not underflow; lazy for lazy input."""
+        return self._classified(X, "log-probabilities", None)
+
+    @available_if(_classifies)  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> Lazy:
+        """Return log-posteriors up to a constant of each row (n, c), or the log-odds of ``classes_[1]`` (n,); lazy for lazy input."""
+        two = len(self.classes_) == 2 if hasattr(self, "classes_") else False
+        found = self._classified(X, "decisions", 1 if two else None)
+        return found[:, 0] if two else found
+
+    @available_if(_classifies)  # type: ignore[untyped-decorator]
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows of X whose class is the one predicted: one read. Rows without a label do not count.
+
+        Parameters
+        ----------
+        y : labels as in ``fit``; classes that were not fitted count as errors
+        sample_weight : array-like of shape (n,), or None
+        """
+        predicted = np.asarray(self.predict(X))
+        labels: Any = open_labels(y, len(predicted), kind="classes", missing=self.missing_labels, min_classes=1)
+        _, known, given = merge_classes(self.classes_, labels.classes)
+        used = labels.used
+        hits = known[np.searchsorted(self.classes_, predicted[used])] == given[labels.codes[used]]
+        weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)[used]
+        return float(np.average(hits, weights=weights))
+
+    def _classified(self, X: Any, output: str, columns: int | None) -> Lazy:
+        check_is_fitted(self)
+        functions = getattr(self, "discriminants_", None)
+        if functions is None:
+            raise ValueError("the model was fitted with another r2 than 1, and classifies nothing. Fit again.")
+        found = ClassMap(functions, self.classes_, output, self.nan_policy)
+        return self._map(X, self._open_like(X), found, columns or len(self.classes_), Destination())
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
@@ -151,17 +221,29 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedResult]):
     def _row_map(self) -> Projection:
         return Projection(self.mean_, None, self.components_, None, self.nan_policy)
 
-    def _fit(self, seen: Self, X: Any, y: Any) -> Fit[SupervisedResult]:
-        rows = RowInput(as_dask(seen, X, reset=True, minimum=2), **self._policies)
-        self._check_parameters(rows.n_columns)
-        labelled = self._labelled(y, rows.n_rows)
-        resources = find_resources(self.memory_limit, in_process=rows.in_process)
-        fit = LabelsFit(rows, resources, type(self).__name__, labelled, self._whole, self._solve)
-        return self._iterating(fit) or fit
+    @property
+    def _classifies(self) -> bool:
+        """Whether the parameters make a classifier; those that ``fit`` rejects make none."""
+        try:
+            return self._problem().classifies
+        except (TypeError, ValueError):
+            return False
 
-    def _iterating(self, fit: LabelsFit) -> Fit[SupervisedResult] | None:
-        """Return an iteration, where one was asked for or the fit does not fit memory; a hook, None by default."""
-        return None
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if self._classifies:
+            tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
+        return tags
+
+    def _fit(self, opened: Opened, y: Any) -> LabelledFit:
+        return self._planned(opened, y, self._problem(opened.seed))
+
+    def _planned(self, opened: Opened, y: Any, problem: Problem) -> LabelledFit:
+        rows, resources = self._rows(opened.array)
+        problem.check(rows.n_columns)
+        name = type(self).__name__
+        labelled = read_labels(y, rows.n_rows, problem, missing=self.missing_labels, owner=name)
+        return plan_labelled(rows, resources, name, labelled, problem)
 
     def _take(self, found: SupervisedResult, solver: str) -> None:
         statistics, supervision, axes = found.statistics, found.supervision, found.axes
@@ -171,11 +253,11 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedResult]):
         self.n_unlabelled_, self.solver_ = supervision.unlabelled, solver
         self.n_features_in_, self.n_components_ = len(self.mean_), len(axes.values)
         self.total_variance_ = statistics.total_scatter / max(1, statistics.count - 1)
-        self._facts = found.facts
-        for name in OPTIONAL:
-            self.__dict__.pop(name, None)
-        for name, value in (found.facts | supervision.facts).items():
-            setattr(self, f"{name}_", value)
+        self._set_known(
+            n_passes_=found.n_passes, converged_=found.converged, missed_label_trace_=supervision.missed_label_trace,
+            classes_=None, class_counts_=None, class_means_=None, discriminants_=None, coef_=None, intercept_=None,
+            explained_variance_ratio_=None,
+        )  # fmt: skip
         if supervision.classes is not None:
             self.classes_ = supervision.classes
             self.class_counts_, self.class_means_ = statistics.moments.counts.astype(np.int64), statistics.moments.means
@@ -199,7 +281,8 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedResult]):
             arrays |= {f"labels_{name}": array for name, array in features.to_arrays().items()}
         attributes = {
             "classes": None if classes is None else pack_values(classes), "omitted": self.n_omitted_, "rank": self.rank_,
-            "unlabelled": self.n_unlabelled_, "missed": self._supervision.missed, "facts": self._facts,
+            "unlabelled": self.n_unlabelled_, "missed": self._supervision.missed,
+            "facts": {name: vars(self)[f"{name}_"] for name in ("n_passes", "converged") if f"{name}_" in vars(self)},
             "solver": self.solver_, "n_features": self.n_features_in_, "whole": self._statistics.moments.whole,
         }  # fmt: skip
         return arrays, attributes
@@ -229,4 +312,5 @@ class SupervisedModel(LabelReader, PlannedModel[SupervisedResult]):
         if inverses is not None and inverses.shape != (len(statistics.moments.counts) + 1, d):
             raise ValueError(f"it has inverses of shape {inverses.shape} for {len(statistics.moments.counts)} classes")
         axes = Axes(values, components, int(attributes["rank"]), inverses)
-        self._take(SupervisedResult(statistics, supervision, axes, dict(attributes["facts"])), attributes["solver"])
+        found = SupervisedResult(statistics, supervision, axes, **attributes["facts"])
+        self._take(found, attributes["solver"])

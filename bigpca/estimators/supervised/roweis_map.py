@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -15,14 +14,13 @@ from bigpca.data.labels import open_labels
 from bigpca.estimators.kernel.maps import KernelScores
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
-from bigpca.estimators.shared.running import running
+from bigpca.estimators.shared.inputs import Opened
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.kernel_fit import FeatureRead
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis
-from bigpca.estimators.supervised.krylov_fit import reject_singular
 from bigpca.estimators.supervised.labels import KeptStatistics
 from bigpca.estimators.supervised.labels_fit import SupervisedResult
-from bigpca.estimators.supervised.roweis_axes import check_classes, check_factor, family_axes, family_of
+from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_classes, check_factor, family_of
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.solving import solving_with
@@ -77,7 +75,7 @@ class RoweisMap:
             raise ValueError(f'criterion = {criterion!r} is unknown; "nearest-mean" or "1-nn" was expected.')
         first = self.models[0][0]
         flat = [model for line in self.models for model in line]
-        opened = first._open(X, reset=False)
+        opened = first._open_like(X)
         rows = RowInput(opened, **first._policies)
         labels: Any = open_labels(y, rows.n_rows, kind="classes", missing=first.missing_labels, min_classes=1)
         truth = labels.with_classes(first.classes_).codes
@@ -216,24 +214,17 @@ def roweis_map(
             f"model = {template!r} has no r1 and r2 to make a map of; a RoweisDiscriminantAnalysis or "
             f"KernelRoweisDiscriminantAnalysis was expected. Fisher's discriminant is the map's corner (0, 1)."
         )
-    seen: Any = copy(template)
-    middle: Any = clone(template).set_params(r1=0.5, r2=0.5)
-    if isinstance(template, RoweisDiscriminantAnalysis):
-        middle.set_params(solver="covariance")  # the (d, d) scatter serves every point
-    fit = middle._fit(seen, X, y)
-    fit.plan.check()
-    grid_values(grid, spacing, fit.rows.n_rows)  # refused before the read, as is a scatter that must be singular
-    conditioning = template._conditioning
-    plain = not conditioning.robust and conditioning.regularization is None
-    if isinstance(template, RoweisDiscriminantAnalysis) and plain and 1.0 in grid_values(grid, spacing, 2):
-        labelled = fit.labelled
-        reject_singular(int(np.count_nonzero(labelled.codes >= 0)), labelled.n_classes, fit.rows.n_columns)
-    with running(fit, progress=progress, workers_timeout=template.workers_timeout) as run:
-        read = fit.read(run)
-    statistics: LabelStatistics = read.statistics
-    check_classes(statistics, 1.0, 1.0)
+    problem = replace(template._problem().at(0.5, 0.5), solver="covariance")  # the whole scatter serves every point
+    opened = replace(template._open(X, minimum=2), seed=template._seed)
+    fit: Any = template._planned(opened, y, problem)
+    grid_values(grid, spacing, fit.rows.n_rows)  # rejected before the read, as is a scatter that must be singular
+    if not problem.featured and 1.0 in grid_values(grid, spacing, 2):
+        problem.at(0.5, 1.0).check_labels(fit.labelled, fit.rows.n_columns)
+    read = template._execute(fit, fit.read, progress=progress)
+    check_classes(read.statistics, 1.0, 1.0)
     with solving_with(template.solve_threads):
-        return _solve_map(template, seen, fit.plan, read, grid_values(grid, spacing, statistics.count))
+        values = grid_values(grid, spacing, read.statistics.count)
+        return _solve_map(template, problem, opened, fit.plan, read, values)
 
 
 def _result(read: KeptStatistics | FeatureRead, axes: Axes) -> SupervisedResult | KernelSpectrum:
@@ -244,10 +235,11 @@ def _result(read: KeptStatistics | FeatureRead, axes: Axes) -> SupervisedResult 
 
 
 def _solve_map(
-    template: Any, seen: Any, plan: Plan, read: KeptStatistics | FeatureRead, values: NDArray[np.float64]
-) -> RoweisMap:
+    template: Any, problem: RoweisProblem, opened: Opened, plan: Plan, read: KeptStatistics | FeatureRead,
+    values: NDArray[np.float64],
+) -> RoweisMap:  # fmt: skip
     statistics = read.statistics
-    family = family_of(statistics, normalize=template._normalized, threads=template.solve_threads)
+    family = family_of(statistics, normalize=problem.normalize, threads=problem.threads)
     models: list[list[RoweisModel]] = []
     found: list[list[Axes]] = []
     for r1 in values:
@@ -255,10 +247,8 @@ def _solve_map(
         found.append([])
         for r2 in values:
             own: Any = clone(template).set_params(r1=float(r1), r2=float(r2))
-            axes = family_axes(family, r1, r2, own.n_components, own._conditioning, statistics)
-            own._remember_features(seen)
-            own._take(_result(read, axes), plan.solver)
-            own.plan_ = plan
+            axes = problem.at(r1, r2).axes(family, statistics)
+            own._finish(opened, plan, _result(read, axes))
             models[-1].append(own)
             found[-1].append(axes)
     return RoweisMap(values, values.copy(), models, statistics, found)

@@ -17,29 +17,23 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.data.labels import TargetLabels
 from bigpca.data.views import columns_of
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.pca import PCA
+from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
-from bigpca.estimators.shared.inputs import as_dask
-from bigpca.estimators.shared.planned import PlannedModel
-from bigpca.estimators.shared.running import running
-from bigpca.estimators.shared.transformer import Destination, Lazy, Path, RandomState, RowTransformer
+from bigpca.estimators.shared.inputs import Opened, open_rows
+from bigpca.estimators.shared.transformer import Destination, Estimator, Lazy, Path, RandomState
 from bigpca.estimators.supervised.columns import Placed, Selected
-from bigpca.estimators.supervised.label_features import LabelFeatures, LinearLabels, label_width
-from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, LabelReader, merge_labelled
+from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, Supervision, merge_labelled, read_labels
+from bigpca.estimators.supervised.problems import LabelUse
 from bigpca.estimators.supervised.scores import LabelSpread, explained_share, feature_scores, one_hot
-from bigpca.estimators.supervised.scores_fit import Folding, Scoring
-from bigpca.estimators.supervised.statistics import LabelStatistics
+from bigpca.estimators.supervised.scores_fit import Folding, ScoredFit, ScoredResult, Scoring
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.engine.progress import ProgressArgument
-from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.solving import solving
 from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap
-from bigpca.passes.rows import RowInput
-from bigpca.planning import Plan
 from bigpca.seeds import integers
 from bigpca.sketches.base import positive_integer
 
@@ -58,7 +52,7 @@ def _estimator_has(method: str) -> Callable[[Any], bool]:
     return check
 
 
-class ScoredPCA(LabelReader, RowTransformer):
+class ScoredPCA(Estimator[ScoredResult]):
     """PCA, or another estimator, of the q features with the highest scores.
 
     One read for the scores; then the estimator reads the chosen columns. For classes the score is the one-way F statistic
@@ -105,6 +99,9 @@ class ScoredPCA(LabelReader, RowTransformer):
 
     _output_name = "scores"
 
+    cv_scores_: dict[int, float]
+    _labelled = True
+
     def __init__(
         self,
         n_components: Any = None,
@@ -130,24 +127,6 @@ class ScoredPCA(LabelReader, RowTransformer):
         self.memory_limit = memory_limit
         self.workers_timeout = workers_timeout
 
-    def plan(self, X: Any, y: Any = None) -> Plan:
-        """Return what the scores, a cross-validation and the estimator will cost; X is not read."""
-        opened = as_dask(copy(self), X, reset=True, minimum=2)
-        d = opened.shape[1]
-        q, estimator = self._count(d), self._inner()
-        rows = RowInput(opened, **self._policies)
-        opened, labelled = rows.X, self._scorable(y, rows.n_rows)
-        inner = estimator.plan(some_columns(opened, q), y)
-        parts: list[Plan] = [self._scoring(rows, labelled).plan, inner]
-        if q is None:
-            parts.append(self._folding(opened, np.arange(min(d, MAX_CANDIDATES)), labelled).plan)
-        return replace(
-            inner, solver=f"scores, then {inner.solver}", reason=f"one read of rows and labels; {inner.reason}",
-            passes=sum(plan.passes for plan in parts), flops=sum(plan.flops for plan in parts),
-            bytes_read=sum(plan.bytes_read for plan in parts),
-            peak_bytes=max(plan.peak_bytes for plan in parts), state_bytes=max(plan.state_bytes for plan in parts),
-        )  # fmt: skip
-
     @solving
     def fit(self, X: Any, y: Any = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None) -> Self:
         """Score the features, choose, and fit the estimator to the chosen ones.
@@ -163,27 +142,21 @@ class ScoredPCA(LabelReader, RowTransformer):
             For labels that are missing, all alike or all different classes, and more features than there are.
         """
         places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
-        seen = self._begun(places["folds"])
-        opened = as_dask(seen, X, reset=True, minimum=2)
-        q, found, inner = self._count(opened.shape[1]), None, self._inner()
-        rows = RowInput(opened, **self._policies)
-        opened, labelled = rows.X, self._scorable(y, rows.n_rows)  # unknown row chunks are counted once for all reads
-        inner.plan(some_columns(opened, q), y).check()  # its refusals need no read
-        statistics = self._score(rows, labelled, places["scores"], progress)
-        spread = spread_of(labelled)
-        scores = feature_scores(statistics, spread)
+        opened = replace(self._open(X, minimum=2), seed=self._drawn_seed(places["folds"]))
+        planned = self._fit(opened, y)
+        planned.plan.check()
+        scoring, X, found = planned.scoring, planned.rows.X, None
+        kept = self._execute(scoring, scoring.read, progress=progress, checkpoint=places["scores"])
+        spread = spread_of(scoring.labelled)
+        scores = feature_scores(kept.statistics, spread)
         order = np.lexsort((np.arange(len(scores)), -scores))
+        q = self._count(len(scores))
         if q is None:
-            found = seen._cross_validate(opened, order, labelled, places["folds"], progress)
+            found = self._cross_validate(X, order, scoring.labelled, opened.seed, places["folds"], progress)
             q = max(found, key=lambda count: (found[count], -count))
-        selected = np.sort(order[:q])
-        inner.fit(columns_of(opened, selected), y, checkpoint=places["fit"], progress=progress)
-        self._remember_features(seen)
-        self._statistics, self._supervision, self._spread = statistics, labelled.supervision, spread
-        self.scores_, self.selected_, self.estimator_, self.mean_ = scores, selected, inner, statistics.mean
-        self.__dict__.pop("cv_scores_", None)
-        if found is not None:
-            self.cv_scores_ = found
+        selected, inner = np.sort(order[:q]), self._inner()
+        inner.fit(columns_of(X, selected), y, checkpoint=places["fit"], progress=progress)
+        self._finish(opened, planned.plan, ScoredResult(kept, spread, scores, selected, inner, found))
         return self
 
     @available_if(_estimator_has("partial_fit"))  # type: ignore[untyped-decorator]
@@ -197,15 +170,16 @@ class ScoredPCA(LabelReader, RowTransformer):
         if not hasattr(self, "estimator_"):
             return self.fit(X, y, progress=progress)
         inner: Any = copy(self.estimator_)
-        rows = RowInput(as_dask(copy(self), X, reset=False), **self._policies)
-        labelled = self._labelled(y, rows.n_rows, self._supervision)
-        new = self._score(rows, labelled, None, progress)
-        statistics, supervision = merge_labelled(self._statistics, self._supervision, new, labelled.supervision)
+        rows, resources = self._rows(self._open_like(X))
+        labelled = self._read_labels(y, rows.n_rows, self._supervision)
+        scoring = Scoring(rows, resources, "scores", labelled, False)
+        new = self._execute(scoring, scoring.read, progress=progress).statistics
+        kept = KeptStatistics(*merge_labelled(self._statistics, self._supervision, new, labelled.supervision))
         spread, own = self._spread, spread_of(labelled)
         if spread is not None and own is not None:
             spread = spread.merge(own)
         inner.partial_fit(columns_of(rows.X, self.selected_), y, progress=progress)
-        scores = feature_scores(statistics, spread)
+        scores = feature_scores(kept.statistics, spread)
         best = np.lexsort((np.arange(len(scores)), -scores))[: len(self.selected_)]
         others = np.setdiff1d(best, self.selected_)
         if len(others):
@@ -213,8 +187,7 @@ class ScoredPCA(LabelReader, RowTransformer):
                 f"of the {len(best)} features with the highest scores over all rows, {len(others)} were not among those of the "
                 f"first fit (such as feature {others[0]}), which are kept. Fit again with all rows to choose anew."
             )
-        self._statistics, self._supervision, self._spread = statistics, supervision, spread
-        self.scores_, self.estimator_, self.mean_ = scores, inner, statistics.mean
+        self._take(ScoredResult(kept, spread, scores, self.selected_, inner, vars(self).get("cv_scores_")), "")
         return self
 
     @available_if(_estimator_has("inverse_transform"))  # type: ignore[untyped-decorator]
@@ -224,7 +197,7 @@ class ScoredPCA(LabelReader, RowTransformer):
         inner: Any = self.estimator_
         back = inner.inverse_transform(X)
         placed = Placed(self.selected_, self.mean_)
-        opened = as_dask(copy(self), back, reset=True)
+        opened = open_rows(back, type(self).__name__).array
         return self._map(X, opened, placed, self.n_features_in_, Destination(out, overwrite))
 
     # Inside ---------------------------------------------------------------------------------------------------------
@@ -238,17 +211,11 @@ class ScoredPCA(LabelReader, RowTransformer):
         given: int | None = getattr(self.estimator, "solve_threads", None)
         return given
 
-    @property
-    def _whole(self) -> bool:
-        return False
-
-    def _features(self, labels: TargetLabels) -> LabelFeatures:
-        known = labels.values[labels.used]
-        label_width(known)  # refuses labels that are all equal
-        return LinearLabels.of(known)
+    def _read_labels(self, y: Any, n: int, like: Supervision | None = None) -> Labelled:
+        return read_labels(y, n, LabelUse(), missing=self.missing_labels, owner=type(self).__name__, like=like)
 
     def _scorable(self, y: Any, n: int) -> Labelled:
-        labelled = self._labelled(y, n)
+        labelled = self._read_labels(y, n)
         used = int(np.count_nonzero(labelled.codes >= 0))
         if labelled.features is None and used <= labelled.n_classes:
             raise ValueError(
@@ -264,19 +231,19 @@ class ScoredPCA(LabelReader, RowTransformer):
     def _row_map(self) -> RowMap:
         return Selected(self.selected_, self.estimator_._row_map())
 
-    def _inner(self) -> PlannedModel[Any]:
+    def _inner(self) -> Estimator[Any]:
         if self.estimator is None:
             policies = {
                 name: getattr(self, name)
                 for name in ("nan_policy", "missing_chunks", "memory_limit", "workers_timeout")
             }
             return PCA(self.n_components, **policies)
-        if not isinstance(self.estimator, PlannedModel):
+        if not isinstance(self.estimator, Estimator) or isinstance(self.estimator, ScoredPCA | SketchTransformer):
             raise TypeError(
                 f"estimator = {self.estimator!r} is a {type(self.estimator).__name__}; an estimator of bigpca was expected, such "
                 f"as bigpca.KernelPCA(10). Pass one."
             )
-        inner: PlannedModel[Any] = clone(self.estimator)
+        inner: Estimator[Any] = clone(self.estimator)
         return inner
 
     def _count(self, d: int) -> int | None:
@@ -295,21 +262,25 @@ class ScoredPCA(LabelReader, RowTransformer):
             f'n_features_to_select = {given!r}; an integer from 1 to {d}, a share in (0, 1) or "cv" was expected.'
         )
 
-    def _scoring(self, rows: RowInput, labelled: Labelled) -> Scoring:
-        """Return the read that the scores are computed from."""
-        resources = find_resources(self.memory_limit, in_process=rows.in_process)
-        return Scoring(rows, resources, "scores", labelled, False)
+    def _fit(self, opened: Opened, y: Any) -> ScoredFit:
+        d, estimator = opened.n_features, self._inner()
+        q, (rows, resources) = self._count(d), self._rows(opened.array)
+        labelled = self._scorable(y, rows.n_rows)  # unknown row chunks are counted once for all reads
+        scoring = Scoring(rows, resources, "scores", labelled, False)
+        some = estimator._open(some_columns(rows.X, q), minimum=2)
+        inner = estimator._fit(replace(some, seed=estimator._seed), y)
+        folding = None
+        if q is None:
+            folding = self._folding(rows.X, np.arange(min(d, MAX_CANDIDATES)), scoring.labelled, opened.seed)
+        return ScoredFit(rows, inner.resources, scoring, folding, inner)
 
-    def _score(
-        self, rows: RowInput, labelled: Labelled, checkpoint: Place | None, progress: ProgressArgument
-    ) -> LabelStatistics:
-        """Return what the scores are computed from: one read."""
-        scoring = self._scoring(rows, labelled)
-        scoring.plan.check()
-        with running(scoring, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout) as run:
-            return scoring.read(run).statistics
+    def _take(self, found: ScoredResult, solver: str) -> None:
+        self._statistics, self._supervision, self._spread = found.kept.statistics, found.kept.supervision, found.spread
+        self.scores_, self.selected_, self.estimator_ = found.scores, found.selected, found.estimator
+        self.mean_ = found.kept.statistics.mean
+        self._set_known(cv_scores_=found.cv_scores)
 
-    def _folding(self, opened: da.Array, candidates: NDArray[np.int64], labelled: Labelled) -> Folding:
+    def _folding(self, opened: da.Array, candidates: NDArray[np.int64], labelled: Labelled, seed: int) -> Folding:
         """Return the read of the candidate columns with the labels at their right, for the scatter of each fold of the rows."""
         rows_of = columns_of(opened, np.sort(candidates))
         features = labelled.features
@@ -317,31 +288,26 @@ class ScoredPCA(LabelReader, RowTransformer):
             beside, m = Beside(labelled.codes, partial(one_hot, n_classes=labelled.n_classes)), labelled.n_classes
         else:
             beside, m = Beside(features.whole(), np.asarray), features.shape[1]
-        rows = RowInput(rows_of, **self._policies)
+        rows, resources = self._rows(rows_of)
         rows = rows.mapped(MapStep(beside, rows.n_columns + m))
-        folds = integers(self._seed, "folds", 0, len(labelled.codes), 1, int(self.folds))[:, 0]
+        folds = integers(seed, "folds", 0, len(labelled.codes), 1, int(self.folds))[:, 0]
         used = labelled.codes >= 0
         templates: dict[str, Accumulator] = {
             f"fold-{f}": ClassMoments(rows.n_columns, 1, np.where(used & (folds == f), 0, -1).astype(np.int32))
             for f in range(int(self.folds))
         }
-        resources = find_resources(self.memory_limit, in_process=rows.in_process)
-        about = {"candidates": candidates.tolist(), "folds": [int(self.folds), self._seed]}
+        about = {"candidates": candidates.tolist(), "folds": [int(self.folds), seed]}
         return Folding(rows, resources, templates, {"labels": labelled.describe(), **about})
 
     def _cross_validate(
-        self, opened: da.Array, order: NDArray[np.int64], labelled: Labelled, checkpoint: Place | None,
-        progress: ProgressArgument,
+        self, opened: da.Array, order: NDArray[np.int64], labelled: Labelled, seed: int,
+        checkpoint: Place | None, progress: ProgressArgument,
     ) -> dict[int, float]:  # fmt: skip
         """Return the explained share in the folds left out, for every number of features: one read of the candidates."""
         candidates = order[:MAX_CANDIDATES]
         q, place = len(candidates), np.searchsorted(np.sort(candidates), candidates)
-        folding = self._folding(opened, candidates, labelled)
-        folding.plan.check()
-        with running(
-            folding, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, seed=self._seed
-        ) as run:
-            held_out = folding.read(run)
+        folding = self._folding(opened, candidates, labelled, seed)
+        held_out = self._execute(folding, folding.read, progress=progress, checkpoint=checkpoint, seed=seed)
         k = self.n_components if self.estimator is None else getattr(self.estimator, "n_components", None)
         least = min(q, int(k)) if isinstance(k, Integral) else 1
         counts = sorted({max(least, q >> i) for i in range(q.bit_length())}, reverse=True)
@@ -365,18 +331,15 @@ class ScoredPCA(LabelReader, RowTransformer):
         return arrays | {"scores": self.scores_, "selected": self.selected_}, attributes
 
     def _restore(self, stored: StoredModel) -> None:
-        attributes = stored.attributes
-        self.estimator_ = stored.inner
-        self.scores_, self.selected_ = stored.arrays["scores"], stored.arrays["selected"]
+        arrays, attributes = stored.arrays, stored.attributes
         self.n_features_in_ = d = int(attributes["n_features"])
         classes = None if attributes["classes"] is None else unpack_values(attributes["classes"])
         kept = KeptStatistics.of_arrays(stored.named("kept_"), d, classes)
-        self._statistics, self._supervision, self.mean_ = kept.statistics, kept.supervision, kept.statistics.mean
-        self._spread = None if classes is not None else LabelSpread.of_arrays(stored.named("spread_"))
+        spread = None if classes is not None else LabelSpread.of_arrays(stored.named("spread_"))
+        tried = {int(q): float(share) for q, share in attributes["cv_scores"]} or None
+        self._take(ScoredResult(kept, spread, arrays["scores"], arrays["selected"], stored.inner, tried), "")
         if not len(self.scores_) == len(self.mean_) == d or len(self.selected_) != self.estimator_.n_features_in_:
             raise ValueError(f"it has {len(self.scores_)} scores of {d} features")
-        if attributes["cv_scores"]:
-            self.cv_scores_ = {int(q): float(share) for q, share in attributes["cv_scores"]}
 
 
 def some_columns(X: da.Array, q: int | None) -> da.Array:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.shared.fit import Reading
+from bigpca.estimators.supervised.labels import KeptStatistics
 from bigpca.estimators.supervised.labels_fit import LabelledReading
+from bigpca.estimators.supervised.scores import LabelSpread
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.engine.jobs import PassPlan
@@ -39,6 +42,91 @@ class Scoring(LabelledReading):
         return {
             "computes": "feature scores", "input": self.rows.describe(), "labels": self.labelled.describe(),
         }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ScoredResult:
+    """What scored PCA learned.
+
+    Attributes
+    ----------
+    kept : KeptStatistics
+        Of the labelled rows.
+    spread : LabelSpread or None
+        Of real labels.
+    scores : ndarray of shape (d,)
+    selected : ndarray of shape (q,)
+        Features, in order.
+    estimator : Estimator
+        Fitted to those.
+    cv_scores : dict of int to float, or None
+        Explained share by number of features.
+    """
+
+    kept: KeptStatistics
+    spread: LabelSpread | None
+    scores: NDArray[np.float64]
+    selected: NDArray[np.int64]
+    estimator: Any
+    cv_scores: dict[int, float] | None
+
+
+@dataclass(frozen=True)
+class ScoredFit(Reading):
+    """The scores of features, a cross-validation if one is asked for, and a fit to some columns: each a run of its own.
+
+    Attributes
+    ----------
+    scoring : Scoring
+    folding : Folding or None
+    fit : Fit
+        Of as many columns as will be chosen, whichever they are.
+    """
+
+    scoring: Scoring
+    folding: Folding | None
+    fit: Reading
+
+    @property
+    def solver(self) -> str:
+        return f"scores, then {self.fit.solver}"
+
+    @property
+    def account(self) -> str:
+        return f"{self.scoring.account}; {self.fit.reason}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.fit.notes
+
+    @property
+    def max_evaluations(self) -> float:
+        return self.fit.max_evaluations
+
+    @property
+    def parts(self) -> tuple[Reading, ...]:
+        """All of them, in order."""
+        return (self.scoring, *(() if self.folding is None else (self.folding,)), self.fit)
+
+    def passes(self) -> tuple[PassCost, ...]:
+        """Declare the passes of all parts."""
+        names = ("scores", "folds", "fit") if self.folding else ("scores", "fit")
+        declared = (self.scoring.passes(), *(part.declared for part in self.parts[1:]))
+        return tuple(
+            replace(one, name=f"{name}: {one.name}")
+            for name, passes in zip(names, declared, strict=True)
+            for one in passes
+        )
+
+    def solve_cost(self) -> SolveCost:
+        costs = [part.solve_cost() for part in self.parts]
+        return SolveCost(
+            sum(cost.flops for cost in costs), max(cost.bytes for cost in costs),
+            max(cost.held_bytes for cost in costs), costs[-1].output_bytes,
+        )  # fmt: skip
+
+    def identity(self) -> dict[str, Any]:
+        return {"computes": "scored", "parts": [part.identity() for part in self.parts]}
 
 
 @dataclass(frozen=True)

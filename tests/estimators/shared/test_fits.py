@@ -14,9 +14,13 @@ import pytest
 import bigpca as bp
 from bigpca.costs import PassCost, SolveCost, Times
 from bigpca.errors import UndeclaredPassError
+from bigpca.estimators.kernel.choosing import FITS as KERNEL_FITS
+from bigpca.estimators.kernel.expansion import Expansion
+from bigpca.estimators.kernel.spectrum import KernelFit, KernelSpectrum, collect_pass, collect_rows
 from bigpca.estimators.linear.choosing import FITS, plan_fit
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum
+from bigpca.estimators.shared.references import References
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
@@ -165,10 +169,61 @@ def test_a_solver_is_a_record_and_a_row_of_the_table(monkeypatch: pytest.MonkeyP
         bp.PCA(3, solver="toy").fit(X)
 
 
+@dataclass(frozen=True)
+class ToyKernelFit(KernelFit):
+    """A solver of kernel PCA that bigpca has never heard of: the rows at once, and NumPy."""
+
+    solver: ClassVar[str] = "toy"
+
+    @property
+    def account(self) -> str:
+        return "the rows at once, and NumPy"
+
+    def passes(self) -> tuple[PassCost, ...]:
+        return (collect_pass(self.rows),)
+
+    @property
+    def price(self) -> float:
+        return 0.0
+
+    def solve_cost(self) -> SolveCost:
+        return SolveCost()
+
+    def identity(self) -> dict[str, Any]:
+        return {"computes": "toy", "input": self.rows.describe()}
+
+    def run(self, run: Run) -> KernelSpectrum:
+        rows = collect_rows(run, self.rows)
+        n, kernel = len(rows), self.settings.kernel
+        K = kernel(rows)
+        H = np.eye(n) - 1 / n
+        values, V = np.linalg.eigh(H @ K @ H)
+        k, means = int(self.settings.n_components), K.mean(axis=1)  # type: ignore[arg-type]
+        A = V[:, ::-1][:, :k] / np.sqrt(values[::-1][:k])
+        expansion = Expansion(
+            kernel, np.zeros(self.rows.n_columns), References(rows), A, means @ A, np.full(n, 1 / n),
+            float(means.mean()), means,
+        )  # fmt: skip
+        return KernelSpectrum(n, 0, values[::-1][:k], float(values.sum()), expansion, n * n)
+
+
+def test_a_solver_of_another_family_is_a_record_and_a_row_as_well(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setitem(KERNEL_FITS, "toy", ToyKernelFit)
+    exact = bp.KernelPCA(3, kernel="rbf", solver="dense").fit(X)
+    for solver in ("toy", "auto"):
+        toy = bp.KernelPCA(3, kernel="rbf", solver=solver).fit(LAZY, checkpoint=tmp_path / solver)
+        assert (toy.solver_, toy.plan_.passes) == ("toy", 1.0)
+        np.testing.assert_allclose(toy.eigenvalues_, exact.eigenvalues_, rtol=1e-10)
+        np.testing.assert_allclose(np.abs(toy.transform(X)), np.abs(exact.transform(X)), atol=1e-8)
+    toy.save(tmp_path / "model")
+    assert bp.load(tmp_path / "model").solver_ == "toy"
+
+
 @pytest.mark.parametrize("solver", ["covariance", "dot", "krylov"])
 def test_the_passes_of_a_fit_are_those_that_its_run_makes(solver: str) -> None:
-    options: dict[str, Any] = {"memory_limit": None, "policies": {}}
-    fit = plan_fit(LAZY, Settings(2), solver, **options)
+    fit = plan_fit(RowInput(LAZY), ROOMY, Settings(2), solver)
     run = Run(declared=Run.declares(fit.passes()))
     fit.run(run)
     made: Callable[[PassCost], float] = lambda one: run._times[one.name]  # noqa: E731

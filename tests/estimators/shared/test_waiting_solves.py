@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import bigpca as bp
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
-from bigpca.estimators.shared.planned import PlannedModel
+from bigpca.estimators.shared.transformer import Estimator
 from bigpca.sketches import Gaussian
 
 RNG = np.random.default_rng(0)
@@ -40,7 +40,7 @@ growing = pytest.mark.parametrize("name", GROWING)
 def solves(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the solvers of waiting solves that were made."""
     made: list[str] = []
-    later = PlannedModel._take_later
+    later = Estimator._take_later
 
     def counted(self: Any, solve: Callable[[], Any], *names: str) -> None:
         def counting() -> Any:
@@ -49,7 +49,7 @@ def solves(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         later(self, counting, *names)
 
-    monkeypatch.setattr(PlannedModel, "_take_later", counted)
+    monkeypatch.setattr(Estimator, "_take_later", counted)
     return made
 
 

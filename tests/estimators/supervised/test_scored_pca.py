@@ -253,7 +253,7 @@ def test_methods_are_those_that_the_estimator_has() -> None:
     for model in (fixed, fixed.fit(X, Y)):
         with pytest.raises(AttributeError, match="has no attribute 'partial_fit'") as caught:
             model.partial_fit(X, Y)
-        assert "'KernelPCA' object has no attribute 'partial_fit'" in str(caught.value.__cause__)
+        assert "'KernelPCA' has no attribute 'partial_fit'" in str(caught.value.__cause__)
     assert not hasattr(ScoredPCA(estimator=bp.SketchTransformer()), "inverse_transform")
     assert all(hasattr(ScoredPCA(), name) for name in ("partial_fit", "inverse_transform"))
 

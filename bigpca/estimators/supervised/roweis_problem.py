@@ -1,19 +1,133 @@
-"""Axes at one point of the Roweis family, and the checks that all of its models make: linear ones, those of kernels, and maps."""
+"""One point of the Roweis family as a problem, linear or under a kernel, and the checks that all of the family share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from bigpca.data.labels import TargetLabels
 from bigpca.errors import warn_approximation
+from bigpca.estimators.linear.choosing import check_iteration
+from bigpca.estimators.supervised.label_features import LabelFeatures
+from bigpca.estimators.supervised.labels import Labelled
+from bigpca.estimators.supervised.problems import Problem, is_share, share_count
 from bigpca.estimators.supervised.statistics import LabelStatistics
-from bigpca.estimators.supervised.supervised_pca import is_share, share_count
 from bigpca.solvers.roweis import Axes, Conditioning, RoweisFamily, completed, supervised_axes
+
+SOLVERS = ("auto", "covariance", "krylov")
+
+
+@dataclass(frozen=True)
+class RoweisProblem(Problem):
+    """The axes at one point (r1, r2) of the family.
+
+    Attributes
+    ----------
+    r1, r2 : float in [0, 1]
+    conditioning : Conditioning
+        What is done if R2 is singular.
+    normalize : bool
+        Whether the terms have equal traces.
+    solver : {"auto", "covariance", "krylov"}
+    tol, max_passes
+        Of the iteration.
+    featured : bool
+        Whether the rows are few features under a kernel, whose scatter is always kept whole.
+    """
+
+    r1: float
+    r2: float
+    conditioning: Conditioning
+    normalize: bool
+    solver: str = "covariance"
+    tol: float = 1e-3
+    max_passes: int = 20
+    featured: bool = False
+
+    @property
+    def needs_classes(self) -> bool:
+        return self.r2 > 0
+
+    @property
+    def whole(self) -> bool:
+        return self.featured or (self.r1, self.r2) != (1.0, 0.0)
+
+    @property
+    def classifies(self) -> bool:
+        return self.r2 == 1
+
+    def check(self, d: int) -> None:
+        check_components(self.n_components, d)
+        if self.solver not in SOLVERS:
+            raise ValueError(
+                f"solver = {self.solver!r} is unknown; one of {', '.join(map(repr, SOLVERS))} was expected."
+            )
+        check_iteration(self.tol, self.max_passes)
+
+    def check_labels(self, labelled: Labelled, d: int) -> None:
+        """Reject an S_W of d features that is singular whatever the rows are.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer than ``d + c`` rows, and nothing else is done about it.
+        """
+        plain = not self.conditioning.robust and self.conditioning.regularization is None
+        if self.r2 == 1.0 and plain:
+            reject_singular(int(np.count_nonzero(labelled.codes >= 0)), labelled.n_classes, d)
+
+    def at(self, r1: float, r2: float) -> Self:
+        """Return the problem at another point of the family."""
+        return replace(self, r1=float(r1), r2=float(r2))
+
+    @property
+    def iterates(self) -> bool:
+        """Whether an iteration can solve it: without the whole spectrum of the scatter."""
+        fisher = (self.r1, self.r2) == (0.0, 1.0)
+        counted = fisher if self.n_components is None else not is_share(self.n_components)
+        return counted and not self.conditioning.robust and self.conditioning.regularization != "pinv"
+
+    def wanted(self, n_classes: int) -> int:
+        """Return how many axes an iteration finds.
+
+        Raises
+        ------
+        ValueError
+            If the parameters need the whole spectrum of the scatter.
+        """
+        given: Any = n_classes - 1 if self.n_components is None else self.n_components
+        if not self.iterates:
+            what = "robust=True" if self.conditioning.robust else f"n_components = {self.n_components!r}"
+            what = 'regularization="pinv"' if self.conditioning.regularization == "pinv" else what
+            raise ValueError(
+                f'solver="krylov" with {what} would need the whole spectrum of the scatter, which it never forms. Give an '
+                f"integer for n_components and a number for regularization."
+            )
+        return int(given)
+
+    def features(self, labels: TargetLabels) -> LabelFeatures:
+        if self.r2 > 0:
+            raise ValueError(
+                f"labels are continuous numbers, and r2 = {self.r2:g} > 0 needs the scatter within classes; classes were "
+                f"expected. Give classes (strings or integers), or use r2 = 0."
+            )
+        return super().features(labels)
+
+    def solve(self, statistics: LabelStatistics) -> Axes:
+        if not self.whole:
+            return thin_axes(statistics, self.n_components, normalize=self.normalize, threads=self.threads)
+        check_classes(statistics, self.r1, self.r2)
+        family = family_of(statistics, normalize=self.normalize, threads=self.threads)
+        return self.axes(family, statistics)
+
+    def axes(self, family: RoweisFamily, statistics: LabelStatistics) -> Axes:
+        """Return the axes at this point of a family."""
+        return family_axes(family, self.r1, self.r2, self.n_components, self.conditioning, statistics)
 
 
 def check_factor(name: str, value: Any) -> float:
@@ -196,4 +310,20 @@ def check_components(n_components: Any, d: int) -> None:
     if not 1 <= int(n_components) <= d:
         raise ValueError(
             f"n_components = {n_components} is out of range; 1 to {d}, the number of features, was expected."
+        )
+
+
+def reject_singular(count: int, n_classes: int, d: int) -> None:
+    """Refuse an S_W that is singular whatever the rows are.
+
+    Raises
+    ------
+    ValueError
+        For fewer than ``d + c`` rows.
+    """
+    if count - n_classes < d:
+        raise ValueError(
+            f"R2 = S_W is singular: {count} rows of {n_classes} classes differ from their means in at most {max(0, count - n_classes)} "
+            f"of {d} directions. Use a number as regularization, which is added to its diagonal, r2 < 1, fewer features or, where "
+            f'd x d fits, robust=True or regularization="pinv".'
         )

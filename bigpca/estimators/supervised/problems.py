@@ -1,0 +1,209 @@
+"""What is solved from the statistics of labelled rows, and what it needs of rows and labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bigpca.data.labels import TargetLabels
+from bigpca.estimators.supervised.label_features import (
+    FourierLabels,
+    LabelFeatures,
+    LandmarkLabels,
+    LinearLabels,
+    label_width,
+)
+from bigpca.estimators.supervised.statistics import LabelStatistics
+from bigpca.sketches.base import positive_integer
+from bigpca.solvers.roweis import Axes, supervised_axes
+
+LABEL_KERNELS = ("linear", "rbf")
+
+
+@dataclass(frozen=True)
+class LabelUse:
+    """How labels are read: real ones become linear features, unless a subclass says otherwise."""
+
+    @property
+    def needs_classes(self) -> bool:
+        """Whether the scatter within classes counts, so that whole numbers are classes whatever their dtype."""
+        return False
+
+    def features(self, labels: TargetLabels) -> LabelFeatures:
+        """Return the features of real labels.
+
+        Raises
+        ------
+        ValueError
+            If all labels are equal, or only classes will do.
+        """
+        known = labels.values[labels.used]
+        label_width(known)  # raises if all labels are equal
+        return LinearLabels.of(known)
+
+
+@dataclass(frozen=True)
+class Problem(LabelUse):
+    """What is solved from the statistics of labelled rows, or of their features under a kernel.
+
+    Attributes
+    ----------
+    n_components : int, float in (0, 1), or None
+    threads : int or None
+        BLAS threads of the solve.
+    """
+
+    n_components: Any
+    threads: int | None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the solve needs the whole (d, d) scatter within classes."""
+        return False
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the solution is a classifier as well."""
+        return False
+
+    def check(self, d: int) -> None:
+        """Check the parameters for rows of d columns, before any read.
+
+        Raises
+        ------
+        TypeError, ValueError
+        """
+        check_count(self.n_components)
+
+    def solve(self, statistics: LabelStatistics) -> Axes:
+        """Return the axes: those of supervised PCA, unless a subclass says otherwise."""
+        return leading_axes(statistics, self.n_components, self.threads)
+
+
+@dataclass(frozen=True)
+class SupervisedProblem(Problem):
+    """Supervised PCA.
+
+    Attributes
+    ----------
+    label_kernel : {"linear", "rbf"}
+        Of real labels.
+    label_gamma : float or None
+    """
+
+    label_kernel: str
+    label_gamma: float | None
+
+    def check(self, d: int) -> None:
+        check_label_kernel(self.label_kernel)
+        super().check(d)
+
+    def features(self, labels: TargetLabels) -> LabelFeatures:
+        check_label_kernel(self.label_kernel)
+        known = labels.values[labels.used]
+        gamma = label_width(known, self.label_gamma)
+        return LinearLabels.of(known) if self.label_kernel == "linear" else LandmarkLabels.of(known, gamma)
+
+
+@dataclass(frozen=True)
+class ProjectionProblem(Problem):
+    """Supervised PCA with random Fourier features of real labels.
+
+    Attributes
+    ----------
+    n_features : int
+    label_gamma : float or None
+    seed : int
+        Of the features.
+    """
+
+    n_features: int
+    label_gamma: float | None
+    seed: int
+
+    def check(self, d: int) -> None:
+        super().check(d)
+        positive_integer("n_features", self.n_features)
+
+    def features(self, labels: TargetLabels) -> LabelFeatures:
+        known = labels.values[labels.used]
+        gamma = label_width(known, self.label_gamma)
+        return FourierLabels.draw(known.shape[1], positive_integer("n_features", self.n_features), gamma, self.seed)
+
+
+def leading_axes(statistics: LabelStatistics, n_components: Any, threads: int | None) -> Axes:
+    """Return the axes of supervised PCA.
+
+    Raises
+    ------
+    ValueError
+        For no axis at all, and for more than the labels determine.
+    """
+    psi = statistics.psi
+    found = supervised_axes(psi, None, threads=threads)
+    if statistics.independent:
+        found = replace(found, rank=0)
+    return cut_axes(found, n_components, f"X'H Delta with {len(psi)} label features")
+
+
+def cut_axes(found: Axes, n_components: Any, what: str) -> Axes:
+    """Return as many axes as are wanted: a number, or those that hold a share of the sum of all eigenvalues.
+
+    Raises
+    ------
+    ValueError
+        For no axis at all, and for more than the labels determine.
+    """
+    if not found.rank:
+        raise ValueError(
+            f"rows do not depend on their labels: {what} is 0, as with a single class, equal rows or labels. Labels that differ, "
+            f"and with them the rows, were expected."
+        )
+    if n_components is None:
+        return found
+    k = (
+        share_count(found.values, n_components)
+        if is_share(n_components)
+        else positive_integer("n_components", n_components)
+    )
+    if k > found.rank:
+        raise ValueError(
+            f"n_components = {k}, but the labels determine {found.rank} axes, the rank of {what}: for classes, one less than "
+            f"there are. Use {found.rank} or fewer, or Roweis discriminant analysis with r1 < 1."
+        )
+    return Axes(found.values[:k], found.components[:k], found.rank)
+
+
+def is_share(n_components: Any) -> bool:
+    """Whether a number of components is given as a share of the sum of the eigenvalues."""
+    return isinstance(n_components, float) and 0 < n_components < 1
+
+
+def share_count(values: Any, share: float) -> int:
+    """Return how many leading eigenvalues hold that share of their sum; 1 at least."""
+    shares = np.cumsum(values) / max(values.sum(), np.finfo(np.float64).tiny)
+    return min(int(np.searchsorted(shares, share)) + 1, len(shares))
+
+
+def check_count(n_components: Any) -> None:
+    """Refuse what is neither None, nor a share in (0, 1), nor a positive integer.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    if n_components is not None and not is_share(n_components):
+        positive_integer("n_components", n_components)
+
+
+def check_label_kernel(label_kernel: Any) -> None:
+    """Refuse an unknown label kernel.
+
+    Raises
+    ------
+    ValueError
+    """
+    if label_kernel not in LABEL_KERNELS:
+        raise ValueError(f'label_kernel = {label_kernel!r} is unknown; "linear" or "rbf" was expected.')

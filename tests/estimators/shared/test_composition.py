@@ -1,0 +1,55 @@
+"""What an estimator is made of: at most two classes above its own, and attributes that no failed fit changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigpca as bp
+from bigpca.estimators.loading import CLASSES
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((60, 5)) + np.arange(5)
+Y = np.arange(60) % 3
+SMALL: dict[str, dict[str, Any]] = {"SketchTransformer": {}, "FisherDiscriminantAnalysis": {}}
+LABELLED = ("Discriminant", "Supervised", "Scored")
+
+
+def own(cls: type) -> list[type]:
+    return [one for one in cls.__mro__[1:] if one.__module__.startswith("bigpca.")]
+
+
+@pytest.mark.parametrize("cls", CLASSES.values())
+def test_at_most_two_classes_of_bigpca_are_above_an_estimator_and_no_estimator_is(cls: type) -> None:
+    assert len(own(cls)) <= 2
+    assert not {one.__name__ for one in own(cls)} & CLASSES.keys()
+
+
+@pytest.mark.parametrize("method", ["fit", "plan", "transform", "fit_transform", "save"])
+def test_what_every_estimator_does_has_one_text(method: str) -> None:
+    written = {name for name, cls in CLASSES.items() if method in vars(cls)}
+    assert written == ({"ScoredPCA"} if method == "fit" else set())
+    assert len({getattr(cls, method) for name, cls in CLASSES.items() if name not in written}) == 1
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_fit_that_fails_changes_no_attribute(name: str) -> None:
+    y = Y if any(word in name for word in LABELLED) else None
+    model = CLASSES[name](**SMALL.get(name, {"n_components": 2}))
+    model.fit(X, y)
+    before = dict(vars(model))
+    bad = np.where(np.arange(3) == 1, np.nan, RNG.standard_normal((60, 3)))
+    with pytest.raises(bp.NonFiniteError):
+        model.fit(bad, y)
+    assert vars(model).keys() == before.keys()
+    assert all(value is before[attribute] for attribute, value in vars(model).items())
+
+
+def test_a_regression_that_fails_at_the_end_of_a_fit_changes_no_attribute() -> None:
+    model = bp.KernelPCA(2, kernel="rbf", fit_inverse_transform=True).fit(X)
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match="fit_inverse_transform regresses rows on their scores"):
+        model.set_params(kernel=bp.kernels.ChiSquare()).fit(np.abs(X))
+    assert all(vars(model)[name] is value for name, value in before.items() if name != "kernel")
