@@ -123,8 +123,9 @@ class CovarianceOperator:
     """``A = Xc'Xc / (n - 1)`` (d, d), or the correlation matrix, seen only through passes over X.
 
     Every pass centres its rows; the first also finds their number, mean, total variance and scale. Where columns are
-    scaled by deviations that only the first pass can know, :meth:`begin` multiplies by a block scaled by the sample's and
-    says which block it was in the end: ``D^-1 A (G^-1 Q) = (D^-1 A D^-1) (D G^-1 Q)`` is exact for any guess G of D.
+    scaled by deviations that only the first pass can know, :meth:`begin` multiplies by a block scaled by the sample's
+    and says which block it was in the end: ``D^-1 A (G^-1 Q) = (D^-1 A D^-1) (D G^-1 Q)`` is exact for any
+    guess G of D.
 
     Parameters
     ----------
@@ -227,9 +228,9 @@ class CovarianceOperator:
     def begin(self, Q: Matrix) -> Products:
         """Multiply a first block (d, l) and the probes, in one read.
 
-        Returns the block that was multiplied in the end, and its product. With a guess G of the deviations D, probes g are
-        ``D G^-1 g`` in the end: Gaussian, with a covariance of at least I once they are divided by the least of ``D G^-1``.
-        They are dropped where its entries differ by more than a factor of ten.
+        Returns the block that was multiplied in the end, and its product. With a guess G of the deviations D, probes g
+        are ``D G^-1 g`` in the end: Gaussian, with a covariance of at least I once they are divided by the least of
+        ``D G^-1``. They are dropped where its entries differ by more than a factor of ten.
         """
         omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
         guess = self._guess if self.scaled and self.scale is None else self.scale
@@ -260,7 +261,7 @@ class CovarianceOperator:
         return self._multiply(Q / self.scale[:, None])
 
     def _multiply(self, W: Matrix) -> Matrix:
-        """Return ``D^-1 Xc'Xc W / (n - 1)`` with the scale that is known after the pass, and learn what the pass tells."""
+        """Return ``D^-1 Xc'Xc W / (n - 1)`` with the scale known after the pass, and keep what the pass finds."""
         factor = DenseFactor(np.ascontiguousarray(W, self.dtype))
         taken = self._fold(factor)
         self._learn(taken)
@@ -280,7 +281,7 @@ class CovarianceOperator:
         )
 
     def _current_shift(self) -> Vector:
-        """Return the sample's mean, or what an earlier pass found; without either, the mean of the first chunk's rows."""
+        """Return the mean of the sample, of an earlier pass, or else of the first chunk's rows."""
         if self._shift is None:
             layout = CovariancePasses.first_layout(self.rows, self.passes.product)
             self._shift = first_shift(self.run, self.rows, layout)
@@ -306,8 +307,8 @@ class CovarianceOperator:
         self.trace = float(about.sum()) / max(1, taken.count - 1)
         if not np.isfinite(self.trace):
             raise ValueError(
-                f"the total variance is {self.trace}: squares of the values overflow float64 (beyond 1e154). Smaller numbers "
-                f"were expected. Divide the data by a constant first."
+                f"the total variance is {self.trace}: squares of the values overflow float64 (beyond 1e154). Smaller "
+                f"numbers were expected. Divide the data by a constant first."
             )
 
 

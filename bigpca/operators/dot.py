@@ -1,4 +1,4 @@
-"""The dot matrix as an operator: (n, n), never formed, multiplied by a thin block in one read of a column-chunked store."""
+"""The dot matrix (n, n) as an operator: never formed, multiplied in one read of a store chunked in columns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def dot_pass(rows: RowInput, columns: int, times: Times, *, most: int = 0, drive
     layout = column_layout(rows)
     if layout is None:
         raise ValueError(
-            "the dot operator folds column blocks, but the store is not chunked in columns. Use the covariance operator."
+            "the dot operator folds column blocks, but the store is not chunked in columns. Use the covariance "
+            "operator."
         )
     n, width = rows.n_rows, max(columns, most) + PROBES
     dtype = product_dtype(rows.dtype, 4.0 * n * rows.n_columns * columns)
@@ -46,8 +47,8 @@ class DotOperator:
     """``A = Xc Xc' / (n - 1)`` (n, n), seen only through passes over column blocks, each of which holds all rows.
 
     Every block is centred and scaled exactly by its own columns before it is multiplied, so one read is enough whether
-    columns are scaled or not. It has the same non-zero eigenvalues as the covariance; its eigenvectors are the examples'
-    weights (tutorial, algorithm 2).
+    columns are scaled or not. It has the same non-zero eigenvalues as the covariance; its eigenvectors are the
+    examples' weights (tutorial, algorithm 2).
 
     Parameters
     ----------

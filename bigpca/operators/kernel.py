@@ -35,7 +35,7 @@ def product_pass(
     driver_bytes: int = 0,
     refinable: bool = False,
 ) -> SweepPlan:
-    """Declare products of the centred kernel matrix with ``columns`` columns, at most ``most``, the probes and a constant."""
+    """Declare products of the centred kernel matrix with ``columns`` columns (at most ``most``) and the probes."""
     width = max(columns, most) + PROBES + 1 + PROBES * refinable  # which go along once more after a refinement
     template = KernelProduct(
         rows.n_rows, width, np.broadcast_to(0.0, (rows.n_rows, width)), not kernel.positive_semidefinite
@@ -48,8 +48,8 @@ def product_pass(
 class KernelOperator:
     """``A = HKH`` (n, n), ``H = I - 11'/n``, seen only through sweeps over pairs of rows (tutorial, algorithm 5).
 
-    Centring is implicit: ``A V = H (K (H V))``. A constant column beside the first block gives the row means of K in the
-    same sweep, and with them the trace and all that new rows need to be centred.
+    Centring is implicit: ``A V = H (K (H V))``. A constant column beside the first block gives the row means of K in
+    the same sweep, and with them the trace and all that new rows need to be centred.
 
     Parameters
     ----------
@@ -74,8 +74,8 @@ class KernelOperator:
         An upper bound of ``|HKH|_F^2``, for kernels that are not positive semi-definite; else 0.
     precision : float
         Rounding of a product relative to ``|HKH|_F``: that of the tiles is relative to ``|K|_F``, of which centring may
-        leave little (a wide Gaussian kernel is 1 less something small); four times as large as roundings that cancel are,
-        because those of rows that are alike, as in clusters, do not.
+        leave little (a wide Gaussian kernel is 1 less something small); four times as large as roundings that cancel
+        are, because those of rows that are alike, as in clusters, do not.
     probes : Probes or None
         All known after :meth:`begin`.
     """
@@ -107,7 +107,7 @@ class KernelOperator:
         return self.rows.n_rows, self.rows.n_rows
 
     def _eps(self, state: KernelProduct) -> float:
-        """Rounding of K's entries: that of the tiles, and of the rows where they or a function may hold K in float32."""
+        """Rounding of K's entries: of the tiles, and of the rows where K may be computed in float32."""
         given = float(np.finfo(working_dtype(self.rows.dtype)).eps)
         return max(state.precision, given) if self.kernel.taken_on_trust else state.precision
 
@@ -127,7 +127,7 @@ class KernelOperator:
         return self.cost.refinable and self.dtype != np.float64
 
     def refine(self) -> None:
-        """Make tiles in float64 from now on, in which float32 rows are exact; the next sweep finds trace and means again."""
+        """Compute tiles in float64 from now on; the next sweep computes trace and means again."""
         self.dtype = np.dtype(np.float64)
         self.cost = refined_sweep(self.cost, self.rows, self.kernel)
         self.precision = float(np.finfo(self.dtype).eps) * self.magnification
@@ -180,8 +180,8 @@ class KernelOperator:
     def _learn(self, state: KernelProduct, norm: float) -> None:
         """Take trace and norms from the first sweep; ``norm`` estimates ``|HKH|_F`` (from probes, without bias).
 
-        ``|K|_F^2 = |HKH|_F^2 + 2 n |r|^2 - n^2 mean^2``, r the row means. A trace and a norm below what rounding leaves of
-        them are set to that: HKH may be 0, but nothing shows it.
+        ``|K|_F^2 = |HKH|_F^2 + 2 n |r|^2 - n^2 mean^2``, r the row means. A trace and a norm below what rounding leaves
+        of them are set to that: HKH may be 0, but nothing shows it.
         """
         n, eps, self._learned = self.size, self._eps(state), True
         around = max(0.0, 2 * n * float(self.row_means @ self.row_means) - (n * self.mean) ** 2)

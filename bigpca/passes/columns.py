@@ -84,8 +84,8 @@ def column_pass(
 ) -> PassPlan:  # fmt: skip
     """Declare one read of X by column blocks that is folded into states like ``template``.
 
-    A DotProduct's own dtype is that of the products; other states take that of a dot matrix. Collected states are pieces, put
-    together at the end.
+    A DotProduct's own dtype is that of the products; other states take that of a dot matrix. Collected states are
+    pieces, put together at the end.
     """
     n, dtype = rows.n_rows, template.dtype if isinstance(template, DotProduct) else dot_dtype(rows)
     read = layout.read_rows * n * rows.dtype.itemsize

@@ -1,7 +1,7 @@
 """The verb of one read: accumulators are fed all rows, group by group, and merged in a fixed tree.
 
-One task reads several consecutive chunks, slab by slab with one read ahead, and reduces them to ONE state; a raw chunk is
-never a task's result, because queuing and spilling do not bound memory.
+One task reads several consecutive chunks, slab by slab with one read ahead, and reduces them to ONE state; a raw chunk
+is never a task's result, because queuing and spilling do not bound memory.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def row_pass(
     Parameters
     ----------
     cut_bytes : int
-        Size of state by which rows are cut into groups. It and ``work`` belong to the pass and not to whatever rides along:
-        another accumulator moves no group border, and no bit.
+        Size of state by which rows are cut into groups. It and ``work`` belong to the pass and not to whatever rides
+        along: another accumulator moves no group border, and no bit.
     work : float
         Floating-point operations by which the precision of the products is chosen.
     layout : Layout or None
@@ -148,8 +148,8 @@ def fold_to(
     finish : callable
         Picklable; runs where the merged state lies (a task on a cluster), so that only its result travels.
     shift : ndarray of shape (d,) or None
-        Subtracted from all rows after their maps (rounded to their precision); None for a shift of each group's own, its first
-        slab's mean.
+        Subtracted from all rows after their maps (rounded to their precision); None for a shift of each group's own,
+        its first slab's mean.
 
     Raises
     ------
@@ -260,7 +260,7 @@ class FoldGroup:
         return PassState(parts, sum(b - a for a, b in self.reads), omitted, {self.index: self.stamp})
 
     def _blocks(self, slab: Values, row: int, shift: Vector | None, steps: tuple[MapStep, ...]) -> Iterator[Block]:
-        """Make blocks of a slab: one, or one for each tile that is mapped; all about the shift, or the first one's mean."""
+        """Yield the blocks of a slab, one for each mapped tile, all about the shift or the first block's mean."""
         for block in self._unweighted(slab, row, shift, steps):
             if self.weights is None:
                 yield block

@@ -144,8 +144,9 @@ class GraphSource:
     def _check_shared_bytes(self, size: int) -> None:
         if size > SHARED_BYTES:
             raise MemoryBudgetError(
-                f"all groups of the Dask array {self.X.name} share computed nodes of {size / 2**20:.0f} MiB, which every "
-                f"task would be sent; at most {SHARED_BYTES >> 20} MiB were expected. Write the array first with bp.ingest."
+                f"all groups of the Dask array {self.X.name} share computed nodes of {size / 2**20:.0f} MiB, which "
+                f"every task would be sent; at most {SHARED_BYTES >> 20} MiB were expected. Write the array first "
+                "with bp.ingest."
             )
 
     def _replace_shared(self) -> None:
@@ -166,8 +167,9 @@ class GraphSource:
         share = self._leaves * rows / max(1, int(self.offsets[-1]))
         if leaves > 2 * share + 16:
             raise ValueError(
-                f"{rows} rows of the Dask array {self.X.name} need {leaves} input chunks, their share is {share:.0f}: every "
-                f"group would read most of the input again. Write the array once with bp.ingest(X, out) and open that."
+                f"{rows} rows of the Dask array {self.X.name} need {leaves} input chunks, their share is {share:.0f}: "
+                "every group would read most of the input again. Write the array once with bp.ingest(X, out) and "
+                "open that."
             )
 
 
@@ -187,7 +189,7 @@ def _is_computed(node: GraphNode, nodes: Mapping[Key, GraphNode]) -> bool:
 
 
 def _is_leaf(key: Key, nodes: Mapping[Key, GraphNode], shared: Mapping[Key, Any]) -> bool:
-    """Whether a node reads: a chunk in memory, or made of whole stored objects (whose keys have no chunk) or of nothing."""
+    """Whether a node reads: a chunk in memory, or one made of whole stored objects only (keys without a chunk)."""
     node = nodes[key]
     if isinstance(node, DataNode):
         return isinstance(node.value, np.ndarray)
@@ -235,7 +237,7 @@ def sources_in(graph: HighLevelGraph, missing_chunks: str = "raise") -> list[Row
 
 
 def paths_in(X: da.Array) -> dict[str, str]:
-    """The files and directories that the sources of an array read, as :attr:`bigpca.passes.engine.jobs.Pass.paths` has them."""
+    """Return the paths that the sources of an array read, as in :attr:`bigpca.passes.engine.jobs.Pass.paths`."""
     sources = sources_in(_as_layers(X))
     return {source.path if isinstance(source, RowSource) else source.store: "reads" for source in sources}
 
@@ -253,8 +255,9 @@ def guarded(value: Any, missing_chunks: str) -> Any:
     if is_hdf5_dataset(value):  # an open handle does not travel
         if value.ndim != 2:
             raise TypeError(
-                f"the Dask array reads the h5py.Dataset {value.name} of shape {value.shape}, an open file that does not travel to "
-                f"workers; one of two dimensions was expected. Pass the dataset, or bp.open(path, member={value.name!r})."
+                f"the Dask array reads the h5py.Dataset {value.name} of shape {value.shape}, an open file that does "
+                "not travel to workers; one of two dimensions was expected. Pass the dataset, or bp.open(path, "
+                f"member={value.name!r})."
             )
         return row_source(value, missing_chunks=missing_chunks)
     return filling(value) if isinstance(value, RowSource) and missing_chunks == "fill" else value

@@ -77,7 +77,7 @@ def dot_dtype(rows: RowInput) -> np.dtype[np.floating]:
 
 
 def panel_layout(layout: Layout, panels: int) -> Layout:
-    """Return ``layout`` with its reads gathered into at most ``panels`` row panels of about equal size, each a group."""
+    """Return ``layout`` with its reads joined into at most ``panels`` groups of about equal size."""
     counts = np.array([b - a for a, b in layout.reads])
     target = -(-layout.n_rows // panels)
     groups, start = [], 0

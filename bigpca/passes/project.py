@@ -81,7 +81,7 @@ def _apply_block(block: Any, f: RowMap, n_columns: int, dtype: str) -> NDArray[A
 
 
 def project_in_memory(rows: RowInput, f: RowMap, width: int) -> NDArray[Any]:
-    """Return ``f`` of the rows of an array in memory, 8,192 rows at a time, each thread by itself: as lazily, the same bits."""
+    """Return ``f`` of the rows of an array in memory, 8,192 rows at a time per thread; bits as in the lazy result."""
     out, steps = np.empty((rows.n_rows, width), f.output_dtype(rows.dtype)), (*rows.steps, MapStep(f, width))
 
     def write(start: int) -> None:
@@ -141,7 +141,7 @@ class WriteGroup:
 
 
 def output_chunk_rows(rows: RowInput, row_bytes: int, most_bytes: int = OUTPUT_CHUNK_BYTES) -> int:
-    """Choose rows per output chunk: whole input chunks, about 16 MiB of output, and at least 64 chunks where possible."""
+    """Choose rows per output chunk: whole input chunks, about 16 MiB, and at least 64 chunks if possible."""
     native = max(rows.row_chunks, default=1) or 1
     fitting = max(1, most_bytes // max(1, row_bytes * native))
     spread = max(1, rows.n_rows // (OUTPUT_CHUNKS * native))
@@ -208,12 +208,13 @@ def _reject_own_source(rows: RowInput, out: str | os.PathLike[str]) -> None:
         read = os.path.realpath(path) if path and "://" not in path else ""
         if read and (read == target or read.startswith(target + os.sep)):
             raise OutputExistsError(
-                f"the output {target} is, or holds, the input that is being read ({read}). Choose another path for the output."
+                f"the output {target} is, or holds, the input that is being read ({read}). Choose another path for "
+                "the output."
             )
 
 
 def plan_writing(rows: RowInput, f: RowMap, width: int, chunk_rows: int, name: str, resources: Resources) -> Plan:
-    """Cost of one read whose mapped rows are written: reads, what the map takes, and an output chunk, raw and encoded."""
+    """Return the cost of one read whose mapped rows are written: reads, maps, and one output chunk, raw and encoded."""
     base = rows.layout(0)
     dtype, working = f.output_dtype(rows.dtype), working_dtype(rows.dtype)
     read_rows = min(max(base.slab_rows, base.read_rows), max(base.read_rows, chunk_rows))
@@ -271,7 +272,7 @@ def _rows_written(state: PassState) -> int:
 
 @dataclass(frozen=True)
 class Copy:
-    """The identity, with an optional cast: what ``ingest`` maps rows by. Values that the dtype cannot hold are rejected."""
+    """The identity with an optional cast, for ``ingest``. Values that the dtype cannot hold are rejected."""
 
     dtype: str | None = None
 
@@ -286,8 +287,8 @@ class Copy:
             if not inside.all():
                 row, column = np.argwhere(~inside)[0]
                 raise ValueError(
-                    f"{where}: {rows[row, column]} (row {row} of these, column {column}) does not fit dtype {dtype}, whose values "
-                    f"lie in {limits.min:g} to {limits.max:g}. Choose another dtype, or repair the data."
+                    f"{where}: {rows[row, column]} (row {row} of these, column {column}) does not fit dtype {dtype}, "
+                    f"whose values lie in {limits.min:g} to {limits.max:g}. Choose another dtype, or repair the data."
                 )
         return rows.astype(dtype, copy=False)
 

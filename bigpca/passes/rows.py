@@ -88,8 +88,9 @@ class Stored:
 class RowInput:
     """X as the engine sees it: where rows come from, a view, a chain of row maps, weights, and policies.
 
-    The view says which numbers of a stored sample make a row, and so what a row number is; the maps are applied, in order,
-    inside the task that reads, to rows that are finite; weights belong to rows of the view by their absolute numbers.
+    The view says which numbers of a stored sample make a row, and so what a row number is; the maps are applied, in
+    order, inside the task that reads, to rows that are finite; weights belong to rows of the view by their absolute
+    numbers.
 
     Parameters
     ----------
@@ -229,7 +230,7 @@ class RowInput:
         return 0 if owned and dtype == self.dtype else self.viewed_columns * dtype.itemsize
 
     def scratch_bytes(self, rows: int, itemsize: int) -> int:
-        """What view and maps take beside a read, for ``rows`` rows at a time in their working dtype: a chunk of samples, and each map."""
+        """Return the bytes that the view, the maps and the weights take beside a read, for ``rows`` rows at a time."""
         chunk = 0
         if self.view is not None:
             chunk = max(self.stored.X.chunks[0], default=0) * int(self.stored.X.shape[1]) * self.dtype.itemsize

@@ -21,7 +21,8 @@ SAMPLE_SHARE = 10  # at most every tenth row
 def sample_size(n: int, row_bytes: int, least: int) -> int:
     """Rows of a sample: 16 for each of the ``least`` columns of a start, at most a tenth of n, 4,096 rows and 384 MiB.
 
-    The limit in bytes never goes below 4 rows a column. Returns 0 where a tenth of the rows is too few for ``least`` columns.
+    The limit in bytes never goes below 4 rows a column. Returns 0 where a tenth of the rows is too few for ``least``
+    columns.
 
     >>> sample_size(25_000, 4 * 25_088, 100), sample_size(25_000, 4 * 100_352, 100), sample_size(900, 400, 100)
     (1600, 1003, 0)
@@ -32,7 +33,7 @@ def sample_size(n: int, row_bytes: int, least: int) -> int:
 
 
 def sample_runs(n: int, wanted: int, seed: int) -> tuple[tuple[int, int], ...]:
-    """Return (start, stop) of the runs that make a sample of ``wanted`` rows: one in each of 16 equal strata of the rows.
+    """Return (start, stop) of the runs of a sample of ``wanted`` rows: one in each of 16 equal strata.
 
     >>> runs = sample_runs(1_000, 160, seed=0)
     >>> len(runs), sum(b - a for a, b in runs), all(a // 62.5 == i for i, (a, _) in enumerate(runs))

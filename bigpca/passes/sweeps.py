@@ -1,8 +1,8 @@
-"""One sweep over the kernel matrix ``K[i, j] = k(x_i, x_j)`` (n, n) of the rows of X: every pair of tiles once, none kept.
+"""One sweep over the kernel matrix ``K[i, j] = k(x_i, x_j)`` (n, n): every pair of tiles once, none kept.
 
 A task holds one panel of rows, prepared, and streams the rows from its start to the end past it; so a sweep of P panels
-reads X ``(P + 1) / 2`` times, and a little more where panels begin inside chunks. K is symmetric: a tile serves its mirror image
-too, and a sweep makes little more than ``n^2 / 2`` kernel evaluations.
+reads X ``(P + 1) / 2`` times, and a little more where panels begin inside chunks. K is symmetric: a tile serves its
+mirror image too, and a sweep makes little more than ``n^2 / 2`` kernel evaluations.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def kernel_dtype(rows: RowInput) -> np.dtype[np.floating]:
 def sweep_bytes(
     rows: RowInput, kernel: Kernel, layout: KernelLayout, columns: int, dtype: np.dtype[np.floating] | None = None
 ) -> tuple[int, int]:
-    """Return the bytes of what one task reads at a time, and of what it computes with: a panel, tiles and their products."""
+    """Return the bytes that one task reads at a time, and those of its panel, tiles and products."""
     itemsize, d = (dtype or kernel_dtype(rows)).itemsize, rows.n_columns
     read = rows.read_bytes(max(b - a for a, b in layout.reads))
     prepared = (layout.panel_rows + 2 * layout.tile_rows) * kernel.prepared_bytes(d, itemsize)
@@ -286,7 +286,8 @@ def fold_kernel(
     shared = {SHIFT: shift, MAPS: rows.steps} | ({} if template.shared is None else {"kernel": template.shared})
     job = Pass(
         cost=cost, templates={"kernel": template}, cut=cut, stamp=stamp, finish=finish, shared=shared,
-        evaluations=layout.evaluations, paths=rows.paths, rows_read=layout.rows_read, unit_bytes=rows.row_bytes, whole=n,
+        evaluations=layout.evaluations, paths=rows.paths, rows_read=layout.rows_read, unit_bytes=rows.row_bytes,
+        whole=n,
         input=rows.identity,
     )  # fmt: skip
     return run_pass(job, run)

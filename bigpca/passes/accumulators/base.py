@@ -1,7 +1,7 @@
 """What one read of X adds up: small states that fold blocks, merge, and travel as named arrays.
 
-An accumulator is a template until :meth:`Accumulator.fresh` makes an empty copy for the rows of one group. The task that
-owns a copy may update it in place; ``merge`` never changes what it merges, because Dask may need its inputs again.
+An accumulator is a template until :meth:`Accumulator.fresh` makes an empty copy for the rows of one group. The task
+that owns a copy may update it in place; ``merge`` never changes what it merges, because Dask may need its inputs again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Vector = NDArray[np.float64]
 class Accumulator(ABC):
     """One state folded over row blocks and merged by a fixed tree.
 
-    The life of a state, in this order, which the shared suite (``tests/passes/accumulators/test_accumulators.py``) walks
-    every accumulator through::
+    The life of a state, in this order, which the shared suite (``tests/passes/accumulators/test_accumulators.py``)
+    walks every accumulator through::
 
         template                  made by the caller: sizes and parameters, no rows
         for_rows(start, stop)     in the driver: only what the rows of one group need
@@ -43,13 +43,13 @@ class Accumulator(ABC):
     tag : str
         Names the state in checkpoints and fingerprints: it never changes, whatever the class is called.
     shared_field : str or None
-        The field that holds the broadcast value: a parameter that every group needs to fold, too large to travel with each
-        task. It is None in states that travel and in closed ones.
+        The field that holds the broadcast value: a parameter that every group needs to fold, too large to travel with
+        each task. It is None in states that travel and in closed ones.
     needs_largest : bool
         Whether ``update`` asks for the largest magnitude in its block.
     accepts : frozenset of {"dense", "csr", "weights"}
-        What blocks ``update`` is given: sparse rows are made dense in strips for states that do not accept "csr", and weighted
-        rows are rejected before the read where a state does not accept "weights".
+        What blocks ``update`` is given: sparse rows are made dense in strips for states that do not accept "csr", and
+        weighted rows are rejected before the read where a state does not accept "weights".
     """
 
     tag: ClassVar[str]

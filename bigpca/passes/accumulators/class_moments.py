@@ -27,10 +27,10 @@ TILE_BYTES = 16 * MIB
 class ClassMoments(Accumulator):
     """Count and mean of every class, and the scatter of all rows about the means of their classes.
 
-    ``within = sum_t (x_t - mean_{y_t})(x_t - mean_{y_t})'``, accumulated directly: each class has a fixed shift in a group,
-    the rows of a block are multiplied once whatever the number of classes, and means are corrected as the group closes.
-    The difference of total and between-class scatter would cancel (0.39 of it in float32 for classes 1e3 apart). Rows of
-    code -1 have no label and are left out. One class gives the moments of all rows.
+    ``within = sum_t (x_t - mean_{y_t})(x_t - mean_{y_t})'``, accumulated directly: each class has a fixed shift in a
+    group, the rows of a block are multiplied once whatever the number of classes, and means are corrected as the group
+    closes. The difference of total and between-class scatter would cancel (0.39 of it in float32 for classes 1e3
+    apart). Rows of code -1 have no label and are left out. One class gives the moments of all rows.
 
     Parameters
     ----------

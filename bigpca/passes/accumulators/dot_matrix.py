@@ -45,7 +45,7 @@ class DotPanels(Accumulator):
         raise NotImplementedError("a panel of the dot matrix is made of pairs of blocks: use add_pair")
 
     def add_pair(self, first: int, rows: NDArray[Any], other_first: int, others: NDArray[Any]) -> None:
-        """Add the products of ``rows`` (a, d) with ``others`` (b, d), whose rows begin at ``first`` and ``other_first``.
+        """Add the products of ``rows`` (a, d) with ``others`` (b, d), which begin at ``first`` and ``other_first``.
 
         The product is summed in float64 every 8,192 columns; its bits do not depend on the panel's size.
         """
@@ -191,7 +191,7 @@ def pieces_in(arrays: Mapping[str, NDArray[Any]], name: str) -> Pieces:
 
 
 def column_moments(block: Block, shifted: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the column means of a block of all rows, and the squares about them; exact where no shift was subtracted."""
+    """Return the column means of a block of all rows, and the sums of squares about them."""
     values = block.values
     if shifted:
         residual = block.sums / len(values)

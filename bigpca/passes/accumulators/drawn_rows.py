@@ -1,8 +1,8 @@
 """Rows drawn by weight in one read of X: an exponential race that no cut of the rows can change.
 
-Row i gets the key ``E_i / w_i``, E_i a standard exponential that depends on the seed and i alone; the m smallest keys win.
-That is sampling without replacement, one row after the other with probability proportional to its weight among those left
-(Efraimidis & Spirakis 2006), and the winners of two sets of rows are winners of their union.
+Row i gets the key ``E_i / w_i``, E_i a standard exponential that depends on the seed and i alone; the m smallest keys
+win. That is sampling without replacement, one row after the other with probability proportional to its weight among
+those left (Efraimidis & Spirakis 2006), and the winners of two sets of rows are winners of their union.
 """
 
 from __future__ import annotations
@@ -165,6 +165,6 @@ def _check_weights(weights: Vector, rows: Integers) -> None:
     if not good.all():
         at = int(np.flatnonzero(~good)[0])
         raise ValueError(
-            f"the sampling weight of row {rows[at]} is {weights[at]}; a finite number of at least 0 was expected. Divide the "
-            f'data by a constant, normalise the kernel, or use sampling="uniform".'
+            f"the sampling weight of row {rows[at]} is {weights[at]}; a finite number of at least 0 was expected. "
+            f'Divide the data by a constant, normalise the kernel, or use sampling="uniform".'
         )

@@ -70,8 +70,8 @@ class DenseFactor:
 def _check_one_factor(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
     if mine != theirs:
         raise ValueError(
-            f"products with {mine} and with {theirs} were to be added: they are of different matrices W. Products add where "
-            f"the kind of sketch, its columns and its seed are the same; use one sketch for all rows."
+            f"products with {mine} and with {theirs} were to be added: they are of different matrices W. Products add "
+            f"where the kind of sketch, its columns and its seed are the same; use one sketch for all rows."
         )
 
 

@@ -29,8 +29,8 @@ class FusedProduct(Accumulator):
     """``X'(X W)`` about a shift, with the sums that centre it: ``product = sum_t (x_t - shift)(x_t - shift)'W``.
 
     Blocks of one group share a shift; states about one shift add, and a state about another is moved first, which is
-    exact: ``(x - s + e)(x - s + e)'W`` expands into sums that travel with the state. Where all groups get the same shift
-    nothing needs W after the fold.
+    exact: ``(x - s + e)(x - s + e)'W`` expands into sums that travel with the state. Where all groups get the same
+    shift nothing needs W after the fold.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class FusedProduct(Accumulator):
         )
 
     def about(self, shift: Vector, added: Matrix | None = None) -> FusedProduct:
-        """Return this state about another shift, its product with ``added`` (d, l) on top; one new (d, l) array is made.
+        """Return this state about another shift, with ``added`` (d, l) added to its product in one new array.
 
         Raises
         ------
@@ -151,7 +151,8 @@ class FusedProduct(Accumulator):
         if self.factor is None:
             raise ValueError("states of a factor that was handed over must share one shift")
         e = self.shift - shift  # type: ignore[operator]
-        # e'W in float64 whatever the rows are in: groups far from each other would leave float32's rounding of their distance.
+        # e'W in float64 whatever the rows are in: groups far from each other would leave float32's rounding of
+        # their distance.
         projected = self.factor.multiply(e[None, :])[0]
         product = (np.column_stack([projected, self.weights]) @ np.vstack([self.sums + self.count * e, e])).T
         product += self.product

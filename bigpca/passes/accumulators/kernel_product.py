@@ -1,4 +1,4 @@
-"""The state of one sweep over a kernel matrix: its product with a thin block, its trace and its row norms, never itself."""
+"""The state of one sweep over a kernel matrix: its product with a thin block, its trace and its row norms."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ COUNTED = 0.15  # of the error of entries
 def entry_precision(dtype: Any, error: float) -> float:
     """Return eps, or where entries of a kernel err by more, what stands for their error in the slack of bounds.
 
-    With errors e of random sign, the matrix errs by ``2 sqrt(n) e`` in the norm, of which the slack needs 3, and it holds 40
-    ``precision |K|_F`` (10 of rounding_slack, 4 of the operator), ``|K|_F >= sqrt(n)`` where k(x, x) = 1.
+    With errors e of random sign, the matrix errs by ``2 sqrt(n) e`` in the norm, of which the slack needs 3, and it
+    holds 40 ``precision |K|_F`` (10 of rounding_slack, 4 of the operator), ``|K|_F >= sqrt(n)`` where k(x, x) = 1.
     """
     return max(float(np.finfo(dtype).eps), COUNTED * error)
 
 
 @dataclass
 class KernelProduct(Accumulator):
-    """``K V`` for a thin V (n, l), from tiles of the upper triangle of K: each serves its rows and, mirrored, its columns.
+    """``K V`` for a thin V (n, l), from tiles of the upper triangle of K, each used twice: as is and mirrored.
 
     A state covers the rows from ``start`` to the end, because a panel meets only itself and what comes after it; states
     about different starts add.
@@ -78,8 +78,8 @@ class KernelProduct(Accumulator):
     def add_tile(self, K: NDArray[np.floating], row: int, column: int, error: float = 0.0) -> None:
         """Add a tile (a, b) whose rows begin at ``row`` and its columns at ``column``, ``row <= column``.
 
-        ``error`` is that of its entries, :meth:`bigpca.kernels.base.Kernel.entry_error`. Off the diagonal it stands for its
-        mirror image too. Products are made in the tile's precision and summed in float64.
+        ``error`` is that of its entries, :meth:`bigpca.kernels.base.Kernel.entry_error`. Off the diagonal it stands for
+        its mirror image too. Products are made in the tile's precision and summed in float64.
         """
         V: Any = self.V
         a, b = K.shape
@@ -149,9 +149,9 @@ def reject_contradicted(kernel: Kernel, evidence: str | None) -> None:
     """
     if evidence is not None:
         raise ValueError(
-            f"{kernel} was taken for positive semi-definite, but {evidence}; no negative eigenvalues were expected. Use KernelPCA, "
-            f"and give -D**2 / 2 for a matrix D of distances, or keep the largest eigenvalues by value with "
-            f"Precomputed(indefinite=True) or FromFunction(f, positive_semidefinite=False)."
+            f"{kernel} was taken for positive semi-definite, but {evidence}; no negative eigenvalues were expected. "
+            "Use KernelPCA, and give -D**2 / 2 for a matrix D of distances, or keep the largest eigenvalues by value "
+            f"with Precomputed(indefinite=True) or FromFunction(f, positive_semidefinite=False)."
         )
 
 
@@ -166,6 +166,7 @@ def reject_overflow(kernel: Kernel, row_means: Vector) -> None:
     bad = np.flatnonzero(~np.isfinite(row_means))
     if len(bad):
         raise ValueError(
-            f"{kernel} has values beyond float64 (1.8e308), or squares beyond it on the way to them, in {len(bad)} rows of the "
-            f"kernel matrix; the first is row {bad[0]}. Finite values were expected. Divide the data by their scale."
+            f"{kernel} has values beyond float64 (1.8e308), or squares beyond it on the way to them, in {len(bad)} "
+            f"rows of the kernel matrix; the first is row {bad[0]}. Finite values were expected. Divide the data "
+            "by their scale."
         )

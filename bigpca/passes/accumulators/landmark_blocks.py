@@ -1,7 +1,7 @@
 """Kernel blocks of rows with landmarks: tiles of bounded memory, and few rows with any numbers.
 
-Some kernels know rows by their absolute numbers, not by their contents (precomputed ones): landmarks, whose numbers are no
-run, are then prepared one by one.
+Some kernels know rows by their absolute numbers, not by their contents (precomputed ones): landmarks, whose numbers are
+no run, are then prepared one by one.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def prepare_tile(kernel: Kernel, block: Block, where: slice, shift: Vector | Non
     rows = block.rows[where]
     if not kernel.needs_rows and rows[-1] - rows[0] + 1 != len(rows):
         raise ValueError(
-            f"rows between {rows[0]} and {rows[-1]} were left out for missing values, and {kernel} knows rows by their place. "
-            f"A complete matrix was expected. Leave out those rows and columns before."
+            f"rows between {rows[0]} and {rows[-1]} were left out for missing values, and {kernel} knows rows by their "
+            f"place. A complete matrix was expected. Leave out those rows and columns before."
         )
     return kernel.prepare(block.values[where], shift, int(rows[0]))
 

@@ -126,7 +126,8 @@ class LandmarkMoments(Accumulator):
     moments : tuple of Moments
         Of ``B``, about the mean over all rows.
     diagonals, residuals : ndarray of shape (kernels,)
-        ``sum_i k(x_i, x_i)`` and ``sum_i max(k(x_i, x_i) - |B_i|^2, 0)``: the trace of K, and of what K exceeds B B' by.
+        ``sum_i k(x_i, x_i)`` and ``sum_i max(k(x_i, x_i) - |B_i|^2, 0)``: the trace of K, and of what K exceeds B B'
+        by.
     evaluations : int
     precision : float
     """

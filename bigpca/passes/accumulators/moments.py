@@ -37,7 +37,8 @@ class Moments(Accumulator):
         Rows, those of weight 0 aside.
     mean : ndarray of shape (d,), float64
     packed : ndarray of shape (packed_size(d),), float64
-        The scatter's upper triangle as :func:`bigpca.triangles.packed_strips` lays it out; empty before the first block.
+        The scatter's upper triangle as :func:`bigpca.triangles.packed_strips` lays it out; empty before the first
+        block.
     weight_sums : (float, float) or None
         ``sum_t w_t`` and ``sum_t w_t^2`` of weighted rows; None where every row counts once.
     """
@@ -91,10 +92,10 @@ class Moments(Accumulator):
         return (float(self.count), float(self.count)) if self.weight_sums is None else self.weight_sums
 
     def _multiply(self, values: NDArray[Any], arithmetic: Arithmetic) -> None:
-        """Add ``values' values`` to the product of the slabs before, up to as many rows as one slab may have, or to the total.
+        """Add ``values' values`` to the open product of earlier slabs while it has few rows, else to the total.
 
-        Errors of float32 are then those of one slab of 8,192 rows, however few rows wide slabs have; and the addition in
-        float64, which waits for memory where the product does not, costs as little.
+        Errors of float32 are then those of one slab of 8,192 rows, however few rows wide slabs have; and the addition
+        in float64, which waits for memory where the product does not, costs as little.
         """
         if self._product is None or self._product.dtype != values.dtype:
             self._flush()

@@ -35,8 +35,8 @@ def product_scratch(d: int, dtype: np.dtype[Any]) -> NDArray[Any]:
 def symmetric_product(rows: NDArray[Any], out: NDArray[Any], arithmetic: Arithmetic) -> NDArray[Any]:
     """Return the upper triangle of ``rows' rows`` (d, d), in ``out`` where its precision holds it, else in float64.
 
-    Squares of float32 overflow beyond 1e19 and vanish below 1e-19; such blocks are multiplied again in float64. Below the
-    diagonal, ``out`` keeps what it had: zeros, when it was made by :func:`product_scratch`.
+    Squares of float32 overflow beyond 1e19 and vanish below 1e-19; such blocks are multiplied again in float64. Below
+    the diagonal, ``out`` keeps what it had: zeros, when it was made by :func:`product_scratch`.
     """
     arithmetic.rank_update(rows, out, False)
     if rows.dtype == np.float64 or _squares_held(np.diagonal(out), rows):

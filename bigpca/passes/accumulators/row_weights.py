@@ -1,4 +1,4 @@
-"""What makes a row likely to be drawn: small picklable functions of a block of rows, evaluated where the rows are read."""
+"""Sampling weights of rows: small picklable functions of a block, evaluated where the rows are read."""
 
 from __future__ import annotations
 
@@ -146,14 +146,15 @@ class Diagonal(RowWeight):
 
 @dataclass(frozen=True)
 class Residual(RowWeight):
-    """What the landmarks leave of k(x, x): ``d(x) = k(x, x) - |k(x, L) T|^2``, computed from nothing, never decremented.
+    """The residual of the landmarks: ``d(x) = k(x, x) - |k(x, L) T|^2``, always computed anew, never updated.
 
-    With ``T T' = pinv(k(L, L))`` this is the residual of pivoted Cholesky; with ``T T' = (k(L, L) + ridge W^-2)^-1`` and
-    ``cap = ridge``, ``min(1, d(x) / ridge)`` is a ridge leverage score (Musco & Musco 2017).
+    With ``T T' = pinv(k(L, L))`` this is the residual of pivoted Cholesky; with ``T T' = (k(L, L) + ridge W^-2)^-1``
+    and ``cap = ridge``, ``min(1, d(x) / ridge)`` is a ridge leverage score (Musco & Musco 2017).
 
     Attributes
     ----------
-    landmarks : ndarray of shape (m, d), with ``indices`` (m,): their rows, which weigh exactly 0 unless ``cap`` is given
+    landmarks : ndarray of shape (m, d)
+        With ``indices`` (m,), their rows, which weigh exactly 0 unless ``cap`` is given.
     T : ndarray of shape (m, r), float64
     rounding : float
         Residuals below this share of k(x, x) are rounding, and weigh 0.
