@@ -67,8 +67,8 @@ class SketchTransformer(Estimator[Sketch]):
     Parameters
     ----------
     sketch : Sketch or None
-        Such as ``bigpca.sketches.Gaussian(q)``; None for a Gaussian one of 100 columns, or of d where there are fewer: dot
-        products of rows are then off by some 10 % of the rows' lengths.
+        Such as ``bigpca.sketches.Gaussian(q)``; None for a Gaussian one of 100 columns, or of d where there are fewer:
+        dot products of rows are then off by some 10 % of the rows' lengths.
     nan_policy : {"raise", "omit"}
         Rows with NaN or infinities: an error, or sketches of NaN.
     missing_chunks : {"raise", "fill"}
@@ -129,8 +129,8 @@ class SketchTransformer(Estimator[Sketch]):
         sketch = Gaussian(min(d, DEFAULT_COLUMNS)) if self.sketch is None else self.sketch
         if not isinstance(sketch, Sketch):
             raise TypeError(
-                f"sketch = {sketch!r} is no sketch; one of bigpca.sketches was expected, such as bigpca.sketches.Gaussian(64) "
-                f"for sketches of 64 columns, or None. Pass one."
+                f"sketch = {sketch!r} is no sketch; one of bigpca.sketches was expected, such as "
+                f"bigpca.sketches.Gaussian(64) for sketches of 64 columns, or None. Pass one."
             )
         sketch.width(d)
         return sketch
