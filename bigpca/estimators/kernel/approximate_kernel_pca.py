@@ -96,8 +96,6 @@ class ApproximateKernelPCA(KernelModel):
         self.solve_threads = solve_threads
         self.workers_timeout = workers_timeout
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
     def _fit(self, opened: Opened, y: Any) -> KernelSketchFit:
         if self.core not in CORES:
             raise ValueError(f"core = {self.core!r} is unknown; one of {', '.join(map(repr, CORES))} was expected.")
@@ -106,8 +104,7 @@ class ApproximateKernelPCA(KernelModel):
         if rows.nan_policy == "omit":
             raise ValueError(
                 'nan_policy="omit" leaves out rows as they are read, but a sweep compares all pairs of rows and must '
-                "know "
-                "them before. Remove such rows first, or use NystromKernelPCA."
+                "know them before. Remove such rows first, or use NystromKernelPCA."
             )
         settings, n = self._settings(rows.n_columns, opened.seed), rows.n_rows
         check_kernel_components(self.n_components, n, rows.n_columns)

@@ -64,8 +64,7 @@ def plan_kernel_fit(
     if rows.nan_policy == "omit":
         raise ValueError(
             f'nan_policy="omit" leaves out rows as they are read, but solver="{fit.solver}" compares all pairs of rows '
-            f"and "
-            f"must know them before. Remove such rows first, or use NystromKernelPCA."
+            "and must know them before. Remove such rows first, or use NystromKernelPCA."
         )
     check_references(rows, settings.kernel)
     return fit

@@ -255,9 +255,7 @@ def kernel_identity(kernel: Kernel) -> Any:
 
 
 def needed_precision(single: Matrix, double: Matrix) -> np.dtype[Any]:
-    """Return float32 where scores in it (s, k) differ by at most 1e-4 of every component's size from those in
-    float64.
-    """
+    """Return float32 if scores in it (s, k) differ by at most 1e-4 of each component's size from those in float64."""
     difference, size = (np.linalg.norm(scores, axis=0) for scores in (single - double, double))
     return FLOAT32 if bool((difference <= MAX_DIFFERENCE * size).all()) else FLOAT64
 

@@ -111,9 +111,7 @@ class FeaturesFit(KernelFit):
 
     @classmethod
     def offered(cls, rows: RowInput, settings: KernelSettings) -> bool:
-        """Where the kernel has features, and as many as there are to be components: its matrix has n eigenvalues, if
-        only zeros.
-        """
+        """Whether the kernel has features, at least as many as components: its matrix has n eigenvalues, some 0."""
         width, given = settings.kernel.feature_width(rows.n_columns), settings.n_components
         return width is not None and not (isinstance(given, int | np.integer) and given > width)
 

@@ -1,6 +1,4 @@
-"""Kernels that are not positive semi-definite: an iteration on a shifted matrix, what bounds there are, and the
-warnings.
-"""
+"""Kernels that are not positive semi-definite: iteration on a shifted matrix, bounds, and warnings."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class KernelPCA(KernelModel):
     random_state : int, RandomState, Generator or None
         As in :class:`bigpca.PCA`.
     max_kernel_evaluations : float
-        A plan that needs more is refused, before any read.
+        A plan that needs more is rejected, before any read.
     fit_inverse_transform, alpha : bool, float
         Also fit the ridge regression that ``inverse_transform`` needs, of this penalty: n^3 / 3 flops, 10,000 rows at
         most.
@@ -104,8 +104,6 @@ class KernelPCA(KernelModel):
         self.memory_limit = memory_limit
         self.solve_threads = solve_threads
         self.workers_timeout = workers_timeout
-
-    # Inside ---------------------------------------------------------------------------------------------------------
 
     def _fit(self, opened: Opened, y: Any) -> KernelFit:
         check_iteration(self.tol, self.max_passes)

@@ -122,9 +122,7 @@ def features_dtype(rows: RowInput, kernel: Kernel, m: int) -> np.dtype[np.floati
 
 
 def pass_dtype(rows: RowInput, features: tuple[LandmarkFeatures, ...]) -> np.dtype[np.floating]:
-    """Dtype of the rows of a pass: float64, too, where a T magnifies the rounding of float32 by more than one made for
-    float32 does, as that of a small fit that rows are added to.
-    """
+    """Dtype of the rows of a pass: float64, too, if a T magnifies the rounding of float32 more than one made for it."""
     if max(f.amplification for f in features) > MAX_AMPLIFICATION:
         return np.dtype(np.float64)
     return features_dtype(rows, features[0].kernel, len(features[0].landmarks))

@@ -125,9 +125,7 @@ class DenseFit(KernelFit):
 
 
 def iterates(rows: RowInput, settings: KernelSettings) -> bool:
-    """Whether the default is to iterate: beyond some thousand rows, for a number of components or a rule that allows
-    it.
-    """
+    """Whether the default is to iterate: beyond some thousand rows, for a number or rule that allows it."""
     few = DENSE_ROWS if settings.kernel.positive_semidefinite else DENSE_INDEFINITE_ROWS
     given: Any = settings.n_components
     if not settings.kernel.positive_semidefinite and not isinstance(given, int | np.integer):

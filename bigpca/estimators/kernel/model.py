@@ -40,7 +40,7 @@ PAIRWISE = ("precomputed", "Precomputed")  # whose rows cross-validation cuts in
 
 
 def check_numbers(model: KernelModel) -> None:
-    """Refuse a switch that is neither True nor False, a ridge penalty below 0, and a budget that is no number above 0.
+    """Reject a switch that is neither True nor False, a ridge penalty below 0, and a budget that is no number above 0.
 
     Raises
     ------
@@ -60,9 +60,7 @@ def check_numbers(model: KernelModel) -> None:
 
 
 def kernel_asked_for(model: KernelModel) -> Kernel | None:
-    """Return the kernel that the parameters name, of rows of one feature; None where they name none, which ``fit``
-    reports.
-    """
+    """Return the kernel that the parameters name, of rows of one feature; None if ``fit`` will reject them."""
     try:
         return model._resolved_kernel(1)
     except (TypeError, ValueError):
@@ -296,8 +294,6 @@ class KernelModel(Estimator[KernelSpectrum]):
         certificate: Any = self._certificate
         return float(certificate.containment_bound(n_axes, n_true))
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
     @property
     def _why_fixed(self) -> str:
         """Why no rows can be added; empty where they can."""
@@ -406,7 +402,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         self._set_known(**certified_attributes(found.certificate))
 
     def _check_preimage(self, n: int) -> None:
-        """Refuse a regression on too many reference rows, or by a kernel that takes no scores.
+        """Reject a regression on too many reference rows, or by a kernel that takes no scores.
 
         Raises
         ------

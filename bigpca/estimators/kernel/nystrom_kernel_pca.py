@@ -169,8 +169,6 @@ class NystromKernelPCA(KernelModel):
             models.append(model)
         return models
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
     @property
     def _why_fixed(self) -> str:
         if self.extension != "tutorial":

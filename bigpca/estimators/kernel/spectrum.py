@@ -54,7 +54,7 @@ class KernelSettings:
     solve_threads : int or None
         BLAS threads of solves; None for the cores there are.
     max_kernel_evaluations : float
-        Most kernel evaluations of a fit; more are refused before any read.
+        Most kernel evaluations of a fit; more are rejected before any read.
     """
 
     n_components: NComponents
@@ -163,7 +163,7 @@ class KernelFit(KernelReading, Fit[KernelSpectrum]):
 
 
 def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | None = None) -> None:
-    """Refuse a number of components that a kernel matrix of n rows of d columns does not have, or m landmarks.
+    """Reject a number of components that a kernel matrix of n rows of d columns does not have, or m landmarks.
 
     Raises
     ------
@@ -190,9 +190,7 @@ def row_shift_pass(rows: RowInput) -> PassCost:
 
 
 def closing_passes(rows: RowInput, kernel: Kernel) -> tuple[PassCost, ...]:
-    """Declare what :func:`training_expansion` reads: the rows of a computation, and what the precision of scores
-    takes.
-    """
+    """Declare what :func:`training_expansion` reads: rows of a computation, and those that decide the precision."""
     if not kernel.needs_rows:
         return ()
     return (*((collect_pass(rows),) if rows.source is None else ()), *scoring_reads(rows, kernel))
@@ -245,9 +243,7 @@ def rounding_of(eigenvalues: Vector, row_means: Vector) -> float:
 
 
 def axis_coefficients(V: Matrix, eigenvalues: Vector, row_means: Vector) -> Matrix:
-    """Return ``A = H V / sqrt(lambda)`` (n, k) from eigenpairs (eigenvalues (k,), V (n, k)) of HKH; 0 where lambda is
-    rounding.
-    """
+    """Return ``A = H V / sqrt(lambda)`` (n, k) from eigenpairs (k,), (n, k) of HKH; 0 if lambda is rounding."""
     used = eigenvalues > rounding_of(eigenvalues, row_means)
     coefficients: Matrix = (V - V.mean(axis=0)) * (used / np.sqrt(np.where(used, eigenvalues, 1.0)))
     return coefficients
@@ -271,9 +267,7 @@ def training_expansion(
 
 
 def hold_references(run: Run, rows: RowInput, kernel: Kernel) -> References:
-    """Return the training rows for later: a store is read again, an array in memory kept, a computation's rows
-    collected.
-    """
+    """Return the training rows for later: a store is read again, an array kept, a computation's rows collected."""
     if not kernel.needs_rows:
         return References(np.zeros((rows.n_rows, 0)))
     source = rows.source
@@ -285,7 +279,7 @@ def hold_references(run: Run, rows: RowInput, kernel: Kernel) -> References:
 
 
 def check_references(rows: RowInput, kernel: Kernel) -> None:
-    """Refuse, before any read, training rows that a model can neither hold nor read again.
+    """Reject, before any read, training rows that a model can neither hold nor read again.
 
     Raises
     ------

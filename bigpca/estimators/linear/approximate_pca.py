@@ -110,8 +110,6 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         self.workers_timeout = workers_timeout
         self.keep_state_bytes = keep_state_bytes
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
     @property
     def _orthonormal(self) -> bool:
         return self.core != "tutorial"

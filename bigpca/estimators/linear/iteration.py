@@ -1,6 +1,4 @@
-"""A block Krylov iteration on an operator, whichever matrix that multiplies: sizes, start, stop, certificate,
-warnings.
-"""
+"""Block Krylov iteration on an operator, whichever matrix it multiplies: sizes, start, stop, certificate, warnings."""
 
 from __future__ import annotations
 
@@ -153,9 +151,7 @@ def iterate(
     settings: IterationSettings,
     iteration: Iteration,
 ) -> KrylovResult:
-    """Multiply the first block, from the sample and random columns, and hand over to the solver, which alone keeps
-    it.
-    """
+    """Multiply the first block, from the sample and random columns; only the solver keeps it."""
     return block_krylov(
         operator,
         _known(operator, _first_block(operator, start, settings, iteration), settings.seed),

@@ -80,9 +80,7 @@ class KrylovFit(PCAFit):
 
     @classmethod
     def planned(cls, rows: RowInput, settings: Settings, resources: Resources) -> PCAFit:
-        """Return the fit with a basis of four blocks; where that does not fit the memory limit, three or two, with
-        restarts.
-        """
+        """Return the fit with a basis of four blocks, or of three or two with restarts if that does not fit."""
         which = KrylovFit if column_layout(rows) is None else KrylovDotFit
         fits = (which(rows, resources, settings, size_iteration(rows, settings, blocks)) for blocks in (BLOCKS, 3, 2))
         return first_that_fits(fits)
@@ -94,9 +92,7 @@ class KrylovFit(PCAFit):
 
     @classmethod
     def stands_back(cls, rows: RowInput, settings: Settings) -> bool:
-        """Of few rows or columns a basis would hold the whole space: what wants the whole spectrum is solved
-        exactly.
-        """
+        """For few rows or columns, whose basis would hold the whole space: the whole spectrum is solved exactly."""
         return not cls.offered(rows, settings) and min(rows.n_rows, rows.n_columns) <= RULE_COLUMNS
 
     @property
@@ -164,9 +160,7 @@ class KrylovFit(PCAFit):
         )  # fmt: skip
 
     def _sampled_axes(self, operator: CovarianceOperator) -> Matrix | None:
-        """Return the axes of a sample (d, l), if there are rows for one; its variances choose the products'
-        precision.
-        """
+        """Return the axes of a sample (d, l), if there are rows for one; its variances choose the precision."""
         sample = operator.sample(self.iteration.block - self.random)
         if sample is None:
             return None

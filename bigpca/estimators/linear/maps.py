@@ -1,6 +1,4 @@
-"""Row maps of fitted models: scores, sketches, reconstructions and log-likelihoods, each a picklable function of
-rows.
-"""
+"""Row maps of fitted models: scores, sketches, reconstructions, log-likelihoods; each a picklable function."""
 
 from __future__ import annotations
 
@@ -94,7 +92,7 @@ def strip_rows(rows: int, d: int, itemsize: int) -> int:
 
 
 def settle_non_finite(rows: NDArray[Any], mapped: NDArray[Any], where: str, nan_policy: str, name: str) -> None:
-    """Refuse what is not finite in mapped rows, or make all of such a row NaN, in place.
+    """Reject what is not finite in mapped rows, or make all of such a row NaN, in place.
 
     Parameters
     ----------
@@ -124,7 +122,7 @@ def settle_non_finite(rows: NDArray[Any], mapped: NDArray[Any], where: str, nan_
 
 
 def reject_non_finite(rows: NDArray[Any], where: str, name: str) -> None:
-    """Refuse rows (b, d) that hold NaN or infinities; ``where`` and ``name`` as for :func:`settle_non_finite`.
+    """Reject rows (b, d) that hold NaN or infinities; ``where`` and ``name`` as for :func:`settle_non_finite`.
 
     Raises
     ------
@@ -174,9 +172,7 @@ class Sketching:
         return sketches
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """What the sketch takes beside its matrix, or the search for what is not finite; and the matrix where it is
-        kept.
-        """
+        """What the sketch needs beside its matrix, or the search for non-finite values; and the matrix, if kept."""
         kept, q = self.sketch.cached_bytes(d, itemsize), self.sketch.width(d)
         searching = rows * (q * itemsize + q + d)
         return max(self.sketch.apply_bytes(d, rows, itemsize) - kept, searching), kept

@@ -1,6 +1,4 @@
-"""What all linear models have in common, whichever way they were fitted: scores, reconstructions, likelihoods,
-files.
-"""
+"""What all linear models share, however they were fitted: scores, reconstructions, likelihoods, files."""
 
 from __future__ import annotations
 
@@ -105,7 +103,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """Return the sufficient statistics of the rows of X, to be added to ``old``, and how many were omitted: one
         read of X.
 
-        Refuses, before that read, statistics beyond ``keep_state_bytes`` and plans that do not fit.
+        Rejects, before that read, statistics beyond ``keep_state_bytes`` and plans that do not fit.
         """
 
     @abstractmethod
@@ -119,9 +117,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     @property
     @abstractmethod
     def _apart_bytes(self) -> int:
-        """Bytes of small batches that are kept as rows until they are multiplied together; 0 where each may be at
-        once.
-        """
+        """Bytes of small batches that are kept as rows until they are multiplied together; 0 if none are."""
 
     @abstractmethod
     def _missing_state(self, what: str) -> str:
@@ -264,12 +260,8 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         certificate: Any = self._certificate
         return float(certificate.containment_bound(n_axes, n_true))
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
     def _small_batch(self, X: Any) -> NDArray[Any] | None:
-        """Return rows in memory that need no read of their own, copied; None for others, and where some are not
-        finite.
-        """
+        """Return a copy of rows in memory that need no read of their own; None for others, and for non-finite ones."""
         if is_lazy(X) or not self._apart_bytes:
             return None
         batch, names = in_memory(X, type(self).__name__)

@@ -149,8 +149,6 @@ class PCA(LinearModel[Moments]):
         plan = self.plan(X)
         return SolverChoice(plan.solver, plan.reason)
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
     @property
     def _orthonormal(self) -> bool:
         return True

@@ -210,9 +210,7 @@ def solve_product(
 
 
 def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale: Vector | None) -> Sketched:
-    """Centre, scale and divide the product; ``Y_z = D^-1 Y`` is A_z's product with ``D W`` (MATHS: z-scoring is
-    exact).
-    """
+    """Centre, scale and divide the product; ``Y_z = D^-1 Y`` is A_z's product with ``D W`` (MATHS: z-scoring)."""
     n, d, fit = part.count, part.n_features, settings.fit
     check_enough_rows(n, omitted)
     q = settings.sketch.width(d)

@@ -111,8 +111,6 @@ class SketchTransformer(Estimator[Sketch]):
         self.memory_limit = memory_limit
         self.workers_timeout = workers_timeout
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "sketch_")
 

@@ -240,7 +240,7 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
 
 
 def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2) -> None:
-    """Refuse fewer than two rows, or than ``minimum``.
+    """Reject fewer than two rows, or than ``minimum``.
 
     Raises
     ------

@@ -1,6 +1,4 @@
-"""One way to solve a problem, as a record: what it reads is declared once, and planned, enforced and executed from
-that.
-"""
+"""One way to solve a problem, as a record: its reads are declared once, then planned, enforced and executed."""
 
 from __future__ import annotations
 
@@ -118,9 +116,7 @@ AnyFit = TypeVar("AnyFit", bound=Fit[Any])
 
 
 def seconds(plan: Plan) -> float:
-    """Estimate a plan's time on one core, for comparing solvers only: a constant speed, so that no machine chooses
-    another.
-    """
+    """Estimate a plan's time on one core, to compare solvers: at a constant speed, the same on every machine."""
     return max(plan.flops / FLOPS_PER_SECOND, plan.bytes_read / BYTES_PER_SECOND)
 
 

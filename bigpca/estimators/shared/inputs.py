@@ -36,9 +36,7 @@ LAZY = (da.Array, str, os.PathLike, np.memmap)
 
 
 def is_lazy(X: Any) -> bool:
-    """Whether X is read by the engine (Dask, Zarr, xarray, HDF5, paths or a memory map) and not a plain array in
-    memory.
-    """
+    """Whether the engine reads X (Dask, Zarr, xarray, HDF5, paths, memory maps), and not a plain array in memory."""
     known = (is_labelled, is_dask_frame, is_zarr_array, is_zarr_group, is_hdf5_dataset, is_path_list)
     return isinstance(X, LAZY) or any(is_one(X) for is_one in known)
 
@@ -105,9 +103,7 @@ def open_rows(X: Any, estimator: str, *, minimum: int = 1) -> Opened:
 
 
 def in_memory(X: Any, estimator: str, *, minimum: int = 1) -> tuple[NDArray[Any], Names]:
-    """Return X, which is no lazy container, as a checked array (n, d), and names; errors are those of
-    :func:`open_rows`.
-    """
+    """Return X, no lazy container, as a checked array (n, d), and names; raises as :func:`open_rows`."""
     reject_foreign(X)
     if isinstance(X, list | tuple):
         masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
@@ -185,7 +181,7 @@ def _check_names(estimator: Any, names: Names) -> None:
 
 
 def check_plain_parameters(estimator: Any) -> None:
-    """Refuse switches that are not booleans, and counts that are not integers, under the names that all estimators
+    """Reject switches that are not booleans, and counts that are not integers, under the names that all estimators
     share.
 
     Raises

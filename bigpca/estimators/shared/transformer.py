@@ -1,6 +1,4 @@
-"""The base of all estimators: a fit is planned before anything is read, and rows are mapped lazily for lazy input, in
-memory otherwise, or to a new Zarr array.
-"""
+"""The base of all estimators: a fit is planned before any read, and rows are mapped lazily, in memory or to a store."""
 
 from __future__ import annotations
 
@@ -119,9 +117,7 @@ class Estimator(
 
     @abstractmethod
     def _fit(self, opened: Opened, y: Any) -> Reading:
-        """Check the parameters, and plan the fit (:class:`bigpca.estimators.shared.fit.Fit`), unless ``fit`` is written
-        anew; X is not read.
-        """
+        """Check the parameters and plan the fit, a ``Fit`` unless the class has its own ``fit``; X is not read."""
 
     @abstractmethod
     def _take(self, found: Found, solver: str) -> None:
@@ -232,8 +228,6 @@ class Estimator(
         """
         check_is_fitted(self)
         save_model(path, StoredModel.of(self), overwrite=overwrite)
-
-    # Inside ---------------------------------------------------------------------------------------------------------
 
     def _open(self, X: Any, *, minimum: int = 1) -> Opened:
         """Open X; a hook for estimators that take more than numbers."""
@@ -360,9 +354,7 @@ class Estimator(
                 self.__dict__ = solved.__dict__  # at once: another thread sees all of the answer, or none
 
     def _unasked(self) -> Self:
-        """Return a shallow copy without the answer that waits: for its names and pictures, which scikit-learn asks
-        values for.
-        """
+        """Return a shallow copy without the answer that waits, of which scikit-learn asks names and displays."""
         twin = copy(self)
         if "_unsolved" in vars(twin):
             twin._unsolved = None

@@ -1,6 +1,4 @@
-"""What a fitted discriminant analysis says of rows: classes, their probabilities, the values of its discriminant
-functions.
-"""
+"""What a fitted discriminant analysis computes of rows: classes, probabilities, discriminant functions."""
 
 from __future__ import annotations
 

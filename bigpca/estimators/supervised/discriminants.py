@@ -34,7 +34,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel):
     robust_share : float in (0, 1)
         Share of the sum of R2's eigenvalues that the leading ones, which are kept, hold.
     regularization : None, "pinv" or float > 0
-        Of a singular R2: refuse it, leave out its null space, or add that multiple of I.
+        Of a singular R2: raise, leave out its null space, or add that multiple of I.
     normalize : bool
         Scale ``Psi Psi'``, ``S_T`` and ``S_W`` to the trace of I. NOTE: as printed they grow as n^2, n and n, so that
         on large n all but the corners of the square of (r1, r2) coincide; the printed formula is the default.

@@ -101,9 +101,7 @@ def labelled_features_pass(rows: RowInput, kernel: Kernel, labelled: Labelled, m
 def read_features(
     run: Run, cost: PassPlan, rows: RowInput, features: LandmarkFeatures, labelled: Labelled, *, whole: bool
 ) -> FeatureRead:
-    """Return the labelled statistics of the features of all rows: one read of X, declared by
-    :func:`labelled_features_pass`.
-    """
+    """Return the labelled statistics of the features of all rows: the read of :func:`labelled_features_pass`."""
     inner = labelled.templates(features.transform.shape[1], whole=whole)
     mapped = LandmarkMap(
         (features.kernel,), features.landmarks, (features.transform,), features.shift, features.indices

@@ -157,7 +157,7 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
     Roweis discriminant analysis of Nyström features, in one read beyond the choice of landmarks: (0, 0) is kernel PCA,
     (1, 0) kernel supervised PCA, (0, 1) kernel Fisher discriminant analysis. With all rows as landmarks it is the
     representer form ``K H P H K theta = lambda (r2 N + (1 - r2) K) theta``, reduced to the range of K; with r2 = 1 the
-    scatter within classes is then singular, and refused unless something is said about it.
+    scatter within classes is then singular, and rejected unless something is said about it.
 
     Parameters
     ----------

@@ -1,6 +1,4 @@
-"""Roweis discriminant analysis where no d x d matrix fits: Rayleigh-Ritz on a block Krylov space of the within-class
-scatter.
-"""
+"""Roweis discriminant analysis if no d x d matrix fits: Rayleigh-Ritz on a block Krylov space of S_W."""
 
 from __future__ import annotations
 
@@ -155,9 +153,7 @@ class KrylovRoweisFit(LabelledFit):
 
 
 def first_block(statistics: LabelStatistics, k: int, r2: float) -> Matrix:
-    """Return orthonormal columns (d, l): class means, label features, the mean where rows are classified, random
-    directions.
-    """
+    """Return orthonormal columns (d, l): class means, label features, a classifier's mean, random directions."""
     d = statistics.moments.n_features
     random = normals(0, "roweis-start", 0, k + EXTRA, d, np.float64)
     origin = statistics.mean[None] if r2 == 1.0 else np.zeros((0, d))  # coefficients of a classifier are about it

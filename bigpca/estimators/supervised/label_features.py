@@ -76,9 +76,7 @@ class LinearLabels:
 
 
 def candidates(values: Matrix) -> tuple[Matrix, NDArray[np.float64]]:
-    """Return distinct labels (b, t) and how many rows each stands for: all of them, or evenly spread rows in their
-    order.
-    """
+    """Return distinct labels (b, t) and how many rows each stands for: all, or evenly spread rows in their order."""
     distinct, counts = np.unique(values, axis=0, return_counts=True)
     if len(distinct) > MAX_CANDIDATES:
         ends = np.cumsum(counts)
@@ -119,9 +117,7 @@ class LandmarkLabels:
 
     @classmethod
     def of(cls, values: Matrix, gamma: float) -> LandmarkLabels:
-        """Return features for labels (n, t): all distinct ones are landmarks, or at most 256 by randomly pivoted
-        Cholesky.
-        """
+        """Return features for labels (n, t): landmarks are all distinct ones, or 256 by randomly pivoted Cholesky."""
         kernel, (distinct, weights) = RBF(gamma), candidates(values)
         with one_blas_thread():  # which landmarks are drawn must not depend on the number of threads
             if len(distinct) > MAX_LANDMARKS:

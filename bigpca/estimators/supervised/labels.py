@@ -1,6 +1,4 @@
-"""Labels on their way into a fit: what a model learned from, what a pass takes, and the checks that all labelled models
-make.
-"""
+"""Labels on their way into a fit: what a model learned from, what a pass needs, and the checks of labels."""
 
 from __future__ import annotations
 
@@ -228,7 +226,7 @@ def _opened(y: Any, n: int, use: LabelUse, missing: str, like: Supervision | Non
 
 
 def reject_singletons(labels: ClassLabels) -> None:
-    """Refuse classes of one row, which say nothing of the scatter within classes and yet pull the means apart.
+    """Reject classes of one row, which say nothing of the scatter within classes and yet pull the means apart.
 
     Raises
     ------
@@ -246,9 +244,7 @@ def reject_singletons(labels: ClassLabels) -> None:
 
 
 def missed_trace(features: LabelFeatures, values: NDArray[np.float64]) -> float:
-    """Return the share of an RBF label kernel's trace that its features miss, and warn of a large one; 0 for other
-    features.
-    """
+    """Return the share of an RBF label kernel's trace that its features miss; warn if it is large. 0 for others."""
     if not isinstance(features, LandmarkLabels):
         return 0.0
     missed = features.missed(values)
@@ -263,7 +259,7 @@ def missed_trace(features: LabelFeatures, values: NDArray[np.float64]) -> float:
 
 
 def check_among(y: Any, classes: Any, missing: str) -> None:
-    """Refuse labels that are none of the classes.
+    """Reject labels that are none of the classes.
 
     Raises
     ------

@@ -48,9 +48,8 @@ def _classifies(model: Any) -> bool:
     if not model._classifies:
         point = f" with r2 = {model.r2!r}" if hasattr(model, "r2") else ""
         raise AttributeError(
-            f"{type(model).__name__}{point} is no classifier: normal classes of one covariance need r2 = 1, where "
-            f"R2 is the scatter within classes alone. Use r2=1, FisherDiscriminantAnalysis, or a classifier on the "
-            f"scores."
+            f"{type(model).__name__}{point} is no classifier: normal classes of one covariance need r2 = 1, where R2 "
+            "is the scatter within classes alone. Use r2=1, FisherDiscriminantAnalysis, or a classifier on the scores."
         )
     return True
 
@@ -156,9 +155,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     @solving
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): ``U (U'U)^-1 y + mean``, the least-squares reconstruction (SPCA paper,
-        eq. 4).
-        """
+        """Return rows (n, d) from scores (n, k): ``U (U'U)^-1 y + mean``, least squares (SPCA paper, eq. 4)."""
         check_is_fitted(self)
         opened = self._open_scores(X)
         axes = np.asarray(np.linalg.pinv(self.components_).T, np.float64)  # rows of (U'U)^-1 U'
@@ -188,9 +185,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Lazy:
-        """Return log-posteriors up to a constant of each row (n, c), or the log-odds of ``classes_[1]`` (n,); lazy for
-        lazy input.
-        """
+        """Return log-posteriors up to a constant of each row (n, c), or log-odds of ``classes_[1]`` (n,); lazily."""
         two = len(self.classes_) == 2 if hasattr(self, "classes_") else False
         found = self._classified(X, "decisions", 1 if two else None)
         return found[:, 0] if two else found
@@ -219,8 +214,6 @@ class SupervisedModel(Estimator[SupervisedResult]):
             raise ValueError("the model was fitted with another r2 than 1, and classifies nothing. Fit again.")
         found = ClassMap(functions, self.classes_, output, self.nan_policy)
         return self._map(X, self._open_like(X), found, columns or len(self.classes_), Destination())
-
-    # Inside ---------------------------------------------------------------------------------------------------------
 
     @property
     def _n_features_out(self) -> int:

@@ -193,7 +193,7 @@ def share_count(values: Any, share: float) -> int:
 
 
 def check_count(n_components: Any) -> None:
-    """Refuse what is neither None, nor a share in (0, 1), nor a positive integer.
+    """Reject what is neither None, nor a share in (0, 1), nor a positive integer.
 
     Raises
     ------
@@ -204,7 +204,7 @@ def check_count(n_components: Any) -> None:
 
 
 def check_label_kernel(label_kernel: Any) -> None:
-    """Refuse an unknown label kernel.
+    """Reject an unknown label kernel.
 
     Raises
     ------

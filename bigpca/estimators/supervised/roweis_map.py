@@ -1,6 +1,4 @@
-"""``roweis_map``: the models of a whole grid of (r1, r2) from one read, and their scores on held-out rows from one
-more.
-"""
+"""``roweis_map``: the models of a grid of (r1, r2) from one read, and their errors on new rows from one more."""
 
 from __future__ import annotations
 

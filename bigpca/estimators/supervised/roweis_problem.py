@@ -1,6 +1,4 @@
-"""One point of the Roweis family as a problem, linear or under a kernel, and the checks that all of the family
-share.
-"""
+"""One point of the Roweis family as a problem, linear or under a kernel, and the checks that the family shares."""
 
 from __future__ import annotations
 
@@ -112,8 +110,7 @@ class RoweisProblem(Problem):
             what = 'regularization="pinv"' if self.conditioning.regularization == "pinv" else what
             raise ValueError(
                 f'solver="krylov" with {what} would need the whole spectrum of the scatter, which it never forms. Give '
-                f"an "
-                f"integer for n_components and a number for regularization."
+                "an integer for n_components and a number for regularization."
             )
         return int(given)
 
@@ -171,7 +168,7 @@ def check_conditioning(robust: Any, robust_share: Any, regularization: Any) -> C
 
 
 def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
-    """Refuse classes that cannot be told apart; warn of classes of one row, where missing values or a batch left them
+    """Reject classes that cannot be told apart; warn of classes of one row, where missing values or a batch left them
     so.
 
     Raises
@@ -307,7 +304,7 @@ def wanted_axes(
 
 
 def check_components(n_components: Any, d: int) -> None:
-    """Refuse a number of components that no labels could make right.
+    """Reject a number of components that no labels could make right.
 
     Raises
     ------
@@ -324,7 +321,7 @@ def check_components(n_components: Any, d: int) -> None:
 
 
 def reject_singular(count: int, n_classes: int, d: int) -> None:
-    """Refuse an S_W that is singular whatever the rows are.
+    """Reject an S_W that is singular whatever the rows are.
 
     Raises
     ------

@@ -194,17 +194,13 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     @available_if(_estimator_has("inverse_transform"))  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): the estimator's in the chosen features, means of the labelled rows
-        elsewhere.
-        """
+        """Return rows (n, d) from scores (n, k): the estimator's in the chosen features, elsewhere the means."""
         check_is_fitted(self)
         inner: Any = self.estimator_
         back = inner.inverse_transform(X)
         placed = Placed(self.selected_, self.mean_)
         opened = open_rows(back, type(self).__name__).array
         return self._map(X, opened, placed, self.n_features_in_, Destination(out, overwrite))
-
-    # Inside ---------------------------------------------------------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")
@@ -255,7 +251,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         """Return q; None where cross-validation chooses."""
         given: Any = self.n_features_to_select
         if isinstance(given, str) and given == "cv":
-            _ = self._seed  # refuses what is none
+            _ = self._seed  # rejects what is none
             if positive_integer("folds", self.folds) < 2:
                 raise ValueError(f"folds = {self.folds}; at least 2 were expected, one of which is left out in turn.")
             return None
@@ -286,9 +282,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         self._set_known(cv_scores_=found.cv_scores)
 
     def _folding(self, opened: da.Array, candidates: NDArray[np.int64], labelled: Labelled, seed: int) -> Folding:
-        """Return the read of the candidate columns with the labels at their right, for the scatter of each fold of the
-        rows.
-        """
+        """Return the read of the candidate columns, with the labels beside them, for the scatter of each fold."""
         rows_of = columns_of(opened, np.sort(candidates))
         features = labelled.features
         if features is None:
@@ -310,9 +304,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         self, opened: da.Array, order: NDArray[np.int64], labelled: Labelled, seed: int,
         checkpoint: Place | None, progress: ProgressArgument,
     ) -> dict[int, float]:  # fmt: skip
-        """Return the explained share in the folds left out, for every number of features: one read of the
-        candidates.
-        """
+        """Return the explained share in the folds left out, by number of features: one read of the candidates."""
         candidates = order[:MAX_CANDIDATES]
         q, place = len(candidates), np.searchsorted(np.sort(candidates), candidates)
         folding = self._folding(opened, candidates, labelled, seed)

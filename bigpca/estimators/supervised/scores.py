@@ -96,9 +96,7 @@ def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> V
 def explained_share(
     folds: list[ClassMoments], left_out: int, columns: NDArray[np.int64], q: int, n_components: Any
 ) -> float:
-    """Return the share of the labels' variance in one fold that components and regression of the other folds
-    explain.
-    """
+    """Return the share of the labels' variance in one fold that components and regression of the others explain."""
     train = None
     for f, own in enumerate(folds):
         if f != left_out:
