@@ -52,8 +52,8 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
     ----------
     path : path of the model's Zarr group
     references : path, URL, or sequence of those
-        Where the training rows of a kernel model may be read, if they lie in a store (those of at most 256 MiB lie in the
-        model) that is neither beside nor below the model: the store, or a folder around it.
+        Where the training rows of a kernel model may be read, if they lie in a store (those of at most 256 MiB lie in
+        the model) that is neither beside nor below the model: the store, or a folder around it.
 
     Raises
     ------
@@ -81,7 +81,8 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
         if isinstance(error, ModelFormatError) and rows.model in str(error):
             raise
         raise ModelFormatError(
-            f"{path} does not hold what a {group.kind} of format {group.format} has: {brief(error, MAX_REASON)}. Save it again."
+            f"{path} does not hold what a {group.kind} of format {group.format} has: {brief(error, MAX_REASON)}. Save "
+            f"it again."
         ) from error
 
 

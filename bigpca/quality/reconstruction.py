@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.estimators.shared.inputs import check_features, open_rows
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.rows import RowInput
 from bigpca.quality.axes import orthonormal, unit_rows
@@ -88,7 +89,9 @@ def reconstruction_error(
     mean = np.zeros(d) if getattr(model, "mean_", None) is None else np.asarray(model.mean_, np.float64)
     scale = getattr(model, "scale_", None)
     policies = {name: getattr(model, name) for name in ("nan_policy", "missing_chunks") if hasattr(model, name)}
-    rows = RowInput(model._open_like(X), **policies)
+    opened = open_rows(X, type(model).__name__)
+    check_features(model, opened.n_features, opened.names)
+    rows = RowInput(opened.array, **policies)
     subspace = Subspace(mean, None if scale is None else np.asarray(scale, np.float64), axes)
     found = read_once(rows, Residuals(d, k, subspace), "residuals", memory_limit=memory_limit, progress=progress)
     if not found.count:

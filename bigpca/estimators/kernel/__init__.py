@@ -2,7 +2,7 @@
 
 - ``kernel_pca``, ``approximate_kernel_pca``, ``nystrom_kernel_pca``   the public classes
 - ``model``        what kernel models share: scores, distances to the subspace, pre-images
-- ``choosing``     which exact route: the matrix, the features of the kernel, or an iteration
+- ``choosing``     which exact fit, by cost: the features of the kernel, the matrix, or an iteration
 - ``matrix_fit``      few rows: the whole kernel matrix
 - ``features_fit``    a kernel with an exact finite feature map: linear PCA of the features
 - ``krylov_fit``      block Krylov iteration on ``HKH``: a few sweeps, nothing of size n x n, from the axes of ``start``
@@ -13,5 +13,8 @@
 - ``maps``         row maps of fitted models
 - ``spectrum``, ``files``   the result of a fit, and models on disk
 
-Cost is counted in sweeps, that is n^2 kernel evaluations, and ``max_kernel_evaluations`` limits it before anything runs.
+Add a solver of KernelPCA: a ``*_fit`` module with a ``KernelFit``, and its row in ``choosing.FITS``.
+
+Cost is counted in sweeps, that is n^2 kernel evaluations, and ``max_kernel_evaluations`` limits it before anything
+runs.
 """

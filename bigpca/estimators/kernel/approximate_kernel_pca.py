@@ -20,9 +20,9 @@ from bigpca.solvers.components import NComponents
 class ApproximateKernelPCA(KernelModel):
     """Kernel PCA from a sketch of the empirical kernel map, ``Z = HKH W`` (tutorial, algorithm 6).
 
-    Every row of HKH is a point in R^n, the row's empirical kernel map; W (n, q) makes it short. A sweep over pairs of rows
-    costs ``n^2 / 2`` kernel evaluations, as for :class:`bigpca.KernelPCA`, whose start is better and which goes on where one
-    sweep is not enough; the price of a sketch is known before.
+    Every row of HKH is a point in R^n, the row's empirical kernel map; W (n, q) makes it short. A sweep over pairs of
+    rows costs ``n^2 / 2`` kernel evaluations, as for :class:`bigpca.KernelPCA`, whose start is better and which goes on
+    where one sweep is not enough; the price of a sketch is known before.
 
     Parameters
     ----------
@@ -96,8 +96,6 @@ class ApproximateKernelPCA(KernelModel):
         self.solve_threads = solve_threads
         self.workers_timeout = workers_timeout
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
     def _fit(self, opened: Opened, y: Any) -> KernelSketchFit:
         if self.core not in CORES:
             raise ValueError(f"core = {self.core!r} is unknown; one of {', '.join(map(repr, CORES))} was expected.")
@@ -105,8 +103,8 @@ class ApproximateKernelPCA(KernelModel):
         check_enough_rows(rows.n_rows)
         if rows.nan_policy == "omit":
             raise ValueError(
-                'nan_policy="omit" leaves out rows as they are read, but a sweep compares all pairs of rows and must know '
-                "them before. Remove such rows first, or use NystromKernelPCA."
+                'nan_policy="omit" leaves out rows as they are read, but a sweep compares all pairs of rows and must '
+                "know them before. Remove such rows first, or use NystromKernelPCA."
             )
         settings, n = self._settings(rows.n_columns, opened.seed), rows.n_rows
         check_kernel_components(self.n_components, n, rows.n_columns)
@@ -135,7 +133,7 @@ class ApproximateKernelPCA(KernelModel):
             )
         if self.sketch.width(n) < k:
             raise ValueError(
-                f"{k} components were asked for, but the sketch has {self.sketch.width(n)} columns; at least as many were "
-                f"expected, better three times. Use a wider sketch."
+                f"{k} components were asked for, but the sketch has {self.sketch.width(n)} columns; at least as many "
+                f"were expected, better three times. Use a wider sketch."
             )
         return self.sketch

@@ -52,8 +52,8 @@ def plan_kernel_fit(
     named = FITS.get(solver)
     if pairs_only and named is not None and not named.compares_pairs:
         raise ValueError(
-            f'fit_inverse_transform regresses on reference rows, which solver="{solver}" does not keep. Use solver="dense" or '
-            f'"krylov".'
+            f'fit_inverse_transform regresses on reference rows, which solver="{solver}" does not keep. Use '
+            f'solver="dense" or "krylov".'
         )
     check_enough_rows(rows.n_rows)
     check_square(rows, settings.kernel)
@@ -63,8 +63,8 @@ def plan_kernel_fit(
         return fit
     if rows.nan_policy == "omit":
         raise ValueError(
-            f'nan_policy="omit" leaves out rows as they are read, but solver="{fit.solver}" compares all pairs of rows and '
-            f"must know them before. Remove such rows first, or use NystromKernelPCA."
+            f'nan_policy="omit" leaves out rows as they are read, but solver="{fit.solver}" compares all pairs of rows '
+            "and must know them before. Remove such rows first, or use NystromKernelPCA."
         )
     check_references(rows, settings.kernel)
     return fit
@@ -79,6 +79,6 @@ def check_square(rows: RowInput, kernel: Kernel) -> None:
     """
     if not kernel.needs_rows and rows.n_rows != rows.n_columns:
         raise ValueError(
-            f"X has shape ({rows.n_rows}, {rows.n_columns}), but {kernel} takes the kernel matrix of the training rows; (n, n) "
-            f"was expected. Give it whole to fit, and (new rows, n) to transform."
+            f"X has shape ({rows.n_rows}, {rows.n_columns}), but {kernel} takes the kernel matrix of the training "
+            f"rows; (n, n) was expected. Give it whole to fit, and (new rows, n) to transform."
         )

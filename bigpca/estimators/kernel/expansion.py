@@ -34,7 +34,8 @@ MAX_DIFFERENCE = 1e-4  # of a component's scores in float32 from those in float6
 class Expansion:
     """``f(x) = k(x, R) A - b`` over reference rows R (p, d), computed as ``(k(x, R) - c') A - (b - c'A)``.
 
-    Far from the origin all kernel values may be nearly equal: the sums keep their digits where the values are centred first.
+    Far from the origin all kernel values may be nearly equal: the sums keep their digits where the values are centred
+    first.
 
     Attributes
     ----------
@@ -91,7 +92,8 @@ class Expansion:
         return replace(self, dtype=needed_precision(scores[FLOAT32] - left, scores[FLOAT64] - left))
 
     def products(self, rows: NDArray[Any], weights: Matrix, centre: Vector | None = None) -> Matrix:
-        """Return ``k(rows, R) weights`` (b, l) in float64, or ``(k(rows, R) - centre') weights``; one read of the references.
+        """Return ``k(rows, R) weights`` (b, l) in float64, or ``(k(rows, R) - centre') weights``; one read of the
+        references.
 
         The side that is smaller, rows or references, is held prepared, and the other goes past it tile by tile.
         """
@@ -253,7 +255,7 @@ def kernel_identity(kernel: Kernel) -> Any:
 
 
 def needed_precision(single: Matrix, double: Matrix) -> np.dtype[Any]:
-    """Return float32 where scores in it (s, k) differ by at most 1e-4 of every component's size from those in float64."""
+    """Return float32 if scores in it (s, k) differ by at most 1e-4 of each component's size from those in float64."""
     difference, size = (np.linalg.norm(scores, axis=0) for scores in (single - double, double))
     return FLOAT32 if bool((difference <= MAX_DIFFERENCE * size).all()) else FLOAT64
 

@@ -111,7 +111,7 @@ class FeaturesFit(KernelFit):
 
     @classmethod
     def offered(cls, rows: RowInput, settings: KernelSettings) -> bool:
-        """Where the kernel has features, and as many as there are to be components: its matrix has n eigenvalues, if only zeros."""
+        """Whether the kernel has features, at least as many as components: its matrix has n eigenvalues, some 0."""
         width, given = settings.kernel.feature_width(rows.n_columns), settings.n_components
         return width is not None and not (isinstance(given, int | np.integer) and given > width)
 
@@ -121,7 +121,10 @@ class FeaturesFit(KernelFit):
 
     @property
     def account(self) -> str:
-        return f"{self.settings.kernel} has {self.rows.n_columns} exact features; {self.pca.solver} PCA of them: {self.pca.reason}"
+        return (
+            f"{self.settings.kernel} has {self.rows.n_columns} exact features; {self.pca.solver} PCA of them: "
+            f"{self.pca.reason}"
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ from bigpca.estimators.shared.references import References
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
 from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.reading.layout import working_dtype
+from bigpca.passes.rows import RowInput
 
 LEARNED = (  # fields of a KernelSpectrum that only some fits have
     "negative_mass", "trace_error", "rank", "landmark_transform", "landmark_indices", "classes", "n_unlabelled",
@@ -28,11 +30,21 @@ EXPANSION = ("shift", "coefficients", "offsets", "mean_weights", "centre")
 PRECISIONS = ("float32", "float64")
 
 
+def expansion_bytes(rows: RowInput, kernel: Kernel, k: int, landmarks: int | None = None) -> int:
+    """Return the bytes of a saved expansion of k axes over all rows, or over landmarks, with the eigenvalues."""
+    p = rows.n_rows if landmarks is None else landmarks
+    stored = rows.source is not None and landmarks is None
+    size = p * rows.n_columns * (rows.dtype if stored else working_dtype(rows.dtype)).itemsize
+    named = rows.source is not None and rows.source.format != "numpy" and size > HELD_BYTES and landmarks is None
+    held = 0 if named or (landmarks is None and not kernel.needs_rows) else size
+    return 8 * (2 * k + rows.n_columns + p * k + 2 * p) + held
+
+
 def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Return a solved problem as arrays and JSON values.
 
-    Training rows of at most 256 MiB, and those that are in memory, are copied into the model; a larger store is named, and
-    must be there when the model is loaded.
+    Training rows of at most 256 MiB, and those that are in memory, are copied into the model; a larger store is named,
+    and must be there when the model is loaded.
     """
     arrays: dict[str, NDArray[Any]] = {"eigenvalues": found.eigenvalues}
     attributes: dict[str, Any] = {
@@ -71,7 +83,8 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel, state: StoredSta
     Raises
     ------
     KeyError, TypeError, ValueError
-        Where something is missing, shapes disagree, values are not finite, or the training rows are not where they were.
+        Where something is missing, shapes disagree, values are not finite, or the training rows are not where they
+        were.
     """
     arrays, attributes = stored.arrays, stored.attributes
     for name, array in arrays.items():

@@ -1,4 +1,4 @@
-"""Kernels that are not positive semi-definite: an iteration on a shifted matrix, what bounds there are, and the warnings."""
+"""Kernels that are not positive semi-definite: iteration on a shifted matrix, bounds, and warnings."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ Matrix = NDArray[np.float64]
 class ShiftedOperator:
     """``A + sigma I`` of an indefinite A, with sigma an upper bound of ``-lambda_min(A)``: positive semi-definite.
 
-    Krylov spaces do not change with the shift. It is known after the first product: ``|A|_F^2 = sum_i lambda_i^2`` and each
-    of the leading eigenvalues is at least its Ritz value, so ``lambda_min^2 <= |A|_F^2 - sum theta_i^2`` over positive
-    Ritz values theta.
+    Krylov spaces do not change with the shift. It is known after the first product: ``|A|_F^2 = sum_i lambda_i^2`` and
+    each of the leading eigenvalues is at least its Ritz value, so ``lambda_min^2 <= |A|_F^2 - sum theta_i^2`` over
+    positive Ritz values theta.
 
     Attributes
     ----------
@@ -124,8 +124,8 @@ def iterate_indefinite(
 def frobenius_bounds(operator: KernelOperator, lower: Vector) -> Certificate:
     """Bound the leading eigenvalues of an indefinite HKH, of which lower bounds (k,) are known.
 
-    ``lambda_i^2 <= |HKH|_F^2 - sum_(j != i) lower_j^2``, over the lower bounds that are positive. Only the first eigenvalue is
-    known to be none below 0 (``HKH 1 = 0``). There is no share of a trace that has negative parts.
+    ``lambda_i^2 <= |HKH|_F^2 - sum_(j != i) lower_j^2``, over the lower bounds that are positive. Only the first
+    eigenvalue is known to be none below 0 (``HKH 1 = 0``). There is no share of a trace that has negative parts.
     """
     squared = operator.squared_norm
     slack = rounding_slack(float(np.sqrt(operator.size * squared)), precision=operator.precision)
@@ -142,8 +142,8 @@ def warn_fewer(settings: KernelSettings, positive: int, where: str, remedy: str)
     given: Any = settings.n_components
     if given is not None and positive < given:
         warn_approximation(
-            f"{given} components were asked for, and {positive} positive eigenvalues are what {where}: {max(1, positive)} are "
-            f"kept. {remedy}"
+            f"{given} components were asked for, and {positive} positive eigenvalues are what {where}: "
+            f"{max(1, positive)} are kept. {remedy}"
         )
 
 
@@ -153,7 +153,7 @@ def warn_indefinite(settings: KernelSettings, negative: float, norm: float, *, w
         return
     found = f"{negative:.3g}" if whole else f"at least {negative:.3g}"
     warn_approximation(
-        f"{settings.kernel} is not positive semi-definite: its centred matrix has negative eigenvalues that sum to -{found} "
-        f"(Frobenius norm {norm:.3g}). The largest eigenvalues by value are kept, and there are no bounds from the trace. "
-        f"Use a positive semi-definite kernel where variances and distances must mean something."
+        f"{settings.kernel} is not positive semi-definite: its centred matrix has negative eigenvalues that sum to "
+        f"-{found} (Frobenius norm {norm:.3g}). The largest eigenvalues by value are kept, and there are no bounds "
+        f"from the trace. Use a positive semi-definite kernel where variances and distances must mean something."
     )

@@ -14,22 +14,24 @@ from bigpca.solvers.components import NComponents
 
 
 class KernelPCA(KernelModel):
-    """Kernel PCA: the leading axes of the rows' images under a kernel, exact or, where ``solver_`` is "krylov", to a tolerance.
+    """Kernel PCA: the leading axes of the rows' images under a kernel, exact or, where ``solver_`` is "krylov", to a
+    tolerance.
 
-    (Tutorial, algorithm 5.) ``HKH v = lambda v``, ``H = I - 11'/n``; the score of x is ``sum_t v_t k_c(x_t, x) / sqrt(lambda)``,
-    with the kernel centred by the training rows. Up to 2,000 rows the matrix is in memory; beyond, a block Krylov iteration multiplies HKH
-    by thin blocks in sweeps over pairs of row blocks: ``n^2 / 2`` kernel evaluations each, about three of them, memory of
-    some (n, 2 k) arrays. Kernels with an exact finite feature map (linear, cosine, Hellinger, sums of these, polynomials of
-    few columns) need no kernel matrix: the PCA of their features is the same, in a read or a few.
+    (Tutorial, algorithm 5.) ``HKH v = lambda v``, ``H = I - 11'/n``; the score of x is
+    ``sum_t v_t k_c(x_t, x) / sqrt(lambda)``, with the kernel centred by the training rows. Up to 2,000 rows the matrix
+    is in memory; beyond, a block Krylov iteration multiplies HKH by thin blocks in sweeps over pairs of row blocks:
+    ``n^2 / 2`` kernel evaluations each, about three of them, memory of some (n, 2 k) arrays. Kernels with an exact
+    finite feature map (linear, cosine, Hellinger, sums of these, polynomials of few columns) need no kernel matrix: the
+    PCA of their features is the same, in a read or a few.
 
     Parameters
     ----------
     n_components : int, float in (0, 1), a rule, or None
         None keeps all with a positive eigenvalue (few rows only).
     kernel : str, Kernel, or callable
-        One of :mod:`bigpca.kernels`, or scikit-learn's names; a function takes two blocks of rows (a, d), (b, d). "linear" by
-        default here, in :class:`bigpca.ApproximateKernelPCA` and in :class:`bigpca.NystromKernelPCA`, as in scikit-learn:
-        another way of solving is no other model, and no width of a Gaussian suits data of all units.
+        One of :mod:`bigpca.kernels`, or scikit-learn's names; a function takes two blocks of rows (a, d), (b, d).
+        "linear" by default here, in :class:`bigpca.ApproximateKernelPCA` and in :class:`bigpca.NystromKernelPCA`, as in
+        scikit-learn: another way of solving is no other model, and no width of a Gaussian suits data of all units.
     gamma, degree, coef0 : of a kernel given by name; ``gamma=None`` is 1 / d.
     solver : {"auto", "dense", "krylov", "features"}
     tol : float
@@ -39,9 +41,10 @@ class KernelPCA(KernelModel):
     random_state : int, RandomState, Generator or None
         As in :class:`bigpca.PCA`.
     max_kernel_evaluations : float
-        A plan that needs more is refused, before any read.
+        A plan that needs more is rejected, before any read.
     fit_inverse_transform, alpha : bool, float
-        Also fit the ridge regression that ``inverse_transform`` needs, of this penalty: n^3 / 3 flops, 10,000 rows at most.
+        Also fit the ridge regression that ``inverse_transform`` needs, of this penalty: n^3 / 3 flops, 10,000 rows at
+        most.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
         As in :class:`bigpca.PCA`.
 
@@ -102,8 +105,6 @@ class KernelPCA(KernelModel):
         self.solve_threads = solve_threads
         self.workers_timeout = workers_timeout
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
     def _fit(self, opened: Opened, y: Any) -> KernelFit:
         check_iteration(self.tol, self.max_passes)
         check_solver(self.solver)
@@ -117,7 +118,8 @@ class KernelPCA(KernelModel):
     def _check_components(self, n: int, d: int) -> None:
         if self.n_components == "mle":
             raise ValueError(
-                'n_components = "mle" is for linear PCA: it needs the spectrum of d features. Give a number, a share or a rule.'
+                'n_components = "mle" is for linear PCA: it needs the spectrum of d features. Give a number, a share '
+                "or a rule."
             )
         check_kernel_components(self.n_components, n, d)
 

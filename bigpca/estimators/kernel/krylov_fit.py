@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bigpca.costs import PassCost, SolveCost, Times
 from bigpca.estimators.kernel.expansion import kernel_identity
+from bigpca.estimators.kernel.files import expansion_bytes
 from bigpca.estimators.kernel.indefinite import iterate_indefinite
 from bigpca.estimators.kernel.matrix_fit import DenseFit, iterates
 from bigpca.estimators.kernel.spectrum import (
@@ -28,6 +29,7 @@ from bigpca.estimators.kernel.spectrum import (
     training_expansion,
 )
 from bigpca.estimators.kernel.start import Start, start_landmarks
+from bigpca.estimators.linear.certified import certificate_bytes
 from bigpca.estimators.linear.iteration import (
     BLOCKS,
     RULE_COLUMNS,
@@ -65,8 +67,9 @@ def size_iteration(rows: RowInput, settings: KernelSettings, blocks: int = BLOCK
     k = starting_components(settings.n_components, n, n)
     if not settings.kernel.positive_semidefinite and not isinstance(settings.n_components, int | np.integer):
         raise ValueError(
-            f"n_components = {settings.n_components!r} chooses by the whole spectrum where {settings.kernel} is not positive "
-            f"semi-definite: the trace of HKH holds negative parts, which no leading eigenvalues show. Give a number, or use "
+            f"n_components = {settings.n_components!r} chooses by the whole spectrum where {settings.kernel} is not "
+            f"positive semi-definite: the trace of HKH holds negative parts, which no leading eigenvalues show. Give a "
+            f"number, or use "
             f'solver="dense".'
         )
     return Iteration.of(settings.n_components, k, blocks, n)
@@ -105,8 +108,8 @@ class KernelKrylovFit(KernelFit):
     @property
     def account(self) -> str:
         return (
-            f"block Krylov on the implicit kernel matrix, {self.iteration.block} columns at a time, until the eigenvalues "
-            f"are known to {self.settings.tol:g}"
+            f"block Krylov on the implicit kernel matrix, {self.iteration.block} columns at a time, until the "
+            f"eigenvalues are known to {self.settings.tol:g}"
         )
 
     @property
@@ -147,7 +150,9 @@ class KernelKrylovFit(KernelFit):
 
     def solve_cost(self) -> SolveCost:
         held = held_bytes(self.rows, self.settings.kernel)
-        return SolveCost(held_bytes=held, output_bytes=8 * self.rows.n_rows * (self.iteration.components + 1))
+        k, n = self.iteration.components, self.rows.n_rows
+        output = expansion_bytes(self.rows, self.settings.kernel, k) + certificate_bytes(k, n)
+        return SolveCost(held_bytes=held, output_bytes=output)
 
     def identity(self) -> dict[str, Any]:
         """Later passes depend on everything that led to their block."""

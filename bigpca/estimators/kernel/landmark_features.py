@@ -1,7 +1,7 @@
 """Kernel PCA on Nyström features: landmarks L, features ``B = k(X, L) T``, and PCA of B about the mean over ALL rows.
 
-The features span what the landmarks' images span, so ``K >= B B'``: what B leaves of k(x, x), summed over all rows, bounds
-the error of every eigenvalue.
+The features span what the landmarks' images span, so ``K >= B B'``: what B leaves of k(x, x), summed over all rows,
+bounds the error of every eigenvalue.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def features_of(
     T = landmark_transform(K_mm, truncation_for(precision), equilibrated=True, threads=threads)
     if not T.size:
         raise ValueError(
-            f"k(x, x) = 0 for all {len(landmarks.rows)} landmarks under {kernel}: they span nothing. Rows with images of "
-            f"positive length were expected. Choose other landmarks, or another kernel."
+            f"k(x, x) = 0 for all {len(landmarks.rows)} landmarks under {kernel}: they span nothing. Rows with images "
+            f"of positive length were expected. Choose other landmarks, or another kernel."
         )
     return replace(found, transform=T)
 
@@ -122,9 +122,7 @@ def features_dtype(rows: RowInput, kernel: Kernel, m: int) -> np.dtype[np.floati
 
 
 def pass_dtype(rows: RowInput, features: tuple[LandmarkFeatures, ...]) -> np.dtype[np.floating]:
-    """Dtype of the rows of a pass: float64, too, where a T magnifies the rounding of float32 by more than one made for
-    float32 does, as that of a small fit that rows are added to.
-    """
+    """Dtype of the rows of a pass: float64, too, if a T magnifies the rounding of float32 more than one made for it."""
     if max(f.amplification for f in features) > MAX_AMPLIFICATION:
         return np.dtype(np.float64)
     return features_dtype(rows, features[0].kernel, len(features[0].landmarks))
@@ -200,7 +198,10 @@ def _excess(values: Vector, state: LandmarkMoments, which: int, features: Landma
     rounding = rounding_slack(trace, precision=state.precision * features.amplification)
     if found <= trace * (1 + SIGNIFICANT) + rounding:
         return None
-    return f"the squares of the features of its {len(features.landmarks)} landmarks sum to {found:.3g}, over its trace, {trace:.3g}"
+    return (
+        f"the squares of the features of its {len(features.landmarks)} landmarks sum to {found:.3g}, over its trace, "
+        f"{trace:.3g}"
+    )
 
 
 def landmark_expansion(features: LandmarkFeatures, V: Matrix, mean: Vector) -> Expansion:
@@ -236,8 +237,8 @@ def _components(settings: KernelSettings, values: Vector, total: float, n: int) 
     if k is None:
         share = float(values.sum()) / total if total > 0 else 1.0
         raise ValueError(
-            f"n_components = {given!r} needs more of the spectrum than {len(values)} landmarks show: their features hold "
-            f"{share:.3f} of the variance. Use more landmarks, or fewer components."
+            f"n_components = {given!r} needs more of the spectrum than {len(values)} landmarks show: their features "
+            f"hold {share:.3f} of the variance. Use more landmarks, or fewer components."
         )
     return min(k, rank)
 
@@ -247,8 +248,8 @@ def _certify(
 ) -> Certificate:
     """Bound the eigenvalues of HKH: ``HKH - HBB'H`` is positive semi-definite, with a trace of at most the residual's.
 
-    Rounding of kernel values is magnified by T. That of sums over landmarks and rows is not, but it does not cancel where
-    rows are alike.
+    Rounding of kernel values is magnified by T. That of sums over landmarks and rows is not, but it does not cancel
+    where rows are alike.
     """
     diagonal = float(state.diagonals[which])
     slack = rounding_slack(diagonal, precision=state.precision * features.amplification)
@@ -270,13 +271,15 @@ def fit_landmarks(
 
 
 def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: KernelSettings) -> KernelSpectrum:
-    """Williams & Seeger's extension with landmark centring (tutorial, eqs. 62-63): no pass beyond the choice of landmarks.
+    """Williams & Seeger's extension with landmark centring (tutorial, eqs. 62-63): no pass beyond the choice of
+    landmarks.
 
     Eigenpairs (lambda_q, u) of the landmarks' centred block give ``lambda = (n / m) lambda_q``, and scores
     ``k_c(x, L) u / sqrt(lambda_q)``, centred by the landmarks' means.
 
-    NOTE: the factor n / m is right for uniform sampling only. NOTE: eq. 63's vectors have length 1 with ``sqrt(m / n)``, not
-    ``sqrt(n / m)``; the scores here are those of the features form, of variance ``lambda / n`` over the landmarks.
+    NOTE: the factor n / m is right for uniform sampling only. NOTE: eq. 63's vectors have length 1 with
+    ``sqrt(m / n)``, not ``sqrt(n / m)``; the scores here are those of the features form, of variance ``lambda / n``
+    over the landmarks.
     """
     K = features.block()
     m, means = len(K), K.mean(axis=1)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.kernel.expansion import kernel_identity
+from bigpca.estimators.kernel.files import expansion_bytes
 from bigpca.estimators.kernel.landmark_features import (
     LandmarkFeatures,
     features_dtype,
@@ -37,6 +38,7 @@ from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
+from bigpca.solvers.components import needs_full_spectrum
 from bigpca.triangles import packed_size
 
 FLOAT64 = float(np.finfo(np.float64).eps)
@@ -108,10 +110,24 @@ class LandmarksFit(KernelFit):
         return float(np.finfo(features_dtype(self.rows, self.settings.kernel, self.choice.count)).eps)
 
     def solve_cost(self) -> SolveCost:
-        m, d = self.choice.count, self.rows.n_columns
+        m = self.choice.count
         request = self.choice.request(self.rows, self.settings)
         solve = 8 * 6 * max(m, compared_rows(self.choice.sampling, request)) ** 2
-        return SolveCost(14.0 * m**3, bytes=solve, output_bytes=8 * m * (d + 64) + 8 * packed_size(m))
+        return SolveCost(14.0 * m**3, bytes=solve, output_bytes=self.output_bytes)
+
+    @property
+    def most_axes(self) -> int:
+        """Most axes that a model can have."""
+        m, given = self.choice.count, self.settings.n_components
+        return m if given is None or needs_full_spectrum(given) else min(int(given), m)  # type: ignore[arg-type]
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes of the expansion over landmarks, and of what maps rows to their features."""
+        m, k = self.choice.count, self.most_axes
+        sampling = self.choice.sampling
+        numbered = sampling != "kmeans" if isinstance(sampling, str) else np.ndim(sampling) == 1
+        return expansion_bytes(self.rows, self.settings.kernel, k, m) + 8 * (m * m + (m if numbered else 0))
 
     def identity(self) -> dict[str, Any]:
         return {
@@ -145,6 +161,13 @@ class NystromFit(LandmarksFit):
 
     def passes(self) -> tuple[PassCost, ...]:
         return (*self.choosing_passes(), *((self.features,) if self.kernels else ()))
+
+    @property
+    def output_bytes(self) -> int:
+        if not self.kernels:
+            return super().output_bytes
+        m, k = self.choice.count, self.most_axes
+        return super().output_bytes + 8 * (2 * k + 2) + 8 * (5 + m + packed_size(m))
 
     def run(self, run: Run) -> KernelSpectrum:
         """Choose landmarks, and read X once more."""

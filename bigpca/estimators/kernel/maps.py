@@ -197,7 +197,7 @@ class RidgePreimage:
 
 
 def ridge_preimage(kernel: Kernel, rows: NDArray[Any], scores: Matrix, alpha: float) -> Expansion:
-    """Return the regression from scores (p, k) to rows (p, d): ``(k(S, S) + alpha I)^-1 R``; p^3 / 3 + 2 p^2 d flops."""
+    """Return the regression from scores (p, k) to rows (p, d): ``(k(S, S) + alpha I)^-1 R``; p^3 / 3 + 2 p^2 d flop."""
     K = kernel(scores).astype(np.float64)
     K.flat[:: len(K) + 1] += alpha
     coefficients = solve(K, rows.astype(np.float64), assume_a="sym")

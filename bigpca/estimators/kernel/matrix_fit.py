@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.kernel.expansion import kernel_identity
+from bigpca.estimators.kernel.files import expansion_bytes
 from bigpca.estimators.kernel.indefinite import warn_fewer, warn_indefinite
 from bigpca.estimators.kernel.spectrum import (
     KernelFit,
@@ -92,7 +93,10 @@ class DenseFit(KernelFit):
     def solve_cost(self) -> SolveCost:
         n = self.rows.n_rows
         held = held_bytes(self.rows, self.settings.kernel)
-        return SolveCost(10.0 * n**3 / 3, held_bytes=held, output_bytes=8 * n * 2)
+        given: Any = self.settings.n_components
+        k = n if given is None or needs_full_spectrum(given) else int(given)
+        output = expansion_bytes(self.rows, self.settings.kernel, k)
+        return SolveCost(10.0 * n**3 / 3, held_bytes=held, output_bytes=output)
 
     def identity(self) -> dict[str, Any]:
         """The matrix serves any number of components."""
@@ -121,7 +125,7 @@ class DenseFit(KernelFit):
 
 
 def iterates(rows: RowInput, settings: KernelSettings) -> bool:
-    """Whether the default is to iterate: beyond some thousand rows, for a number of components or a rule that allows it."""
+    """Whether the default is to iterate: beyond some thousand rows, for a number or rule that allows it."""
     few = DENSE_ROWS if settings.kernel.positive_semidefinite else DENSE_INDEFINITE_ROWS
     given: Any = settings.n_components
     if not settings.kernel.positive_semidefinite and not isinstance(given, int | np.integer):

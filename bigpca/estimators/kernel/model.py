@@ -40,7 +40,7 @@ PAIRWISE = ("precomputed", "Precomputed")  # whose rows cross-validation cuts in
 
 
 def check_numbers(model: KernelModel) -> None:
-    """Refuse a switch that is neither True nor False, a ridge penalty below 0, and a budget that is no number above 0.
+    """Reject a switch that is neither True nor False, a ridge penalty below 0, and a budget that is no number above 0.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def check_numbers(model: KernelModel) -> None:
 
 
 def kernel_asked_for(model: KernelModel) -> Kernel | None:
-    """Return the kernel that the parameters name, of rows of one feature; None where they name none, which ``fit`` reports."""
+    """Return the kernel that the parameters name, of rows of one feature; None if ``fit`` will reject them."""
     try:
         return model._resolved_kernel(1)
     except (TypeError, ValueError):
@@ -83,8 +83,8 @@ def _has_fixed_points(model: Any) -> bool:
     kernel = kernel_asked_for(model)
     if kernel is not None and not isinstance(kernel, RBF):
         raise AttributeError(
-            f"the fixed-point pre-image requires a Gaussian kernel; this model's is {kernel}. Use fit_inverse_transform=True "
-            f"and inverse_transform, which regress rows on scores for any kernel."
+            f"the fixed-point pre-image requires a Gaussian kernel; this model's is {kernel}. Use "
+            f"fit_inverse_transform=True and inverse_transform, which regress rows on scores for any kernel."
         )
     return _projects(model)
 
@@ -93,8 +93,8 @@ def _regresses(model: Any) -> bool:
     """Whether a fit learns the way back from scores; AttributeError with the reason where not."""
     if not model.fit_inverse_transform:
         raise AttributeError(
-            "inverse_transform regresses rows on scores after a fit with fit_inverse_transform=True. For a Gaussian kernel, "
-            "denoise(X) gives fixed-point pre-images without."
+            "inverse_transform regresses rows on scores after a fit with fit_inverse_transform=True. For a Gaussian "
+            "kernel, denoise(X) gives fixed-point pre-images without."
         )
     return True
 
@@ -103,8 +103,9 @@ def _projects(model: Any) -> bool:
     """Whether scores make a projection; AttributeError with the reason where not, as scikit-learn wants."""
     if not model._orthonormal:
         raise AttributeError(
-            "the axes are not orthonormal where r2 > 0, so that scores make no projection: neither a distance to it nor a "
-            "pre-image of it exists. Use r2 = 0, KernelPCA, or inverse_transform after a fit with fit_inverse_transform=True."
+            "the axes are not orthonormal where r2 > 0, so that scores make no projection: neither a distance to it "
+            "nor a pre-image of it exists. Use r2 = 0, KernelPCA, or inverse_transform after a fit with "
+            "fit_inverse_transform=True."
         )
     return True
 
@@ -134,7 +135,8 @@ class KernelModel(Estimator[KernelSpectrum]):
         Of the centred kernel matrix HKH, as scikit-learn's.
     explained_variance_ : ndarray of shape (k,); ``eigenvalues_ / (n - 1)``
     explained_variance_ratio_ : ndarray of shape (k,)
-        Share of the trace of HKH; of an indefinite kernel, whose negative eigenvalues are in the trace, the sum can exceed 1.
+        Share of the trace of HKH; of an indefinite kernel, whose negative eigenvalues are in the trace, the sum can
+        exceed 1.
     total_variance_ : float
         ``trace(HKH) / (n - 1)``; by landmarks, an upper bound of it.
     kernel_evaluations_ : int
@@ -143,12 +145,13 @@ class KernelModel(Estimator[KernelSpectrum]):
     eigenvalue_bounds_ : ndarray of shape (k, 2)
         Bounds of the eigenvalues of HKH; with the attributes below only where the answer is not exact.
     captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_, converged_
-        As in :class:`bigpca.PCA`, for HKH: ``subspace_error_bounds_`` of its eigenvectors and of the axes in feature space. Of
-        an indefinite kernel, whose trace has negative parts, the bounds of variance and subspaces do not exist; those of
-        subspaces neither by landmarks, which never multiply HKH.
+        As in :class:`bigpca.PCA`, for HKH: ``subspace_error_bounds_`` of its eigenvectors and of the axes in feature
+        space. Of an indefinite kernel, whose trace has negative parts, the bounds of variance and subspaces do not
+        exist; those of subspaces neither by landmarks, which never multiply HKH.
     transform_dtype_ : dtype
-        Precision in which float32 rows are scored: float32, unless some 256 training rows show that their scores would err by
-        more than 1e-4 of their size, as far from the origin; float64 after a fit to float64. Scores are float32 either way.
+        Precision in which float32 rows are scored: float32, unless some 256 training rows show that their scores would
+        err by more than 1e-4 of their size, as far from the origin; float64 after a fit to float64. Scores are float32
+        either way.
     solver_ : str
     plan_ : Plan
     """
@@ -185,9 +188,10 @@ class KernelModel(Estimator[KernelSpectrum]):
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
         """Add rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
 
-        The first call is a fit, which chooses the landmarks; later ones keep them, and solve nothing until a fitted attribute
-        is first asked for. New classes may come with the rows of a model that learns from labels. There is no such method
-        for a model without landmarks, for ``extension="tutorial"`` and for ``form="dual"``, which keep no statistics.
+        The first call is a fit, which chooses the landmarks; later ones keep them, and solve nothing until a fitted
+        attribute is first asked for. New classes may come with the rows of a model that learns from labels. There is no
+        such method for a model without landmarks, for ``extension="tutorial"`` and for ``form="dual"``, which keep no
+        statistics.
 
         Raises
         ------
@@ -201,7 +205,8 @@ class KernelModel(Estimator[KernelSpectrum]):
         latest = self._latest
         if latest.state is None:
             raise ValueError(
-                'partial_fit needs the statistics of the features, which a fit with extension="tutorial" or form="dual" '
+                'partial_fit needs the statistics of the features, which a fit with extension="tutorial" or '
+                'form="dual" '
                 "does not keep. Fit again with other parameters."
             )
         growth = self._growth(self._open_like(X), y, latest)
@@ -214,8 +219,8 @@ class KernelModel(Estimator[KernelSpectrum]):
     def novelty(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return the squared distance of each row's image to the fitted subspace: 0 for rows like the training rows.
 
-        ``k_c(x, x) - |y|^2 >= 0``, in the units of the kernel; lazy for lazy input. Shape (n,), or (n, 1) in ``out``. There is
-        none for a precomputed kernel, whose rows lack k(x, x).
+        ``k_c(x, x) - |y|^2 >= 0``, in the units of the kernel; lazy for lazy input. Shape (n,), or (n, 1) in ``out``.
+        There is none for a precomputed kernel, whose rows lack k(x, x).
         """
         check_is_fitted(self)
         distances = self._map(X, self._open_like(X), self._novelty_map(), 1, Destination(out, overwrite))
@@ -227,7 +232,8 @@ class KernelModel(Estimator[KernelSpectrum]):
     ) -> Lazy:
         """Return pre-images (n, d) of the projections of rows, by the fixed-point iteration of a Gaussian kernel.
 
-        Mika et al. (1999), eq. 10, started at the rows themselves. There is none for other kernels: use ``inverse_transform``.
+        Mika et al. (1999), eq. 10, started at the rows themselves. There is none for other kernels: use
+        ``inverse_transform``.
         """
         check_is_fitted(self)
         expansion: Any = self._found.expansion
@@ -238,7 +244,8 @@ class KernelModel(Estimator[KernelSpectrum]):
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k), by kernel ridge regression of the reference rows on their scores.
 
-        As scikit-learn's, after a fit with ``fit_inverse_transform=True``. By landmarks, the regression is over them only.
+        As scikit-learn's, after a fit with ``fit_inverse_transform=True``. By landmarks, the regression is over them
+        only.
 
         Raises
         ------
@@ -249,8 +256,8 @@ class KernelModel(Estimator[KernelSpectrum]):
         found = getattr(self, "_preimage", None)
         if found is None:
             raise ValueError(
-                "the model was not fitted for inverse_transform: fit with fit_inverse_transform=True. For a Gaussian kernel, "
-                "denoise(X) gives fixed-point pre-images without."
+                "the model was not fitted for inverse_transform: fit with fit_inverse_transform=True. For a Gaussian "
+                "kernel, denoise(X) gives fixed-point pre-images without."
             )
         return self._map(
             X, self._open_scores(X), RidgePreimage(found), self.n_features_in_, Destination(out, overwrite)
@@ -260,8 +267,8 @@ class KernelModel(Estimator[KernelSpectrum]):
     def containment_bound(self, n_axes: int, n_true: int) -> float:
         """Bound how far the leading axes point out of a larger true principal subspace.
 
-        Where eigenvalues lie close together, as in a cluster cut by ``n_axes``, the leading axes are not determined, and
-        ``subspace_error_bounds_`` has a 1; that they lie within the span of the whole cluster may still be certain.
+        Where eigenvalues lie close together, as in a cluster cut by ``n_axes``, the leading axes are not determined,
+        and ``subspace_error_bounds_`` has a 1; that they lie within the span of the whole cluster may still be certain.
 
         Parameters
         ----------
@@ -273,8 +280,8 @@ class KernelModel(Estimator[KernelSpectrum]):
         Returns
         -------
         float
-            The sine of the largest angle between an axis, or a combination of them, and that subspace is at most this, with
-            probability ``bounds_confidence_``; 1.0 where nothing is certain. ``containment_bound(j, j)`` is
+            The sine of the largest angle between an axis, or a combination of them, and that subspace is at most this,
+            with probability ``bounds_confidence_``; 1.0 where nothing is certain. ``containment_bound(j, j)`` is
             ``subspace_error_bounds_[j - 1]``.
 
         Raises
@@ -286,8 +293,6 @@ class KernelModel(Estimator[KernelSpectrum]):
         """
         certificate: Any = self._certificate
         return float(certificate.containment_bound(n_axes, n_true))
-
-    # Inside ---------------------------------------------------------------------------------------------------------
 
     @property
     def _why_fixed(self) -> str:
@@ -328,8 +333,8 @@ class KernelModel(Estimator[KernelSpectrum]):
         own = {field.name for field in fields(kernel)}
         if given and not isinstance(self.kernel, str):
             raise ValueError(
-                f"{', '.join(given)} were given beside kernel = {self.kernel!r}, which has parameters of its own. Set them "
-                f"there."
+                f"{', '.join(given)} were given beside kernel = {self.kernel!r}, which has parameters of its own. Set "
+                f"them there."
             )
         if self.kernel == "linear":
             return kernel.resolve(d)
@@ -397,7 +402,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         self._set_known(**certified_attributes(found.certificate))
 
     def _check_preimage(self, n: int) -> None:
-        """Refuse a regression on too many reference rows, or by a kernel that takes no scores.
+        """Reject a regression on too many reference rows, or by a kernel that takes no scores.
 
         Raises
         ------
@@ -408,13 +413,14 @@ class KernelModel(Estimator[KernelSpectrum]):
         if self.fit_inverse_transform and (kernel.accepts_strings or not kernel.needs_rows):
             raise ValueError(
                 f"fit_inverse_transform regresses rows on their scores, which {kernel} cannot compare: it takes "
-                f"{'strings' if kernel.accepts_strings else 'rows of a kernel matrix'}. Use fit_inverse_transform=False."
+                f"{'strings' if kernel.accepts_strings else 'rows of a kernel matrix'}. Use "
+                f"fit_inverse_transform=False."
             )
         if self.fit_inverse_transform and n > PREIMAGE_ROWS:
             raise MemoryBudgetError(
-                f"fit_inverse_transform regresses {n} rows on their scores, an {n} x {n} matrix = {format_bytes(8 * n * n)}; "
-                f"at most {PREIMAGE_ROWS} rows are done. Use NystromKernelPCA, which regresses its landmarks, or denoise(X) "
-                f"for a Gaussian kernel."
+                f"fit_inverse_transform regresses {n} rows on their scores, an {n} x {n} matrix = "
+                f"{format_bytes(8 * n * n)}; at most {PREIMAGE_ROWS} rows are done. Use NystromKernelPCA, which "
+                f"regresses its landmarks, or denoise(X) for a Gaussian kernel."
             )
 
     def __sklearn_tags__(self) -> Any:
@@ -435,8 +441,8 @@ class KernelModel(Estimator[KernelSpectrum]):
             return ridge_preimage(expansion.kernel, rows, scores, self.alpha)
         except ValueError as error:
             raise ValueError(
-                f"fit_inverse_transform regresses rows on their scores, which {expansion.kernel} does not take: {error} Use "
-                f"fit_inverse_transform=False."
+                f"fit_inverse_transform regresses rows on their scores, which {expansion.kernel} does not take: "
+                f"{error} Use fit_inverse_transform=False."
             ) from error
 
     def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

@@ -43,11 +43,12 @@ def _has_widths(model: Any) -> bool:
 
 
 class NystromKernelPCA(KernelModel):
-    """Kernel PCA by landmarks: PCA of the Nyström features ``B = k(X, L) K_mm^(-1/2)``, centred by the mean of ALL rows.
+    """Kernel PCA by landmarks: PCA of the Nyström features ``B = k(X, L) K_mm^(-1/2)``, centred by the mean of ALL
+    rows.
 
     The model is (landmarks, coefficients, mean): ``transform`` is one parallel pass and no n-sized array is kept. The
-    features' residual ``sum_i k(x_i, x_i) - |B_i|^2`` bounds every eigenvalue of HKH from above, those of ``HBB'H`` from
-    below (tutorial 5.3; Williams & Seeger 2001; Hallgren 2021).
+    features' residual ``sum_i k(x_i, x_i) - |B_i|^2`` bounds every eigenvalue of HKH from above, those of ``HBB'H``
+    from below (tutorial 5.3; Williams & Seeger 2001; Hallgren 2021).
 
     Parameters
     ----------
@@ -56,8 +57,10 @@ class NystromKernelPCA(KernelModel):
     kernel, gamma, degree, coef0
         As in :class:`bigpca.KernelPCA`.
     n_landmarks : int or None
-        m; None for 1,000, or all rows where there are fewer. Costs n m kernel evaluations a pass and m^2 numbers of memory.
-    sampling : {"rpcholesky", "uniform", "diagonal", "column-norm", "leverage", "kmeans"}, or row numbers (m,), or rows (m, d)
+        m; None for 1,000, or all rows where there are fewer. Costs n m kernel evaluations a pass and m^2 numbers of
+        memory.
+    sampling : str, or row numbers (m,), or rows (m, d)
+        "rpcholesky", "uniform", "diagonal", "column-norm", "leverage" or "kmeans".
         See :func:`bigpca.landmarks.select_landmarks`. For kernels with a constant diagonal "diagonal" is "uniform".
     rounds : int
         Passes of randomly pivoted Cholesky.
@@ -148,7 +151,8 @@ class NystromKernelPCA(KernelModel):
         Raises
         ------
         ValueError
-            Where no gamma is given. There is no such method for a kernel without a width, and for ``extension="tutorial"``.
+            Where no gamma is given. There is no such method for a kernel without a width, and for
+            ``extension="tutorial"``.
         """
         opened = replace(self._open(X, minimum=2), seed=self._drawn_seed())
         planned = self._fit(opened, None)
@@ -165,8 +169,6 @@ class NystromKernelPCA(KernelModel):
             models.append(model)
         return models
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
     @property
     def _why_fixed(self) -> str:
         if self.extension != "tutorial":
@@ -181,7 +183,8 @@ class NystromKernelPCA(KernelModel):
         return MomentsGrowth(rows, resources, self._settings(rows.n_columns), landmark_features(latest))
 
     def _with_width(self, kernel: Kernel) -> dict[str, Any]:
-        return {"gamma": kernel.gamma} if isinstance(self.kernel, str) else {"kernel": kernel}  # type: ignore[attr-defined]
+        width: Any = kernel
+        return {"gamma": width.gamma} if isinstance(self.kernel, str) else {"kernel": kernel}
 
     def _fit(self, opened: Opened, y: Any) -> NystromFit:
         rounds = positive_integer("rounds", self.rounds)
@@ -189,15 +192,16 @@ class NystromKernelPCA(KernelModel):
             raise ValueError(f"extension = {self.extension!r} is unknown; one of {EXTENSIONS} was expected.")
         if isinstance(self.sampling, str) and self.sampling not in SAMPLINGS:
             raise ValueError(
-                f"sampling = {self.sampling!r} is unknown; one of {', '.join(map(repr, SAMPLINGS))}, row numbers or rows was "
-                f"expected."
+                f"sampling = {self.sampling!r} is unknown; one of {', '.join(map(repr, SAMPLINGS))}, row numbers or "
+                f"rows was expected."
             )
         rows, resources = self._rows(opened.array)
         check_enough_rows(rows.n_rows)
         settings = self._settings(rows.n_columns, opened.seed)
         if not settings.kernel.positive_semidefinite and self.extension == "features":
             raise ValueError(
-                f"{settings.kernel} is not positive semi-definite, so it has no features; a kernel that is was expected. Use "
+                f"{settings.kernel} is not positive semi-definite, so it has no features; a kernel that is was "
+                f"expected. Use "
                 f'KernelPCA, whose eigenvalues may be negative, or extension="tutorial".'
             )
         m = self._count(rows.n_rows)
@@ -211,6 +215,7 @@ class NystromKernelPCA(KernelModel):
         m = positive_integer("n_landmarks", self.n_landmarks)
         if m > n and isinstance(self.sampling, str):
             raise ValueError(
-                f"n_landmarks = {m}, but X has {n} rows; at most as many landmarks as rows were expected. Use {n} or fewer."
+                f"n_landmarks = {m}, but X has {n} rows; at most as many landmarks as rows were expected. Use {n} or "
+                f"fewer."
             )
         return m

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bigpca.costs import PassCost, SolveCost, Times
 from bigpca.estimators.kernel.expansion import kernel_identity
+from bigpca.estimators.kernel.files import expansion_bytes
 from bigpca.estimators.kernel.indefinite import frobenius_bounds, warn_fewer, warn_indefinite
 from bigpca.estimators.kernel.spectrum import (
     KernelFit,
@@ -24,6 +25,7 @@ from bigpca.estimators.kernel.spectrum import (
     training_expansion,
 )
 from bigpca.estimators.linear.certificates import certify
+from bigpca.estimators.linear.certified import certificate_bytes
 from bigpca.estimators.linear.sketched import Sketched, solve_nystrom
 from bigpca.estimators.linear.spectrum import Certificate, Settings
 from bigpca.operators.covariance import PROBES
@@ -60,8 +62,8 @@ class KernelSketchFit(KernelFit):
         kernel = self.settings.kernel
         if not kernel.positive_semidefinite and given is not None and needs_full_spectrum(given):
             raise ValueError(
-                f"n_components = {given!r} chooses by the whole spectrum where {kernel} is not positive semi-definite: the "
-                f"trace of HKH holds negative parts, which no leading eigenvalues show. Give a number, or use "
+                f"n_components = {given!r} chooses by the whole spectrum where {kernel} is not positive semi-definite: "
+                f"the trace of HKH holds negative parts, which no leading eigenvalues show. Give a number, or use "
                 f'KernelPCA(solver="dense").'
             )
 
@@ -99,7 +101,10 @@ class KernelSketchFit(KernelFit):
     def solve_cost(self) -> SolveCost:
         n, q = self.rows.n_rows, self.q
         held = held_bytes(self.rows, self.settings.kernel)
-        return SolveCost(8.0 * n * q * q, held_bytes=held, output_bytes=8 * n * (q + 1))
+        given: Any = self.settings.n_components
+        k = q if given is None or needs_full_spectrum(given) else min(int(given), q)
+        output = expansion_bytes(self.rows, self.settings.kernel, k) + certificate_bytes(k, n)
+        return SolveCost(8.0 * n * q * q, held_bytes=held, output_bytes=output)
 
     def identity(self) -> dict[str, Any]:
         kernel = kernel_identity(self.settings.kernel)
@@ -166,7 +171,8 @@ def _tutorial_pairs(
 ) -> tuple[SignedPairs, Matrix, Matrix]:
     """Algorithm 6 on an indefinite kernel; also what the second sweep multiplied, and its product.
 
-    NOTE: a square root has no sign, so it is that of ``Z u``'s Rayleigh quotient: the second sweep multiplies all q columns.
+    NOTE: a square root has no sign, so it is that of ``Z u``'s Rayleigh quotient: the second sweep multiplies all q
+    columns.
     """
     squares, U = top_eigenpairs(Z.T @ Z, threads=settings.threads)
     axes = _unit_rows(Z @ U.T).T
@@ -224,7 +230,7 @@ def _components(settings: KernelSettings, values: Vector, operator: KernelOperat
     k = resolve_partial(given, values, operator.trace, operator.size, operator.size)
     if k is None:
         raise ValueError(
-            f"n_components = {given!r} needs more of the spectrum than a sketch of {len(values)} columns shows. Use a wider "
-            f"sketch, or KernelPCA."
+            f"n_components = {given!r} needs more of the spectrum than a sketch of {len(values)} columns shows. Use a "
+            f"wider sketch, or KernelPCA."
         )
     return k

@@ -54,7 +54,7 @@ class KernelSettings:
     solve_threads : int or None
         BLAS threads of solves; None for the cores there are.
     max_kernel_evaluations : float
-        Most kernel evaluations of a fit; more are refused before any read.
+        Most kernel evaluations of a fit; more are rejected before any read.
     """
 
     n_components: NComponents
@@ -163,7 +163,7 @@ class KernelFit(KernelReading, Fit[KernelSpectrum]):
 
 
 def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | None = None) -> None:
-    """Refuse a number of components that a kernel matrix of n rows of d columns does not have, or m landmarks.
+    """Reject a number of components that a kernel matrix of n rows of d columns does not have, or m landmarks.
 
     Raises
     ------
@@ -173,8 +173,8 @@ def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | 
     counted = isinstance(n_components, int | np.integer) and not isinstance(n_components, bool | np.bool_)
     if counted and not 1 <= int(n_components) <= most:  # type: ignore[arg-type]
         raise ValueError(
-            f"n_components = {n_components} is out of range: {whose} (of {d} columns, which are no limit) has 1 to {most} "
-            f"components. Use at most {most}."
+            f"n_components = {n_components} is out of range: {whose} (of {d} columns, which are no limit) has 1 to "
+            f"{most} components. Use at most {most}."
         )
     check_n_components(n_components, most, most)
 
@@ -190,7 +190,7 @@ def row_shift_pass(rows: RowInput) -> PassCost:
 
 
 def closing_passes(rows: RowInput, kernel: Kernel) -> tuple[PassCost, ...]:
-    """Declare what :func:`training_expansion` reads: the rows of a computation, and what the precision of scores takes."""
+    """Declare what :func:`training_expansion` reads: rows of a computation, and those that decide the precision."""
     if not kernel.needs_rows:
         return ()
     return (*((collect_pass(rows),) if rows.source is None else ()), *scoring_reads(rows, kernel))
@@ -234,7 +234,8 @@ def _held_bytes(rows: RowInput) -> int:
 def rounding_of(eigenvalues: Vector, row_means: Vector) -> float:
     """Return what an eigenvalue of HKH may owe to rounding in float64: a share of the largest, and one of ``|K|_2``.
 
-    ``|K|_2 >= |K 1| / sqrt(n) = sqrt(n) |r|``, r the row means: where all rows are nearly equal, centring leaves nothing else.
+    ``|K|_2 >= |K 1| / sqrt(n) = sqrt(n) |r|``, r the row means: where all rows are nearly equal, centring leaves
+    nothing else.
     """
     n, eps = len(row_means), float(np.finfo(np.float64).eps)
     largest = float(np.abs(eigenvalues).max(initial=0.0))
@@ -242,7 +243,7 @@ def rounding_of(eigenvalues: Vector, row_means: Vector) -> float:
 
 
 def axis_coefficients(V: Matrix, eigenvalues: Vector, row_means: Vector) -> Matrix:
-    """Return ``A = H V / sqrt(lambda)`` (n, k) from eigenpairs (eigenvalues (k,), V (n, k)) of HKH; 0 where lambda is rounding."""
+    """Return ``A = H V / sqrt(lambda)`` (n, k) from eigenpairs (k,), (n, k) of HKH; 0 if lambda is rounding."""
     used = eigenvalues > rounding_of(eigenvalues, row_means)
     coefficients: Matrix = (V - V.mean(axis=0)) * (used / np.sqrt(np.where(used, eigenvalues, 1.0)))
     return coefficients
@@ -253,8 +254,8 @@ def training_expansion(
 ) -> Expansion:
     """Return the scores of rows from coefficients A (n, k), whose columns sum to 0, in the precision that they need.
 
-    ``y = sum_t a_t (k(x, x_t) - mean_s k(x, x_s) - r_t + mean(r))`` (tutorial, algorithm 5; SPCA paper, appendix C): the
-    columns of A sum to 0, so that leaves ``(k(x, X) - r') A``.
+    ``y = sum_t a_t (k(x, x_t) - mean_s k(x, x_s) - r_t + mean(r))`` (tutorial, algorithm 5; SPCA paper, appendix C):
+    the columns of A sum to 0, so that leaves ``(k(x, X) - r') A``.
     """
     n, references = len(row_means), hold_references(run, rows, settings.kernel)
     for scoring in scoring_reads(rows, settings.kernel):
@@ -266,7 +267,7 @@ def training_expansion(
 
 
 def hold_references(run: Run, rows: RowInput, kernel: Kernel) -> References:
-    """Return the training rows for later: a store is read again, an array in memory kept, a computation's rows collected."""
+    """Return the training rows for later: a store is read again, an array kept, a computation's rows collected."""
     if not kernel.needs_rows:
         return References(np.zeros((rows.n_rows, 0)))
     source = rows.source
@@ -278,7 +279,7 @@ def hold_references(run: Run, rows: RowInput, kernel: Kernel) -> References:
 
 
 def check_references(rows: RowInput, kernel: Kernel) -> None:
-    """Refuse, before any read, training rows that a model can neither hold nor read again.
+    """Reject, before any read, training rows that a model can neither hold nor read again.
 
     Raises
     ------

@@ -33,9 +33,9 @@ def _solve_and_warn(state: FusedProduct, settings: SketchSettings, omitted: int)
 class ApproximatePCA(LinearModel[FusedProduct]):
     """Approximate principal component analysis in one read, with bounds on what it misses.
 
-    ``Z = Xc W`` and ``Xc'Z`` come from the same read, W (d, q) a sketch: memory of a few d x q blocks, whatever n and d.
-    One read is enough where the spectrum falls like i^-1 or faster; on a heavier tail the bounds say so, and so does a
-    warning.
+    ``Z = Xc W`` and ``Xc'Z`` come from the same read, W (d, q) a sketch: memory of a few d x q blocks, whatever n and
+    d. One read is enough where the spectrum falls like i^-1 or faster; on a heavier tail the bounds say so, and so does
+    a warning.
 
     Parameters
     ----------
@@ -44,8 +44,9 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         ``bp.sketches.Gaussian(q)``, ``SparseSign``, ``FeatureHash``, ``SRHT`` or ``Downsample`` (tutorial, algorithms 3
         and 4); None for a Gaussian one of 10 columns a component, at least 100.
     core : {"nystrom", "tutorial", "ritz"}
-        "nystrom": ``A_hat = Y (W'Y)^-1 Y'`` from ``Y = Xc'Z``, one read. "tutorial": algorithm 4 as printed, one read (two with
-        ``scale``); its axes are unit vectors, but not orthogonal. "ritz": one more read multiplies an orthonormal basis of Y.
+        "nystrom": ``A_hat = Y (W'Y)^-1 Y'`` from ``Y = Xc'Z``, one read. "tutorial": algorithm 4 as printed, one read
+        (two with ``scale``); its axes are unit vectors, but not orthogonal. "ritz": one more read multiplies an
+        orthonormal basis of Y.
     center, scale, whiten : bool
         As for :class:`bigpca.PCA`.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout, keep_state_bytes
@@ -56,14 +57,15 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     components_, explained_variance_, ... : as for :class:`bigpca.PCA`
         With "nystrom" and "ritz" the variances never exceed the true ones but by rounding.
     eigenvalue_bounds_, residuals_, captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_
-        From the same read (MATHS: trace and probes), for the axes that are returned. With ``scale`` one read gives bounds from
-        the trace alone. The probability ``bounds_confidence_`` is over the sketch's seed, for data that do not depend on it.
+        From the same read (MATHS: trace and probes), for the axes that are returned. With ``scale`` one read gives
+        bounds from the trace alone. The probability ``bounds_confidence_`` is over the sketch's seed, for data that do
+        not depend on it.
     n_passes_ : float
 
     Notes
     -----
-    Marukatat (2022), algorithms 3 and 4. NOTE: algorithm 3 lacks the factor sqrt(d / q), and algorithm 4 as printed needs two
-    reads.
+    Marukatat (2022), algorithms 3 and 4. NOTE: algorithm 3 lacks the factor sqrt(d / q), and algorithm 4 as printed
+    needs two reads.
 
     Examples
     --------
@@ -108,8 +110,6 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         self.workers_timeout = workers_timeout
         self.keep_state_bytes = keep_state_bytes
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
     @property
     def _orthonormal(self) -> bool:
         return self.core != "tutorial"
@@ -119,8 +119,8 @@ class ApproximatePCA(LinearModel[FusedProduct]):
             raise ValueError(f"core = {self.core!r} is unknown; one of {', '.join(map(repr, CORES))} was expected.")
         if self.sketch is not None and not isinstance(self.sketch, Sketch):
             raise TypeError(
-                f"sketch = {self.sketch!r} is a {type(self.sketch).__name__}; a sketch such as bp.sketches.Gaussian(500) was "
-                f"expected."
+                f"sketch = {self.sketch!r} is a {type(self.sketch).__name__}; a sketch such as "
+                f"bp.sketches.Gaussian(500) was expected."
             )
         given: Any = self.n_components
         k = int(given) if isinstance(given, int | np.integer) else 0
@@ -128,8 +128,8 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         q = sketch.width(d)
         if k > q:
             raise ValueError(
-                f"n_components = {k} is over the {q} columns of the sketch, which gives no more components. Use a wider "
-                f"sketch (twice the components, better ten times), or fewer components."
+                f"n_components = {k} is over the {q} columns of the sketch, which gives no more components. Use a "
+                f"wider sketch (twice the components, better ten times), or fewer components."
             )
         if self.n_components == "mle":
             raise ValueError(
@@ -179,12 +179,13 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     def _missing_state(self, what: str) -> str:
         if not self._additive:
             return (
-                f"{what} needs a model of one read, but core={self.core!r}{' with scale=True' if self.scale else ''} reads all "
+                f"{what} needs a model of one read, but core={self.core!r}{' with scale=True' if self.scale else ''} "
+                f"reads all "
                 f'rows twice. Use core="nystrom".'
             )
         return (
-            f"{what} needs the products of all rows, which are not kept because they are larger than keep_state_bytes = "
-            f"{self.keep_state_bytes / 2**20:.0f} MiB. Raise keep_state_bytes, or use a narrower sketch."
+            f"{what} needs the products of all rows, which are not kept because they are larger than keep_state_bytes "
+            f"= {self.keep_state_bytes / 2**20:.0f} MiB. Raise keep_state_bytes, or use a narrower sketch."
         )
 
     def _state_form(self, d: int) -> StateForm:

@@ -57,17 +57,18 @@ def certify(
     residuals : ndarray of shape (k,) or None
         Measured ones; None for a bound on them.
     basis : ndarray of shape (N, q) or None
-        The orthonormal columns whose products made the approximation, where they hold the leading eigenvectors nearly: the
-        approximation is exact on them, so upper bounds close as an iteration converges. What they lack to orthonormality
-        counts as rounding of the majorant: its relative error in the norm.
+        The orthonormal columns whose products made the approximation, where they hold the leading eigenvectors nearly:
+        the approximation is exact on them, so upper bounds close as an iteration converges. What they lack to
+        orthonormality counts as rounding of the majorant: its relative error in the norm.
     axes : ndarray of shape (k, N) or None
-        What is returned, orthonormal; rows of 0 for axes that add nothing to those before them. None for the approximation's
-        leading vectors.
+        What is returned, orthonormal; rows of 0 for axes that add nothing to those before them. None for the
+        approximation's leading vectors.
     multiplied : bool
-        Whether the model's axes are these times a factor X' of ``A = X X'``: components from vectors of the dot matrix, and
-        what the vectors of a kernel matrix stand for.
+        Whether the model's axes are these times a factor X' of ``A = X X'``: components from vectors of the dot matrix,
+        and what the vectors of a kernel matrix stand for.
     norm_bound : float or None
-        Of ``|A - A_hat|_2``, which holds but for a probability of ``FAILURE``, where one is known; else it comes from the probes.
+        Of ``|A - A_hat|_2``, which holds but for a probability of ``FAILURE``, where one is known; else it comes from
+        the probes.
     """
     values, N = approximation.values, approximation.vectors.shape[1]
     P = min(2 * k + 1, N)  # eigenvalues bounded from above: those that wider subspaces leave out are among them
@@ -108,8 +109,9 @@ def _value_bounds(values: Vector, k: int, trace: float, slack: float, norm_bound
 def _most_captured(seen: SeenAxes, norm_bound: float, multiplied: bool) -> float:
     """Bound the variance that eigenvectors V (N, k) of A_hat capture, by their parts O outside of the basis.
 
-    ``V'A V = H + V'E V`` with ``E = A - A_hat`` between 0 and ``norm_bound (I - B B')``. With ``A = X X'``, the span of ``X'V``
-    captures ``tr((V'A V)^-1 V'A^2 V)``; ``A V = V H + E V`` makes that at most ``tr(V'A V) + tr(H^-1 V'E^2 V)``.
+    ``V'A V = H + V'E V`` with ``E = A - A_hat`` between 0 and ``norm_bound (I - B B')``. With ``A = X X'``, the span of
+    ``X'V`` captures ``tr((V'A V)^-1 V'A^2 V)``; ``A V = V H + E V`` makes that at most
+    ``tr(V'A V) + tr(H^-1 V'E^2 V)``.
     """
     most = float(np.trace(seen.rayleigh)) + norm_bound * float(np.trace(seen.outside))
     if not multiplied:

@@ -15,6 +15,11 @@ ARRAYS = ("eigenvalue_bounds", "residuals", "captured_variance_bounds")
 SUBSPACE_ARRAYS = tuple(field.name for field in fields(SubspaceBounds))
 
 
+def certificate_bytes(k: int, size: int) -> int:
+    """Return the bytes of the certificate of k eigenvalues of a positive semi-definite matrix of that size."""
+    return 8 * (6 * k + 2 + min(2 * k, size) + 1)
+
+
 def pack_certificate(certificate: Certificate | None) -> tuple[dict[str, NDArray[Any]], dict[str, Any] | None]:
     """Return a certificate as arrays and JSON values; None for the values of none."""
     if certificate is None:

@@ -8,17 +8,14 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from bigpca.costs import PassCost, SolveCost
+from bigpca.estimators.linear.files import linear_bytes
 from bigpca.estimators.linear.spectrum import PCAFit, Spectrum, solve_moments
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import Folded, fold, fold_to, row_pass
-
-
-def model_bytes(k: int, d: int, state: int, keep: int) -> int:
-    """Bytes of a saved model: components, mean, variances, and the state where it is kept."""
-    return 8 * (k * d + 2 * d + 2 * k) + (state if state <= keep else 0)
+from bigpca.triangles import packed_size
 
 
 @dataclass(frozen=True)
@@ -28,9 +25,9 @@ class CovarianceFit(PCAFit):
     Attributes
     ----------
     before : int or None
-        Rows to which these are added (``partial_fit``); None for a fit of its own. Blocks are multiplied in the precision of one
-        pass over all of these rows; few rows in memory make one group, for a state of each of several would cost more than
-        they do.
+        Rows to which these are added (``partial_fit``); None for a fit of its own. Blocks are multiplied in the
+        precision of one pass over all of these rows; few rows in memory make one group, for a state of each of several
+        would cost more than they do.
     """
 
     solver: ClassVar[str] = "covariance"
@@ -63,7 +60,9 @@ class CovarianceFit(PCAFit):
     def solve_cost(self) -> SolveCost:
         n, d = self.rows.n_rows, self.rows.n_columns
         k = self.settings.wanted(n, d)
-        output = model_bytes(k, d, self.template.state_bytes, self.settings.keep_state_bytes)
+        kept = self.template.state_bytes <= self.settings.keep_state_bytes
+        state = 8 * (1 + d + packed_size(d)) if kept else 0
+        output = linear_bytes(k, d, scaled=self.settings.scale, state=state)
         return SolveCost(4 / 3 * d**3 + 2.0 * d * d * k, output_bytes=output)
 
     def identity(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from bigpca.costs import PassCost, SolveCost
-from bigpca.estimators.linear.covariance_fit import model_bytes
+from bigpca.estimators.linear.files import linear_bytes
 from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotSum, column_scale, double_centre
 from bigpca.passes.accumulators.left_product import LeftProduct
@@ -91,8 +91,8 @@ def reject_omission(rows: RowInput) -> None:
     """
     if rows.nan_policy == "omit":
         raise ValueError(
-            'nan_policy="omit" was asked of solver="dot", whose n x n matrix pairs every row with all others before the bad ones '
-            'are known. Use solver="covariance", or drop those rows from the input.'
+            'nan_policy="omit" was asked of solver="dot", whose n x n matrix pairs every row with all others before '
+            'the bad ones are known. Use solver="covariance", or drop those rows from the input.'
         )
 
 
@@ -162,7 +162,9 @@ class DotFit(PCAFit):
 
     def solve_cost(self) -> SolveCost:
         n, d = self.rows.n_rows, self.rows.n_columns
-        return SolveCost(4 / 3 * n**3, bytes=3 * 8 * self.k * d, output_bytes=model_bytes(self.k, d, 1, 0))
+        return SolveCost(
+            4 / 3 * n**3, bytes=3 * 8 * self.k * d, output_bytes=linear_bytes(self.k, d, scaled=self.settings.scale)
+        )
 
     def identity(self) -> dict[str, Any]:
         settings = self.settings

@@ -37,6 +37,11 @@ class StateForm:
     shapes: dict[str, tuple[int, ...]]
 
 
+def linear_bytes(k: int, d: int, *, scaled: bool = False, state: int = 0) -> int:
+    """Return the bytes of a saved model: components, variances, mean and scale, and those of the state that is kept."""
+    return 8 * (k * d + k + (2 if scaled else 1) * d) + state
+
+
 def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Return a solved problem as arrays and JSON values."""
     arrays = {"components": found.components, "explained_variance": found.variances, "mean": found.mean}

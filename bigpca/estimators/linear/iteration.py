@@ -1,4 +1,4 @@
-"""A block Krylov iteration on an operator, whichever matrix that multiplies: sizes, start, stop, certificate, warnings."""
+"""Block Krylov iteration on an operator, whichever matrix it multiplies: sizes, start, stop, certificate, warnings."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ Matrix = NDArray[np.float64]
 BLOCKS = 4  # in the basis before it is restarted
 TYPICAL_PASSES = 3
 REMEDIES = {
-    "multiplications": "max_passes = {passes} was reached. Raise it, ask for a larger tol, or use an exact solver where it fits.",
-    "stagnation": "the last reads did not improve them. Ask for a larger tol or more components, or use an exact solver where it "
-    "fits.",
-    "unresolved": "the last {unresolved} of {k} eigenvalues are below {least:.2g} of the first, where products of precision "
-    "{precision:.1g} leave more than tol of them as rounding. Ask for fewer components or a larger tol, or scale the columns.",
+    "multiplications": "max_passes = {passes} was reached. Raise it, ask for a larger tol, or use an exact solver "
+    "where it fits.",
+    "stagnation": "the last reads did not improve them. Ask for a larger tol or more components, or use an exact "
+    "solver where it fits.",
+    "unresolved": "the last {unresolved} of {k} eigenvalues are below {least:.2g} of the first, where products of "
+    "precision {precision:.1g} leave more than tol of them as rounding. Ask for fewer components or a larger tol, or "
+    "scale the columns.",
 }
 WIDE = (
-    "The iteration met tol = {0:g} by its estimate, but slowly falling eigenvalues leave the certified bounds wide. Set a smaller tol "
-    "for narrower ones, or use an exact solver where it fits."
+    "The iteration met tol = {0:g} by its estimate, but slowly falling eigenvalues leave the certified bounds wide. "
+    "Set a smaller tol for narrower ones, or use an exact solver where it fits."
 )
 MORE_COLUMNS = 10  # of a block, at least, beside the components
 RULE_COLUMNS = 1024  # in the basis where the spectrum decides how many components there are
@@ -149,7 +151,7 @@ def iterate(
     settings: IterationSettings,
     iteration: Iteration,
 ) -> KrylovResult:
-    """Multiply the first block, from the sample and random columns, and hand over to the solver, which alone keeps it."""
+    """Multiply the first block, from the sample and random columns; only the solver keeps it."""
     return block_krylov(
         operator,
         _known(operator, _first_block(operator, start, settings, iteration), settings.seed),
@@ -207,8 +209,8 @@ def _wanted(n_components: Any, operator: Operator, most: int, ritz: Vector) -> i
     if most < wanted < min(n, d):
         share = float(ritz[:most].sum()) / operator.trace
         raise ValueError(
-            f"n_components = {n_components!r} asks for more than {most} components, of which an iteration keeps no more in its "
-            f"basis; {min(most, len(ritz))} hold {share:.3f} of the variance. Ask for fewer, or use "
+            f"n_components = {n_components!r} asks for more than {most} components, of which an iteration keeps no "
+            f"more in its basis; {min(most, len(ritz))} hold {share:.3f} of the variance. Ask for fewer, or use "
             f'solver="covariance" or "dot" where they fit.'
         )
     return wanted
@@ -246,7 +248,8 @@ def certify_iteration(
 def warn_unconverged(operator: Operator, result: KrylovResult, settings: IterationSettings, run: Run) -> None:
     """Warn how far the eigenvalues got, and what to do."""
     remedy = REMEDIES[result.stopped].format(
-        passes=settings.max_passes, unresolved=result.unresolved, k=len(result.ritz_values), precision=operator.precision,
+        passes=settings.max_passes, unresolved=result.unresolved, k=len(result.ritz_values),
+        precision=operator.precision,
         least=FLOOR * operator.precision / settings.tol,
     )  # fmt: skip
     warn_approximation(

@@ -1,7 +1,7 @@
 """PCA by block Krylov iteration: a few reads of X, memory of a few (d, l) blocks, error bounds from the same reads.
 
-One read a multiplication; the start is the PCA of a sample of the rows. Over a store chunked in columns the iteration runs
-on the dot matrix (n, n) instead, and one more read turns its vectors into components.
+One read a multiplication; the start is the PCA of a sample of the rows. Over a store chunked in columns the iteration
+runs on the dot matrix (n, n) instead, and one more read turns its vectors into components.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.costs import PassCost, SolveCost, Times
-from bigpca.estimators.linear.covariance_fit import model_bytes
+from bigpca.estimators.linear.certified import certificate_bytes
 from bigpca.estimators.linear.dot_fit import DotSpectrum, components_pass, dot_spectrum, reject_omission
+from bigpca.estimators.linear.files import linear_bytes
 from bigpca.estimators.linear.iteration import (
     BLOCKS,
     RULE_COLUMNS,
@@ -56,8 +57,9 @@ def size_iteration(rows: RowInput, settings: Settings, blocks: int = BLOCKS) -> 
     by_columns = column_layout(rows) is not None
     if by_columns and settings.max_passes < 3:
         raise ValueError(
-            f"max_passes = {settings.max_passes}, but an iteration over a store chunked in columns reads it at least three "
-            f"times: twice for the eigenvalues, once for the components. Use 3 or more, or store the input in row chunks."
+            f"max_passes = {settings.max_passes}, but an iteration over a store chunked in columns reads it at least "
+            f"three times: twice for the eigenvalues, once for the components. Use 3 or more, or store the input in "
+            f"row chunks."
         )
     return Iteration.of(settings.n_components, k, blocks, n if by_columns else d)
 
@@ -78,7 +80,7 @@ class KrylovFit(PCAFit):
 
     @classmethod
     def planned(cls, rows: RowInput, settings: Settings, resources: Resources) -> PCAFit:
-        """Return the fit with a basis of four blocks; where that does not fit the memory limit, three or two, with restarts."""
+        """Return the fit with a basis of four blocks, or of three or two with restarts if that does not fit."""
         which = KrylovFit if column_layout(rows) is None else KrylovDotFit
         fits = (which(rows, resources, settings, size_iteration(rows, settings, blocks)) for blocks in (BLOCKS, 3, 2))
         return first_that_fits(fits)
@@ -90,7 +92,7 @@ class KrylovFit(PCAFit):
 
     @classmethod
     def stands_back(cls, rows: RowInput, settings: Settings) -> bool:
-        """Of few rows or columns a basis would hold the whole space: what wants the whole spectrum is solved exactly."""
+        """For few rows or columns, whose basis would hold the whole space: the whole spectrum is solved exactly."""
         return not cls.offered(rows, settings) and min(rows.n_rows, rows.n_columns) <= RULE_COLUMNS
 
     @property
@@ -103,8 +105,8 @@ class KrylovFit(PCAFit):
     @property
     def notes(self) -> tuple[str, ...]:
         return (
-            f"reads: 2 where the spectrum falls fast, at most {self.settings.max_passes} (max_passes); {TYPICAL_PASSES} are "
-            f"typical",
+            f"reads: 2 where the spectrum falls fast, at most {self.settings.max_passes} (max_passes); "
+            f"{TYPICAL_PASSES} are typical",
             self.iteration.note,
         )
 
@@ -127,7 +129,9 @@ class KrylovFit(PCAFit):
         return self.operator_passes.costs
 
     def solve_cost(self) -> SolveCost:
-        return SolveCost(output_bytes=model_bytes(self.iteration.components, self.rows.n_columns, 1, 0))
+        k, d = self.iteration.components, self.rows.n_columns
+        certificate = certificate_bytes(k, d)
+        return SolveCost(output_bytes=linear_bytes(k, d, scaled=self.settings.scale) + certificate)
 
     def identity(self) -> dict[str, Any]:
         """Later passes depend on everything that led to their block."""
@@ -156,7 +160,7 @@ class KrylovFit(PCAFit):
         )  # fmt: skip
 
     def _sampled_axes(self, operator: CovarianceOperator) -> Matrix | None:
-        """Return the axes of a sample (d, l), if there are rows for one; its variances choose the products' precision."""
+        """Return the axes of a sample (d, l), if there are rows for one; its variances choose the precision."""
         sample = operator.sample(self.iteration.block - self.random)
         if sample is None:
             return None
@@ -172,8 +176,8 @@ class KrylovDotFit(KrylovFit):
     @property
     def account(self) -> str:
         return (
-            f"block Krylov on the dot matrix, {self.iteration.block} columns at a time, until the eigenvalues are known to "
-            f"{self.settings.tol:g}"
+            f"block Krylov on the dot matrix, {self.iteration.block} columns at a time, until the eigenvalues are "
+            f"known to {self.settings.tol:g}"
         )
 
     @cached_property

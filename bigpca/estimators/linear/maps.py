@@ -1,4 +1,4 @@
-"""Row maps of fitted models: scores, sketches, reconstructions and log-likelihoods, each a picklable function of rows."""
+"""Row maps of fitted models: scores, sketches, reconstructions, log-likelihoods; each a picklable function."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ MIN_STRIP_ROWS = 256
 class Projection:
     """Scores ``(x - mean) / scale @ components'``, divided by the standard deviations where whitened.
 
-    The mean is subtracted in the rows' precision, and what rounding it lost is added back to the scores, so float32 rows
-    of mean 1e4 keep their digits.
+    The mean is subtracted in the rows' precision, and what rounding it lost is added back to the scores, so float32
+    rows of mean 1e4 keep their digits.
 
     Attributes
     ----------
@@ -84,15 +84,15 @@ class Projection:
 def strip_rows(rows: int, d: int, itemsize: int) -> int:
     """Return how many of ``rows`` rows are centred at a time, about the same number each time.
 
-    So many are still in the cache when they are multiplied; few would be slow, and a single one is multiplied by another
-    routine of the BLAS, with other last bits.
+    So many are still in the cache when they are multiplied; few would be slow, and a single one is multiplied by
+    another routine of the BLAS, with other last bits.
     """
     most = max(MIN_STRIP_ROWS, STRIP_BYTES // max(1, d * itemsize))
     return max(1, -(-rows // max(1, -(-rows // most))))
 
 
 def settle_non_finite(rows: NDArray[Any], mapped: NDArray[Any], where: str, nan_policy: str, name: str) -> None:
-    """Refuse what is not finite in mapped rows, or make all of such a row NaN, in place.
+    """Reject what is not finite in mapped rows, or make all of such a row NaN, in place.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def settle_non_finite(rows: NDArray[Any], mapped: NDArray[Any], where: str, nan_
 
 
 def reject_non_finite(rows: NDArray[Any], where: str, name: str) -> None:
-    """Refuse rows (b, d) that hold NaN or infinities; ``where`` and ``name`` as for :func:`settle_non_finite`.
+    """Reject rows (b, d) that hold NaN or infinities; ``where`` and ``name`` as for :func:`settle_non_finite`.
 
     Raises
     ------
@@ -134,7 +134,8 @@ def reject_non_finite(rows: NDArray[Any], where: str, name: str) -> None:
     if len(lines):
         column = int(np.flatnonzero(bad[lines[0]])[0])
         raise NonFiniteError(
-            f"{int(bad.sum())} NaN or infinite values in {len(lines)} rows of {where}: the first in its row {lines[0]}, "
+            f"{int(bad.sum())} NaN or infinite values in {len(lines)} rows of {where}: the first in its row "
+            f"{lines[0]}, "
             f'column {column}. Finite values were expected; nan_policy="omit" gives such rows NaN {name}.'
         )
 
@@ -171,7 +172,7 @@ class Sketching:
         return sketches
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """What the sketch takes beside its matrix, or the search for what is not finite; and the matrix where it is kept."""
+        """What the sketch needs beside its matrix, or the search for non-finite values; and the matrix, if kept."""
         kept, q = self.sketch.cached_bytes(d, itemsize), self.sketch.width(d)
         searching = rows * (q * itemsize + q + d)
         return max(self.sketch.apply_bytes(d, rows, itemsize) - kept, searching), kept

@@ -1,4 +1,4 @@
-"""What all linear models have in common, whichever way they were fitted: scores, reconstructions, likelihoods, files."""
+"""What all linear models share, however they were fitted: scores, reconstructions, likelihoods, files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def _has_covariance(model: Any) -> bool:
     if not model._orthonormal:
         off = f" (off by {orthonormality_error(model.components_):.2g})" if "components_" in vars(model) else ""
         raise AttributeError(
-            f"the components are not orthonormal{off}, but a covariance, components' diag(variances) components + noise I, "
+            f"the components are not orthonormal{off}, but a covariance, components' diag(variances) components + "
+            f"noise I, "
             f'requires orthonormal ones. Fit a model whose components are, such as core="nystrom".'
         )
     return True
@@ -57,23 +58,25 @@ def _adds_rows(model: Any) -> bool:
 class LinearModel(Estimator[Spectrum], Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
-    A subclass says how it fits and what it keeps in order to go on: :meth:`_fit`, :meth:`_read_state`, :meth:`_solution`,
-    :meth:`_missing_state`, :meth:`_state_form` and :attr:`_orthonormal`. Fitted attributes are those of
-    :class:`bigpca.PCA`. Where the answer is not exact, there are also those below.
+    A subclass says how it fits and what it keeps in order to go on: :meth:`_fit`, :meth:`_read_state`,
+    :meth:`_solution`, :meth:`_missing_state`, :meth:`_state_form` and :attr:`_orthonormal`. Fitted attributes are those
+    of :class:`bigpca.PCA`. Where the answer is not exact, there are also those below.
 
     Attributes
     ----------
     eigenvalue_bounds_ : ndarray of shape (k, 2)
         Lower and upper bounds of the eigenvalues of the covariance of all rows.
     captured_variance_bounds_ : ndarray of shape (2,)
-        Bounds of the share of the total variance that the components capture (their span, where they are not orthogonal).
+        Bounds of the share of the total variance that the components capture (their span, where they are not
+        orthogonal).
     subspace_error_bounds_ : ndarray of shape (k,)
-        Entry j bounds the sine of the largest angle between the leading j components and the leading j true principal axes;
-        1.0 where nothing is certain, as within a cluster of eigenvalues: see :meth:`containment_bound`. Where the total
-        variance or the probes show too little it is 1.0, too.
+        Entry j bounds the sine of the largest angle between the leading j components and the leading j true principal
+        axes; 1.0 where nothing is certain, as within a cluster of eigenvalues: see :meth:`containment_bound`. Where the
+        total variance or the probes show too little it is 1.0, too.
     bounds_confidence_ : float
-        Probability with which all these bounds hold; 1.0 where they always do. It is over the seed (``random_state``, or that
-        of the sketch), for data that do not depend on the seed: a fit with a second seed is an independent check.
+        Probability with which all these bounds hold; 1.0 where they always do. It is over the seed (``random_state``,
+        or that of the sketch), for data that do not depend on the seed: a fit with a second seed is an independent
+        check.
     residuals_ : ndarray of shape (k,), ``|C v_i - lambda_i v_i|`` in the units of the eigenvalues
     n_passes_ : float
         Reads of X that the answer took.
@@ -97,14 +100,16 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
     @abstractmethod
     def _read_state(self, X: da.Array, *, old: State | None, progress: ProgressArgument) -> tuple[State, int]:
-        """Return the sufficient statistics of the rows of X, to be added to ``old``, and how many were omitted: one read of X.
+        """Return the sufficient statistics of the rows of X, to be added to ``old``, and how many were omitted: one
+        read of X.
 
-        Refuses, before that read, statistics beyond ``keep_state_bytes`` and plans that do not fit.
+        Rejects, before that read, statistics beyond ``keep_state_bytes`` and plans that do not fit.
         """
 
     @abstractmethod
     def _solution(self, state: State, count: int, omitted: int) -> tuple[Callable[[State], Spectrum], str]:
-        """Check the parameters, and return the function that solves from statistics of ``count`` rows, and the solver's name.
+        """Check the parameters, and return the function that solves from statistics of ``count`` rows, and the solver's
+        name.
 
         ``state`` is a part of these statistics, or all.
         """
@@ -112,7 +117,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     @property
     @abstractmethod
     def _apart_bytes(self) -> int:
-        """Bytes of small batches that are kept as rows until they are multiplied together; 0 where each may be at once."""
+        """Bytes of small batches that are kept as rows until they are multiplied together; 0 if none are."""
 
     @abstractmethod
     def _missing_state(self, what: str) -> str:
@@ -132,14 +137,14 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
         """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
 
-        A ``PCA`` works by the covariance whatever ``solver`` says. Until there are as many rows as ``n_components`` needs,
-        it keeps one component per row. Nothing is solved until a fitted attribute is first asked for.
+        A ``PCA`` works by the covariance whatever ``solver`` says. Until there are as many rows as ``n_components``
+        needs, it keeps one component per row. Nothing is solved until a fitted attribute is first asked for.
 
         Raises
         ------
         ValueError
-            Where the model has no sufficient statistics: its solver keeps none, or they exceed ``keep_state_bytes``. Where the
-            parameters rule them out there is no such method.
+            Where the model has no sufficient statistics: its solver keeps none, or they exceed ``keep_state_bytes``.
+            Where the parameters rule them out there is no such method.
         MemoryBudgetError
             Before any read, where the plan does not fit.
         """
@@ -189,9 +194,9 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         degenerate = self.noise_variance_ <= 0 and self.n_components_ < self.n_features_in_
         if degenerate or (self.explained_variance_ <= 0).any():
             raise ValueError(
-                f"the model has no density: {self.n_components_} components of {self.n_features_in_} features with noise "
-                f"variance {self.noise_variance_:g} and least variance {self.explained_variance_.min():g}; positive values "
-                f"were expected. Keep fewer components."
+                f"the model has no density: {self.n_components_} components of {self.n_features_in_} features with "
+                f"noise variance {self.noise_variance_:g} and least variance {self.explained_variance_.min():g}; "
+                f"positive values were expected. Keep fewer components."
             )
         plain = Projection(self.mean_, self.scale_, self.components_, None, self.nan_policy)
         likelihood = LogLikelihood(plain, self.explained_variance_, self.noise_variance_)
@@ -228,8 +233,8 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     def containment_bound(self, n_axes: int, n_true: int) -> float:
         """Bound how far the leading axes point out of a larger true principal subspace.
 
-        Where eigenvalues lie close together, as in a cluster cut by ``n_axes``, the leading axes are not determined, and
-        ``subspace_error_bounds_`` has a 1; that they lie within the span of the whole cluster may still be certain.
+        Where eigenvalues lie close together, as in a cluster cut by ``n_axes``, the leading axes are not determined,
+        and ``subspace_error_bounds_`` has a 1; that they lie within the span of the whole cluster may still be certain.
 
         Parameters
         ----------
@@ -241,8 +246,8 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         Returns
         -------
         float
-            The sine of the largest angle between an axis, or a combination of them, and that subspace is at most this, with
-            probability ``bounds_confidence_``; 1.0 where nothing is certain. ``containment_bound(j, j)`` is
+            The sine of the largest angle between an axis, or a combination of them, and that subspace is at most this,
+            with probability ``bounds_confidence_``; 1.0 where nothing is certain. ``containment_bound(j, j)`` is
             ``subspace_error_bounds_[j - 1]``.
 
         Raises
@@ -255,10 +260,8 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         certificate: Any = self._certificate
         return float(certificate.containment_bound(n_axes, n_true))
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
     def _small_batch(self, X: Any) -> NDArray[Any] | None:
-        """Return rows in memory that need no read of their own, copied; None for others, and where some are not finite."""
+        """Return a copy of rows in memory that need no read of their own; None for others, and for non-finite ones."""
         if is_lazy(X) or not self._apart_bytes:
             return None
         batch, names = in_memory(X, type(self).__name__)

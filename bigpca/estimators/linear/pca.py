@@ -35,8 +35,9 @@ MIN_BATCH_BYTES = 1 << 20  # bytes of small batches that are multiplied together
 class PCA(LinearModel[Moments]):
     """Principal component analysis in bounded memory: exact to rounding, or to a tolerance in a few reads.
 
-    ``X - mean = scores @ components_ + residual``, with orthonormal ``components_`` along which the variance is largest. The
-    answer is to a tolerance where ``solver_`` is "krylov", which "auto" takes only where exact ones cost much more or do not fit.
+    ``X - mean = scores @ components_ + residual``, with orthonormal ``components_`` along which the variance is
+    largest. The answer is to a tolerance where ``solver_`` is "krylov", which "auto" takes only where exact ones cost
+    much more or do not fit.
 
     Parameters
     ----------
@@ -44,16 +45,17 @@ class PCA(LinearModel[Moments]):
         How many: given, a share of the variance, Minka's choice, all with lambda_i >= eps lambda_1, or min(n, d).
     solver : {"auto", "covariance", "dot", "krylov"}
         "covariance": one read, a d x d matrix (Marukatat 2022, algorithm 1). "dot": an n x n matrix, for wide data
-        (algorithm 2, dual PCA). "krylov": neither matrix, but two to four reads for eigenvalues to ``tol``. "auto" compares
-        their costs and what fits; see :meth:`select_solver`.
+        (algorithm 2, dual PCA). "krylov": neither matrix, but two to four reads for eigenvalues to ``tol``. "auto"
+        compares their costs and what fits; see :meth:`select_solver`.
     tol : float in (0, 1)
         Largest relative error of each eigenvalue wanted at which "krylov" stops, as probes in every read estimate it.
     max_passes : int
-        Most reads of all rows by "krylov", at least 2; where they are not enough, a warning reports the error reached, and
-        ``converged_`` is False.
+        Most reads of all rows by "krylov", at least 2; where they are not enough, a warning reports the error reached,
+        and ``converged_`` is False.
     random_state : int, RandomState, Generator or None
-        Of the sample, the random columns and the probes of "krylov". From anything but an integer a seed is drawn at each fit
-        (from None by NumPy's global generator); it is kept as ``seed_`` and in the checkpoint, so that a rerun resumes.
+        Of the sample, the random columns and the probes of "krylov". From anything but an integer a seed is drawn at
+        each fit (from None by NumPy's global generator); it is kept as ``seed_`` and in the checkpoint, so that a rerun
+        resumes.
     center : bool
         Subtract the mean; False decomposes moments about zero (latent semantic analysis), see ``explained_variance_``.
     scale : bool
@@ -68,8 +70,8 @@ class PCA(LinearModel[Moments]):
         Per process, such as "2 GiB"; None asks the live workers, or the machine for its free memory.
     solve_threads : int or None
         BLAS threads of all that a fit computes between its passes, whatever the process was started with (such as by
-        OPENBLAS_NUM_THREADS); None for one for each core that the process may use. The last bits depend on it. Passes and scores
-        use one thread for each block of rows, and many blocks at a time.
+        OPENBLAS_NUM_THREADS); None for one for each core that the process may use. The last bits depend on it. Passes
+        and scores use one thread for each block of rows, and many blocks at a time.
     workers_timeout : float
         Seconds without any worker after which a run on a cluster is given up.
     keep_state_bytes : int
@@ -79,10 +81,11 @@ class PCA(LinearModel[Moments]):
     ----------
     components_ : ndarray of shape (k, d); the entry of largest magnitude of each row is positive
     explained_variance_, explained_variance_ratio_, singular_values_ : ndarray of shape (k,)
-        Eigenvalues of the covariance (divisor n - 1), their share of the TRUE total variance, and sqrt((n - 1) eigenvalue).
-        With ``center=False`` they are second moments about zero, ``X'X / (n - 1)``, and no variances: the singular values are
-        those of X, as ``TruncatedSVD.singular_values_``; its ``explained_variance_`` is the variance of the scores instead
-        (divisor n, about their mean), smaller by the mean's part and not in order, and its ratio is of the centred total.
+        Eigenvalues of the covariance (divisor n - 1), their share of the TRUE total variance, and sqrt((n - 1)
+        eigenvalue). With ``center=False`` they are second moments about zero, ``X'X / (n - 1)``, and no variances: the
+        singular values are those of X, as ``TruncatedSVD.singular_values_``; its ``explained_variance_`` is the
+        variance of the scores instead (divisor n, about their mean), smaller by the mean's part and not in order, and
+        its ratio is of the centred total.
     mean_ : ndarray of shape (d,)
     scale_ : ndarray of shape (d,) or None
     noise_variance_ : float
@@ -93,7 +96,8 @@ class PCA(LinearModel[Moments]):
     seed_ : int
         Of the fit: ``random_state``, or what was drawn from it.
     plan_ : Plan
-    eigenvalue_bounds_, captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_, converged_
+    eigenvalue_bounds_, captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_,
+    converged_
         By "krylov" only: see :class:`bigpca.estimators.linear.model.LinearModel`.
 
     Examples
@@ -144,8 +148,6 @@ class PCA(LinearModel[Moments]):
         """Return the solver that ``fit(X)`` will use, and why; nothing is read."""
         plan = self.plan(X)
         return SolverChoice(plan.solver, plan.reason)
-
-    # Inside ---------------------------------------------------------------------------------------------------------
 
     @property
     def _orthonormal(self) -> bool:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from bigpca.costs import ONCE, PassCost, SolveCost
 from bigpca.estimators.linear.certificates import warn_if_doubtful
-from bigpca.estimators.linear.covariance_fit import model_bytes
+from bigpca.estimators.linear.certified import certificate_bytes
+from bigpca.estimators.linear.files import linear_bytes
 from bigpca.estimators.linear.sketched import Sketched, _bounded, solve_nystrom, solve_tutorial
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows
 from bigpca.estimators.shared.fit import Fit
@@ -125,8 +126,12 @@ class SketchFit(Fit[Spectrum]):
 
     def solve_cost(self) -> SolveCost:
         settings, n, d = self.settings, self.rows.n_rows, self.rows.n_columns
-        kept = settings.template(d).state_bytes if settings.core != "ritz" else 0
-        output = model_bytes(_most(settings, n, d), d, kept, settings.fit.keep_state_bytes)
+        template, k, scaled = settings.template(d), _most(settings, n, d), settings.fit.scale
+        kept = settings.core != "ritz" and not settings.scaled_first
+        kept = kept and template.state_bytes <= settings.fit.keep_state_bytes
+        w = template.n_columns
+        state = 8 * (2 + 3 * d + w + d * w) if kept else 0
+        output = linear_bytes(k, d, scaled=scaled, state=state) + certificate_bytes(k, d)
         return SolveCost(8.0 * d * settings.sketch.width(d) ** 2, output_bytes=output)
 
     def identity(self) -> dict[str, Any]:
@@ -205,7 +210,7 @@ def solve_product(
 
 
 def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale: Vector | None) -> Sketched:
-    """Centre, scale and divide the product; ``Y_z = D^-1 Y`` is A_z's product with ``D W`` (MATHS: z-scoring is exact)."""
+    """Centre, scale and divide the product; ``Y_z = D^-1 Y`` is A_z's product with ``D W`` (MATHS: z-scoring)."""
     n, d, fit = part.count, part.n_features, settings.fit
     check_enough_rows(n, omitted)
     q = settings.sketch.width(d)
@@ -223,8 +228,8 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
     trace = float((about if scaled is None else about / scaled**2).sum()) / (n - 1)
     if not np.isfinite(trace):
         raise ValueError(
-            f"the total variance is {trace}: squares of the values overflow float64 (beyond 1e154). Smaller numbers were "
-            f"expected. Divide the data by a constant first."
+            f"the total variance is {trace}: squares of the values overflow float64 (beyond 1e154). Smaller numbers "
+            f"were expected. Divide the data by a constant first."
         )
     probes = None
     if Y.shape[1] > q:

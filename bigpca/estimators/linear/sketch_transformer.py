@@ -67,8 +67,8 @@ class SketchTransformer(Estimator[Sketch]):
     Parameters
     ----------
     sketch : Sketch or None
-        Such as ``bigpca.sketches.Gaussian(q)``; None for a Gaussian one of 100 columns, or of d where there are fewer: dot
-        products of rows are then off by some 10 % of the rows' lengths.
+        Such as ``bigpca.sketches.Gaussian(q)``; None for a Gaussian one of 100 columns, or of d where there are fewer:
+        dot products of rows are then off by some 10 % of the rows' lengths.
     nan_policy : {"raise", "omit"}
         Rows with NaN or infinities: an error, or sketches of NaN.
     missing_chunks : {"raise", "fill"}
@@ -111,8 +111,6 @@ class SketchTransformer(Estimator[Sketch]):
         self.memory_limit = memory_limit
         self.workers_timeout = workers_timeout
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "sketch_")
 
@@ -129,8 +127,8 @@ class SketchTransformer(Estimator[Sketch]):
         sketch = Gaussian(min(d, DEFAULT_COLUMNS)) if self.sketch is None else self.sketch
         if not isinstance(sketch, Sketch):
             raise TypeError(
-                f"sketch = {sketch!r} is no sketch; one of bigpca.sketches was expected, such as bigpca.sketches.Gaussian(64) "
-                f"for sketches of 64 columns, or None. Pass one."
+                f"sketch = {sketch!r} is no sketch; one of bigpca.sketches was expected, such as "
+                f"bigpca.sketches.Gaussian(64) for sketches of 64 columns, or None. Pass one."
             )
         sketch.width(d)
         return sketch

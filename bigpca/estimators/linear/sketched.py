@@ -110,7 +110,8 @@ def _resolve(fit: Settings, values: Vector, trace: float, n: int, d: int) -> int
         share = float(values.sum()) / trace if trace > 0 else 1.0
         raise ValueError(
             f"n_components = {fit.n_components!r} needs more of the spectrum than a sketch of {q} columns shows: its "
-            f"{q} values hold {share:.3f} of the variance. Use a wider sketch, or PCA(n_components={fit.n_components!r})."
+            f"{q} values hold {share:.3f} of the variance. Use a wider sketch, or "
+            f"PCA(n_components={fit.n_components!r})."
         )
     return min(k, most)
 

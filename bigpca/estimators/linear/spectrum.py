@@ -87,7 +87,8 @@ class Certificate:
     residuals : ndarray of shape (k,) or None
         ``|C v_i - lambda_i v_i|``, in the units of the eigenvalues; None where the reads do not give them.
     captured_variance_bounds : ndarray of shape (2,) or None
-        Bounds of the share of ``total`` that lies along the components; None where the matrix is not positive semi-definite.
+        Bounds of the share of ``total`` that lies along the components; None where the matrix is not positive
+        semi-definite.
     confidence : float
         Probability with which all bounds hold; 1.0 for bounds that always do.
     n_passes : float or None
@@ -95,8 +96,8 @@ class Certificate:
     converged : bool or None
         Whether the tolerance was met; None where none was asked for.
     subspaces : SubspaceBounds or None
-        Bounds of the angles between leading axes and leading eigenspaces; None where the matrix is not multiplied, or not
-        positive semi-definite.
+        Bounds of the angles between leading axes and leading eigenspaces; None where the matrix is not multiplied, or
+        not positive semi-definite.
     """
 
     eigenvalue_bounds: Matrix
@@ -113,7 +114,8 @@ class Certificate:
         return None if self.subspaces is None else self.subspaces.errors
 
     def containment_bound(self, n_axes: int, n_true: int) -> float:
-        """Bound the sine of the largest angle between the leading ``n_axes`` axes and the leading ``n_true`` eigenvectors.
+        """Bound the sine of the largest angle between the leading ``n_axes`` axes and the leading ``n_true``
+        eigenvectors.
 
         Raises
         ------
@@ -124,8 +126,8 @@ class Certificate:
         k, most = len(subspaces.lowest), len(subspaces.upper) - 1
         if not 1 <= n_axes <= k or not n_axes <= n_true <= most:
             raise ValueError(
-                f"n_axes = {n_axes} and n_true = {n_true}; 1 <= n_axes <= {k} (n_components_) and n_axes <= n_true <= {most} "
-                f"were expected. Fit more components to bound larger subspaces."
+                f"n_axes = {n_axes} and n_true = {n_true}; 1 <= n_axes <= {k} (n_components_) and n_axes <= n_true <= "
+                f"{most} were expected. Fit more components to bound larger subspaces."
             )
         return float(subspaces.bound(n_axes, n_true))
 
@@ -224,8 +226,8 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
     total = float(np.trace(S))
     if not np.isfinite(total):
         raise ValueError(
-            f"the total variance is {total}: squares of the values overflow float64 (beyond 1e154). Smaller numbers were "
-            f"expected. Divide the data by a constant first."
+            f"the total variance is {total}: squares of the values overflow float64 (beyond 1e154). Smaller numbers "
+            f"were expected. Divide the data by a constant first."
         )
     values, vectors = top_eigenpairs(S, settings.wanted(n, d), threads=settings.threads)
     k = resolve_components(settings.n_components, values, total, n, d)
@@ -238,7 +240,7 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
 
 
 def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2) -> None:
-    """Refuse fewer than two rows, or than ``minimum``.
+    """Reject fewer than two rows, or than ``minimum``.
 
     Raises
     ------
@@ -247,8 +249,8 @@ def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2) -> None:
     if n < minimum:
         left = f" after {omitted} rows with NaN or infinite values were left out" if omitted else ""
         raise ValueError(
-            f"Found array with {n} sample{'s' if n != 1 else ''}{left}, while a minimum of {minimum} is required: a variance "
-            f"needs two rows. Give more rows."
+            f"Found array with {n} sample{'s' if n != 1 else ''}{left}, while a minimum of {minimum} is required: a "
+            f"variance needs two rows. Give more rows."
         )
 
 

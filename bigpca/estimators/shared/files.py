@@ -55,8 +55,9 @@ class TrustedRows:
                 return rows
         model, named = brief(repr(self.model), MAX_PLACE), brief(repr(rows), MAX_PLACE)
         raise ModelFormatError(
-            f"the model {model} names its training rows in {named}, but only what lies beside or below a model is opened unasked. "
-            f"If you trust it, allow that: bigpca.load({model}, references={named}), or --references on the command line."
+            f"the model {model} names its training rows in {named}, but only what lies beside or below a model is "
+            f"opened unasked. If you trust it, allow that: bigpca.load({model}, references={named}), or --references "
+            f"on the command line."
         )
 
 
@@ -146,8 +147,8 @@ def _encode(name: str, value: Any) -> Any:
         return np.asarray(value).tolist()
     if name == "kernel" and callable(value):
         raise TypeError(
-            f"kernel = {value!r} is a Python function, which no model file can hold; a kernel of bigpca.kernels was expected. "
-            f"Build the kernel from those, or keep the fitted estimator in memory."
+            f"kernel = {value!r} is a Python function, which no model file can hold; a kernel of bigpca.kernels was "
+            f"expected. Build the kernel from those, or keep the fitted estimator in memory."
         )
     return value.item() if isinstance(value, np.generic) else value
 

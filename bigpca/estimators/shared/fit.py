@@ -1,4 +1,4 @@
-"""One way to solve a problem, as a record: what it reads is declared once, and planned, enforced and executed from that."""
+"""One way to solve a problem, as a record: its reads are declared once, then planned, enforced and executed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ EXACT_SECONDS = 30.0  # of one core: what an exact answer is worth
 class Reading(ABC):
     """Reads of X, planned: what they are, and what they cost.
 
-    A subclass declares its passes (:meth:`passes`) from the same templates and layouts that it executes; a run that does
-    anything else fails.
+    A subclass declares its passes (:meth:`passes`) from the same templates and layouts that it executes; a run that
+    does anything else fails.
 
     Attributes
     ----------
@@ -106,8 +106,8 @@ class Fit(Reading, Generic[Found]):
     def price(self) -> float:
         """What fits of one problem are compared by: seconds of one core, at a constant speed.
 
-        A fit that gives an answer to a tolerance is chosen only if no exact one fits memory, or if the best of them costs
-        more than thirty seconds of one core and more than twice as much.
+        A fit that gives an answer to a tolerance is chosen only if no exact one fits memory, or if the best of them
+        costs more than thirty seconds of one core and more than twice as much.
         """
         return seconds(self.plan) if self.exact else max(EXACT_SECONDS, 2 * seconds(self.plan))
 
@@ -116,7 +116,7 @@ AnyFit = TypeVar("AnyFit", bound=Fit[Any])
 
 
 def seconds(plan: Plan) -> float:
-    """Estimate a plan's time on one core, for comparing solvers only: a constant speed, so that no machine chooses another."""
+    """Estimate a plan's time on one core, to compare solvers: at a constant speed, the same on every machine."""
     return max(plan.flops / FLOPS_PER_SECOND, plan.bytes_read / BYTES_PER_SECOND)
 
 
@@ -138,8 +138,9 @@ def choose(fits: Sequence[AnyFit]) -> AnyFit:
             if fit.plan.evaluations > fit.plan.most_evaluations:
                 fit.plan.check()
         raise MemoryBudgetError(
-            f"{'; '.join(fit.plan.shortage() for fit in fits)}. Give each process more memory or fewer threads, store the input "
-            f"in smaller chunks (bp.ingest(source, out, chunk_rows=...)), ask for fewer components, or reduce the number of columns."
+            f"{'; '.join(fit.plan.shortage() for fit in fits)}. Give each process more memory or fewer threads, store "
+            f"the input in smaller chunks (bp.ingest(source, out, chunk_rows=...)), ask for fewer components, or "
+            f"reduce the number of columns."
         )
     best = min(fitting, key=lambda fit: fit.price)
     return best.chosen([_compare(other.plan, best.plan) for other in fits if other is not best])

@@ -36,7 +36,7 @@ LAZY = (da.Array, str, os.PathLike, np.memmap)
 
 
 def is_lazy(X: Any) -> bool:
-    """Whether X is read by the engine (Dask, Zarr, xarray, HDF5, paths or a memory map) and not a plain array in memory."""
+    """Whether the engine reads X (Dask, Zarr, xarray, HDF5, paths, memory maps), and not a plain array in memory."""
     known = (is_labelled, is_dask_frame, is_zarr_array, is_zarr_group, is_hdf5_dataset, is_path_list)
     return isinstance(X, LAZY) or any(is_one(X) for is_one in known)
 
@@ -70,8 +70,8 @@ class Opened:
 def open_rows(X: Any, estimator: str, *, minimum: int = 1) -> Opened:
     """Open X, having checked dtype and shape; nothing is read.
 
-    Arrays in memory pass scikit-learn's validation (which knows data frames and feature names); NaN is left to the pass.
-    Masked entries are NaN; dimensions after the first are flattened.
+    Arrays in memory pass scikit-learn's validation (which knows data frames and feature names); NaN is left to the
+    pass. Masked entries are NaN; dimensions after the first are flattened.
 
     Parameters
     ----------
@@ -96,14 +96,14 @@ def open_rows(X: Any, estimator: str, *, minimum: int = 1) -> Opened:
         raise ValueError(f"Found array with 0 feature(s) (shape={opened.shape}) while a minimum of 1 is required.")
     if n < minimum:
         raise ValueError(
-            f"Found array with {n} sample{'s' if n != 1 else ''} (shape={opened.shape}) while a minimum of {minimum} is "
-            f"required: a variance needs two rows. Give more rows."
+            f"Found array with {n} sample{'s' if n != 1 else ''} (shape={opened.shape}) while a minimum of {minimum} "
+            f"is required: a variance needs two rows. Give more rows."
         )
     return Opened(opened, feature_names(X))
 
 
 def in_memory(X: Any, estimator: str, *, minimum: int = 1) -> tuple[NDArray[Any], Names]:
-    """Return X, which is no lazy container, as a checked array (n, d), and names; errors are those of :func:`open_rows`."""
+    """Return X, no lazy container, as a checked array (n, d), and names; raises as :func:`open_rows`."""
     reject_foreign(X)
     if isinstance(X, list | tuple):
         masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
@@ -137,8 +137,8 @@ def check_features(estimator: Any, n_features: int, names: Names) -> None:
     if n_features != estimator.n_features_in_:
         name = type(estimator).__name__
         raise ValueError(
-            f"X has {n_features} features, but {name} is expecting {estimator.n_features_in_} features as input: it was "
-            f"fitted on rows of that length. Pass rows of the same features."
+            f"X has {n_features} features, but {name} is expecting {estimator.n_features_in_} features as input: it "
+            f"was fitted on rows of that length. Pass rows of the same features."
         )
 
 
@@ -181,7 +181,8 @@ def _check_names(estimator: Any, names: Names) -> None:
 
 
 def check_plain_parameters(estimator: Any) -> None:
-    """Refuse switches that are not booleans, and counts that are not integers, under the names that all estimators share.
+    """Reject switches that are not booleans, and counts that are not integers, under the names that all estimators
+    share.
 
     Raises
     ------

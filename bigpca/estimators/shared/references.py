@@ -85,8 +85,9 @@ class References:
             raise FileNotFoundError(f"the model's training rows were in {source.path}, {GONE} ({error})") from error
         if stamp != self.stamp:
             raise ValueError(
-                f"the model's training rows were in {source.path}, whose files changed after the fit; new rows are compared "
-                f"with them. The files as they were were expected. Put them back and load the model again, or fit again."
+                f"the model's training rows were in {source.path}, whose files changed after the fit; new rows are "
+                f"compared with them. The files as they were were expected. Put them back and load the model again, or "
+                f"fit again."
             )
 
     def fingerprint(self) -> str:

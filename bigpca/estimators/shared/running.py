@@ -42,8 +42,9 @@ def running(
             yield run
             if before and rows.files_digest() != before:
                 raise ValueError(
-                    "the input changed while it was read more than once: some files have another size or time of change than when "
-                    "the fit began. One unchanged input was expected: a model of old and new rows would be wrong. Fit again."
+                    "the input changed while it was read more than once: some files have another size or time of "
+                    "change than when the fit began. One unchanged input was expected: a model of old and new rows "
+                    "would be wrong. Fit again."
                 )
         finally:
             if held is not None:

@@ -1,6 +1,4 @@
-"""The base of all estimators: a fit is planned before anything is read, and rows are mapped lazily for lazy input, in memory
-otherwise, or to a new Zarr array.
-"""
+"""The base of all estimators: a fit is planned before any read, and rows are mapped lazily, in memory or to a store."""
 
 from __future__ import annotations
 
@@ -59,13 +57,19 @@ class Destination:
     progress: ProgressArgument = None
 
 
-class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC, Generic[Found]):  # type: ignore[misc]
+class Estimator(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+    ABC,
+    Generic[Found],
+):
     """A scikit-learn transformer that states what a fit will cost, and then fits in as many reads.
 
-    A subclass has the parameters named below, and is named in the table of :mod:`bigpca.estimators.loading`. It plans by
-    :meth:`_fit`, sets what a run of that returns by :meth:`_take`, and maps rows by :meth:`_row_map`. Its ``partial_fit``,
-    if it has one, adds rows by :meth:`_take_later`: the solve waits until a fitted attribute is first asked for, which
-    ``transform``, ``save`` and pickle do, and ``clone``, ``repr`` and ``check_is_fitted`` do not.
+    A subclass has the parameters named below, and is named in the table of :mod:`bigpca.estimators.loading`. It plans
+    by :meth:`_fit`, sets what a run of that returns by :meth:`_take`, and maps rows by :meth:`_row_map`. Its
+    ``partial_fit``, if it has one, adds rows by :meth:`_take_later`: the solve waits until a fitted attribute is first
+    asked for, which ``transform``, ``save`` and pickle do, and ``clone``, ``repr`` and ``check_is_fitted`` do not.
 
     Attributes
     ----------
@@ -113,7 +117,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     @abstractmethod
     def _fit(self, opened: Opened, y: Any) -> Reading:
-        """Check the parameters, and plan the fit (:class:`bigpca.estimators.shared.fit.Fit`), unless ``fit`` is written anew; X is not read."""
+        """Check the parameters and plan the fit, a ``Fit`` unless the class has its own ``fit``; X is not read."""
 
     @abstractmethod
     def _take(self, found: Found, solver: str) -> None:
@@ -155,7 +159,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         Parameters
         ----------
-        X : Dask array or DataFrame, path, list of paths, Zarr array, h5py.Dataset, xarray.DataArray, or anything array-like
+        X : Dask array or DataFrame, path, list of paths, Zarr array, h5py.Dataset, xarray.DataArray, or array-like
             Dimensions after the first are flattened; masked entries are NaN; columns of frames and coordinates of a
             DataArray's features are feature names.
         y : labels of the rows, where the model learns from them; else ignored
@@ -168,7 +172,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         MemoryBudgetError
             Before any read, where the plan does not fit.
         TypeError
-            For dtypes and containers whose rows are no dense real numbers in memory (sparse, on a GPU): with what to pass.
+            For dtypes and containers whose rows are no dense real numbers in memory (sparse, on a GPU): with what to
+            pass.
         NonFiniteError, MissingChunksError, CorruptedChunkError
             From the read, naming rows and block.
         CheckpointError, OutputLockedError
@@ -195,8 +200,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Parameters
         ----------
         out : path
-            Write to a new Zarr array instead, in one read, and return the Dask array over it. Invisible until complete; a
-            killed run resumes.
+            Write to a new Zarr array instead, in one read, and return the Dask array over it. Invisible until complete;
+            a killed run resumes.
         overwrite : bool
             Replace an existing ``out`` once the new one is complete.
 
@@ -223,8 +228,6 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         check_is_fitted(self)
         save_model(path, StoredModel.of(self), overwrite=overwrite)
-
-    # Inside ---------------------------------------------------------------------------------------------------------
 
     def _open(self, X: Any, *, minimum: int = 1) -> Opened:
         """Open X; a hook for estimators that take more than numbers."""
@@ -351,7 +354,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 self.__dict__ = solved.__dict__  # at once: another thread sees all of the answer, or none
 
     def _unasked(self) -> Self:
-        """Return a shallow copy without the answer that waits: for its names and pictures, which scikit-learn asks values for."""
+        """Return a shallow copy without the answer that waits, of which scikit-learn asks names and displays."""
         twin = copy(self)
         if "_unsolved" in vars(twin):
             twin._unsolved = None

@@ -13,5 +13,6 @@
 - ``scores``, ``columns``   how much each feature depends on the labels, and row maps to the chosen ones
 
 Add a problem: a frozen record with its checks, its need of the labels and how it solves; an estimator returns it from
-``_problem``. All of the family is solved from one read: counts, means, and the within-class scatter, which is accumulated directly.
+``_problem``. All of the family is solved from one read: counts, means, and the within-class scatter, which is
+accumulated directly.
 """

@@ -1,4 +1,4 @@
-"""What a fitted discriminant analysis says of rows: classes, their probabilities, the values of its discriminant functions."""
+"""What a fitted discriminant analysis computes of rows: classes, probabilities, discriminant functions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class ClassMap:
     functions : Discriminants
     classes : ndarray of shape (c,)
     output : {"classes", "probabilities", "log-probabilities", "decisions"}
-        The most probable class (b, 1), the first of equals; posterior probabilities (b, c); their logarithms, which do not
-        underflow; discriminant functions about the origin (b, c), or the difference of two (b, 1).
+        The most probable class (b, 1), the first of equals; posterior probabilities (b, c); their logarithms, which do
+        not underflow; discriminant functions about the origin (b, c), or the difference of two (b, 1).
     nan_policy : {"raise", "omit"}
         "omit" gives rows of NaN for rows that hold one; no class stands for that.
     """
@@ -73,8 +73,8 @@ class ClassMap:
         missing = np.flatnonzero(np.isnan(values).any(axis=1))
         if len(missing):
             raise NonFiniteError(
-                f"{len(missing)} rows of {where} hold NaN or infinite values, the first is its row {missing[0]}: they have no "
-                f"class. Leave them out, or use predict_proba, which gives such rows NaN."
+                f"{len(missing)} rows of {where} hold NaN or infinite values, the first is its row {missing[0]}: they "
+                f"have no class. Leave them out, or use predict_proba, which gives such rows NaN."
             )
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:

@@ -10,13 +10,14 @@ from bigpca.solvers.components import NComponents
 class RoweisDiscriminantAnalysis(SupervisedModel):
     """Maximise ``tr(U'R1 U)`` subject to ``U'R2 U = s I`` (RDA paper, eq. 35).
 
-    ``R1 = r1 Psi Psi' + (1 - r1) S_T``, ``R2 = r2 S_W + (1 - r2) I``: (0, 0) is PCA, (1, 0) supervised PCA, (0, 1) Fisher's
-    discriminant analysis, (1, 1) double supervised discriminant analysis. One read, where a (d, d) matrix fits.
+    ``R1 = r1 Psi Psi' + (1 - r1) S_T``, ``R2 = r2 S_W + (1 - r2) I``: (0, 0) is PCA, (1, 0) supervised PCA, (0, 1)
+    Fisher's discriminant analysis, (1, 1) double supervised discriminant analysis. One read, where a (d, d) matrix
+    fits.
 
     NOTE: s = 1 in the paper, whose scores shrink like n^-1/2 where r2 > 0. Here ``s = r2 (n - c) + 1 - r2``, so that
-    ``R2 / s`` is a weighted mean of the covariance within classes ``S_W / (n - c)`` and of I: scores have variance 1 within
-    classes where r2 = 1, components length 1 where r2 = 0. With ``normalize``, n - c is multiplied by what scales S_W.
-    Directions and eigenvalues are the paper's.
+    ``R2 / s`` is a weighted mean of the covariance within classes ``S_W / (n - c)`` and of I: scores have variance 1
+    within classes where r2 = 1, components length 1 where r2 = 0. With ``normalize``, n - c is multiplied by what
+    scales S_W. Directions and eigenvalues are the paper's.
 
     Where r2 = 1 it classifies as well: ``predict``, ``predict_proba``, ``predict_log_proba``, ``decision_function`` and
     ``score``, as in :class:`bigpca.estimators.supervised.model.SupervisedModel`.
@@ -28,14 +29,15 @@ class RoweisDiscriminantAnalysis(SupervisedModel):
     r1, r2 : float in [0, 1]
         Real labels need ``r2 = 0``; where r2 is more, real numbers that are all whole are classes.
     robust : bool
-        For singular or ill-conditioned R2: its trailing eigenvalues are replaced by their mean (RDA paper, section 5.2).
+        For singular or ill-conditioned R2: its trailing eigenvalues are replaced by their mean (RDA paper, section
+        5.2).
     robust_share : float in (0, 1)
         Share of the sum of R2's eigenvalues that the leading ones, which are kept, hold.
     regularization : None, "pinv" or float > 0
-        Of a singular R2: refuse it, leave out its null space, or add that multiple of I.
+        Of a singular R2: raise, leave out its null space, or add that multiple of I.
     normalize : bool
-        Scale ``Psi Psi'``, ``S_T`` and ``S_W`` to the trace of I. NOTE: as printed they grow as n^2, n and n, so that on large n
-        all but the corners of the square of (r1, r2) coincide; the printed formula is the default.
+        Scale ``Psi Psi'``, ``S_T`` and ``S_W`` to the trace of I. NOTE: as printed they grow as n^2, n and n, so that
+        on large n all but the corners of the square of (r1, r2) coincide; the printed formula is the default.
     solver : {"auto", "covariance", "krylov"}
         The (d, d) matrices, or, where these do not fit or cost 20 times as much,
         Rayleigh-Ritz on a block Krylov space of S_W, in some reads more: for a
@@ -123,8 +125,8 @@ class RoweisDiscriminantAnalysis(SupervisedModel):
 class FisherDiscriminantAnalysis(SupervisedModel):
     """Fisher's discriminant analysis: ``S_T u = lambda S_W u``, the point (0, 1) of the Roweis family.
 
-    The c - 1 axes that tell classes apart have ``lambda > 1``; beyond them all eigenvalues are 1 and the axes arbitrary.
-    Scores have mean 0, and variance 1 within classes (divisor n - c). It classifies as well, as
+    The c - 1 axes that tell classes apart have ``lambda > 1``; beyond them all eigenvalues are 1 and the axes
+    arbitrary. Scores have mean 0, and variance 1 within classes (divisor n - c). It classifies as well, as
     ``sklearn.discriminant_analysis.LinearDiscriminantAnalysis(solver="eigen")`` does: ``predict``, ``predict_proba``,
     ``predict_log_proba``, ``decision_function`` and ``score`` by all c - 1 axes, whatever ``n_components``.
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bigpca.costs import ONCE, PassCost, SolveCost
 from bigpca.estimators.kernel.expansion import Expansion, kernel_identity
+from bigpca.estimators.kernel.files import expansion_bytes
 from bigpca.estimators.kernel.landmark_features import (
     LandmarkFeatures,
     features_dtype,
@@ -99,7 +100,7 @@ def labelled_features_pass(rows: RowInput, kernel: Kernel, labelled: Labelled, m
 def read_features(
     run: Run, cost: PassPlan, rows: RowInput, features: LandmarkFeatures, labelled: Labelled, *, whole: bool
 ) -> FeatureRead:
-    """Return the labelled statistics of the features of all rows: one read of X, declared by :func:`labelled_features_pass`."""
+    """Return the labelled statistics of the features of all rows: the read of :func:`labelled_features_pass`."""
     inner = labelled.templates(features.transform.shape[1], whole=whole)
     mapped = LandmarkMap(
         (features.kernel,), features.landmarks, (features.transform,), features.shift, features.indices
@@ -139,8 +140,8 @@ class FeatureLabelFit(LandmarksFit):
         n = m = rows.n_rows
         if not settings.kernel.positive_semidefinite:
             raise ValueError(
-                f"{settings.kernel} is not positive semi-definite, so it has no features to learn axes in; a kernel that is was "
-                f"expected. Use another kernel."
+                f"{settings.kernel} is not positive semi-definite, so it has no features to learn axes in; a kernel "
+                f"that is was expected. Use another kernel."
             )
         if n_landmarks is not None:
             m = positive_integer("n_landmarks", n_landmarks)
@@ -150,7 +151,8 @@ class FeatureLabelFit(LandmarksFit):
             m = 1000
         if m > n and isinstance(sampling, str):
             raise ValueError(
-                f"n_landmarks = {m}, but X has {n} rows; at most as many landmarks as rows were expected. Use {n} or fewer."
+                f"n_landmarks = {m}, but X has {n} rows; at most as many landmarks as rows were expected. Use {n} or "
+                f"fewer."
             )
         if m == n and isinstance(sampling, str):
             sampling = np.arange(n)
@@ -177,6 +179,15 @@ class FeatureLabelFit(LandmarksFit):
 
     def solve_cost(self) -> SolveCost:
         return replace(super().solve_cost(), held_bytes=self.labelled.nbytes)
+
+    @property
+    def most_axes(self) -> int:
+        return self.problem.most_axes(self.labelled.rank, self.choice.count)
+
+    @property
+    def output_bytes(self) -> int:
+        kept = self.labelled.kept_bytes(self.choice.count, whole=self.whole)
+        return super().output_bytes + kept + 8 * 4 + classes_bytes(self.labelled)
 
     def identity(self) -> dict[str, Any]:
         return super().identity() | {"labels": self.labelled.describe(), "whole": self.whole}
@@ -240,6 +251,12 @@ def kept_by(found: KernelSpectrum) -> KeptStatistics:
     return found.state
 
 
+def classes_bytes(labelled: Labelled) -> int:
+    """Return the bytes of the classes as a stored array; strings are JSON."""
+    classes = labelled.supervision.classes
+    return 0 if classes is None or classes.dtype.kind in "US" else classes.nbytes
+
+
 def stored_statistics(stored: StoredModel) -> KeptStatistics | None:
     """Return the stored statistics of the features; None if the model kept none."""
     own = stored.named("state_")
@@ -259,8 +276,8 @@ def in_features(features: LandmarkFeatures, statistics: LabelStatistics, axes: A
 class DualFit(KernelFit):
     """Kernel supervised PCA by its dual: one sweep over the kernel matrix with the label features.
 
-    ``(Delta'H K H Delta) v = s^2 v``, scores ``s^-1 v'Delta'H k(X, x)`` (SPCA paper, section 6.2). NOTE: they are divided
-    by s, not by s^2.
+    ``(Delta'H K H Delta) v = s^2 v``, scores ``s^-1 v'Delta'H k(X, x)`` (SPCA paper, section 6.2). NOTE: they are
+    divided by s, not by s^2.
 
     Attributes
     ----------
@@ -290,7 +307,10 @@ class DualFit(KernelFit):
 
     def solve_cost(self) -> SolveCost:
         held = held_bytes(self.rows, self.settings.kernel)
-        return SolveCost(held_bytes=held, output_bytes=8 * self.rows.n_rows * self.labelled.columns)
+        given, rank = self.settings.n_components, self.labelled.rank
+        k = rank if given is None else min(rank, int(given))  # type: ignore[arg-type]
+        output = expansion_bytes(self.rows, self.settings.kernel, k) + classes_bytes(self.labelled)
+        return SolveCost(held_bytes=held, output_bytes=output)
 
     def identity(self) -> dict[str, Any]:
         return {

@@ -32,9 +32,9 @@ FORMS = ("direct", "dual")
 class KernelSupervisedPCA(KernelModel):
     """Kernel supervised PCA (SPCA paper, section 6): axes in feature space on which images depend on the labels most.
 
-    ``form="direct"``: supervised PCA of Nyström features, in one read beyond the choice of landmarks; exact where all rows are
-    landmarks. ``form="dual"``: exact for any n by one sweep over pairs of rows, ``n^2 / 2`` kernel evaluations; new rows are
-    compared with all training rows.
+    ``form="direct"``: supervised PCA of Nyström features, in one read beyond the choice of landmarks; exact where all
+    rows are landmarks. ``form="dual"``: exact for any n by one sweep over pairs of rows, ``n^2 / 2`` kernel
+    evaluations; new rows are compared with all training rows.
 
     Parameters
     ----------
@@ -135,8 +135,8 @@ class KernelSupervisedPCA(KernelModel):
         labelled = read_labels(y, rows.n_rows, problem, missing=self.missing_labels, owner=type(self).__name__)
         if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
             raise ValueError(
-                'form="dual" compares all pairs of rows and must know them before: it leaves out none, neither for missing '
-                'values nor for missing labels. Remove such rows first, or use form="direct".'
+                'form="dual" compares all pairs of rows and must know them before: it leaves out none, neither for '
+                'missing values nor for missing labels. Remove such rows first, or use form="direct".'
             )
         settings = self._settings(rows.n_columns, opened.seed)
         self._check_preimage(rows.n_rows)
@@ -154,10 +154,10 @@ class KernelSupervisedPCA(KernelModel):
 class KernelRoweisDiscriminantAnalysis(KernelModel):
     """Kernel Roweis discriminant analysis (RDA paper, section 4): the family of (r1, r2) in feature space.
 
-    Roweis discriminant analysis of Nyström features, in one read beyond the choice of landmarks: (0, 0) is kernel PCA, (1, 0)
-    kernel supervised PCA, (0, 1) kernel Fisher discriminant analysis. With all rows as landmarks it is the representer form
-    ``K H P H K theta = lambda (r2 N + (1 - r2) K) theta``, reduced to the range of K; with r2 = 1 the scatter within classes is
-    then singular, and refused unless something is said about it.
+    Roweis discriminant analysis of Nyström features, in one read beyond the choice of landmarks: (0, 0) is kernel PCA,
+    (1, 0) kernel supervised PCA, (0, 1) kernel Fisher discriminant analysis. With all rows as landmarks it is the
+    representer form ``K H P H K theta = lambda (r2 N + (1 - r2) K) theta``, reduced to the range of K; with r2 = 1 the
+    scatter within classes is then singular, and rejected unless something is said about it.
 
     Parameters
     ----------
@@ -251,7 +251,8 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
     def _problem(self, seed: int = 0) -> RoweisProblem:
         return RoweisProblem(
             self.n_components, self.solve_threads, check_factor("r1", self.r1), check_factor("r2", self.r2),
-            check_conditioning(self.robust, self.robust_share, self.regularization), bool(self.normalize), featured=True,
+            check_conditioning(self.robust, self.robust_share, self.regularization), bool(self.normalize),
+            featured=True,
         )  # fmt: skip
 
     def _fit(self, opened: Opened, y: Any) -> FeatureLabelFit:

@@ -1,4 +1,4 @@
-"""Roweis discriminant analysis where no d x d matrix fits: Rayleigh-Ritz on a block Krylov space of the within-class scatter."""
+"""Roweis discriminant analysis if no d x d matrix fits: Rayleigh-Ritz on a block Krylov space of S_W."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ CHEAPER = 20.0  # times as many operations an exact fit may take before the iter
 class KrylovRoweisFit(LabelledFit):
     """The iteration.
 
-    One read for class means; then each read multiplies S_W by a new block, and the generalised eigenproblem is solved on the
-    span of all blocks so far (Rayleigh-Ritz): eigenvalues grow towards the true ones. The first block spans the class
-    means, the label features and some random directions, so that the space holds ``p(S_W) S_B`` for all polynomials p of
-    a degree that grows by one a read: what ``R2^-1`` is approximated by.
+    One read for class means; then each read multiplies S_W by a new block, and the generalised eigenproblem is solved
+    on the span of all blocks so far (Rayleigh-Ritz): eigenvalues grow towards the true ones. The first block spans the
+    class means, the label features and some random directions, so that the space holds ``p(S_W) S_B`` for all
+    polynomials p of a degree that grows by one a read: what ``R2^-1`` is approximated by.
 
     Attributes
     ----------
@@ -78,8 +78,8 @@ class KrylovRoweisFit(LabelledFit):
     @property
     def account(self) -> str:
         return (
-            f"{self.width} columns at a time until the eigenvalues change by less than {self.problem.tol:g}: {TYPICAL_READS} "
-            f"reads are typical, at most {self.problem.max_passes} (max_passes)"
+            f"{self.width} columns at a time until the eigenvalues change by less than {self.problem.tol:g}: "
+            f"{TYPICAL_READS} reads are typical, at most {self.problem.max_passes} (max_passes)"
         )
 
     @property
@@ -109,8 +109,7 @@ class KrylovRoweisFit(LabelledFit):
         return (self.labels, self.product)
 
     def solve_cost(self) -> SolveCost:
-        size = self.k + self.labelled.n_classes
-        return SolveCost(output_bytes=8 * self.rows.n_columns * size)
+        return SolveCost(output_bytes=self.output_bytes())
 
     def identity(self) -> dict[str, Any]:
         states = {name: template.describe() for name, template in self.templates.items()}
@@ -147,14 +146,14 @@ class KrylovRoweisFit(LabelledFit):
         axes = family_axes(family, problem.r1, problem.r2, self.k, Conditioning(), statistics)
         if not converged:
             warn_approximation(
-                f"the eigenvalues changed by more than tol = {problem.tol:g} in the last of {reads} reads; they are lower bounds. "
-                f"Give a larger max_passes, r2 further from 1, or a regularization."
+                f"the eigenvalues changed by more than tol = {problem.tol:g} in the last of {reads} reads; they are "
+                f"lower bounds. Give a larger max_passes, r2 further from 1, or a regularization."
             )
         return SupervisedResult(statistics, self.labelled.supervision, axes, round(run.reads), converged)
 
 
 def first_block(statistics: LabelStatistics, k: int, r2: float) -> Matrix:
-    """Return orthonormal columns (d, l): class means, label features, the mean where rows are classified, random directions."""
+    """Return orthonormal columns (d, l): class means, label features, a classifier's mean, random directions."""
     d = statistics.moments.n_features
     random = normals(0, "roweis-start", 0, k + EXTRA, d, np.float64)
     origin = statistics.mean[None] if r2 == 1.0 else np.zeros((0, d))  # coefficients of a classifier are about it

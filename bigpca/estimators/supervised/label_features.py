@@ -41,7 +41,8 @@ class LabelFeatures(Protocol):
 
 @dataclass(frozen=True)
 class LinearLabels:
-    """``Delta = y - offset``, the linear label kernel: ``Delta'H X`` is the same for any offset, but rounds least for the mean.
+    """``Delta = y - offset``, the linear label kernel: ``Delta'H X`` is the same for any offset, but rounds least for
+    the mean.
 
     Attributes
     ----------
@@ -75,7 +76,7 @@ class LinearLabels:
 
 
 def candidates(values: Matrix) -> tuple[Matrix, NDArray[np.float64]]:
-    """Return distinct labels (b, t) and how many rows each stands for: all of them, or evenly spread rows in their order."""
+    """Return distinct labels (b, t) and how many rows each stands for: all, or evenly spread rows in their order."""
     distinct, counts = np.unique(values, axis=0, return_counts=True)
     if len(distinct) > MAX_CANDIDATES:
         ends = np.cumsum(counts)
@@ -87,9 +88,11 @@ def candidates(values: Matrix) -> tuple[Matrix, NDArray[np.float64]]:
 
 @dataclass(frozen=True)
 class LandmarkLabels:
-    """``Delta = k(y, L) T`` with ``T'k(L, L) T = I``: the RBF label kernel, exact on labels that are among L, else by Nyström.
+    """``Delta = k(y, L) T`` with ``T'k(L, L) T = I``: the RBF label kernel, exact on labels that are among L, else by
+    Nyström.
 
-    Up to 256 distinct labels are all landmarks; of more, 256 are drawn by randomly pivoted Cholesky, weighted by their rows.
+    Up to 256 distinct labels are all landmarks; of more, 256 are drawn by randomly pivoted Cholesky, weighted by their
+    rows.
 
     Attributes
     ----------
@@ -114,7 +117,7 @@ class LandmarkLabels:
 
     @classmethod
     def of(cls, values: Matrix, gamma: float) -> LandmarkLabels:
-        """Return features for labels (n, t): all distinct ones are landmarks, or at most 256 by randomly pivoted Cholesky."""
+        """Return features for labels (n, t): landmarks are all distinct ones, or 256 by randomly pivoted Cholesky."""
         kernel, (distinct, weights) = RBF(gamma), candidates(values)
         with one_blas_thread():  # which landmarks are drawn must not depend on the number of threads
             if len(distinct) > MAX_LANDMARKS:
@@ -257,11 +260,12 @@ def label_width(values: Matrix, gamma: Any = None) -> float:
     """
     if gamma is not None and not 0 < float(gamma) < np.inf:
         raise ValueError(
-            f"label_gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / the variance of the labels. Use for "
-            f"example 0.1."
+            f"label_gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / the variance of the "
+            f"labels. Use for example 0.1."
         )
     if not len(values) or not np.ptp(values, axis=0).any():
         raise ValueError(
-            f"all {len(values)} labels are equal, so rows cannot be told apart by them. Labels that differ were expected."
+            f"all {len(values)} labels are equal, so rows cannot be told apart by them. Labels that differ were "
+            f"expected."
         )
     return float(1.0 / values.var(axis=0).sum()) if gamma is None else float(gamma)

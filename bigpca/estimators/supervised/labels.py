@@ -1,4 +1,4 @@
-"""Labels on their way into a fit: what a model learned from, what a pass takes, and the checks that all labelled models make."""
+"""Labels on their way into a fit: what a model learned from, what a pass needs, and the checks of labels."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from bigpca.estimators.supervised.label_features import DeltaRows, LabelFeatures
 from bigpca.estimators.supervised.problems import LabelUse
 from bigpca.estimators.supervised.statistics import LabelStatistics, label_templates
 from bigpca.passes.accumulators.base import Accumulator
+from bigpca.triangles import packed_size
 
 SHOWN = 5  # classes that a message names
 MAX_MISSED = 1e-3  # share of the label kernel's trace from which its features are warned of
@@ -88,9 +89,23 @@ class Labelled:
         return self.n_classes if self.features is None else self.features.shape[1]
 
     @property
+    def rank(self) -> int:
+        """Axes that the labels can determine: one fewer than there are classes."""
+        return self.columns - (self.features is None)
+
+    @property
     def nbytes(self) -> int:
         """What is held of the labels."""
         return int(self.codes.nbytes) + (0 if self.features is None else self.features.nbytes)
+
+    def kept_bytes(self, d: int, *, whole: bool) -> int:
+        """Return the bytes of the stored statistics of rows of d columns, and of the maker of label features."""
+        numbers = self.n_classes * (d + 1) + (packed_size(d) if whole else d)
+        maker = self.supervision.features
+        if self.features is None or maker is None:
+            return 8 * numbers
+        m = self.features.shape[1]
+        return 8 * (numbers + m * d + m + d) + sum(array.nbytes for array in maker.to_arrays().values())
 
     def delta(self) -> NDArray[np.float64]:
         """Return Delta (n, m); one-hot for classes, zeros for rows without a label."""
@@ -154,7 +169,8 @@ class KeptStatistics:
         found = 0 if cross is None else len(cross.weight)
         if (len(moments.counts), found) != (c, m):
             raise ValueError(
-                f"it has statistics of {len(moments.counts)} classes and {found} label features, where {c} and {m} were expected"
+                f"it has statistics of {len(moments.counts)} classes and {found} label features, where {c} and {m} "
+                f"were expected"
             )
         return self
 
@@ -210,7 +226,7 @@ def _opened(y: Any, n: int, use: LabelUse, missing: str, like: Supervision | Non
 
 
 def reject_singletons(labels: ClassLabels) -> None:
-    """Refuse classes of one row, which say nothing of the scatter within classes and yet pull the means apart.
+    """Reject classes of one row, which say nothing of the scatter within classes and yet pull the means apart.
 
     Raises
     ------
@@ -220,28 +236,30 @@ def reject_singletons(labels: ClassLabels) -> None:
     if len(alone):
         named = ", ".join(map(str, alone[:SHOWN].tolist())) + (", ..." if len(alone) > SHOWN else "")
         raise ValueError(
-            f"{len(alone)} of {labels.n_classes} classes have one row each ({named}): they say nothing of the scatter within "
-            f"classes; at least 2 rows of every class were expected. Give more rows of them, set their labels to missing and "
+            f"{len(alone)} of {labels.n_classes} classes have one row each ({named}): they say nothing of the scatter "
+            f"within classes; at least 2 rows of every class were expected. Give more rows of them, set their labels "
+            f"to missing and "
             f'use missing_labels="drop", or use SupervisedPCA (r2 = 0).'
         )
 
 
 def missed_trace(features: LabelFeatures, values: NDArray[np.float64]) -> float:
-    """Return the share of an RBF label kernel's trace that its features miss, and warn of a large one; 0 for other features."""
+    """Return the share of an RBF label kernel's trace that its features miss; warn if it is large. 0 for others."""
     if not isinstance(features, LandmarkLabels):
         return 0.0
     missed = features.missed(values)
     if missed > MAX_MISSED:
         warn_approximation(
             f"the features of the RBF label kernel miss {missed:.2g} of its trace over {len(values)} labels: its "
-            f"{len(features.landmarks)} landmarks do not stand for all of them. Use a smaller label_gamma, round the labels, or "
+            f"{len(features.landmarks)} landmarks do not stand for all of them. Use a smaller label_gamma, round the "
+            f"labels, or "
             f'take label_kernel="linear".'
         )
     return missed
 
 
 def check_among(y: Any, classes: Any, missing: str) -> None:
-    """Refuse labels that are none of the classes.
+    """Reject labels that are none of the classes.
 
     Raises
     ------

@@ -101,6 +101,13 @@ class LabelledFit(LabelledReading, Fit[SupervisedResult]):
     def price(self) -> float:
         return self.plan.flops
 
+    def output_bytes(self) -> int:
+        """Return the bytes of a saved model: axes, statistics, and what classifies."""
+        d, labelled = self.rows.n_columns, self.labelled
+        k = self.problem.most_axes(labelled.rank, d)
+        inverses = d * (labelled.n_classes + 1) if self.problem.classifies else 0
+        return 8 * (k * d + k + inverses) + labelled.kept_bytes(d, whole=self.whole)
+
 
 @dataclass(frozen=True)
 class LabelsFit(LabelledFit):
@@ -122,7 +129,7 @@ class LabelsFit(LabelledFit):
             9.0 * d**3 if self.whole else 4.0 * state / 8,
             bytes=3 * 8 * d * d + eigh_bytes(d) if self.whole else 3 * state,
             held_bytes=held,
-            output_bytes=8 * d * (d if self.whole else 1),
+            output_bytes=self.output_bytes(),
         )
 
     def identity(self) -> dict[str, Any]:

@@ -36,7 +36,8 @@ def _grows(model: Any) -> bool:
     thin = (getattr(model, "r1", 0.0), getattr(model, "r2", 1.0)) == (1, 0)  # which has one solver
     if getattr(model, "solver", "auto") == "krylov" and not thin:
         raise AttributeError(
-            'partial_fit needs the whole scatter, which solver="krylov" never forms. Use solver="covariance", or "auto" where d x d '
+            'partial_fit needs the whole scatter, which solver="krylov" never forms. Use solver="covariance", or '
+            '"auto" where d x d '
             "fits."
         )
     return True
@@ -47,8 +48,8 @@ def _classifies(model: Any) -> bool:
     if not model._classifies:
         point = f" with r2 = {model.r2!r}" if hasattr(model, "r2") else ""
         raise AttributeError(
-            f"{type(model).__name__}{point} is no classifier: normal classes of one covariance need r2 = 1, where "
-            f"R2 is the scatter within classes alone. Use r2=1, FisherDiscriminantAnalysis, or a classifier on the scores."
+            f"{type(model).__name__}{point} is no classifier: normal classes of one covariance need r2 = 1, where R2 "
+            "is the scatter within classes alone. Use r2=1, FisherDiscriminantAnalysis, or a classifier on the scores."
         )
     return True
 
@@ -58,9 +59,10 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     A subclass states its problem (:meth:`_problem`).
 
-    A point of the Roweis family with r2 = 1 is a classifier as well: classes are normal with one covariance ``C = S_W / n``
-    (as ``LinearDiscriminantAnalysis(solver="eigen")`` of scikit-learn has it; conditioned as R2 is), their prior probabilities
-    the shares of their rows. All c - 1 axes that separate classes count, whatever ``n_components``; r1 does not matter.
+    A point of the Roweis family with r2 = 1 is a classifier as well: classes are normal with one covariance
+    ``C = S_W / n`` (as ``LinearDiscriminantAnalysis(solver="eigen")`` of scikit-learn has it; conditioned as R2 is),
+    their prior probabilities the shares of their rows. All c - 1 axes that separate classes count, whatever
+    ``n_components``; r1 does not matter.
 
     Attributes
     ----------
@@ -70,7 +72,8 @@ class SupervisedModel(Estimator[SupervisedResult]):
         Of the (generalised) eigenproblem.
     mean_ : ndarray of shape (d,)
         Of the labelled rows.
-    classes_ : ndarray of shape (c,), sorted; class_counts_ : ndarray of shape (c,); class_means_ : ndarray of shape (c, d)
+    classes_, class_counts_ : ndarray of shape (c,), sorted
+    class_means_ : ndarray of shape (c, d)
         Where labels are classes.
     total_variance_ : float
         Trace of the covariance of the labelled rows.
@@ -79,8 +82,8 @@ class SupervisedModel(Estimator[SupervisedResult]):
     n_passes_, converged_ : int, bool
         Of an iteration: reads of X, and whether the tolerance was met.
     missed_label_trace_ : float
-        Under an RBF label kernel of real labels: the share of its trace that its features miss, 0 where they are exact (up to
-        256 distinct labels, and smooth kernels). From 1e-3 on a warning says so.
+        Under an RBF label kernel of real labels: the share of its trace that its features miss, 0 where they are exact
+        (up to 256 distinct labels, and smooth kernels). From 1e-3 on a warning says so.
     rank_ : int
         Eigenvalues above rounding: all of them where the axes are supervised PCA's, else among those computed.
     coef_ : ndarray of shape (c, d), or (1, d) of two classes
@@ -119,9 +122,9 @@ class SupervisedModel(Estimator[SupervisedResult]):
     def partial_fit(self, X: Any, y: Any = None, *, classes: Any = None, progress: ProgressArgument = None) -> Self:
         """Add labelled rows; the result equals a fit on all rows to rounding. One read of the new rows.
 
-        New classes may come with them, of one row too; features of real labels stay those of the first fit. The first call is
-        a fit; later ones solve nothing until a fitted attribute is first asked for. There is none for ``solver="krylov"``,
-        which keeps no scatter.
+        New classes may come with them, of one row too; features of real labels stay those of the first fit. The first
+        call is a fit; later ones solve nothing until a fitted attribute is first asked for. There is none for
+        ``solver="krylov"``, which keeps no scatter.
 
         Parameters
         ----------
@@ -152,7 +155,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     @solving
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): ``U (U'U)^-1 y + mean``, the least-squares reconstruction (SPCA paper, eq. 4)."""
+        """Return rows (n, d) from scores (n, k): ``U (U'U)^-1 y + mean``, least squares (SPCA paper, eq. 4)."""
         check_is_fitted(self)
         opened = self._open_scores(X)
         axes = np.asarray(np.linalg.pinv(self.components_).T, np.float64)  # rows of (U'U)^-1 U'
@@ -182,7 +185,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Lazy:
-        """Return log-posteriors up to a constant of each row (n, c), or the log-odds of ``classes_[1]`` (n,); lazy for lazy input."""
+        """Return log-posteriors up to a constant of each row (n, c), or log-odds of ``classes_[1]`` (n,); lazily."""
         two = len(self.classes_) == 2 if hasattr(self, "classes_") else False
         found = self._classified(X, "decisions", 1 if two else None)
         return found[:, 0] if two else found
@@ -211,8 +214,6 @@ class SupervisedModel(Estimator[SupervisedResult]):
             raise ValueError("the model was fitted with another r2 than 1, and classifies nothing. Fit again.")
         found = ClassMap(functions, self.classes_, output, self.nan_policy)
         return self._map(X, self._open_like(X), found, columns or len(self.classes_), Destination())
-
-    # Inside ---------------------------------------------------------------------------------------------------------
 
     @property
     def _n_features_out(self) -> int:
@@ -280,7 +281,8 @@ class SupervisedModel(Estimator[SupervisedResult]):
         if features is not None:
             arrays |= {f"labels_{name}": array for name, array in features.to_arrays().items()}
         attributes = {
-            "classes": None if classes is None else pack_values(classes), "omitted": self.n_omitted_, "rank": self.rank_,
+            "classes": None if classes is None else pack_values(classes), "omitted": self.n_omitted_,
+            "rank": self.rank_,
             "unlabelled": self.n_unlabelled_, "missed": self._supervision.missed,
             "facts": {name: vars(self)[f"{name}_"] for name in ("n_passes", "converged") if f"{name}_" in vars(self)},
             "solver": self.solver_, "n_features": self.n_features_in_, "whole": self._statistics.moments.whole,

@@ -77,6 +77,11 @@ class Problem(LabelUse):
         """
         check_count(self.n_components)
 
+    def most_axes(self, rank: int, d: int) -> int:
+        """Return how many axes there can be of rows of d columns, of which labels determine ``rank``."""
+        counted = self.n_components is not None and not is_share(self.n_components)
+        return int(self.n_components) if counted else min(rank, d)
+
     def solve(self, statistics: LabelStatistics) -> Axes:
         """Return the axes: those of supervised PCA, unless a subclass says otherwise."""
         return leading_axes(statistics, self.n_components, self.threads)
@@ -158,8 +163,8 @@ def cut_axes(found: Axes, n_components: Any, what: str) -> Axes:
     """
     if not found.rank:
         raise ValueError(
-            f"rows do not depend on their labels: {what} is 0, as with a single class, equal rows or labels. Labels that differ, "
-            f"and with them the rows, were expected."
+            f"rows do not depend on their labels: {what} is 0, as with a single class, equal rows or labels. Labels "
+            f"that differ, and with them the rows, were expected."
         )
     if n_components is None:
         return found
@@ -170,8 +175,8 @@ def cut_axes(found: Axes, n_components: Any, what: str) -> Axes:
     )
     if k > found.rank:
         raise ValueError(
-            f"n_components = {k}, but the labels determine {found.rank} axes, the rank of {what}: for classes, one less than "
-            f"there are. Use {found.rank} or fewer, or Roweis discriminant analysis with r1 < 1."
+            f"n_components = {k}, but the labels determine {found.rank} axes, the rank of {what}: for classes, one "
+            f"less than there are. Use {found.rank} or fewer, or Roweis discriminant analysis with r1 < 1."
         )
     return Axes(found.values[:k], found.components[:k], found.rank)
 
@@ -188,7 +193,7 @@ def share_count(values: Any, share: float) -> int:
 
 
 def check_count(n_components: Any) -> None:
-    """Refuse what is neither None, nor a share in (0, 1), nor a positive integer.
+    """Reject what is neither None, nor a share in (0, 1), nor a positive integer.
 
     Raises
     ------
@@ -199,7 +204,7 @@ def check_count(n_components: Any) -> None:
 
 
 def check_label_kernel(label_kernel: Any) -> None:
-    """Refuse an unknown label kernel.
+    """Reject an unknown label kernel.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""``roweis_map``: the models of a whole grid of (r1, r2) from one read, and their scores on held-out rows from one more."""
+"""``roweis_map``: the models of a grid of (r1, r2) from one read, and their errors on new rows from one more."""
 
 from __future__ import annotations
 
@@ -178,8 +178,8 @@ def roweis_map(
 ) -> RoweisMap:
     """Fit Roweis discriminant analysis at every (r1, r2) of a grid, from ONE read of X.
 
-    Cost beyond the read: one whole eigenproblem of order d, and one of the leading k pairs for each model. Under a kernel
-    the read is that of the landmarks' features, after their choice, and d is the number of landmarks.
+    Cost beyond the read: one whole eigenproblem of order d, and one of the leading k pairs for each model. Under a
+    kernel the read is that of the landmarks' features, after their choice, and d is the number of landmarks.
 
     Parameters
     ----------
@@ -188,8 +188,8 @@ def roweis_map(
     grid : int, or sequence of float in [0, 1]
         Values of r1 and of r2.
     spacing : {"even", "log"}
-        Of so many values. On large n an even grid of the printed formula holds its corners only: use "log", or a model with
-        ``normalize=True``.
+        Of so many values. On large n an even grid of the printed formula holds its corners only: use "log", or a model
+        with ``normalize=True``.
     model : RoweisDiscriminantAnalysis or KernelRoweisDiscriminantAnalysis
         With the parameters of all models; r1 and r2 are replaced. By default of two components.
     progress

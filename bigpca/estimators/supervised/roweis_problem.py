@@ -1,4 +1,4 @@
-"""One point of the Roweis family as a problem, linear or under a kernel, and the checks that all of the family share."""
+"""One point of the Roweis family as a problem, linear or under a kernel, and the checks that the family shares."""
 
 from __future__ import annotations
 
@@ -69,6 +69,10 @@ class RoweisProblem(Problem):
             )
         check_iteration(self.tol, self.max_passes)
 
+    def most_axes(self, rank: int, d: int) -> int:
+        fisher = (self.r1, self.r2) == (0.0, 1.0)
+        return super().most_axes(d if self.whole and not fisher else rank, d)
+
     def check_labels(self, labelled: Labelled, d: int) -> None:
         """Reject an S_W of d features that is singular whatever the rows are.
 
@@ -105,16 +109,16 @@ class RoweisProblem(Problem):
             what = "robust=True" if self.conditioning.robust else f"n_components = {self.n_components!r}"
             what = 'regularization="pinv"' if self.conditioning.regularization == "pinv" else what
             raise ValueError(
-                f'solver="krylov" with {what} would need the whole spectrum of the scatter, which it never forms. Give an '
-                f"integer for n_components and a number for regularization."
+                f'solver="krylov" with {what} would need the whole spectrum of the scatter, which it never forms. Give '
+                "an integer for n_components and a number for regularization."
             )
         return int(given)
 
     def features(self, labels: TargetLabels) -> LabelFeatures:
         if self.r2 > 0:
             raise ValueError(
-                f"labels are continuous numbers, and r2 = {self.r2:g} > 0 needs the scatter within classes; classes were "
-                f"expected. Give classes (strings or integers), or use r2 = 0."
+                f"labels are continuous numbers, and r2 = {self.r2:g} > 0 needs the scatter within classes; classes "
+                f"were expected. Give classes (strings or integers), or use r2 = 0."
             )
         return super().features(labels)
 
@@ -157,13 +161,15 @@ def check_conditioning(robust: Any, robust_share: Any, regularization: Any) -> C
         raise ValueError(f'regularization = {regularization!r}; None, "pinv" or a positive number was expected.')
     if not isinstance(robust_share, Real) or not 0 < float(robust_share) < 1:
         raise ValueError(
-            f"robust_share = {robust_share!r} is outside (0, 1), where it is a share of a sum. Give a number such as 0.98."
+            f"robust_share = {robust_share!r} is outside (0, 1), where it is a share of a sum. Give a number such as "
+            f"0.98."
         )
     return Conditioning(bool(robust), float(robust_share), float(given) if number else given)
 
 
 def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
-    """Refuse classes that cannot be told apart; warn of classes of one row, where missing values or a batch left them so.
+    """Reject classes that cannot be told apart; warn of classes of one row, where missing values or a batch left them
+    so.
 
     Raises
     ------
@@ -172,19 +178,19 @@ def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
     counts = statistics.moments.counts
     if statistics.cross is None and statistics.n_classes < 2 and (r1, r2) != (0.0, 0.0):
         raise ValueError(
-            f"only one of {len(counts)} classes has rows left, out of {statistics.count} rows; at least two classes were "
-            f"expected. Give rows of several classes, or use PCA."
+            f"only one of {len(counts)} classes has rows left, out of {statistics.count} rows; at least two classes "
+            f"were expected. Give rows of several classes, or use PCA."
         )
     if statistics.count < 2:
         raise ValueError(
-            f"Found array with {statistics.count} sample(s) that have labels and no missing values, while a minimum of 2 is "
-            f"required. Give more rows."
+            f"Found array with {statistics.count} sample(s) that have labels and no missing values, while a minimum of "
+            f"2 is required. Give more rows."
         )
     alone = int(np.count_nonzero(counts == 1))
     if statistics.cross is None and r2 > 0 and alone:
         warn_approximation(
-            f"{alone} of {len(counts)} classes have one row each without missing values: they say nothing of the scatter within "
-            f"classes, and yet pull the means apart. Give more rows of them, or leave them out."
+            f"{alone} of {len(counts)} classes have one row each without missing values: they say nothing of the "
+            f"scatter within classes, and yet pull the means apart. Give more rows of them, or leave them out."
         )
 
 
@@ -221,8 +227,8 @@ def family_axes(
     _, added = family.constraint(r2, conditioning)
     if added:
         warn_approximation(
-            f"the leading eigenvalues of R2 hold all of their sum, so that the others' mean is 0: {added:.3g} was added to it. "
-            f"Use a smaller robust_share than {conditioning.robust_share:g} to keep fewer."
+            f"the leading eigenvalues of R2 hold all of their sum, so that the others' mean is 0: {added:.3g} was "
+            f"added to it. Use a smaller robust_share than {conditioning.robust_share:g} to keep fewer."
         )
     solve = partial(family.solve, r1, r2, conditioning=conditioning)
     found = wanted_axes(solve, family.size, r1, r2, n_components, statistics)
@@ -253,7 +259,8 @@ def thin_axes(statistics: LabelStatistics, n_components: Any, *, normalize: bool
 def wanted_axes(
     solve: Callable[[int | None], Axes], size: int, r1: float, r2: float, n_components: Any, statistics: LabelStatistics
 ) -> Axes:
-    """Return as many axes as are wanted, with a warning of those that are arbitrary: one rule for all points of the family.
+    """Return as many axes as are wanted, with a warning of those that are arbitrary: one rule for all points of the
+    family.
 
     Parameters
     ----------
@@ -280,8 +287,8 @@ def wanted_axes(
         k = max(1, found.rank)
     if not found.rank or (fisher and statistics.independent):
         warn_approximation(
-            f"all {k} axes are arbitrary: to rounding, rows are equal or do not depend on their labels. Rows that differ with their "
-            f"labels were expected."
+            f"all {k} axes are arbitrary: to rounding, rows are equal or do not depend on their labels. Rows that "
+            f"differ with their labels were expected."
         )
     elif fisher and given is not None and k > apart:
         warn_approximation(
@@ -290,14 +297,14 @@ def wanted_axes(
         )
     elif found.rank < k:
         warn_approximation(
-            f"n_components = {k}, but R1 has {found.rank} eigenvalues that are not 0 to rounding: the axes of the others are "
-            f"arbitrary. Use {found.rank} or fewer, or a smaller r1."
+            f"n_components = {k}, but R1 has {found.rank} eigenvalues that are not 0 to rounding: the axes of the "
+            f"others are arbitrary. Use {found.rank} or fewer, or a smaller r1."
         )
     return Axes(found.values[:k], found.components[:k], found.rank)
 
 
 def check_components(n_components: Any, d: int) -> None:
-    """Refuse a number of components that no labels could make right.
+    """Reject a number of components that no labels could make right.
 
     Raises
     ------
@@ -314,7 +321,7 @@ def check_components(n_components: Any, d: int) -> None:
 
 
 def reject_singular(count: int, n_classes: int, d: int) -> None:
-    """Refuse an S_W that is singular whatever the rows are.
+    """Reject an S_W that is singular whatever the rows are.
 
     Raises
     ------
@@ -323,7 +330,8 @@ def reject_singular(count: int, n_classes: int, d: int) -> None:
     """
     if count - n_classes < d:
         raise ValueError(
-            f"R2 = S_W is singular: {count} rows of {n_classes} classes differ from their means in at most {max(0, count - n_classes)} "
-            f"of {d} directions. Use a number as regularization, which is added to its diagonal, r2 < 1, fewer features or, where "
+            f"R2 = S_W is singular: {count} rows of {n_classes} classes differ from their means in at most "
+            f"{max(0, count - n_classes)} of {d} directions. Use a number as regularization, which is added to its "
+            f"diagonal, r2 < 1, fewer features or, where "
             f'd x d fits, robust=True or regularization="pinv".'
         )

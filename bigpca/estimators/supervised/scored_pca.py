@@ -55,19 +55,19 @@ def _estimator_has(method: str) -> Callable[[Any], bool]:
 class ScoredPCA(Estimator[ScoredResult]):
     """PCA, or another estimator, of the q features with the highest scores.
 
-    One read for the scores; then the estimator reads the chosen columns. For classes the score is the one-way F statistic
-    (for two classes it ranks as the correlation does), for real labels R^2, the squared multiple correlation. NOTE: class codes
-    are never taken for numbers.
+    One read for the scores; then the estimator reads the chosen columns. For classes the score is the one-way F
+    statistic (for two classes it ranks as the correlation does), for real labels R^2, the squared multiple correlation.
+    NOTE: class codes are never taken for numbers.
 
     Parameters
     ----------
     n_components : int, float in (0, 1), a rule, or None
         Of the PCA; unused where an estimator is given.
     n_features_to_select : int, float in (0, 1), or "cv"
-        q; a share of the features; or the best of d, d/2, d/4, ... (at most 2,048 of them) by cross-validation, in one further
-        read: the share of the labels' variance that linear regression on the principal components, as many as
-        ``n_components`` says (the estimator's, where one is given), explains in the fold left out. No fewer features than
-        components are tried.
+        q; a share of the features; or the best of d, d/2, d/4, ... (at most 2,048 of them) by cross-validation, in one
+        further read: the share of the labels' variance that linear regression on the principal components, as many as
+        ``n_components`` says (the estimator's, where one is given), explains in the fold left out. No fewer features
+        than components are tried.
     estimator : a bigpca estimator, or None
         None for ``PCA(n_components)``.
     folds : int
@@ -162,10 +162,11 @@ class ScoredPCA(Estimator[ScoredResult]):
     @available_if(_estimator_has("partial_fit"))  # type: ignore[untyped-decorator]
     @solving
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
-        """Add labelled rows: two reads of them. The scores are those of all rows; the features stay those of the first fit.
+        """Add labelled rows: two reads of them. The scores are those of all rows; the features stay those of the first
+        fit.
 
-        Where a fit on all rows would choose others it warns, else the result equals that fit to rounding. There is none where
-        the estimator has none.
+        Where a fit on all rows would choose others it warns, else the result equals that fit to rounding. There is none
+        where the estimator has none.
         """
         if not hasattr(self, "estimator_"):
             return self.fit(X, y, progress=progress)
@@ -184,23 +185,22 @@ class ScoredPCA(Estimator[ScoredResult]):
         others = np.setdiff1d(best, self.selected_)
         if len(others):
             warn_approximation(
-                f"of the {len(best)} features with the highest scores over all rows, {len(others)} were not among those of the "
-                f"first fit (such as feature {others[0]}), which are kept. Fit again with all rows to choose anew."
+                f"of the {len(best)} features with the highest scores over all rows, {len(others)} were not among "
+                f"those of the first fit (such as feature {others[0]}), which are kept. Fit again with all rows to "
+                f"choose anew."
             )
         self._take(ScoredResult(kept, spread, scores, self.selected_, inner, vars(self).get("cv_scores_")), "")
         return self
 
     @available_if(_estimator_has("inverse_transform"))  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): the estimator's in the chosen features, means of the labelled rows elsewhere."""
+        """Return rows (n, d) from scores (n, k): the estimator's in the chosen features, elsewhere the means."""
         check_is_fitted(self)
         inner: Any = self.estimator_
         back = inner.inverse_transform(X)
         placed = Placed(self.selected_, self.mean_)
         opened = open_rows(back, type(self).__name__).array
         return self._map(X, opened, placed, self.n_features_in_, Destination(out, overwrite))
-
-    # Inside ---------------------------------------------------------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")
@@ -219,8 +219,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         used = int(np.count_nonzero(labelled.codes >= 0))
         if labelled.features is None and used <= labelled.n_classes:
             raise ValueError(
-                f"{used} rows have {labelled.n_classes} classes, one row each: nothing is left to compare differences between "
-                f"classes with. A class of several rows was expected. Give such classes, or numbers as real labels."
+                f"{used} rows have {labelled.n_classes} classes, one row each: nothing is left to compare differences "
+                f"between classes with. A class of several rows was expected. Give such classes, or numbers as real "
+                f"labels."
             )
         return labelled
 
@@ -240,8 +241,8 @@ class ScoredPCA(Estimator[ScoredResult]):
             return PCA(self.n_components, **policies)
         if not isinstance(self.estimator, Estimator) or isinstance(self.estimator, ScoredPCA | SketchTransformer):
             raise TypeError(
-                f"estimator = {self.estimator!r} is a {type(self.estimator).__name__}; an estimator of bigpca was expected, such "
-                f"as bigpca.KernelPCA(10). Pass one."
+                f"estimator = {self.estimator!r} is a {type(self.estimator).__name__}; an estimator of bigpca was "
+                f"expected, such as bigpca.KernelPCA(10). Pass one."
             )
         inner: Estimator[Any] = clone(self.estimator)
         return inner
@@ -250,7 +251,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         """Return q; None where cross-validation chooses."""
         given: Any = self.n_features_to_select
         if isinstance(given, str) and given == "cv":
-            _ = self._seed  # refuses what is none
+            _ = self._seed  # rejects what is none
             if positive_integer("folds", self.folds) < 2:
                 raise ValueError(f"folds = {self.folds}; at least 2 were expected, one of which is left out in turn.")
             return None
@@ -281,7 +282,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         self._set_known(cv_scores_=found.cv_scores)
 
     def _folding(self, opened: da.Array, candidates: NDArray[np.int64], labelled: Labelled, seed: int) -> Folding:
-        """Return the read of the candidate columns with the labels at their right, for the scatter of each fold of the rows."""
+        """Return the read of the candidate columns, with the labels beside them, for the scatter of each fold."""
         rows_of = columns_of(opened, np.sort(candidates))
         features = labelled.features
         if features is None:
@@ -303,7 +304,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         self, opened: da.Array, order: NDArray[np.int64], labelled: Labelled, seed: int,
         checkpoint: Place | None, progress: ProgressArgument,
     ) -> dict[int, float]:  # fmt: skip
-        """Return the explained share in the folds left out, for every number of features: one read of the candidates."""
+        """Return the explained share in the folds left out, by number of features: one read of the candidates."""
         candidates = order[:MAX_CANDIDATES]
         q, place = len(candidates), np.searchsorted(np.sort(candidates), candidates)
         folding = self._folding(opened, candidates, labelled, seed)

@@ -76,8 +76,8 @@ class LabelSpread:
 def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> Vector:
     """Return F of every feature for classes, R^2 for real labels, whose spread is given (d,); 0 for constant features.
 
-    ``F = (sum_c n_c (mean_c - mean)^2 / (c - 1)) / (S_W / (n - c))``. ``R^2 = r'C^-1 r`` with the correlations r of a feature and
-    the labels, C those among the labels.
+    ``F = (sum_c n_c (mean_c - mean)^2 / (c - 1)) / (S_W / (n - c))``. ``R^2 = r'C^-1 r`` with the correlations r of a
+    feature and the labels, C those among the labels.
     """
     n, within = statistics.count, np.maximum(statistics.moments.within, 0.0)
     if spread is None:
@@ -96,7 +96,7 @@ def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> V
 def explained_share(
     folds: list[ClassMoments], left_out: int, columns: NDArray[np.int64], q: int, n_components: Any
 ) -> float:
-    """Return the share of the labels' variance in one fold that components and regression of the other folds explain."""
+    """Return the share of the labels' variance in one fold that components and regression of the others explain."""
     train = None
     for f, own in enumerate(folds):
         if f != left_out:

@@ -122,8 +122,15 @@ class ScoredFit(Reading):
         costs = [part.solve_cost() for part in self.parts]
         return SolveCost(
             sum(cost.flops for cost in costs), max(cost.bytes for cost in costs),
-            max(cost.held_bytes for cost in costs), costs[-1].output_bytes,
+            max(cost.held_bytes for cost in costs), costs[-1].output_bytes + self.output_bytes,
         )  # fmt: skip
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes of scores, chosen features, and statistics."""
+        labelled, d, m = self.scoring.labelled, self.rows.n_columns, self.scoring.labelled.columns
+        spread = 0 if labelled.features is None else 8 * (1 + m + m * m)
+        return labelled.kept_bytes(d, whole=False) + 8 * (4 + d + self.fit.rows.n_columns) + spread
 
     def identity(self) -> dict[str, Any]:
         return {"computes": "scored", "parts": [part.identity() for part in self.parts]}

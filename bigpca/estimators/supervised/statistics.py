@@ -88,7 +88,7 @@ class LabelStatistics:
 
     @property
     def independent(self) -> bool:
-        """Whether means of classes differ by rounding only: ``|Psi|^2 <= |Delta|^2 trace(S_T)``, and classes have |Delta|^2 = n."""
+        """Whether means of classes differ by rounding only: ``|Psi|^2 <= |Delta|^2 trace(S_T)``, |Delta|^2 = n."""
         return self.cross is None and float((self.psi**2).sum()) <= CENTRED**2 * self.count * self.total_scatter
 
     def shares_between(self, components: Matrix, slopes: Matrix) -> Vector:
@@ -107,7 +107,7 @@ class LabelStatistics:
         return held / max(whole, float(np.finfo(np.float64).tiny))
 
     def check_whole(self) -> None:
-        """Refuse statistics that keep no (d, d) matrix.
+        """Reject statistics that keep no (d, d) matrix.
 
         Raises
         ------
@@ -115,8 +115,8 @@ class LabelStatistics:
         """
         if not self.moments.whole:
             raise ValueError(
-                "the model was fitted with r1 = 1 and r2 = 0, or by the krylov solver, for which only the diagonal of the scatter "
-                "is kept; the whole was expected. Fit again with all rows."
+                "the model was fitted with r1 = 1 and r2 = 0, or by the krylov solver, for which only the diagonal of "
+                "the scatter is kept; the whole was expected. Fit again with all rows."
             )
 
     def merge(self, other: LabelStatistics) -> LabelStatistics:
@@ -163,7 +163,7 @@ class LabelStatistics:
 
 
 def check_shapes(arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse stored arrays of other shapes than expected.
+    """Reject stored arrays of other shapes than expected.
 
     Raises
     ------

@@ -9,10 +9,11 @@ from bigpca.solvers.components import NComponents
 
 
 class SupervisedPCA(SupervisedModel):
-    """Supervised PCA: the leading eigenvectors of ``X'H K_y H X = Psi Psi'`` with ``Psi = X'H Delta`` (SPCA paper, section 5).
+    """Supervised PCA: the leading eigenvectors of ``X'H K_y H X = Psi Psi'`` with ``Psi = X'H Delta`` (SPCA paper,
+    section 5).
 
-    One read whatever d and n: Psi' (m, d) is all that is kept of the rows. Classes have the delta kernel, of at most c - 1 axes;
-    real labels a linear kernel (as many axes as label columns) or a Gaussian one.
+    One read whatever d and n: Psi' (m, d) is all that is kept of the rows. Classes have the delta kernel, of at most c
+    - 1 axes; real labels a linear kernel (as many axes as label columns) or a Gaussian one.
 
     Parameters
     ----------
@@ -74,9 +75,9 @@ class SupervisedPCA(SupervisedModel):
 class SupervisedRandomProjection(SupervisedModel):
     """Supervised PCA whose label kernel, Gaussian, is replaced by random Fourier features (SPCA paper, section 5.4).
 
-    ``Psi = X'H Delta`` with m random features Delta of the labels spans the projection; its leading left singular vectors are
-    the components. NOTE: classes have the delta kernel of :class:`SupervisedPCA`, without random features: a Gaussian kernel
-    of their one-hot vectors, once centred, is a multiple of it.
+    ``Psi = X'H Delta`` with m random features Delta of the labels spans the projection; its leading left singular
+    vectors are the components. NOTE: classes have the delta kernel of :class:`SupervisedPCA`, without random features:
+    a Gaussian kernel of their one-hot vectors, once centred, is a multiple of it.
 
     Parameters
     ----------

@@ -1,5 +1,5 @@
-"""The reads that a plan states are those that run: for every estimator, solver and sampling, or within the stated
-range.
+"""The reads and the bytes of the model that a plan states are those that run and are saved: for every estimator, solver
+and sampling, or within the stated range.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import bigpca as bp
+from bigpca.estimators.shared.files import StoredModel
 from bigpca.landmarks import SAMPLINGS
 from bigpca.passes.engine.events import GroupEvent, PassEvent
 from bigpca.sketches import Gaussian
@@ -25,6 +26,10 @@ X = RNG.standard_normal((N, D)) * 0.7 ** np.arange(D) + 2.0
 Y = np.arange(N) % 3
 RBF = {"kernel": "rbf", "gamma": 0.05}
 CASES: dict[str, Callable[[], Any]] = {
+    "SketchTransformer": lambda: bp.SketchTransformer(Gaussian(8)),
+    "SupervisedRandomProjection": lambda: bp.SupervisedRandomProjection(2),
+    "PCA scaled": lambda: bp.PCA(2, solver="dot", scale=True),
+    "ApproximatePCA scaled": lambda: bp.ApproximatePCA(2, Gaussian(8), scale=True),
     **{f"PCA {s}": lambda s=s: bp.PCA(2, solver=s) for s in ("covariance", "dot", "krylov")},
     **{f"ApproximatePCA {c}": lambda c=c: bp.ApproximatePCA(2, Gaussian(8), core=c)
        for c in ("nystrom", "tutorial", "ritz")},
@@ -46,13 +51,16 @@ CASES: dict[str, Callable[[], Any]] = {
        for s in ("rpcholesky", "kmeans")},
     "KernelSupervisedPCA dual": lambda: bp.KernelSupervisedPCA(2, form="dual", **RBF),
     "KernelRoweis": lambda: bp.KernelRoweisDiscriminantAnalysis(2, n_landmarks=30, **RBF),
+    "KernelSupervisedPCA of all rows": lambda: bp.KernelSupervisedPCA(None, kernel="rbf", gamma=1.0),
     "ScoredPCA": lambda: bp.ScoredPCA(2),
 }  # fmt: skip
 pytestmark = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_planned_reads_are_counted_reads(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planned_reads_are_counted_reads_and_planned_output_is_what_is_saved(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lazy = stored(tmp_path, X.astype("f4"), (CHUNK, D))
     model = CASES[name]()
     plan = model.plan(lazy, Y)
@@ -69,6 +77,7 @@ def test_planned_reads_are_counted_reads(name: str, tmp_path: Path, monkeypatch:
     begun = [event for event in events if isinstance(event, PassEvent)]
     shown = sum(event.bytes for event in events if isinstance(event, GroupEvent))
     assert shown == sum(event.bytes_total for event in begun)
+    assert plan.output_bytes == sum(array.nbytes for array in StoredModel.of(model).arrays.values())
     assert shown <= 1.001 * counted * 4 * N * D  # the rest: the first rows, for a shift, and k-means
 
 
