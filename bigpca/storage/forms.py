@@ -105,7 +105,7 @@ class TableForm(Form):
             if not replace:
                 reject_existing(target, False, table=True)
             publish(file, target, replace=replace)
-        remove(Path(writer.store))
+            os.rename(writer.store, sibling / "chunks")  # removed with it, and by the next run after a kill
 
     def commit_bytes(self, chunk_bytes: int) -> int:
         """A chunk as stored, decoded, in columns, and encoded."""
