@@ -219,7 +219,6 @@ def project_to(
     """
     began = time.perf_counter()
     _reject_own_source(rows, out)
-    form.check()
     keys = _keys(rows, made.keys)
     dtype = f.output_dtype(rows.dtype)
     size = chunk_rows or output_chunk_rows(rows, width * dtype.itemsize)
