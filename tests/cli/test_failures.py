@@ -312,7 +312,7 @@ def test_names_of_every_length_that_is_left_are_written(store: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EIO, errno.EDQUOT])
-@pytest.mark.parametrize("step", ["bigpca.storage.groups.fsync_tree", "bigpca.storage.outputs.fsync_tree"])
+@pytest.mark.parametrize("step", ["bigpca.storage.groups.fsync_tree", "bigpca.storage.forms.fsync_tree"])
 def test_an_error_of_writing_is_none_of_the_input(
     step: str, number: int, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
