@@ -322,7 +322,7 @@ def test_an_error_of_writing_is_none_of_the_input(
     monkeypatch.setattr(step, fail)
     result = run("fit", store, "-k", 2, "--scores", "s.zarr")
     assert result.exit_code == (4 if number == errno.EDQUOT else 5)
-    assert f"{'s' if 'outputs' in step else 'model'}.zarr cannot be written (no)" in result.stderr
+    assert f"{'s' if 'forms' in step else 'model'}.zarr cannot be written (no)" in result.stderr
 
 
 @pytest.mark.parametrize("forgery", ["encrypted", "another method", "cut header", "no header"])
