@@ -1,7 +1,8 @@
 """Everything that bigpca stores on disk: models, outputs, locks; complete or absent, and checked when read.
 
-An output is written by any process in ``chunks`` of an unfinished Zarr array (``partial``, ``outputs``), and committed by
-one process to its form: a Zarr store, or a table in one file (``forms``). Row keys and provenance lie ``beside`` the numbers.
+An output is written by any process in ``chunks`` of an unfinished Zarr array (``partial``, ``outputs``), and committed
+by one process to its form: a Zarr store, or a table in one file (``forms``). Row keys and provenance lie ``beside`` the
+numbers.
 """
 
 from bigpca.storage.beside import Beside
