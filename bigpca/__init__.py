@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from bigpca import kernels as kernels
     from bigpca import sketches as sketches
     from bigpca.data.ingest import ingest as ingest
+    from bigpca.data.keys import stored_keys as stored_keys
+    from bigpca.data.provenance import provenance_of as provenance_of
     from bigpca.data.sources import open as open
     from bigpca.data.verify import verify as verify
     from bigpca.errors import ApproximationWarning as ApproximationWarning
@@ -53,6 +55,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ingest": "bigpca.data.ingest",
+    "stored_keys": "bigpca.data.keys",
+    "provenance_of": "bigpca.data.provenance",
     "open": "bigpca.data.sources",
     "verify": "bigpca.data.verify",
     "ApproximationWarning": "bigpca.errors",

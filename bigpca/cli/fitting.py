@@ -92,7 +92,7 @@ def _reject_existing_outputs(source: str, outputs: Outputs, scores_command: str)
     if outputs.scores is not None and not os.path.lexists(outputs.scores):
         scores_only = f" To write only the scores: {scores_command}"
     reject_existing(outputs.model, "model", outputs.overwrite, scores_only)
-    reject_existing(outputs.scores, "scores store", outputs.overwrite)
+    reject_existing(outputs.scores, "scores store", outputs.overwrite, table=True)
 
 
 def _scores_bytes(data: Any, model: Any) -> int:

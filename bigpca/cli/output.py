@@ -21,6 +21,7 @@ import typer
 
 from bigpca.cli.exits import ExitCode, describe, exit_code_for
 from bigpca.cli.process import lost_output, raise_interrupts
+from bigpca.data.provenance import recording
 from bigpca.data.urls import public
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, OutputWriteError, printable, shorten
 
@@ -102,7 +103,8 @@ def reporting(as_json: bool, debug: bool) -> Iterator[Output]:
             import bigpca.estimators.loading  # noqa: F401  the slow imports, in which an interrupt might be swallowed
 
             raise_interrupts()
-            yield output
+            with recording(command_line()):
+                yield output
         except (typer.Exit, typer.BadParameter, typer.Abort):
             raise
         except (Exception, KeyboardInterrupt) as error:

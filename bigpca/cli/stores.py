@@ -15,6 +15,7 @@ from bigpca.cli.groups import grouped
 from bigpca.cli.output import command_line, plain, reporting, table
 from bigpca.cli.runs import PassCounter, open_source, reject_existing, shown
 from bigpca.cli.runtime import running
+from bigpca.data.provenance import provenance_of
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
@@ -34,8 +35,9 @@ def info(
             if _is_model(Path(path))
             else _describe_source(path, o.Reading(member))
         )
-        output.say(table(_readable(record)))
-        output.finish({"command": "info", "path": path, **record})
+        made = provenance_of(path)
+        output.say(table(_readable(record) | ({} if made is None else made.lines())))
+        output.finish({"command": "info", "path": path, **record, "provenance": made})
 
 
 @grouped

@@ -253,6 +253,11 @@ class RowInput:
         return paths_in(self.stored.X) if source is None else {source.path: "reads"}
 
     @property
+    def member(self) -> str:
+        """Array or column inside the one source of the rows; empty where there is none, or several."""
+        return "" if self.source is None else self.source.member
+
+    @property
     def graph(self) -> GraphSource:
         """The graph to cut, for arrays without a direct source."""
         return self.stored.graph

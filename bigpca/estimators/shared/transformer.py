@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
@@ -16,10 +17,11 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.data.provenance import Provenance
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.estimators.shared.fit import Reading
 from bigpca.estimators.shared.inputs import Opened, check_features, check_plain_parameters, is_lazy, open_rows
-from bigpca.estimators.shared.running import running
+from bigpca.estimators.shared.running import made_by, running
 from bigpca.estimators.shared.waiting import Unsolved, is_answer
 from bigpca.passes.engine.checkpoint import stored_seed
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
@@ -27,11 +29,13 @@ from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.solving import solving, solving_with
 from bigpca.passes.engine.speed import machine_speed
-from bigpca.passes.project import project_in_memory, project_lazily, project_to
+from bigpca.passes.engine.states import digest
+from bigpca.passes.project import Made, project_in_memory, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources
 from bigpca.seeds import check_seed, draw_seed, draws_seed
+from bigpca.storage.forms import form_of
 
 Found = TypeVar("Found")
 Read = TypeVar("Read")
@@ -50,11 +54,17 @@ class Destination:
     overwrite : bool
         Replace an existing ``out``.
     progress : True, a callable that takes events, or None
+    keys : of the rows, or None
+        Anything that :func:`bigpca.data.keys.row_keys` reads.
+    names : tuple of str
+        Of the columns in a table; empty for numbers.
     """
 
     out: Path | None = None
     overwrite: bool = False
     progress: ProgressArgument = None
+    keys: Any = None
+    names: tuple[str, ...] = ()
 
 
 class Estimator(
@@ -182,8 +192,10 @@ class Estimator(
         opened = replace(self._open(X, minimum=self._min_rows), seed=self._drawn_seed(checkpoint))
         planned: Any = self._fit(opened, y)
         seed = opened.seed if hasattr(self, "random_state") else None
-        found = self._execute(planned, planned.run, progress=progress, checkpoint=checkpoint, seed=seed)
+        with self._running(planned, progress=progress, checkpoint=checkpoint, seed=seed) as run:
+            found = planned.run(run)
         self._finish(opened, planned.plan, found)
+        self._provenance = made_by(f"{self._called}.fit(X)", planned, run)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, **options: Any) -> Lazy:
@@ -193,30 +205,44 @@ class Estimator(
         return self.fit(X, y, **options).transform(X)
 
     def transform(
-        self, X: Any, *, out: Path | None = None, overwrite: bool = False, progress: ProgressArgument = None
-    ) -> Lazy:
+        self, X: Any, *, out: Path | None = None, overwrite: bool = False, progress: ProgressArgument = None,
+        keys: Any = None,
+    ) -> Lazy:  # fmt: skip
         """Return the new features of X (n, d), row by row: lazy for lazy input with the same row chunks, else computed.
 
         Parameters
         ----------
         out : path
             Write to a new Zarr array instead, in one read, and return the Dask array over it. Invisible until complete;
-            a killed run resumes.
+            a killed run resumes. ``"scores.npy"`` and ``"scores.parquet"`` become tables: numbers of shape (n, k), with
+            keys records of the fields ``key`` and ``scores``; a column ``key`` and those of
+            :meth:`get_feature_names_out`.
         overwrite : bool
             Replace an existing ``out`` once the new one is complete.
+        progress : True for a bar, or a callable that takes events
+        keys : array-like of shape (n,), or path such as ``"labels.csv::filename"``
+            A distinct string or integer for each row, stored beside the scores; None for those of the store that X lies
+            in, where it has any. :func:`bigpca.data.keys.stored_keys` returns them.
 
         Raises
         ------
         NonFiniteError, MissingChunksError, CorruptedChunkError
             From the read, naming rows and block.
-        OutputExistsError, OutputLockedError, MemoryBudgetError
-            Before any read, where ``out`` is taken or does not fit the disk or memory.
+        OutputExistsError, OutputLockedError, MemoryBudgetError, ImportError
+            Before any read, where ``out`` is taken, does not fit the disk or memory, or needs a library.
+        ValueError
+            Before any read, for missing and doubled keys, for another number of keys than rows, and for keys without
+            ``out``.
         """
+        if keys is not None and out is None:
+            raise ValueError("keys are stored beside the scores, but no out was given. Give out=, or leave keys out.")
         check_is_fitted(self)
         if out is not None or is_lazy(X):
             self._reject_container()
         opened = self._open_like(X)
-        return self._map(X, opened, self._row_map(), self._n_features_out, Destination(out, overwrite, progress))
+        names = () if out is None else tuple(map(str, self.get_feature_names_out()))
+        to = Destination(out, overwrite, progress, keys, names)
+        return self._map(X, opened, self._row_map(), self._n_features_out, to)
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the model to a Zarr group of arrays and JSON, never pickle; :func:`bigpca.load` reads it back.
@@ -228,6 +254,11 @@ class Estimator(
         """
         check_is_fitted(self)
         save_model(path, StoredModel.of(self), overwrite=overwrite)
+
+    @property
+    def provenance_(self) -> Provenance | None:
+        """How the model was made; None where that was not recorded: of added rows, merged models, older files."""
+        return vars(self).get("_provenance")
 
     def _open(self, X: Any, *, minimum: int = 1) -> Opened:
         """Open X; a hook for estimators that take more than numbers."""
@@ -274,16 +305,22 @@ class Estimator(
         checkpoint: Path | None = None, seed: int | None = None,
     ) -> Read:  # fmt: skip
         """Return what ``read`` returns, within the plan."""
-        planned.plan.check()
-        with running(
-            planned, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, seed=seed
-        ) as run:
+        with self._running(planned, progress=progress, checkpoint=checkpoint, seed=seed) as run:
             return read(run)
+
+    def _running(
+        self, planned: Reading, *, progress: ProgressArgument, checkpoint: Path | None, seed: int | None
+    ) -> AbstractContextManager[Run]:
+        """Return the run of what was planned, if it fits."""
+        planned.plan.check()
+        return running(
+            planned, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, seed=seed
+        )
 
     def _finish(self, opened: Opened, plan: Plan, found: Found) -> None:
         """Set what a fit learned, once all went well."""
         self._take(found, plan.solver)  # first: it may fail, and then changes nothing
-        self.__dict__.pop("_unsolved", None)
+        self._set_known(_unsolved=None, _provenance=None)  # of what was fitted before
         self._remember(opened)
         if hasattr(self, "random_state"):
             self.seed_ = opened.seed
@@ -303,13 +340,24 @@ class Estimator(
             rows = RowInput(opened, **self._policies)
             with resolve_progress(to.progress) as report:
                 run = Run(None, report, self.workers_timeout, "local" if rows.in_process else None)
+                call = f"{self._output_name} of X by {self._called}"
+                names = to.names or tuple(f"column_{i + 1}" for i in range(columns))
                 return project_to(
-                    rows, f, columns, to.out, name=self._output_name, run=run, overwrite=to.overwrite,
-                    memory_limit=self.memory_limit,
+                    rows, f, columns, to.out, name=self._output_name, run=run, made=Made(call, self._digest(), to.keys),
+                    form=form_of(os.fspath(to.out), names), overwrite=to.overwrite, memory_limit=self.memory_limit,
                 )  # fmt: skip
         if is_lazy(X):
             return project_lazily(opened, f, columns, missing_chunks=self.missing_chunks)
         return project_in_memory(RowInput(opened), f, columns)
+
+    @property
+    def _called(self) -> str:
+        """The class and its parameters that are no defaults, in one line."""
+        return " ".join(repr(self).split())
+
+    def _digest(self) -> str:
+        """Return what identifies the function from rows to scores: of a model, and of the scores that it made."""
+        return digest(self._row_map().describe())
 
     def _reject_container(self) -> None:
         own = getattr(self, "_sklearn_output_config", {}).get("transform")
@@ -339,6 +387,7 @@ class Estimator(
         solver = solver or (self.solver_ if waiting is None else waiting.solver)
         for name in [name for name in vars(self) if is_answer(name)]:
             del self.__dict__[name]
+        self.__dict__.pop("_provenance", None)  # of fewer rows
         self._unsolved = Unsolved(solve, solver, getattr(self, "solve_threads", None))
 
     def _settle(self) -> None:

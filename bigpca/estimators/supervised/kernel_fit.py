@@ -91,8 +91,8 @@ def labelled_features_pass(rows: RowInput, kernel: Kernel, labelled: Labelled, m
     )
     states = labelled.templates(m, whole=whole).values()
     cost = row_pass(
-        rows.mapped(mapped.step), "labelled-features", states, cut_bytes=sum(one.state_bytes for one in states), work=0.0,
-        dtype=features_dtype(rows, kernel, m), refinable=True,
+        rows.mapped(mapped.step), "labelled-features", states, work=0.0,
+        cut_bytes=sum(one.state_bytes for one in states), dtype=features_dtype(rows, kernel, m), refinable=True,
     )  # fmt: skip
     return replace(cost, evaluations=float(rows.n_rows) * m)
 
