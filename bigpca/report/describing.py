@@ -101,7 +101,7 @@ def _summary(model: Any, k: int) -> str:
     if not hasattr(inner, "explained_variance_") and not hasattr(inner, "eigenvalue_bounds_"):
         certainty = "from labels"
     solver = getattr(inner, "solver_", "-")
-    return f"{name_of(model)} of {size}: {counted(k, 'component')}{held}, {certainty} (solver {solver})."
+    return f"{name_of(model)} of {size}: {counted(k, 'component')}{held}, {certainty}; solver {solver}."
 
 
 def _figures(subject: Subject) -> tuple[Figure, ...]:

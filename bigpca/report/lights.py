@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from bigpca.plots.numbers import Weights, fitted
+from bigpca.plots.numbers import Weights, fitted, shares_or_none
 from bigpca.plots.style import counted, percent, short
 from bigpca.report.records import Light, Verdict
 from bigpca.solvers.certificates import Bounds, trustworthy
 
 NARROW = 0.1  # width of bounds, relative to the lower end, that is no matter for most uses
-DOMINATING = 0.5  # of the squared length of component 1
+DOMINATING = 0.5  # of the variance
 MAX_OMITTED = 0.1  # of the rows
 NO_WEIGHT = 1e-7  # relative to the largest weight of a component
 
@@ -43,10 +43,11 @@ def _bounds(model: Any) -> Light:
     if not hasattr(model, "eigenvalue_bounds_"):
         return Light(name, Verdict.PASS, "none needed: the answer is exact to rounding")
     low, high = np.asarray(model.eigenvalue_bounds_, dtype=np.float64).T
-    trust = trustworthy(Bounds(low, high, float(model.bounds_confidence_)))
-    hold = "always" if model.bounds_confidence_ == 1 else f"with probability {model.bounds_confidence_:.6g}"
+    confidence = float(model.bounds_confidence_)
+    trust = trustworthy(Bounds(low, high, confidence))
+    hold = "they always hold" if confidence == 1 else f"they hold with probability {confidence:.6g}"
     certified = f"{trust.components} of {trust.k} components certified"
-    wide = f"widest {percent(trust.width)} of its lower end; {certified}; hold {hold}"
+    wide = f"widest {percent(trust.width)} of its lower end; {certified}; {hold}"
     if trust.components < trust.k:
         return Light(name, Verdict.FAIL, f"{wide}. Use a wider sketch, more landmarks, or a solver that iterates")
     return Light(name, Verdict.PASS if trust.width <= NARROW else Verdict.WARNING, wide)
@@ -57,7 +58,7 @@ def _flat(model: Any) -> Light:
     name, n = "spectrum", int(getattr(model, "n_samples_", 0))
     total = getattr(model, "total_variance_", None)
     if not hasattr(model, "explained_variance_") or total is None or not total > 0 or n < 2:
-        return Light(name, Verdict.UNKNOWN, "the eigenvalues are no parts of the variance")
+        return Light(name, Verdict.NONE, "the eigenvalues are no parts of the variance")
     d = n if hasattr(model, "kernel_") else int(model.n_features_in_)
     largest = float(np.asarray(model.explained_variance_)[0]) * min(n - 1, d) / float(total)
     edge = (1 + np.sqrt(min(n, d) / max(n, d))) ** 2
@@ -68,23 +69,22 @@ def _flat(model: Any) -> Light:
 
 
 def _dominated(weights: Weights | None, model: Any) -> Light:
-    name = "columns"
-    if weights is None:
-        return Light(name, Verdict.UNKNOWN, "components are no weights of features")
-    first = weights.components[0]
-    share = first**2 / max(float(first @ first), np.finfo(float).tiny)
-    leading = int(share.argmax())
-    text = f"{short(weights.names[leading])} has {percent(share[leading])} of component 1"
-    if len(first) <= 2 or share[leading] <= DOMINATING:
+    """Compare the variance of each column, as far as the components hold it, with that of all columns."""
+    name, ratio = "columns", shares_or_none(model)
+    if weights is None or ratio is None or hasattr(model, "classes_"):
+        return Light(name, Verdict.NONE, "components are no directions of variance among features")
+    held = ratio @ weights.components**2
+    leading = int(held.argmax())
+    text = f"{short(weights.names[leading])} has {percent(held[leading])} of the variance"
+    if len(held) <= 2 or held[leading] <= DOMINATING:
         return Light(name, Verdict.PASS, f"none dominates: {text}")
-    remedy = "" if getattr(model, "scale", None) else ". Scale the features if their units differ (scale=True)"
-    return Light(name, Verdict.WARNING, f"{text}{remedy}")
+    return Light(name, Verdict.WARNING, f"{text}. If the units of features differ, fit with scale=True")
 
 
 def _unused(weights: Weights | None) -> Light:
     name = "constant columns"
     if weights is None:
-        return Light(name, Verdict.UNKNOWN, "components are no weights of features")
+        return Light(name, Verdict.NONE, "components are no weights of features")
     sizes = np.abs(weights.components)
     without = np.flatnonzero((sizes <= NO_WEIGHT * sizes.max(initial=0.0)).all(axis=0))
     d = sizes.shape[1]
@@ -100,7 +100,7 @@ def _unused(weights: Weights | None) -> Light:
 def _omitted(model: Any) -> Light:
     name = "rows omitted"
     if not hasattr(model, "n_omitted_"):
-        return Light(name, Verdict.UNKNOWN, "the model does not count rows")
+        return Light(name, Verdict.NONE, "the model does not count rows")
     omitted, used = int(model.n_omitted_), int(model.n_samples_)
     share = omitted / max(1, omitted + used)
     unlabelled = int(getattr(model, "n_unlabelled_", 0))

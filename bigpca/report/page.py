@@ -13,7 +13,7 @@ from bigpca.errors import printable
 from bigpca.report.records import Extreme, Extremes, Figure, Light, Report, Table, Verdict
 
 MAX_SHOWN = 60  # rows of a table on the page; its file has all
-SYMBOLS = {Verdict.PASS: "✓", Verdict.WARNING: "!", Verdict.FAIL: "✗", Verdict.UNKNOWN: "?"}
+SYMBOLS = {Verdict.PASS: "✓", Verdict.WARNING: "!", Verdict.FAIL: "✗", Verdict.NONE: "?"}
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # nothing is loaded, and no script runs
 
 

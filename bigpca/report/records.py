@@ -13,7 +13,7 @@ class Verdict(StrEnum):
     PASS = "pass"
     WARNING = "warning"
     FAIL = "fail"
-    UNKNOWN = "not recorded"
+    NONE = "not applicable"
 
 
 @dataclass(frozen=True)
