@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import dask.array as da
@@ -255,6 +256,20 @@ class Estimator(
         check_is_fitted(self)
         save_model(path, StoredModel.of(self), overwrite=overwrite)
 
+    def report(self, out: Path = "report.html", **options: Any) -> FilePath:
+        """Write a report on the model to an HTML file and return its path; see :func:`bigpca.report.write_report`.
+
+        Parameters
+        ----------
+        out : path, default "report.html"
+        **options
+            ``scores``, ``labels``, ``keys``, ``pictures``, ``image_shape``, ``feature_names``, ``provenance`` and
+            ``overwrite``, as there.
+        """
+        from bigpca.report import write_report  # figures: only where they are asked for
+
+        return write_report(self, out, **options)
+
     @property
     def provenance_(self) -> Provenance | None:
         """How the model was made; None where that was not recorded: of added rows, merged models, older files."""
@@ -426,11 +441,22 @@ class Estimator(
         return list(super(Estimator, self._unasked()).__dir__())
 
     def _repr_html_inner(self) -> str:
-        return str(super(Estimator, self._unasked())._repr_html_inner())
+        return str(super(Estimator, self._unasked())._repr_html_inner()) + self._captured()
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         bundle: dict[str, Any] = super(Estimator, self._unasked())._repr_mimebundle_(**options)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._captured()
         return bundle
+
+    def _captured(self) -> str:
+        """Return a line for notebooks: how many components, and their share of the variance, where they are solved."""
+        known = vars(self)
+        if "n_components_" not in known:
+            return ""
+        k, ratio = known["n_components_"], known.get("explained_variance_ratio_")
+        share = "" if ratio is None else f" with {100 * float(ratio.sum()):.3g} % of the variance"
+        return f"<p>{k:,} component{'' if k == 1 else 's'}{share}</p>"
 
     def __getstate__(self) -> dict[str, Any]:
         self._settle()
