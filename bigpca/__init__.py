@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+HOMES = {
     "ingest": "bigpca.data.ingest",
     "open": "bigpca.data.sources",
     "verify": "bigpca.data.verify",
@@ -93,18 +93,18 @@ _HOMES = {
 
 _MODULES = {"kernels": "bigpca.kernels", "sketches": "bigpca.sketches"}
 
-__all__ = sorted({*_HOMES, *_MODULES})
+__all__ = sorted({*HOMES, *_MODULES})
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(_MODULES[name])
-    if name not in _HOMES:
+    if name not in HOMES:
         raise AttributeError(f"module 'bigpca' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(HOMES[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_MODULES})
+    return sorted({*globals(), *HOMES, *_MODULES})

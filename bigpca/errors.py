@@ -107,6 +107,18 @@ def brief(value: object, limit: int = MAX_NAME) -> str:
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+def closest(name: str, known: Iterable[str]) -> str:
+    """Return a hint for a misspelt name, for the end of a message; "" if no known name is near it.
+
+    >>> closest("fischer", ("pca", "fisher")), closest("tree", ("pca", "fisher"))
+    (' Did you mean fisher?', '')
+    """
+    from difflib import get_close_matches  # only where there is a mistake
+
+    found = get_close_matches(name.lower(), list(known), 1)
+    return f" Did you mean {found[0]}?" if found else ""
+
+
 def warn_approximation(message: str) -> None:
     """Issue an ApproximationWarning that points to the calling line outside this package."""
     warn_caller(message, ApproximationWarning)

@@ -22,7 +22,7 @@ def main() -> None:
     from bigpca.cli.commands import app
 
     try:
-        app()
+        app(prog_name="bigpca")
     except SystemExit as end:
         if end.code == INTERRUPTED:
             # A pool thread that was interrupted between its start and its registration never ends, and the

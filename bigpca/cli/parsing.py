@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from bigpca.errors import closest
+
 if TYPE_CHECKING:
     from bigpca.sketches import Sketch
 
@@ -47,7 +49,7 @@ def parse_n_components(text: str) -> Any:
     except ValueError:
         raise typer.BadParameter(
             f"{text!r} is not a number of components. Write an integer, a fraction of the variance such as 0.95, "
-            f"all, or a rule: mle, {', '.join(RULES)}."
+            f"all, or a rule: mle, {', '.join(RULES)}.{closest(text, ('all', 'mle', *RULES))}"
         ) from None
 
 
@@ -71,6 +73,6 @@ def parse_sketch(text: str, seed: int) -> Sketch:
     except ValueError as error:
         raise typer.BadParameter(f"{text} is not a valid sketch: {error}") from None
     raise typer.BadParameter(
-        f"{text!r} is not a sketch. Write a kind ({', '.join(SKETCHES)}) and its columns, such as gaussian:500, or the "
+        f"{text!r} is not a sketch.{closest(text.partition(':')[0], SKETCHES)} Write a kind ({', '.join(SKETCHES)}) and its columns, such as gaussian:500, or the "
         "sizes of images before and after, such as downsample:3x224x224:3x56x56."
     )

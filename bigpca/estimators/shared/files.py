@@ -14,9 +14,8 @@ from bigpca.data.urls import public
 from bigpca.errors import ModelFormatError, brief
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
-from bigpca.storage import write_group
+from bigpca.storage import MODEL_FORMAT, write_group
 
-FORMAT = (1, 0)
 MAX_PLACE = 400  # characters of a path in a message
 
 
@@ -176,4 +175,4 @@ def decode_parameters(values: dict[str, Any]) -> dict[str, Any]:
 
 def save_model(path: str | os.PathLike[str], model: StoredModel, *, overwrite: bool) -> None:
     """Write a model; see :func:`bigpca.storage.write_group`."""
-    write_group(path, model.arrays, model.attributes, kind=model.kind, format_version=FORMAT, overwrite=overwrite)
+    write_group(path, model.arrays, model.attributes, kind=model.kind, format_version=MODEL_FORMAT, overwrite=overwrite)
