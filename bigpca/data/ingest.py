@@ -13,7 +13,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.passes.engine.jobs import WORKERS_TIMEOUT
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
-from bigpca.passes.project import Copy, project_to
+from bigpca.passes.project import Copy, Made, project_to
 from bigpca.passes.reading.layout import SLAB_BYTES, working_dtype
 from bigpca.passes.rows import RowInput
 
@@ -26,6 +26,7 @@ def ingest(
     dtype: Any = None,
     chunk_rows: int | None = None,
     missing_chunks: str = "raise",
+    keys: Any = None,
     overwrite: bool = False,
     progress: ProgressArgument = None,
     workers_timeout: float = WORKERS_TIMEOUT,
@@ -44,6 +45,8 @@ def ingest(
     dtype : dtype to store; None for the source's (float16 stays float16)
     chunk_rows : rows per chunk; None for about 64 MiB
     missing_chunks : {"raise", "fill"}
+    keys : one string or integer for each row, stored beside the rows: a vector or a path such as ``"labels.csv::name"``
+        (:func:`bigpca.data.keys.row_keys`); None for those that a Zarr source on disk has
     overwrite : replace an existing output once the new one is complete
     progress : True for a bar, or a callable that receives events
     workers_timeout : on a cluster, seconds without any worker after which it fails
@@ -80,4 +83,7 @@ def ingest(
     size = chunk_rows or (fitting // native * native if native <= fitting else fitting)
     with resolve_progress(progress) as report:
         run = Run(None, report, workers_timeout, scheduler="local" if rows.in_process else None)
-        return project_to(rows, f, rows.n_columns, out, name="ingest", run=run, overwrite=overwrite, chunk_rows=size)
+        return project_to(
+            rows, f, rows.n_columns, out, name="ingest", run=run, made=Made("bigpca.ingest", keys=keys),
+            overwrite=overwrite, chunk_rows=size,
+        )  # fmt: skip

@@ -42,7 +42,8 @@ def read_label_file(source: str) -> NDArray[Any]:
     ----------
     source : str
         A ``.npy`` file, a ``.csv`` file with a header, Parquet (a file, folder or glob), or a Zarr store or URL.
-        ``"path::name"`` names the column of a table or the array of a Zarr group; unnecessary if there is only one.
+        ``"path::name"`` names the column of a table, the field of records or the array of a Zarr group; unnecessary if
+        there is only one.
 
     Returns
     -------
@@ -80,9 +81,12 @@ def read_label_file(source: str) -> NDArray[Any]:
             f"{path} is of unknown format for labels: .npy, .csv, Parquet or a Zarr directory was expected. "
             "Read it yourself and pass the array."
         )
-    if name is not None:
+    found = _npy(path)
+    if name is None:
+        return found
+    if found.dtype.names is None:
         raise MemberError(f"{path} is one array, so it has no member {name!r}. Leave ::{name} out.")
-    return _npy(path)
+    return found[_choose(path, name, found.dtype.names, "field")]
 
 
 def _split(source: str) -> tuple[str, str | None]:

@@ -90,7 +90,7 @@ class ParquetRows:
 
         where = f"{group.path}: row group {group.number}, column {brief(repr(self.column))}"
         try:
-            known = _metadata(file_stamp(group.path))
+            known = parquet_metadata(file_stamp(group.path))
             with pq.ParquetFile(group.path, metadata=known, page_checksum_verification=True) as file:
                 column = file.read_row_group(group.number, columns=[self.column]).column(0).combine_chunks()
         except (OSError, ValueError) as error:
@@ -175,7 +175,7 @@ def _column(stamp: Stamp, wanted: str | None) -> tuple[str, str, int]:
     """Return name, dtype and list length (-1 if there are no rows) of the list column of one file."""
     import pyarrow as pa
 
-    path, metadata = stamp[0], _metadata(stamp)
+    path, metadata = stamp[0], parquet_metadata(stamp)
     schema = metadata.schema.to_arrow_schema()
     lists = [
         f.name
@@ -219,7 +219,8 @@ def _list_length(metadata: Any, name: str, path: str) -> int:
 
 
 @lru_cache(maxsize=64)
-def _metadata(stamp: Stamp) -> Any:
+def parquet_metadata(stamp: Stamp) -> Any:
+    """Return the footer of a file."""
     import pyarrow.parquet as pq
 
     try:
@@ -236,6 +237,6 @@ def _metadata(stamp: Stamp) -> Any:
 def _row_groups(stamps: tuple[Stamp, ...]) -> tuple[_Group, ...]:
     groups = []
     for stamp in stamps:
-        metadata = _metadata(stamp)
+        metadata = parquet_metadata(stamp)
         groups += [_Group(stamp[0], i, metadata.row_group(i).num_rows) for i in range(metadata.num_row_groups)]
     return tuple(groups)

@@ -55,9 +55,9 @@ def zarr_at(path: str, member: str | None, missing_chunks: str) -> ZarrReader:
 
     from bigpca.storage.regular_store import RegularStore
 
-    if member is not None and "://" not in path and _is_array(os.path.join(path, member.strip("/"))):
+    if member is not None and "://" not in path and is_array_directory(os.path.join(path, member.strip("/"))):
         return ZarrReader(path, member, missing_chunks)
-    if "://" not in path and _is_array(path):
+    if "://" not in path and is_array_directory(path):
         _reject_member(path, member)
         return ZarrReader(path, "", missing_chunks)
     if "://" in path:
@@ -78,7 +78,8 @@ def _reject_member(path: str, member: str | None) -> None:
         raise MemberError(f"{public(path)} is one Zarr array, so it has no member {member!r}. Leave member out.")
 
 
-def _is_array(path: str) -> bool:
+def is_array_directory(path: str) -> bool:
+    """Whether a directory is a Zarr array."""
     if os.path.isfile(os.path.join(path, ".zarray")):
         return True
     document = os.path.join(path, "zarr.json")

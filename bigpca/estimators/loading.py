@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bigpca.data.provenance import provenance_of
 from bigpca.errors import ModelFormatError, brief
 from bigpca.estimators.kernel.approximate_kernel_pca import ApproximateKernelPCA
 from bigpca.estimators.kernel.kernel_pca import KernelPCA
@@ -74,7 +75,8 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
     given = [references] if isinstance(references, str | os.PathLike) else references
     rows = TrustedRows(os.fspath(path), tuple(os.fspath(place) for place in given))
     try:
-        return restored(StoredModel(group.kind, group.arrays, group.attributes, rows))
+        stored = StoredModel(group.kind, group.arrays, group.attributes, rows, provenance=provenance_of(path))
+        return restored(stored)
     except (MemoryError, ImportError):
         raise
     except Exception as error:  # whatever the parameters of a forged model make of their class
@@ -99,6 +101,8 @@ def restored(stored: StoredModel) -> Any:
         held = StoredModel(inner["kind"], stored.named("inner_"), inner["attributes"], stored.rows)
         stored = replace(stored, inner=restored(held))
     model._restore(stored)
+    if stored.provenance is not None:
+        model._provenance = stored.provenance
     if stored.attributes.get("seed") is not None:
         model.seed_ = check_seed(stored.attributes["seed"])
     names = stored.attributes["feature_names"]

@@ -7,6 +7,7 @@ invisible until it is complete, and a killed run resumes with the chunks that we
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -22,6 +23,8 @@ from numpy.typing import NDArray
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.costs import peak_bytes
 from bigpca.data.containers import check_chunk_shape, dense_rows
+from bigpca.data.keys import row_keys, stored_keys
+from bigpca.data.provenance import Provenance
 from bigpca.data.rounding import note_rounded
 from bigpca.data.sources import RowSource
 from bigpca.data.sources import open as open_array
@@ -40,7 +43,8 @@ from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources
-from bigpca.storage import ChunkWriter, Output, create_output
+from bigpca.storage import Beside, ChunkWriter, Output, create_output
+from bigpca.storage.forms import Form, StoreForm, read_rows
 
 OUTPUT_CHUNK_BYTES = 16 * MIB
 OUTPUT_CHUNKS = 64  # at least so many where the input's chunks allow, so that all workers have work
@@ -160,12 +164,16 @@ def project_to(
     *,
     name: str,
     run: Run,
+    made: Made,
+    form: Form | None = None,
     overwrite: bool = False,
     chunk_rows: int | None = None,
     memory_limit: int | str | None = None,
-    attributes: Mapping[str, Any] | None = None,
 ) -> da.Array:
-    """Write ``f`` of the rows of X to a new Zarr array and return the Dask array over it.  # one pass over X
+    """Write ``f`` of the rows of X to a new Zarr array or table and return the Dask array over it.  # one pass over X
+
+    Workers write chunks of an unfinished Zarr array in any order. Where the form is a table, this process then copies
+    them in order, one at a time, into one file.
 
     Parameters
     ----------
@@ -175,6 +183,10 @@ def project_to(
         Columns of the result.
     out : path-like
         Invisible until complete; a killed run of the same work continues there.
+    made : Made
+        Row keys, and what made the output, stored beside it.
+    form : Form or None
+        None for a Zarr array.
 
     Raises
     ------
@@ -184,45 +196,98 @@ def project_to(
     OSError
         With ``errno.ENOSPC`` where the disk fills up meanwhile; finished chunks are kept.
     """
+    began, form = time.perf_counter(), form or StoreForm()
     _reject_own_source(rows, out)
+    form.check()
+    keys = _keys(rows, made.keys)
     dtype = f.output_dtype(rows.dtype)
     size = chunk_rows or output_chunk_rows(rows, width * dtype.itemsize)
     identity = digest(
         {"input": rows.describe(), "stamp": rows.stamp(0, rows.n_rows), "map": f.describe(), "chunk": size}
     )
     shape = (rows.n_rows, width)
-    plan = plan_writing(rows, f, width, size, name, find_resources(memory_limit, in_process=rows.in_process))
+    resources = find_resources(memory_limit, in_process=rows.in_process)
+    plan = plan_writing(rows, f, width, size, name, resources, form)
     plan.check()
     with create_output(
-        out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, attributes=attributes, overwrite=overwrite
+        out, shape=shape, dtype=dtype, chunk_rows=size, identity=identity, form=form, overwrite=overwrite
     ) as output:
         _write_pending(rows, f, output, plan, run)
-        output.finish()
-    return open_array(out)
+        seconds = time.perf_counter() - began
+        record = Provenance.now(
+            rows.paths, rows.member, rows.n_rows, made.call, seconds=seconds, reads=1.0, model=made.model
+        )  # fmt: skip
+        output.finish(Beside(keys, record.to_json()))
+    return open_array(out) if not form.is_table else open_table(out, shape, dtype, size)
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What is stored beside an output.
+
+    Attributes
+    ----------
+    call : str
+        The Python call.
+    model : str or None
+        Digest of the model.
+    keys : anything that :func:`bigpca.data.keys.row_keys` reads, or None
+        None for those of the source, where it has any.
+    """
+
+    call: str
+    model: str | None = None
+    keys: Any = None
+
+
+def _keys(rows: RowInput, given: Any) -> NDArray[np.str_] | None:
+    """Return the keys of the rows: those that were given, or those of a source on disk that has some."""
+    if given is not None:
+        return row_keys(given, rows.n_rows)
+    local = rows.source is not None and rows.source.path and "://" not in rows.source.path
+    found = stored_keys(rows.X) if local else None
+    return None if found is None else row_keys(found, rows.n_rows)
+
+
+def open_table(path: str | os.PathLike[str], shape: tuple[int, int], dtype: np.dtype[Any], chunk_rows: int) -> da.Array:
+    """Return the Dask array over the k columns of a table that was written in chunks of that many rows."""
+    rows = tuple(min(chunk_rows, shape[0] - start) for start in range(0, shape[0], chunk_rows)) or (0,)
+    read = dask.delayed(read_rows, pure=True)
+    parts = [
+        da.from_delayed(read(os.path.realpath(path), index, chunk_rows), (count, shape[1]), dtype)
+        for index, count in enumerate(rows)
+    ]
+    return da.concatenate(parts)
 
 
 def _reject_own_source(rows: RowInput, out: str | os.PathLike[str]) -> None:
-    """Refuse to write over what is being read, or around it."""
+    """Reject an output that is what is being read, or a file of it, or around it."""
     target = os.path.realpath(out)
     sources = [rows.source] if rows.source is not None else rows.graph.sources()
     for source in sources:
         path = source.path if isinstance(source, RowSource) else source.store
         read = os.path.realpath(path) if path and "://" not in path else ""
+        if read and isinstance(source, RowSource) and os.path.isfile(target):
+            files = [os.path.join(read, key) for key, _, _ in source.stamps(0, source.shape[0])]
+            read = target if target in map(os.path.realpath, files) else read
         if read and (read == target or read.startswith(target + os.sep)):
             raise OutputExistsError(
                 f"the output {target} is, or holds, the input that is being read ({read}). Choose another path for the output."
             )
 
 
-def plan_writing(rows: RowInput, f: RowMap, width: int, chunk_rows: int, name: str, resources: Resources) -> Plan:
+def plan_writing(
+    rows: RowInput, f: RowMap, width: int, chunk_rows: int, name: str, resources: Resources, form: Form
+) -> Plan:
     """Cost of one read whose mapped rows are written: reads, what the map takes, and an output chunk, raw and encoded."""
     base = rows.layout(0)
     dtype, working = f.output_dtype(rows.dtype), working_dtype(rows.dtype)
     read_rows = min(max(base.slab_rows, base.read_rows), max(base.read_rows, chunk_rows))
     read, row = read_rows * rows.n_columns * rows.dtype.itemsize, width * dtype.itemsize
     mapping, kept = f.bytes_for(rows.n_columns, read_rows, working.itemsize)
-    chunk = 2 * min(chunk_rows, rows.n_rows) * row
-    peak = peak_bytes(read, read_rows * rows.copied_row_bytes(working), mapping + chunk, 0)
+    chunk = min(chunk_rows, rows.n_rows) * row
+    peak = peak_bytes(read, read_rows * rows.copied_row_bytes(working), mapping + 2 * chunk, 0)
+    peak = max(peak + -(-kept // resources.threads), -(-form.commit_bytes(chunk) // resources.threads))
     return Plan(
         solver=name,
         reason="one read",
@@ -232,7 +297,7 @@ def plan_writing(rows: RowInput, f: RowMap, width: int, chunk_rows: int, name: s
         tasks=-(-rows.n_rows // chunk_rows),
         state_bytes=0,
         block_rows=read_rows,
-        peak_bytes=peak + -(-kept // resources.threads),
+        peak_bytes=peak,
         output_bytes=rows.n_rows * row,
         resources=resources,
     )

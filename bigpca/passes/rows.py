@@ -94,6 +94,11 @@ class RowInput:
         return paths_in(self.X) if self.source is None else {self.source.path: "reads"}
 
     @property
+    def member(self) -> str:
+        """Array or column inside the one source of the rows; empty where there is none, or several."""
+        return "" if self.source is None else self.source.member
+
+    @property
     def graph(self) -> GraphSource:
         """The graph to cut; shared small nodes are computed when first asked for."""
         with self._lock:  # the first groups ask from several threads

@@ -1,5 +1,6 @@
 """Everything that bigpca stores on disk: models, outputs, locks; complete or absent, and checked when read."""
 
+from bigpca.storage.beside import Beside
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter
 from bigpca.storage.files import atomic_write_bytes, free_bytes
 from bigpca.storage.groups import MODEL_FORMAT, Group, read_group, write_group
@@ -8,6 +9,7 @@ from bigpca.storage.outputs import Output, create_output
 
 __all__ = [
     "MODEL_FORMAT",
+    "Beside",
     "ChunkRecord",
     "ChunkWriter",
     "Group",

@@ -1,30 +1,20 @@
-"""The driver's side of an output: one 2-d Zarr array, locked, resumable, and invisible until complete."""
+"""The driver's side of an output: written in chunks of a 2-d array, locked, resumable, and invisible until complete."""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from bigpca.storage.beside import Beside
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter
-from bigpca.storage.files import (
-    atomic_write_bytes,
-    fsync_tree,
-    publish,
-    remove,
-    repair,
-    writing,
-)
-from bigpca.storage.json_values import to_json
+from bigpca.storage.files import remove, repair, writing
+from bigpca.storage.forms import Form, StoreForm
 from bigpca.storage.lock import RunLock
 from bigpca.storage.partial import check_layout, open_partial
-from bigpca.storage.regular import read_document
 from bigpca.storage.stores import reject_existing
 
 
@@ -36,7 +26,7 @@ class Output:
     Attributes
     ----------
     path : Path
-        Path of the finished array.
+        Path of the finished array or table.
     writer : ChunkWriter
         Small and picklable; ``writer.write(index, rows)`` in any process.
     shape : (int, int)
@@ -44,16 +34,14 @@ class Output:
     n_chunks : int
     """
 
-    def __init__(
-        self, path: Path, writer: ChunkWriter, lock: RunLock, attributes: Mapping[str, Any], replace: bool
-    ) -> None:
+    def __init__(self, path: Path, writer: ChunkWriter, lock: RunLock, form: Form, replace: bool) -> None:
         self.path = path
         self.writer = writer
         self.shape = writer.shape
         self.dtype = np.dtype(writer.dtype)
         self.n_chunks = writer.n_chunks
         self._lock = lock
-        self._attributes = attributes
+        self._form = form
         self._replace = replace
         # Chunks of earlier runs are trusted only after their bytes are checked; those of this run, by their size.
         self._earlier = {r.index: r for r in writer.records() if writer.is_intact(r, check_bytes=True)}
@@ -75,11 +63,16 @@ class Output:
         finished = self._finished()
         return [index for index in range(self.n_chunks) if index not in finished]
 
-    def finish(self) -> None:
-        """Make the output visible: check that it is complete, add its manifest, force it to the disk, rename it.
+    def finish(self, beside: Beside | None = None) -> None:
+        """Make the output visible: check that it is complete, give it its form, force it to the disk, rename it.
 
-        The array's attributes get ``bigpca_manifest`` (CRC-32 of every chunk's file) and ``bigpca`` (kind, format,
-        identity, attributes). The lock is released.
+        A Zarr array's attributes get ``bigpca_manifest`` (CRC-32 of every chunk's file) and ``bigpca`` (kind, format,
+        identity). The lock is released.
+
+        Parameters
+        ----------
+        beside : Beside
+            Row keys and provenance.
 
         Raises
         ------
@@ -96,18 +89,9 @@ class Output:
                 f"{len(missing)} of {self.n_chunks} chunks of {self.path} are not written (first: {missing[:10]}). "
                 "Write them, or abort and rerun: finished chunks are kept."
             )
+        crc32 = {index: record.crc32 for index, record in finished.items()}
         with writing(self.path):
-            store = Path(self.writer.store)
-            metadata = read_document(store / "zarr.json")
-            chunks = {f"c/{index}/0": finished[index].crc32 for index in range(self.n_chunks)}
-            metadata["attributes"]["bigpca_manifest"] = {"algorithm": "crc32", "chunks": chunks}
-            metadata["attributes"]["bigpca"] |= {"kind": "array", "attributes": self._attributes}
-            atomic_write_bytes(store / "zarr.json", json.dumps(metadata).encode())
-            fsync_tree(store)
-            if not self._replace:
-                reject_existing(self.path, False)
-            publish(store, self.path, replace=self._replace)
-            remove(self.path / Path(self.writer.journal).name)
+            self._form.commit(self.writer, crc32, self.path, beside or Beside(), self._replace)
         self._lock.release()
 
     def abort(self) -> None:
@@ -141,11 +125,11 @@ def create_output(
     dtype: DTypeLike,
     chunk_rows: int,
     identity: str,
-    attributes: Mapping[str, Any] | None = None,
+    form: Form | None = None,
     overwrite: bool = False,
     resume: bool = True,
 ) -> Output:
-    """Create, or resume, one 2-d Zarr v3 array that becomes visible at ``path`` only when it is complete.
+    """Create, or resume, one 2-d Zarr v3 array, or table, that becomes visible at ``path`` only when it is complete.
 
     It is written in ``<path>.partial`` under the lock ``<path>.lock``. Chunks are (chunk_rows, d), zstd with a
     checksum; the fill value is NaN for floats. Chunks finished by a killed run with the same ``identity`` are kept.
@@ -157,8 +141,8 @@ def create_output(
     dtype : bool, integer or floating; float16 stays float16.
     chunk_rows : rows per chunk (at most n are used).
     identity : fingerprint of the content; a partial output with another one is removed.
-    attributes : JSON values for the finished array's ``bigpca`` attribute.
-    overwrite : replace an existing Zarr store, which stays until the new one is complete.
+    form : what becomes of the chunks; None for a Zarr array.
+    overwrite : replace an existing Zarr store (by a table also a file), which stays until the new one is complete.
     resume : False starts again.
 
     Raises
@@ -187,19 +171,20 @@ def create_output(
     10.0
     """
     layout = check_layout(shape, dtype, chunk_rows, identity)
-    values = to_json(dict(attributes or {}), "attributes")
+    form = form or StoreForm()
+    form.check()
     target = Path(os.path.realpath(path))
     with writing(target):
         repair(target)
-        reject_existing(target, overwrite)
+        reject_existing(target, overwrite, table=form.is_table)
         target.parent.mkdir(parents=True, exist_ok=True)
         lock = RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
         lock.acquire()
         try:
             repair(target)
-            reject_existing(target, overwrite)
-            writer = open_partial(target, layout, resume)
-            return Output(target, writer, lock, values, overwrite)
+            reject_existing(target, overwrite, table=form.is_table)
+            writer = open_partial(target, layout, resume, copied=form.is_table)
+            return Output(target, writer, lock, form, overwrite)
         except BaseException:
             lock.release()
             raise

@@ -65,8 +65,11 @@ def check_layout(shape: tuple[int, int], dtype: DTypeLike, chunk_rows: int, iden
     return Layout((n, d), kind.newbyteorder("<"), rows, str(identity))
 
 
-def open_partial(target: Path, layout: Layout, resume: bool) -> ChunkWriter:
-    """Resume the partial output if it belongs to this run, else create it; raise if the disk cannot hold it."""
+def open_partial(target: Path, layout: Layout, resume: bool, *, copied: bool = False) -> ChunkWriter:
+    """Resume the partial output if it belongs to this run, else create it.
+
+    Raises if the disk cannot hold it, and its copy beside it where it will be ``copied``.
+    """
     import zarr  # heavy, and needed where an output is begun only
     from zarr.codecs import ZstdCodec
 
@@ -77,11 +80,11 @@ def open_partial(target: Path, layout: Layout, resume: bool) -> ChunkWriter:
     ours = _read_partial(store)
     if ours is not None and resume and layout.matches(ours) and Path(writer.journal).is_dir():
         done = {record.index for record in writer.records() if writer.is_intact(record, check_bytes=False)}
-        _check_disk(target, layout, sum(stop - start for start, stop in map(writer.row_range, done)))
+        _check_disk(target, layout, sum(stop - start for start, stop in map(writer.row_range, done)), copied)
         return writer
     if exists(store):
         remove(store)
-    _check_disk(target, layout, 0)
+    _check_disk(target, layout, 0, copied)
     with temporary_sibling(store) as sibling:
         zarr.create_array(
             str(sibling),
@@ -118,11 +121,13 @@ def _read_partial(store: Path) -> dict[str, Any] | None:
     return dict(metadata)
 
 
-def _check_disk(target: Path, layout: Layout, rows_done: int) -> None:
-    needed = (layout.shape[0] - rows_done) * layout.shape[1] * layout.dtype.itemsize * 101 // 100
+def _check_disk(target: Path, layout: Layout, rows_done: int, copied: bool) -> None:
+    rows = layout.shape[0] * (2 if copied else 1) - rows_done
+    needed = rows * layout.shape[1] * layout.dtype.itemsize * 101 // 100
     free = free_bytes(target)
     if needed > free:
+        twice = ", all of them once more in a table" if copied else ""
         raise MemoryBudgetError(
             f"{target} needs {needed:,} bytes of disk ({layout.shape[0] - rows_done:,} rows of {layout.shape[1]} "
-            f"{layout.dtype.name}, and 1 %), but {free:,} are free. Free space, or write to another disk."
+            f"{layout.dtype.name}{twice}, and 1 %), but {free:,} are free. Free space, or write to another disk."
         )

@@ -35,13 +35,15 @@ def describe(path: Path) -> str:
         return "a Zarr v2 store" if is_replaceable(path) else f"a folder of {len(list(path.iterdir()))} entries"
 
 
-def is_replaceable(path: Path) -> bool:
-    """Whether overwriting may remove this: a Zarr store or an empty folder, never unrelated files."""
+def is_replaceable(path: Path, *, table: bool = False) -> bool:
+    """Whether overwriting may remove this: a Zarr store or an empty folder; a file only if a ``table`` replaces it."""
+    if table and path.is_file():
+        return True
     return path.is_dir() and (any((path / marker).is_file() for marker in MARKERS) or not any(path.iterdir()))
 
 
-def reject_existing(target: Path, overwrite: bool) -> None:
-    """Raise OutputExistsError unless ``target`` is free, or a Zarr store that may be overwritten."""
+def reject_existing(target: Path, overwrite: bool, *, table: bool = False) -> None:
+    """Raise OutputExistsError unless ``target`` is free, or a Zarr store (for a ``table``: or a file) to overwrite."""
     if not os.path.lexists(target):
         return
     if not overwrite:
@@ -49,7 +51,7 @@ def reject_existing(target: Path, overwrite: bool) -> None:
             f"{target} exists already ({describe(target)}). Choose another path, or replace it with overwrite=True "
             "(--overwrite on the command line)."
         )
-    if not is_replaceable(target):
+    if not is_replaceable(target, table=table):
         raise OutputExistsError(
             f"{target} is {describe(target)}, and overwriting replaces only Zarr stores. Choose another path, or "
             "remove it yourself."

@@ -148,7 +148,6 @@ def test_narrowing_keeps_nan_and_infinity_that_were_there(path):
             ValueError,
             r"40,000,000,000 bytes.*chunk_rows <= 53687",
         ),
-        ({"attributes": {"x": np.zeros(2)}}, TypeError, r"attributes\['x'\] is a ndarray"),
     ],
 )
 def test_impossible_outputs_are_refused_before_anything_is_made(path, changes, error, message):

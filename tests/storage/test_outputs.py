@@ -56,18 +56,13 @@ def test_never_written_reads_as_nan_and_codec_has_a_checksum(path):
 
 
 def test_the_manifest_holds_the_crc_of_every_chunk_file(path):
-    attributes = zarr.open_array(write(path, attributes={"mean": float("nan"), "k": np.int64(3)}), mode="r").attrs
+    attributes = zarr.open_array(write(path), mode="r").attrs
     manifest = attributes["bigpca_manifest"]
     assert manifest["algorithm"] == "crc32"
     assert list(manifest["chunks"]) == [f"c/{i}/0" for i in range(5)]
     for key, crc in manifest["chunks"].items():
         assert zlib.crc32((path / key).read_bytes()) == crc
-    assert attributes["bigpca"] == {
-        "kind": "array",
-        "format": [1, 0],
-        "identity": "one",
-        "attributes": {"mean": {"__non_finite__": "nan"}, "k": 3},
-    }
+    assert attributes["bigpca"] == {"kind": "array", "format": [1, 0], "identity": "one"}
 
 
 def test_nothing_is_visible_before_finish(path):

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.blas import numerical_environment
+from bigpca.data.provenance import Provenance
 from bigpca.data.urls import public
 from bigpca.errors import ModelFormatError, brief
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
-from bigpca.storage import MODEL_FORMAT, write_group
+from bigpca.storage import MODEL_FORMAT, Beside, write_group
 
 MAX_PLACE = 400  # characters of a path in a message
 
@@ -81,6 +82,8 @@ class StoredModel:
         Where its training rows may lie, of a model that was read.
     inner : estimator or None
         The restored estimator that this one holds, if it holds one.
+    provenance : Provenance or None
+        How it was made, with the digest of its scores' map.
     """
 
     kind: str
@@ -88,6 +91,7 @@ class StoredModel:
     attributes: dict[str, Any]
     rows: TrustedRows = TrustedRows()
     inner: Any = None
+    provenance: Provenance | None = None
 
     @classmethod
     def of(cls, model: Any) -> StoredModel:
@@ -100,7 +104,8 @@ class StoredModel:
             "feature_names": None if names is None else [str(name) for name in names],
             "seed": vars(model).get("seed_"),
         }
-        return cls(type(model).__name__, arrays, common | attributes)
+        made = model.provenance_ and replace(model.provenance_, model=model._digest())
+        return cls(type(model).__name__, arrays, common | attributes, provenance=made)
 
     def named(self, prefix: str) -> dict[str, NDArray[Any]]:
         """Return the arrays whose names start with a prefix, without it."""
@@ -175,4 +180,13 @@ def decode_parameters(values: dict[str, Any]) -> dict[str, Any]:
 
 def save_model(path: str | os.PathLike[str], model: StoredModel, *, overwrite: bool) -> None:
     """Write a model; see :func:`bigpca.storage.write_group`."""
-    write_group(path, model.arrays, model.attributes, kind=model.kind, format_version=MODEL_FORMAT, overwrite=overwrite)
+    beside = Beside(provenance=None if model.provenance is None else model.provenance.to_json())
+    write_group(
+        path,
+        model.arrays,
+        model.attributes,
+        kind=model.kind,
+        format_version=MODEL_FORMAT,
+        overwrite=overwrite,
+        beside=beside,
+    )

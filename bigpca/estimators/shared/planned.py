@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.running import running
+from bigpca.estimators.shared.running import made_by, running
 from bigpca.estimators.shared.transformer import Path, RowTransformer
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.solving import solving, solving_with
@@ -124,6 +124,7 @@ class PlannedModel(RowTransformer, Generic[Found]):
         self.__dict__.pop("_unsolved", None)
         self._take(found, planned.plan.solver)
         self.plan_ = planned.plan
+        self._provenance = made_by(f"{self._called}.fit(X)", planned, run)
         return self
 
     # Answers that wait -----------------------------------------------------------------------------------------------

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bigpca.data.provenance import Provenance
 from bigpca.estimators.shared.fit import Reading
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import PlanEvent
@@ -29,7 +31,7 @@ def running(
     ValueError
         Where files of the input changed between the reads of a run that needs several.
     """
-    rows, plan = fit.rows, fit.plan
+    rows, plan, began = fit.rows, fit.plan, time.perf_counter()
     with resolve_progress(progress) as report:
         report(PlanEvent(plan.solver, plan.reason, int(plan.passes + 0.999), plan.bytes_read, plan.peak_bytes))
         held = None if checkpoint is None else Checkpoint(checkpoint, fit.identity(), seed)
@@ -40,6 +42,7 @@ def running(
             for counted in rows.counting:
                 run.read_beside(counted)
             yield run
+            run.seconds = time.perf_counter() - began
             if before and rows.files_digest() != before:
                 raise ValueError(
                     "the input changed while it was read more than once: some files have another size or time of change than when "
@@ -48,3 +51,9 @@ def running(
         finally:
             if held is not None:
                 held.release()
+
+
+def made_by(call: str, fit: Reading, run: Run) -> Provenance:
+    """Return the provenance of a model that a finished run made."""
+    rows = fit.rows
+    return Provenance.now(rows.paths, rows.member, rows.n_rows, call, seconds=run.seconds, reads=run.reads)

@@ -15,15 +15,18 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.data.provenance import Provenance
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.estimators.shared.inputs import as_dask, check_plain_parameters, is_lazy
 from bigpca.passes.engine.checkpoint import stored_seed
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
-from bigpca.passes.project import project_in_memory, project_lazily, project_to
+from bigpca.passes.engine.states import digest
+from bigpca.passes.project import Made, project_in_memory, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
 from bigpca.seeds import check_seed, draw_seed, draws_seed
+from bigpca.storage.forms import form_of
 
 Path: TypeAlias = str | os.PathLike[str]
 RandomState: TypeAlias = int | np.random.RandomState | np.random.Generator | None
@@ -40,11 +43,17 @@ class Destination:
     overwrite : bool
         Replace an existing ``out``.
     progress : True, a callable that takes events, or None
+    keys : of the rows, or None
+        Anything that :func:`bigpca.data.keys.row_keys` reads.
+    names : tuple of str
+        Of the columns in a table; empty for numbers.
     """
 
     out: Path | None = None
     overwrite: bool = False
     progress: ProgressArgument = None
+    keys: Any = None
+    names: tuple[str, ...] = ()
 
 
 class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
@@ -124,30 +133,42 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self.fit(X, y, **options).transform(X)
 
     def transform(
-        self, X: Any, *, out: Path | None = None, overwrite: bool = False, progress: ProgressArgument = None
-    ) -> Lazy:
+        self, X: Any, *, out: Path | None = None, overwrite: bool = False, progress: ProgressArgument = None,
+        keys: Any = None,
+    ) -> Lazy:  # fmt: skip
         """Return the new features of X (n, d), row by row: lazy for lazy input with the same row chunks, else computed.
 
         Parameters
         ----------
         out : path
             Write to a new Zarr array instead, in one read, and return the Dask array over it. Invisible until complete; a
-            killed run resumes.
+            killed run resumes. ``"scores.npy"`` and ``"scores.parquet"`` become tables: numbers of shape (n, k), with keys
+            records of the fields ``key`` and ``scores``; a column ``key`` and those of :meth:`get_feature_names_out`.
         overwrite : bool
             Replace an existing ``out`` once the new one is complete.
+        progress : True for a bar, or a callable that takes events
+        keys : array-like of shape (n,), or path such as ``"labels.csv::filename"``
+            A distinct string or integer for each row, stored beside the scores; None for those of the store that X lies in,
+            where it has any. :func:`bigpca.data.keys.stored_keys` returns them.
 
         Raises
         ------
         NonFiniteError, MissingChunksError, CorruptedChunkError
             From the read, naming rows and block.
-        OutputExistsError, OutputLockedError, MemoryBudgetError
-            Before any read, where ``out`` is taken or does not fit the disk or memory.
+        OutputExistsError, OutputLockedError, MemoryBudgetError, ImportError
+            Before any read, where ``out`` is taken, does not fit the disk or memory, or needs a library.
+        ValueError
+            Before any read, for missing and doubled keys, for another number of keys than rows, and for keys without ``out``.
         """
+        if keys is not None and out is None:
+            raise ValueError("keys are stored beside the scores, but no out was given. Give out=, or leave keys out.")
         check_is_fitted(self)
         if out is not None or is_lazy(X):
             self._reject_container()
         opened = self._open(X, reset=False)
-        return self._map(X, opened, self._row_map(), self._n_features_out, Destination(out, overwrite, progress))
+        names = () if out is None else tuple(map(str, self.get_feature_names_out()))
+        to = Destination(out, overwrite, progress, keys, names)
+        return self._map(X, opened, self._row_map(), self._n_features_out, to)
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the model to a Zarr group of arrays and JSON, never pickle; :func:`bigpca.load` reads it back.
@@ -159,6 +180,11 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         check_is_fitted(self)
         save_model(path, StoredModel.of(self), overwrite=overwrite)
+
+    @property
+    def provenance_(self) -> Provenance | None:
+        """How the model was made; None where that was not recorded: of merged models, and of files of older versions."""
+        return vars(self).get("_provenance")
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
@@ -193,13 +219,24 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             rows = RowInput(opened, **self._policies)
             with resolve_progress(to.progress) as report:
                 run = Run(None, report, self.workers_timeout, "local" if rows.in_process else None)
+                call = f"{self._output_name} of X by {self._called}"
+                names = to.names or tuple(f"column_{i + 1}" for i in range(columns))
                 return project_to(
-                    rows, f, columns, to.out, name=self._output_name, run=run, overwrite=to.overwrite,
-                    memory_limit=self.memory_limit,
+                    rows, f, columns, to.out, name=self._output_name, run=run, made=Made(call, self._digest(), to.keys),
+                    form=form_of(os.fspath(to.out), names), overwrite=to.overwrite, memory_limit=self.memory_limit,
                 )  # fmt: skip
         if is_lazy(X):
             return project_lazily(opened, f, columns, missing_chunks=self.missing_chunks)
         return project_in_memory(RowInput(opened), f, columns)
+
+    @property
+    def _called(self) -> str:
+        """The class and its parameters that are no defaults, in one line."""
+        return " ".join(repr(self).split())
+
+    def _digest(self) -> str:
+        """Return what identifies the function from rows to scores: of a model, and of the scores that it made."""
+        return digest(self._row_map().describe())
 
     def _reject_container(self) -> None:
         own = getattr(self, "_sklearn_output_config", {}).get("transform")

@@ -45,6 +45,8 @@ class Run:
         Reads of X so far.
     evaluations : int
         Kernel evaluations so far.
+    seconds : float
+        Wall time, once it is finished.
     """
 
     checkpoint: Checkpoint | None = None
@@ -58,6 +60,7 @@ class Run:
     number: int = 0
     reads: float = 0.0
     evaluations: int = 0
+    seconds: float = 0.0
     _times: Counter[str] = field(default_factory=Counter, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 

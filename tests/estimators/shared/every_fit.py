@@ -77,7 +77,7 @@ def numbers(value: Any, name: str, depth: int = 0) -> Iterator[tuple[str, str]]:
             yield from numbers(one, f"{name}.{i}", depth + 1)
     elif hasattr(value, "__dict__") and depth < 8:
         for key, one in sorted(vars(value).items()):
-            if key != "plan_":
+            if key not in ("plan_", "_provenance"):
                 yield from numbers(one, f"{name}.{key}", depth + 1)
 
 
@@ -90,7 +90,7 @@ def results(name: str, lazily: bool) -> Iterator[tuple[str, str]]:
     model = make().fit(given) if y is None else make().fit(given, y)
     yield from numbers(model, name)
     for attribute in dir(type(model)):
-        if attribute.endswith("_") and not attribute.startswith("_") and hasattr(model, attribute):
+        if attribute.endswith("_") and not attribute.startswith(("_", "provenance")) and hasattr(model, attribute):
             yield from numbers(getattr(model, attribute), f"{name}: {attribute}")
     scores = model.transform(given[:300])
     yield from numbers(np.asarray(scores), f"{name}: scores")

@@ -1,0 +1,170 @@
+"""Row keys: one distinct string for each row, stored beside the rows, so that tables join by key, not by position."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.checks import MemberError
+from bigpca.data.label_values import label_values, rows_shown
+from bigpca.data.parquet import parquet_metadata
+from bigpca.data.sources import source_of
+from bigpca.data.storages import file_stamp
+from bigpca.data.zarr_groups import is_array_directory
+from bigpca.errors import brief
+from bigpca.storage.beside import KEY_COLUMN, KEYS
+from bigpca.storage.forms import TABLE_MARK
+from bigpca.storage.regular import check_regular
+
+MAX_KEY_LENGTH = 1024  # characters; every key takes the memory of the longest
+SHOWN_KEYS = 5
+
+
+def row_keys(keys: Any, n: int | None = None) -> NDArray[np.str_]:
+    """Read and check the keys of n rows.
+
+    Parameters
+    ----------
+    keys : array, list, pandas or Dask object, zarr.Array or path
+        Strings or integers, read as labels are (:func:`bigpca.data.labels.open_labels`): a path is
+        ``"labels.csv::filename"``, a ``.npy`` file, Parquet or a Zarr store. Integers become their decimal digits.
+    n : int or None
+        Number of rows; None for any.
+
+    Returns
+    -------
+    ndarray of shape (n,), str; distinct and not empty
+
+    Raises
+    ------
+    ValueError
+        For another number of keys than rows, and for missing, doubled and overlong keys, with the rows that have them.
+    TypeError
+        For keys that are neither strings nor integers.
+
+    Examples
+    --------
+    >>> row_keys([7, 12], 2).tolist()
+    ['7', '12']
+    """
+    values, gaps = label_values(keys)
+    if values.ndim != 1:
+        raise ValueError(
+            f"keys have shape {values.shape}; one column, (n,), was expected. Name the column of the keys."
+        )
+    if n is not None and len(values) != n:
+        raise ValueError(
+            f"there are {len(values):,} keys, but X has {n:,} rows. Give one key for each row, in the order of the "
+            "rows."
+        )
+    if values.dtype.kind not in "iuU" and not gaps.all():
+        raise TypeError(
+            f"keys have dtype {values.dtype}; strings or integers were expected. Convert them, for instance with "
+            "astype(str)."
+        )
+    found: NDArray[np.str_] = values.astype(np.str_)
+    missing = gaps | (found == "")
+    if missing.any():
+        raise ValueError(
+            f"{missing.sum():,} of {len(found):,} rows have no key ({rows_shown(missing)}). Give a key to each row, or "
+            "no keys."
+        )
+    _check_lengths(found)
+    _check_distinct(found)
+    return found
+
+
+def _check_lengths(keys: NDArray[np.str_]) -> None:
+    lengths = np.char.str_len(keys)
+    long = lengths > MAX_KEY_LENGTH
+    if long.any():
+        raise ValueError(
+            f"{long.sum():,} keys are longer than {MAX_KEY_LENGTH:,} characters ({rows_shown(long)}); the longest has "
+            f"{lengths.max():,}. Use shorter keys."
+        )
+
+
+def _check_distinct(keys: NDArray[np.str_]) -> None:
+    order = np.argsort(keys, kind="stable")
+    same = keys[order[1:]] == keys[order[:-1]]
+    if not same.any():
+        return
+    doubled = np.zeros(len(keys), bool)
+    doubled[order[1:][same]] = doubled[order[:-1][same]] = True
+    names = list(dict.fromkeys(keys[np.flatnonzero(doubled)[: 4 * SHOWN_KEYS]].tolist()))
+    listed = ", ".join(brief(repr(name)) for name in names[:SHOWN_KEYS])
+    raise ValueError(
+        f"{doubled.sum():,} of {len(keys):,} rows share their key with another row: {listed} ({rows_shown(doubled)}). "
+        "Keys must be distinct: choose another column, or join columns to one that is."
+    )
+
+
+def stored_keys(source: Any) -> NDArray[np.str_] | None:
+    """Return the row keys that are stored beside the rows of a source.
+
+    Parameters
+    ----------
+    source : path, URL or Dask array
+        A Zarr array that ``transform(out=..., keys=...)`` or ``ingest(..., keys=...)`` wrote, scores in a Parquet or
+        ``.npy`` table, or what :func:`bigpca.open` returned for one. Anything else has no keys.
+
+    Returns
+    -------
+    ndarray of shape (n,), str; or None where there are none
+
+    Raises
+    ------
+    CorruptedChunkError, MissingChunksError, ValueError
+        If there are keys, but damaged.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, bigpca as bp
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "rows.zarr"
+    >>> X = bp.ingest(np.eye(2), path, keys=["a", "b"])
+    >>> stored_keys(path).tolist(), stored_keys(X).tolist(), stored_keys(np.eye(2))
+    (['a', 'b'], ['a', 'b'], None)
+    """
+    place = _place_of_keys(_path_of(source))
+    if place is None:
+        return None
+    try:
+        return row_keys(place)
+    except (FileNotFoundError, MemberError):
+        return None
+
+
+def _path_of(source: Any) -> str:
+    if isinstance(source, str | os.PathLike):
+        return os.fspath(source)
+    found = source_of(source) if hasattr(source, "__dask_graph__") and hasattr(source, "chunks") else None
+    if found is None or not found.path:
+        return ""
+    return os.path.join(found.path, found.member.strip("/")) if found.format == "zarr" else found.path
+
+
+def _place_of_keys(path: str) -> str | None:
+    """Return where the label reader finds the keys of what lies at a path; None where there cannot be any."""
+    if "://" in path:
+        return f"{path.rstrip('/')}/{KEYS}"
+    path = os.path.abspath(os.path.expanduser(path)) if path else ""
+    if os.path.isfile(path) and _has_key_column(path):
+        return f"{path}::{KEY_COLUMN}"
+    beside = os.path.join(path, KEYS)
+    return beside if path and is_array_directory(path) and is_array_directory(beside) else None
+
+
+def _has_key_column(path: str) -> bool:
+    """Whether a file is a table that bigpca wrote, with keys."""
+    if path.lower().endswith(".npy"):
+        check_regular(path)
+        with suppress(ValueError, EOFError):  # damaged: whoever reads its rows reports that
+            return KEY_COLUMN in (np.lib.format.open_memmap(path, mode="r").dtype.names or ())
+    if not path.lower().endswith(".parquet"):
+        return False
+    schema = parquet_metadata(file_stamp(path)).schema.to_arrow_schema()
+    return TABLE_MARK in (schema.metadata or {}) and KEY_COLUMN in schema.names

@@ -1,0 +1,204 @@
+"""How a model or a store of scores was made: recorded once, stored beside the numbers, part of no digest."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from bigpca.data.urls import public
+from bigpca.errors import CorruptedChunkError, ModelFormatError, brief, shorten
+from bigpca.storage.beside import read_provenance
+
+PACKAGES = ("bigpca", "numpy", "dask", "zarr")
+MAX_TEXT = 4096  # characters of a field
+MAX_VERSIONS = 64
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """How the numbers of a model or a score store came to be; None for what was not recorded.
+
+    Attributes
+    ----------
+    source : str or None
+        Path or URL of the rows without credentials, several joined by commas; None for rows in memory.
+    member : str or None
+        Array or column inside the source.
+    rows : int
+    call : str or None
+        The command line, or the Python call: class, parameters that are no defaults, and method.
+    seconds : float or None
+        Wall time, of the last run where runs were resumed.
+    reads : float or None
+        Complete reads of the rows.
+    peak_bytes : int or None
+        Highest memory of all processes above the idle ones, where it was measured.
+    date : str
+        When the run was complete, ISO 8601, UTC.
+    model : str or None
+        Digest of the function from rows to scores: that of a model, and of the scores that it made.
+    versions : dict of str to str
+        Of Python and packages.
+    """
+
+    source: str | None
+    member: str | None
+    rows: int
+    call: str | None
+    seconds: float | None
+    reads: float | None
+    peak_bytes: int | None
+    date: str
+    model: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def now(
+        cls, sources: Iterable[str], member: str, rows: int, call: str, *, seconds: float, reads: float,
+        model: str | None = None,
+    ) -> Provenance:  # fmt: skip
+        """Record a run that ends now; what :func:`recording` and :func:`measuring` know goes before ``call``."""
+        found = public(", ".join(filter(None, sources)))
+        peak = _PEAK.get()
+        return cls(
+            source=_short(found),
+            member=_short(member),
+            rows=rows,
+            call=_short(public(_COMMAND.get() or call)),
+            seconds=seconds,
+            reads=reads,
+            peak_bytes=None if peak is None else peak(),
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            model=model,
+            versions=versions(PACKAGES),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Provenance:
+        """Return what :meth:`to_json` gave; fields of newer versions are ignored.
+
+        Raises
+        ------
+        ValueError
+            For missing fields, wrong types, and texts that are too long.
+        """
+        known: dict[str, Any] = {}
+        for one in fields(cls):
+            value = values.get(one.name)
+            if not _KINDS[one.name](value):
+                raise ValueError(f"{one.name} is {brief(repr(value), 100)}")
+            known[one.name] = value
+        return cls(**known)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_TEXT
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2.0**63
+
+
+def _is_versions(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and len(value) <= MAX_VERSIONS
+        and all(_is_text(text) for pair in value.items() for text in pair)
+    )
+
+
+def _optional(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or check(value)
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("source", "member", "call", "model"), _optional(_is_text)),
+    **dict.fromkeys(("seconds", "reads"), _optional(_is_amount)),
+    "rows": _is_count,
+    "peak_bytes": _optional(_is_count),
+    "date": _is_text,
+    "versions": _is_versions,
+}
+
+
+def _short(text: str) -> str | None:
+    return shorten(text, MAX_TEXT) if text else None
+
+
+def provenance_of(store: str | os.PathLike[str]) -> Provenance | None:
+    """Return how a saved model or a store of scores was made; None where that was not recorded.
+
+    Parameters
+    ----------
+    store : path of a model or of a Zarr array
+
+    Raises
+    ------
+    ModelFormatError
+        If there is such a record, but not one of bigpca's, or a larger one.
+    """
+    try:
+        values = read_provenance(store)
+        return None if values is None else Provenance.from_json(values)
+    except (CorruptedChunkError, ValueError) as error:
+        raise ModelFormatError(
+            f"the provenance in {os.fspath(store)} was altered ({brief(error, 1000)}). Remove the folder provenance in "
+            "it: nothing else depends on it."
+        ) from error
+
+
+@lru_cache
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of Python and of packages.
+
+    >>> versions(["numpy"])["python"] == platform.python_version()
+    True
+    """
+    return {"python": platform.python_version()} | {name: _version(name) for name in packages}
+
+
+_COMMAND: ContextVar[str] = ContextVar("command", default="")
+_PEAK: ContextVar[Callable[[], int] | None] = ContextVar("peak", default=None)
+
+
+@contextmanager
+def recording(command: str) -> Iterator[None]:
+    """Record this command line as what made the models and stores in the context."""
+    token = _COMMAND.set(command)
+    try:
+        yield
+    finally:
+        _COMMAND.reset(token)
+
+
+@contextmanager
+def measuring(peak: Callable[[], int]) -> Iterator[None]:
+    """Record what ``peak`` returns, in bytes, as the measured memory of the models and stores made in the context."""
+    token = _PEAK.set(peak)
+    try:
+        yield
+    finally:
+        _PEAK.reset(token)

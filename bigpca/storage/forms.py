@@ -1,0 +1,195 @@
+"""What becomes of the chunks of a complete output: one Zarr array, or a table in one file."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.storage.beside import KEY_COLUMN, KEYS, PROVENANCE, Beside
+from bigpca.storage.chunks import ChunkWriter
+from bigpca.storage.files import atomic_write_bytes, fsync_path, fsync_tree, publish, remove, temporary_sibling
+from bigpca.storage.regular import read_document
+from bigpca.storage.stores import reject_existing
+
+VALUES = "scores"  # the field of a .npy table that holds the k columns
+TABLE_MARK = b"bigpca"  # the provenance, in the metadata of a Parquet table
+
+
+class Form(ABC):
+    """The form of a finished output; the chunks of an unfinished one are the same for all."""
+
+    is_table: ClassVar[bool] = False
+
+    requires: ClassVar[str] = ""  # the library that writes it
+
+    def check(self) -> None:
+        """Raise ImportError where the library that writes this form is missing."""
+        if self.requires and find_spec(self.requires) is None:
+            raise ImportError(
+                f"this output needs {self.requires}, which is not installed. Run: pip install 'bigpca[formats]', or "
+                "write a .npy file or a Zarr store."
+            )
+
+    @abstractmethod
+    def commit(
+        self, writer: ChunkWriter, crc32: Mapping[int, int], target: Path, beside: Beside, replace: bool
+    ) -> None:
+        """Make the chunks visible at ``target``, all at once and durably; nothing else remains of them."""
+
+    def commit_bytes(self, chunk_bytes: int) -> int:
+        """Return the memory that :meth:`commit` takes, for chunks of that size."""
+        return 0
+
+
+class StoreForm(Form):
+    """The chunks stay where they are, as one Zarr array with a manifest."""
+
+    def commit(
+        self, writer: ChunkWriter, crc32: Mapping[int, int], target: Path, beside: Beside, replace: bool
+    ) -> None:
+        """Add manifest, keys and provenance, force everything to the disk, rename."""
+        store = Path(writer.store)
+        metadata = read_document(store / "zarr.json")
+        chunks = {f"c/{index}/0": crc32[index] for index in range(writer.n_chunks)}
+        metadata["attributes"]["bigpca_manifest"] = {"algorithm": "crc32", "chunks": chunks}
+        metadata["attributes"]["bigpca"]["kind"] = "array"
+        atomic_write_bytes(store / "zarr.json", json.dumps(metadata).encode())
+        for name in (KEYS, PROVENANCE):  # of a run that was killed here
+            remove(store / name)
+        beside.write(store)
+        fsync_tree(store)
+        if not replace:
+            reject_existing(target, False)
+        publish(store, target, replace=replace)
+        remove(target / Path(writer.journal).name)
+
+
+@dataclass(frozen=True)
+class TableForm(Form):
+    """The chunks are copied in order, one at a time, by the process that commits, into one file that is then renamed.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the k columns.
+    """
+
+    is_table: ClassVar[bool] = True
+
+    names: tuple[str, ...]
+
+    @abstractmethod
+    def write(self, path: Path, writer: ChunkWriter, beside: Beside) -> None:
+        """Write the whole file."""
+
+    def commit(
+        self, writer: ChunkWriter, crc32: Mapping[int, int], target: Path, beside: Beside, replace: bool
+    ) -> None:
+        """Write the file beside ``target``, force it to the disk, rename it, and remove the chunks."""
+        with temporary_sibling(target) as sibling:
+            file = sibling / "table"
+            self.write(file, writer, beside)
+            fsync_path(file)
+            if not replace:
+                reject_existing(target, False, table=True)
+            publish(file, target, replace=replace)
+        remove(Path(writer.store))
+
+    def commit_bytes(self, chunk_bytes: int) -> int:
+        """A chunk as stored, decoded, in columns, and encoded."""
+        return 4 * chunk_bytes
+
+
+def chunks_of(writer: ChunkWriter) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Iterate over (first row, rows) of all chunks in order; one is in memory at a time."""
+    import zarr
+
+    from bigpca.storage.regular_store import RegularStore
+
+    stored = zarr.open_array(RegularStore(writer.store), mode="r", zarr_format=3)
+    for index in range(writer.n_chunks):
+        start, stop = writer.row_range(index)
+        yield start, np.asarray(stored[start:stop])
+
+
+@dataclass(frozen=True)
+class NpyForm(TableForm):
+    """A ``.npy`` file of shape (n, k); with row keys of shape (n,) with the fields ``key`` and ``scores``, (k,)."""
+
+    def write(self, path: Path, writer: ChunkWriter, beside: Beside) -> None:
+        """Write header and rows."""
+        dtype: np.dtype[Any] = np.dtype(writer.dtype)
+        shape: tuple[int, ...] = writer.shape
+        if beside.keys is not None:
+            dtype = np.dtype([(KEY_COLUMN, beside.keys.dtype.newbyteorder("<")), (VALUES, dtype, shape[1:])])
+            shape = shape[:1]
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        with open(path, "xb") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            for start, rows in chunks_of(writer):
+                if beside.keys is not None:
+                    records = np.empty(len(rows), dtype)
+                    records[KEY_COLUMN], records[VALUES] = beside.keys[start : start + len(rows)], rows
+                    rows = records
+                file.write(np.ascontiguousarray(rows).data)
+
+
+@dataclass(frozen=True)
+class ParquetForm(TableForm):
+    """A Parquet file of one column per name, after ``key`` where rows have keys; a row group per chunk.
+
+    Provenance is in the metadata of the file under ``bigpca``.
+    """
+
+    requires: ClassVar[str] = "pyarrow"
+
+    def write(self, path: Path, writer: ChunkWriter, beside: Beside) -> None:
+        """Write row groups and footer."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        fields = [pa.field(name, pa.from_numpy_dtype(np.dtype(writer.dtype)), nullable=False) for name in self.names]
+        if beside.keys is not None:
+            fields.insert(0, pa.field(KEY_COLUMN, pa.string(), nullable=False))
+        schema = pa.schema(fields, {TABLE_MARK: json.dumps(beside.provenance).encode()})
+        with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False, write_page_checksum=True) as file:
+            for start, rows in chunks_of(writer):
+                columns = [pa.array(np.ascontiguousarray(column)) for column in rows.T]
+                if beside.keys is not None:
+                    columns.insert(0, pa.array(beside.keys[start : start + len(rows)], pa.string()))
+                batch = pa.Table.from_arrays(columns, schema=schema)
+                file.write_table(batch, row_group_size=max(1, len(rows)))
+
+
+def read_rows(path: str, index: int, chunk_rows: int) -> NDArray[Any]:
+    """Return the k columns of one chunk of rows of a table, as one array."""
+    if path.lower().endswith(".npy"):
+        stored = np.load(path, mmap_mode="r", allow_pickle=False)[index * chunk_rows : (index + 1) * chunk_rows]
+        return np.array(stored if stored.dtype.names is None else stored[VALUES])
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        names = file.schema_arrow.names
+        found = file.read_row_group(index, columns=[name for name in names if name != KEY_COLUMN])
+    return np.column_stack([column.to_numpy() for column in found.columns])
+
+
+TABLES: dict[str, type[TableForm]] = {".npy": NpyForm, ".parquet": ParquetForm}
+
+
+def form_of(path: str, names: tuple[str, ...]) -> Form:
+    """Return the form that a path's extension asks for: ``.npy`` and ``.parquet`` are tables, all else is a Zarr array.
+
+    >>> form_of("scores.parquet", ("pca0",)).is_table, form_of("scores.zarr", ("pca0",)).is_table
+    (True, False)
+    """
+    table = TABLES.get(Path(path).suffix.lower())
+    return StoreForm() if table is None else table(names)
