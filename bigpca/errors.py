@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import warnings
+from collections.abc import Iterable
 
 PACKAGE = os.path.dirname(__file__) + os.sep
 MAX_MESSAGE = 2000

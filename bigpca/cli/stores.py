@@ -33,7 +33,7 @@ def info(
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet, estimators=False) as output:
         if _is_model(Path(path)):
             record = describe_file(path)
-            output.show(_model_rows(record, shows.verbose))
+            output.show(_model_rows(record, shows.verbose) | _made(path, shows.verbose))
             if record.get("certificate", record) is not record:
                 output.say("\n" + "\n".join(components_table(record)))
         else:
@@ -56,6 +56,10 @@ def ingest(
     overwrite: o.Overwrite = False,
     dtype: Annotated[str | None, typer.Option(help="Convert to this dtype, e.g. float32.")] = None,
     chunk_rows: Annotated[int | None, typer.Option(min=1, help="Rows per chunk (default: about 64 MiB).")] = None,
+    keys: Annotated[
+        str | None,
+        typer.Option(metavar="FILE::COLUMN", help="Store these row keys too, such as labels.csv::filename."),
+    ] = None,
 ) -> None:
     """Copy SOURCE into one checksummed Zarr store, visible only when complete. Run it again after a stop to resume."""
     source, store = _with_output(source, out)
@@ -72,8 +76,8 @@ def ingest(
             with TerminalProgress() as bar:
                 progress = shown(PassCounter(), bar, output, str(store))
                 bigpca.ingest(
-                    data, str(store), overwrite=overwrite, dtype=dtype, chunk_rows=chunk_rows, progress=progress,
-                    workers_timeout=cluster.workers_timeout,
+                    data, str(store), overwrite=overwrite, dtype=dtype, chunk_rows=chunk_rows, keys=keys,
+                    progress=progress, workers_timeout=cluster.workers_timeout,
                 )  # fmt: skip
         seconds = time.monotonic() - start
         record = _describe_source(str(store), None)
@@ -133,6 +137,17 @@ def _describe_source(path: str, member: str | None) -> dict[str, Any]:
     size = rows * columns * found.dtype.itemsize
     chunks = len(found.row_chunks())
     return {"rows": rows, "columns": columns, "dtype": str(found.dtype), "bytes": size, "chunks": chunks}
+
+
+def _made(path: str, verbose: bool) -> dict[str, object]:
+    """Return how a model was made, as rows of a table."""
+    from bigpca.data.provenance import provenance_of
+
+    found = provenance_of(path)
+    if found is None:
+        return {}
+    rows: dict[str, object] = {"source": found.source or "in memory", "made": f"{found.date} by {found.call}"}
+    return rows | ({"versions": [f"{name} {number}" for name, number in found.versions.items()]} if verbose else {})
 
 
 def _model_rows(record: dict[str, Any], verbose: bool) -> dict[str, object]:
