@@ -127,9 +127,8 @@ def _show_plan(output: Output, planned: Plan, shows: o.Shows, outputs: Outputs |
     rows: dict[str, object] = {"solver": f"{planned.solver}: {reason}", "reads": reads}
     if planned.seconds is not None:
         rows["time"] = f"about {duration(planned.seconds)} on {threads} thread{'s'[: threads != 1]}"
-    rows["memory"] = (
-        f"{format_bytes(planned.process_bytes)}{each} of {format_bytes(planned.resources.room_bytes)} left for it"
-    )
+    limit = f"{planned.resources.where} is {format_bytes(planned.limit_bytes)}"
+    rows["memory"] = f"{format_bytes(planned.process_bytes)}{each}; {limit}"
     output.show(rows | {"writes": writes})
 
 
@@ -149,7 +148,7 @@ def _reject_existing_outputs(source: list[str], outputs: Outputs, scores_command
     if outputs.scores is not None and not os.path.lexists(outputs.scores):
         scores_only = f" To write only the scores: {scores_command}"
     reject_existing(outputs.model, "model", outputs.overwrite, scores_only)
-    reject_existing(outputs.scores, "scores store", outputs.overwrite)
+    reject_existing(outputs.scores, "scores store", outputs.overwrite, table=True)
 
 
 def _scores_bytes(data: Any, model: Any) -> int:
@@ -204,10 +203,12 @@ def _show_result(output: Output, record: dict[str, Any], planned: Plan, source: 
     time_spent = format_seconds(seconds["fit"])
     if record["scores"] is not None:
         time_spent += f" fit, {format_seconds(seconds['scores'])} scores"
+    alone = planned.resources.processes == 1
+    expected = f" (planned: {format_bytes(planned.process_bytes)})" if alone else ", in all processes"
     rows = facts(record) | {
         "reads": f"{record['passes']:.3g} of the data",
         "time": time_spent,
-        "memory": f"{format_bytes(record['peak_bytes'])} at most (planned: {format_bytes(planned.process_bytes)})",
+        "memory": f"{format_bytes(record['peak_bytes'])} at most{expected}",
         "model": str(record["model"]),
     }
     if record["scores"] is not None:

@@ -23,6 +23,7 @@ import typer
 
 from bigpca.cli.exits import ExitCode, describe, exit_code_for
 from bigpca.cli.process import lost_output, raise_interrupts
+from bigpca.data.provenance import recording
 from bigpca.data.urls import public
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, OutputWriteError, printable, shorten
 
@@ -146,7 +147,8 @@ def reporting(as_json: bool, debug: bool, *, quiet: bool = False, estimators: bo
                 # The slow imports, in which an interrupt might be swallowed.
                 import bigpca.estimators.loading  # noqa: F401
             raise_interrupts()
-            yield output
+            with recording(command_line()):
+                yield output
             output.doing("")
         except (typer.Exit, typer.BadParameter, typer.Abort):
             raise

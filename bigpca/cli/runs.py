@@ -59,7 +59,7 @@ def _without_plans(show: Progress) -> Progress:
     return show_others
 
 
-def reject_existing(path: Path | None, what: str, overwrite: bool, instead: str = "") -> None:
+def reject_existing(path: Path | None, what: str, overwrite: bool, instead: str = "", *, table: bool = False) -> None:
     """Raise before anything is read if an output exists already.
 
     Raises
@@ -76,9 +76,10 @@ def reject_existing(path: Path | None, what: str, overwrite: bool, instead: str 
     if not there:
         return
     if overwrite:
+        from bigpca.storage.forms import is_table
         from bigpca.storage.stores import reject_existing as reject_all_but_stores
 
-        reject_all_but_stores(Path(os.path.realpath(path)), True)
+        reject_all_but_stores(Path(os.path.realpath(path)), True, table=table and is_table(path))
     else:
         raise OutputExistsError(
             f"the {what} {path} exists already, but a new path was expected. "

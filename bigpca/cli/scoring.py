@@ -27,16 +27,21 @@ def transform(
     cluster: o.Cluster,
     shows: o.Shows,
     model: Annotated[Path, typer.Option(help="The model saved by a fit.")] = Path("model.zarr"),
-    scores: Annotated[Path, typer.Option(help="Where the scores are written.")] = Path("scores.zarr"),
+    scores: Annotated[
+        Path, typer.Option(help="Where the scores are written: a Zarr store, or a .npy or .parquet table.")
+    ] = Path("scores.zarr"),
+    keys: Annotated[
+        str | None, typer.Option(help="Store these row keys too: FILE::COLUMN, such as labels.csv::filename.")
+    ] = None,
     references: o.References = None,
     overwrite: o.Overwrite = False,
 ) -> None:
-    """Write the scores of SOURCE under a saved model to a Zarr store. Run it again after a stop to resume."""
+    """Write the scores of SOURCE under a saved model to a store or a table. Run it again after a stop to resume."""
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         from bigpca.quality.memory import MemoryMeter
 
         reject_shared_paths([*source, str(model)], scores=scores)
-        reject_existing(scores, "scores store", overwrite)
+        reject_existing(scores, "scores store", overwrite, table=True)
         fitted = _load(model, [*source, *(references or ())])
         fitted.workers_timeout = cluster.workers_timeout
         with running(cluster) as client:
@@ -46,7 +51,7 @@ def transform(
             start = time.monotonic()
             with MemoryMeter(client) as meter, TerminalProgress() as bar:
                 progress = shown(PassCounter(), bar, output, str(scores))
-                written = fitted.transform(data, out=str(scores), overwrite=overwrite, progress=progress)
+                written = fitted.transform(data, out=str(scores), overwrite=overwrite, progress=progress, keys=keys)
         seconds = time.monotonic() - start
         rows, columns = written.shape
         output.show(

@@ -18,6 +18,7 @@ from bigpca.cli.output import command_line, plain, reporting
 from bigpca.cli.runs import PassCounter, reject_existing, reject_shared_paths, shown
 from bigpca.cli.runtime import running
 from bigpca.cli.sources import described, open_sources, recorded, row_source_of, shard_line, shards_of
+from bigpca.data.provenance import provenance_of
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
@@ -31,9 +32,11 @@ def info(
 ) -> None:
     """Show what a model or a data store is, without reading the data. With -v, all parameters of a model."""
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet, estimators=False) as output:
+        made = provenance_of(path)
+        lines = {} if made is None else made.lines()
         if _is_model(Path(path)):
             record = describe_file(path)
-            output.show(_model_rows(record, shows.verbose) | _made(path, shows.verbose))
+            output.show(_model_rows(record, shows.verbose) | lines)
             if record.get("certificate", record) is not record:
                 output.say("\n" + "\n".join(components_table(record)))
         else:
@@ -42,8 +45,8 @@ def info(
             shards = shard_line(shards_of([path]))
             rows: dict[str, object] = {"shards": shards} if shards else {}
             counts = {name: f"{record[name]:,}" for name in ("rows", "columns")}
-            output.show(rows | counts | {"dtype": record["dtype"], "size": size})
-        output.finish({"command": "info", "path": path, **record})
+            output.show(rows | counts | {"dtype": record["dtype"], "size": size} | lines)
+        output.finish({"command": "info", "path": path, **record, "provenance": made})
 
 
 @grouped
@@ -137,17 +140,6 @@ def _describe_source(path: str, member: str | None) -> dict[str, Any]:
     size = rows * columns * found.dtype.itemsize
     chunks = len(found.row_chunks())
     return {"rows": rows, "columns": columns, "dtype": str(found.dtype), "bytes": size, "chunks": chunks}
-
-
-def _made(path: str, verbose: bool) -> dict[str, object]:
-    """Return how a model was made, as rows of a table."""
-    from bigpca.data.provenance import provenance_of
-
-    found = provenance_of(path)
-    if found is None:
-        return {}
-    rows: dict[str, object] = {"source": found.source or "in memory", "made": f"{found.date} by {found.call}"}
-    return rows | ({"versions": [f"{name} {number}" for name, number in found.versions.items()]} if verbose else {})
 
 
 def _model_rows(record: dict[str, Any], verbose: bool) -> dict[str, object]:

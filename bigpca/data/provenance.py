@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from bigpca.data.urls import public
-from bigpca.errors import CorruptedChunkError, ModelFormatError, brief, shorten
+from bigpca.errors import CorruptedChunkError, ModelFormatError, brief, format_bytes, shorten
 from bigpca.storage.beside import read_provenance
 
 PACKAGES = ("bigpca", "numpy", "dask", "zarr")
@@ -84,6 +84,20 @@ class Provenance:
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
         return asdict(self)
+
+    def lines(self) -> dict[str, str]:
+        """Return what was recorded as names and values for display."""
+        shown = {
+            "made by": self.call,
+            "from": self.source and self.source + (f", member {self.member}" if self.member else ""),
+            "rows read": f"{self.rows:,}" + ("" if self.reads is None else f", {self.reads:.3g} times"),
+            "took": self.seconds is not None and f"{self.seconds:.3g} s",
+            "peak memory": self.peak_bytes is not None and f"{format_bytes(self.peak_bytes)} above idle",
+            "date": self.date,
+            "model digest": self.model,
+            "versions": ", ".join(f"{name} {number}" for name, number in self.versions.items()),
+        }
+        return {name: text for name, text in shown.items() if text}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Provenance:

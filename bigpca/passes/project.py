@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.costs import peak_bytes
 from bigpca.data.containers import check_chunk_shape, dense_rows
-from bigpca.data.keys import row_keys, stored_keys
 from bigpca.data.provenance import Provenance
 from bigpca.data.rounding import note_rounded
 from bigpca.data.sources import RowSource
@@ -44,7 +43,7 @@ from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources
 from bigpca.storage import Beside, ChunkWriter, Output, create_output
-from bigpca.storage.forms import Form, StoreForm, read_rows
+from bigpca.storage.forms import STORE, Form, read_rows
 
 OUTPUT_CHUNK_BYTES = 16 * MIB
 OUTPUT_CHUNKS = 64  # at least so many where the input's chunks allow, so that all workers have work
@@ -156,6 +155,28 @@ def output_chunk_rows(rows: RowInput, row_bytes: int, most_bytes: int = OUTPUT_C
     return int(max(1, min(whole, rows.n_rows)))
 
 
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What is stored beside an output.
+
+    Attributes
+    ----------
+    call : str
+        The Python call.
+    model : str or None
+        Digest of the model.
+    keys : anything that :func:`bigpca.data.keys.row_keys` reads, or None
+        None for those of the source, where it has any.
+    """
+
+    call: str = ""
+    model: str | None = None
+    keys: Any = None
+
+
+UNRECORDED = Made()
+
+
 def project_to(
     rows: RowInput,
     f: RowMap,
@@ -164,8 +185,8 @@ def project_to(
     *,
     name: str,
     run: Run,
-    made: Made,
-    form: Form | None = None,
+    made: Made = UNRECORDED,
+    form: Form = STORE,
     overwrite: bool = False,
     chunk_rows: int | None = None,
     memory_limit: int | str | None = None,
@@ -185,8 +206,8 @@ def project_to(
         Invisible until complete; a killed run of the same work continues there.
     made : Made
         Row keys, and what made the output, stored beside it.
-    form : Form or None
-        None for a Zarr array.
+    form : Form
+        A Zarr array, or a table.
 
     Raises
     ------
@@ -196,7 +217,7 @@ def project_to(
     OSError
         With ``errno.ENOSPC`` where the disk fills up meanwhile; finished chunks are kept.
     """
-    began, form = time.perf_counter(), form or StoreForm()
+    began = time.perf_counter()
     _reject_own_source(rows, out)
     form.check()
     keys = _keys(rows, made.keys)
@@ -221,27 +242,10 @@ def project_to(
     return open_array(out) if not form.is_table else open_table(out, shape, dtype, size)
 
 
-@dataclass(frozen=True, eq=False)
-class Made:
-    """What is stored beside an output.
-
-    Attributes
-    ----------
-    call : str
-        The Python call.
-    model : str or None
-        Digest of the model.
-    keys : anything that :func:`bigpca.data.keys.row_keys` reads, or None
-        None for those of the source, where it has any.
-    """
-
-    call: str
-    model: str | None = None
-    keys: Any = None
-
-
 def _keys(rows: RowInput, given: Any) -> NDArray[np.str_] | None:
     """Return the keys of the rows: those that were given, or those of a source on disk that has some."""
+    from bigpca.data.keys import row_keys, stored_keys  # with all formats of labels, of no use to a fit
+
     if given is not None:
         return row_keys(given, rows.n_rows)
     local = rows.source is not None and rows.source.path and "://" not in rows.source.path
@@ -277,7 +281,7 @@ def _reject_own_source(rows: RowInput, out: str | os.PathLike[str]) -> None:
 
 
 def plan_writing(
-    rows: RowInput, f: RowMap, width: int, chunk_rows: int, name: str, resources: Resources, form: Form
+    rows: RowInput, f: RowMap, width: int, chunk_rows: int, name: str, resources: Resources, form: Form = STORE
 ) -> Plan:
     """Cost of one read whose mapped rows are written: reads, what the map takes, and an output chunk, raw and encoded."""
     base = rows.layout(0)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Self
 
 import psutil
 
+from bigpca.data.provenance import measuring
+
 if TYPE_CHECKING:
     from distributed import Client
 
@@ -40,6 +42,8 @@ def process_tree_bytes() -> int:
 
 class MemoryMeter:
     """Samples the memory of this process and its children (and of a joined cluster's workers) during a run.
+
+    What is fitted or written meanwhile records the peak so far in its provenance.
 
     Pages of memory-mapped files are not counted if the system reports them, because it can drop them at any time.
 
@@ -75,11 +79,14 @@ class MemoryMeter:
         idle = [] if self._remote is None else self._remote.run(_resident_total).values()
         self.baseline_bytes = self._highest = process_tree_bytes() + sum(idle)
         self._thread.start()
+        self._recorded = measuring(self._peak_now)
+        self._recorded.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._recorded.__exit__(None, None, None)
         self._stop.set()
         self._thread.join()
         if error is None:
@@ -89,6 +96,10 @@ class MemoryMeter:
     def peak_bytes(self) -> int:
         """Highest total so far, above the baseline."""
         return self._highest - self.baseline_bytes
+
+    def _peak_now(self) -> int:
+        self._sample()
+        return self.peak_bytes
 
     def _watch(self) -> None:
         while not self._stop.wait(self.interval):

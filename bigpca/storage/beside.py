@@ -46,6 +46,9 @@ class Beside:
             (store / PROVENANCE / "zarr.json").write_text(json.dumps(document))
 
 
+NOTHING = Beside()
+
+
 def _write_keys(path: Path, keys: NDArray[np.str_]) -> None:
     import zarr  # heavy: only what writes a store loads it
     from zarr.codecs import ZstdCodec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -70,6 +71,9 @@ class StoreForm(Form):
             reject_existing(target, False)
         publish(store, target, replace=replace)
         remove(target / Path(writer.journal).name)
+
+
+STORE = StoreForm()
 
 
 @dataclass(frozen=True)
@@ -185,11 +189,16 @@ def read_rows(path: str, index: int, chunk_rows: int) -> NDArray[Any]:
 TABLES: dict[str, type[TableForm]] = {".npy": NpyForm, ".parquet": ParquetForm}
 
 
-def form_of(path: str, names: tuple[str, ...]) -> Form:
+def is_table(path: str | os.PathLike[str]) -> bool:
+    """Whether a path's extension asks for a table."""
+    return Path(path).suffix.lower() in TABLES
+
+
+def form_of(path: str | os.PathLike[str], names: tuple[str, ...]) -> Form:
     """Return the form that a path's extension asks for: ``.npy`` and ``.parquet`` are tables, all else is a Zarr array.
 
     >>> form_of("scores.parquet", ("pca0",)).is_table, form_of("scores.zarr", ("pca0",)).is_table
     (True, False)
     """
     table = TABLES.get(Path(path).suffix.lower())
-    return StoreForm() if table is None else table(names)
+    return STORE if table is None else table(names)

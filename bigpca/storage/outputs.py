@@ -9,10 +9,10 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import DTypeLike
 
-from bigpca.storage.beside import Beside
+from bigpca.storage.beside import NOTHING, Beside
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter
 from bigpca.storage.files import remove, repair, writing
-from bigpca.storage.forms import Form, StoreForm
+from bigpca.storage.forms import STORE, Form
 from bigpca.storage.lock import RunLock
 from bigpca.storage.partial import check_layout, open_partial
 from bigpca.storage.stores import reject_existing
@@ -63,7 +63,7 @@ class Output:
         finished = self._finished()
         return [index for index in range(self.n_chunks) if index not in finished]
 
-    def finish(self, beside: Beside | None = None) -> None:
+    def finish(self, beside: Beside = NOTHING) -> None:
         """Make the output visible: check that it is complete, give it its form, force it to the disk, rename it.
 
         A Zarr array's attributes get ``bigpca_manifest`` (CRC-32 of every chunk's file) and ``bigpca`` (kind, format,
@@ -91,7 +91,7 @@ class Output:
             )
         crc32 = {index: record.crc32 for index, record in finished.items()}
         with writing(self.path):
-            self._form.commit(self.writer, crc32, self.path, beside or Beside(), self._replace)
+            self._form.commit(self.writer, crc32, self.path, beside, self._replace)
         self._lock.release()
 
     def abort(self) -> None:
@@ -125,7 +125,7 @@ def create_output(
     dtype: DTypeLike,
     chunk_rows: int,
     identity: str,
-    form: Form | None = None,
+    form: Form = STORE,
     overwrite: bool = False,
     resume: bool = True,
 ) -> Output:
@@ -141,7 +141,7 @@ def create_output(
     dtype : bool, integer or floating; float16 stays float16.
     chunk_rows : rows per chunk (at most n are used).
     identity : fingerprint of the content; a partial output with another one is removed.
-    form : what becomes of the chunks; None for a Zarr array.
+    form : what becomes of the chunks: a Zarr array, or a table.
     overwrite : replace an existing Zarr store (by a table also a file), which stays until the new one is complete.
     resume : False starts again.
 
@@ -171,7 +171,6 @@ def create_output(
     10.0
     """
     layout = check_layout(shape, dtype, chunk_rows, identity)
-    form = form or StoreForm()
     form.check()
     target = Path(os.path.realpath(path))
     with writing(target):
