@@ -73,11 +73,11 @@ class _Command(TyperCommand):
         for parameter in self.params:
             option: Any = parameter
             if parameter.name in _ESTIMATOR and option.default is None and (default := default_of(parameter.name)):
-                option.help = f"{option.help} [default: {default}]"
+                option.help = f"{option.help} (default: {default})"
         super().format_help(ctx, formatter)
 
 
-_ESTIMATOR = {field.name for field in fields(Estimator)}
+_ESTIMATOR = {field.name for field in fields(Estimator)} - {"kernel", "sketch"}  # without which another class is fitted
 
 app = typer.Typer(
     name="bigpca",

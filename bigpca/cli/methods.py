@@ -29,7 +29,7 @@ ESTIMATORS = {
     ("scored",): "ScoredPCA",
 }
 METHODS = tuple(dict.fromkeys(method for method, *_ in ESTIMATORS))
-UNSUPERVISED = "pca"  # the one method without labels
+PCA = "pca"  # the one method without labels
 # Options that are not called as the parameter they set.
 PARAMETERS = {
     "seed": "random_state",

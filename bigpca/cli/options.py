@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bigpca.cli.methods import ESTIMATORS, METHODS, PARAMETERS, UNSUPERVISED, estimator_of, parameters_of
-from bigpca.cli.parsing import parse_n_components, parse_size, parse_sketch
+from bigpca.cli.methods import ESTIMATORS, METHODS, PARAMETERS, PCA, estimator_of, parameters_of
+from bigpca.cli.parsing import RULES, parse_n_components, parse_size, parse_sketch
 from bigpca.errors import closest
 
 
@@ -70,7 +70,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and war
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the plan in full.")]
 Scheduler = Annotated[str | None, _where(help="Join the running Dask scheduler at this address.")]
 WorkersTimeout = Annotated[
-    float, _where(min=0, help="Seconds to wait for a worker; adaptive clusters start with none.")
+    float, _where(metavar="SECONDS", min=0, help="Seconds to wait for a worker; adaptive clusters start with none.")
 ]
 
 
@@ -88,8 +88,8 @@ class Reading:
 class Cluster:
     """Where the work runs."""
 
-    workers: Annotated[int | None, _where(min=1, help="Start this many local worker processes (loopback only).")] = None
-    threads: Annotated[int | None, _where(min=1, help="Threads of each local worker process.")] = None
+    workers: Annotated[int | None, _where(metavar="INT", min=1, help="Start this many local worker processes.")] = None
+    threads: Annotated[int | None, _where(metavar="INT", min=1, help="Threads of each local worker process.")] = None
     memory: Annotated[str | None, _where(help="Memory of each local worker process, e.g. 2GiB.")] = None
     scheduler: Scheduler = None
     workers_timeout: WorkersTimeout = 60
@@ -128,8 +128,8 @@ class Supervision:
 class Estimator:
     """The method, and the estimator's parameters as typed; None leaves a parameter at the estimator's default."""
 
-    method: Annotated[str, _model(metavar="|".join(METHODS), help="What to fit; all but pca use --labels.")] = (
-        UNSUPERVISED
+    method: Annotated[str, _model(metavar="METHOD", autocompletion=lambda: METHODS, help=f"{', '.join(METHODS)}.")] = (
+        PCA
     )
     n_components: Annotated[
         str,
@@ -137,8 +137,8 @@ class Estimator:
             "--n-components",
             "-k",
             metavar="K",
-            help="How many: an integer, a fraction such as 0.95, all, or a rule: mle, elbow, marchenko-pastur, "
-            "gavish-donoho.",
+            autocompletion=lambda: ("all", *RULES),
+            help=f"How many: an integer, a fraction such as 0.95, all, or a rule: {', '.join(RULES)}.",
         ),
     ] = "all"
     center: Annotated[bool, _model(help="Subtract the mean (--no-center: latent semantic analysis).")] = True
@@ -146,49 +146,53 @@ class Estimator:
     whiten: Annotated[bool, _model("--whiten", help="Scores of unit variance.")] = False
     nan_policy: Annotated[NanPolicy | None, _model(help="Rows with NaN or infinity: an error, or left out.")] = None
     solver: Annotated[
-        str | None,
-        _model(
-            metavar="NAME",
-            help="How to compute: auto compares the costs of covariance, dot and krylov (kernels: dense).",
-        ),
+        str | None, _model(metavar="NAME", help="auto, covariance, dot, krylov; with a kernel auto, dense, krylov.")
     ] = None
-    seed: Annotated[int | None, _model(min=0, help="Of all that is random: krylov's start, a sketch, landmarks.")] = (
-        None
-    )
+    seed: Annotated[int | None, _model(metavar="INT", min=0, help="Of all that is random.")] = None
     memory_limit: Annotated[str | None, _model(metavar="SIZE", help="Reject a plan over this size, e.g. 2GiB.")] = None
-    solve_threads: Annotated[int | None, _model(min=1, help="BLAS threads of the final solve.")] = None
+    solve_threads: Annotated[int | None, _model(metavar="INT", min=1, help="BLAS threads of the final solve.")] = None
     missing_labels: Annotated[
         MissingLabels | None, _labels(help="Rows without a label: an error, or used without one.")
     ] = None
-    label_kernel: Annotated[str | None, _labels(metavar="linear|rbf", help="supervised: similarity of labels.")] = None
-    r1: Annotated[
-        float | None, _labels(min=0, max=1, help="roweis: 0 ignores, 1 uses the labels of the total scatter.")
-    ] = None
-    r2: Annotated[float | None, _labels(min=0, max=1, help="roweis: share of the within-class scatter.")] = None
-    robust: Annotated[bool, _labels("--robust", help="fisher, roweis: robust to small within-class eigenvalues.")] = (
-        False
+    label_kernel: Annotated[str | None, _labels(metavar="linear|rbf", help="supervised: how labels are compared.")] = (
+        None
     )
-    features: Annotated[int | None, _labels(min=1, help="random-projection: number of random features.")] = None
-    select: Annotated[float | None, _labels(min=0, help="scored: number or share of the columns to keep.")] = None
+    r1: Annotated[
+        float | None, _labels(metavar="0..1", min=0, max=1, help="roweis: weight of the labels (supervised PCA: 1).")
+    ] = None
+    r2: Annotated[
+        float | None,
+        _labels(metavar="0..1", min=0, max=1, help="roweis: weight of the scatter within (Fisher: 1)."),
+    ] = None
+    robust: Annotated[bool, _labels("--robust", help="fisher, roweis: raise small eigenvalues within classes.")] = False
+    features: Annotated[
+        int | None, _labels(metavar="INT", min=1, help="random-projection: number of random features of the labels.")
+    ] = None
+    select: Annotated[
+        float | None, _labels(metavar="NUMBER", min=0, help="scored: how many columns are kept, or which share.")
+    ] = None
     kernel: Annotated[
         str | None,
         _kernel(metavar="NAME", help="rbf, poly, sigmoid, cosine, laplacian, linear, ChiSquare, Hellinger, ..."),
     ] = None
-    gamma: Annotated[float | None, _kernel(help="Of rbf, poly, sigmoid and laplacian; 1 / columns if not given.")] = (
-        None
-    )
-    degree: Annotated[int | None, _kernel(min=1, help="Of poly.")] = None
-    coef0: Annotated[float | None, _kernel(help="Of poly and sigmoid.")] = None
+    gamma: Annotated[
+        float | None, _kernel(metavar="NUMBER", help="Of rbf, poly, sigmoid, laplacian; 1 / columns if not given.")
+    ] = None
+    degree: Annotated[int | None, _kernel(metavar="INT", min=1, help="Of poly.")] = None
+    coef0: Annotated[float | None, _kernel(metavar="NUMBER", help="Of poly and sigmoid.")] = None
     landmarks: Annotated[
-        int | None,
-        _kernel(min=1, help="Nystrom approximation by this many rows, for more rows than a kernel matrix holds."),
+        int | None, _kernel(metavar="INT", min=1, help="Nystrom approximation by this many rows: for many rows.")
     ] = None
     sampling: Annotated[
         str | None, _kernel(metavar="NAME", help="How landmarks are chosen: rpcholesky, uniform, kmeans, ...")
     ] = None
-    max_kernel_evaluations: Annotated[float | None, _kernel(min=1, help="Reject a plan that needs more.")] = None
-    tol: Annotated[float | None, _iteration(help="krylov: relative error of the eigenvalues at which it stops.")] = None
-    max_passes: Annotated[int | None, _iteration(min=2, help="krylov: maximum number of reads.")] = None
+    max_kernel_evaluations: Annotated[
+        float | None, _kernel(metavar="NUMBER", min=1, help="Reject a plan that needs more.")
+    ] = None
+    tol: Annotated[
+        float | None, _iteration(metavar="NUMBER", help="krylov: relative error of the eigenvalues at which it stops.")
+    ] = None
+    max_passes: Annotated[int | None, _iteration(metavar="INT", min=2, help="krylov: maximum number of reads.")] = None
     sketch: Annotated[
         str | None,
         _sketch(
@@ -239,12 +243,12 @@ class Estimator:
                 else f"{self.name} does not use {options}"
             )
             raise typer.BadParameter(f"{what}. Leave out {options}{_instead(unused, self)}.")
-        if self.method == UNSUPERVISED and labelled:
+        if self.method == PCA and labelled:
             others = ", ".join(METHODS[1:])
             raise typer.BadParameter(
                 f"--method pca does not use labels. Choose another method ({others}), or leave out --labels."
             )
-        if self.method != UNSUPERVISED and not labelled:
+        if self.method != PCA and not labelled:
             raise typer.BadParameter(f"--method {self.method} requires labels. Add --labels FILE::COLUMN.")
 
     def build(self, missing_chunks: MissingChunks, workers_timeout: float) -> Any:
@@ -267,7 +271,19 @@ class Estimator:
             "missing_chunks": str(missing_chunks),
             "workers_timeout": workers_timeout,
         }
+        self._check_solver()
         return getattr(bigpca, self.name)(**{name: value for name, value in arguments.items() if name in known})
+
+    def _check_solver(self) -> None:
+        from bigpca.estimators.kernel.choosing import KERNEL_SOLVERS
+        from bigpca.estimators.linear.choosing import FITS
+
+        known = KERNEL_SOLVERS if self.kernel is not None else ("auto", *FITS)
+        if self.solver is not None and self.solver not in known:
+            hint = closest(self.solver, known)
+            raise typer.BadParameter(
+                f"{self.solver!r} is not one of {', '.join(map(repr, known))}.{hint}", param_hint="'--solver'"
+            )
 
     def _given(self) -> dict[str, Any]:
         """Return the options that set a parameter and are not at their default."""

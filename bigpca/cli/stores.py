@@ -34,6 +34,8 @@ def info(
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet, estimators=False) as output:
         made = provenance_of(path)
         lines = {} if made is None else made.lines()
+        if not shows.verbose:
+            lines = {name: text for name, text in lines.items() if name in ("made by", "from", "date")}
         if _is_model(Path(path)):
             record = describe_file(path)
             output.show(_model_rows(record, shows.verbose) | lines)

@@ -76,11 +76,11 @@ def test_an_error_is_one_paragraph_on_stderr_and_a_traceback_only_with_debug(sto
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fit", "x", "--solver", "bogus"], "'bogus' is not one of 'auto'"),
+        (["fit", "x", "--method", "fishr"], "Did you mean fisher?"),
         (["fit", "x", "--n-components", "abc"], "'abc' is not a number of components"),
         (["fit", "x", "--memory-limit", "xyz"], "'xyz' is not a size"),
         (["fit", "x", "--nope"], "No such option: --nope"),
-        (["plan"], "source"),
+        (["plan"], "SOURCE"),
         (["bogus"], "No such command 'bogus'"),
     ],
 )
@@ -312,7 +312,7 @@ def test_names_of_every_length_that_is_left_are_written(store: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EIO, errno.EDQUOT])
-@pytest.mark.parametrize("step", ["bigpca.storage.groups.fsync_tree", "bigpca.storage.outputs.fsync_tree"])
+@pytest.mark.parametrize("step", ["bigpca.storage.groups.fsync_tree", "bigpca.storage.forms.fsync_tree"])
 def test_an_error_of_writing_is_none_of_the_input(
     step: str, number: int, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,7 +322,7 @@ def test_an_error_of_writing_is_none_of_the_input(
     monkeypatch.setattr(step, fail)
     result = run("fit", store, "-k", 2, "--scores", "s.zarr")
     assert result.exit_code == (4 if number == errno.EDQUOT else 5)
-    assert f"{'s' if 'outputs' in step else 'model'}.zarr cannot be written (no)" in result.stderr
+    assert f"{'s' if 'forms' in step else 'model'}.zarr cannot be written (no)" in result.stderr
 
 
 @pytest.mark.parametrize("forgery", ["encrypted", "another method", "cut header", "no header"])

@@ -122,22 +122,23 @@ class TerminalProgress:
         elif self._bar is not None and isinstance(event, RetryEvent):
             self._bar.console.print(sentence(event), markup=False, highlight=False)
         elif self._bar is not None and isinstance(event, DoneEvent) and event.name == self.tally.event.name:
-            detail = f"{self.tally.speed()}, {format_seconds(event.seconds)}"
-            self._bar.update(self._task, completed=1.0, detail=detail)
+            detail = f"{self.tally.title}: {self.tally.speed()}, {format_seconds(event.seconds)}"
+            console = self._bar.console
             self.close()
+            console.print(detail, markup=False, highlight=False)
 
     def _open(self, event: PassEvent) -> None:
         from rich.console import Console
         from rich.markup import escape as escape_markup
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 
         self.close()
         console = Console(file=self.file, force_terminal=True if self.force else None)
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TaskProgressColumn())
-        self._bar = Progress(*columns, TextColumn("{task.fields[detail]}"), console=console, refresh_per_second=4)
-        resumed = f" (resumed: {event.groups_resumed} of {event.groups_total} groups)" if event.groups_resumed else ""
-        name = escape_markup(self.tally.title + resumed)
-        self._task = self._bar.add_task(name, total=1.0, detail="")
+        # The spinner is the sign of life until the first group is done.
+        columns = (SpinnerColumn("line"), TextColumn("{task.description}"), BarColumn(None), TaskProgressColumn())
+        detail = TextColumn("{task.fields[detail]}")
+        self._bar = Progress(*columns, detail, console=console, refresh_per_second=4, expand=True, transient=True)
+        self._task = self._bar.add_task(escape_markup(self.tally.title), total=1.0, detail="starting")
         self._bar.update(self._task, completed=self.tally.fraction)
         self._bar.start()
 
