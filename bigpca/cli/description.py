@@ -13,7 +13,7 @@ import numpy as np
 
 from bigpca.cli.output import plain
 from bigpca.solvers.subspaces import SubspaceBounds
-from bigpca.storage import MODEL_FORMAT, read_group
+from bigpca.storage import MODEL_FORMAT, Group, read_group
 
 RECORDED, SHOWN = 10, 5  # leading components in JSON, and in text
 SUBSPACES = ("residuals", "deficits", "lowest", "upper")
@@ -21,6 +21,7 @@ ARRAYS = (
     "explained_variance", "eigenvalues", "eigenvalue_bounds", "captured_variance_bounds",
     *(f"subspace_{name}" for name in SUBSPACES),
 )  # fmt: skip
+HELD = "inner_"  # prefix of the arrays of a model that another one holds
 FACTS = ("trace_error", "negative_mass", "n_unlabelled")
 
 
@@ -43,7 +44,7 @@ def describe_file(path: str) -> dict[str, Any]:
     ModelFormatError
         As :func:`bigpca.load`, but only what is read is checked.
     """
-    group = read_group(path, kind=None, newest=MODEL_FORMAT, names=ARRAYS)
+    group = read_group(path, kind=None, newest=MODEL_FORMAT, names=[*ARRAYS, *(HELD + name for name in ARRAYS)])
     return describe(group, group.shapes)
 
 
@@ -64,6 +65,11 @@ def describe(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     """
     arrays, attributes = stored.arrays, stored.attributes
     parameters = attributes["parameters"]
+    if attributes.get("inner") is not None:  # a model of selected columns, in which another one is held
+        inner = Group(attributes["inner"]["kind"], MODEL_FORMAT, _held(arrays), attributes["inner"]["attributes"])
+        own = {name: value for name, value in parameters.items() if value is not None and name != "estimator"}
+        named = {"estimator": stored.kind, "parameters": own, "n_features_in": attributes["n_features"]}
+        return {**describe(inner, _held(shapes)), **plain(named | {"n_features_selected": shapes["selected"][0]})}
     record: dict[str, Any] = {
         "estimator": stored.kind,
         "parameters": {name: value for name, value in parameters.items() if value is not None},
@@ -71,7 +77,7 @@ def describe(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     if parameters.get("kernel") is not None:
         record["kernel"] = kernel_text(parameters)
     values = arrays.get("explained_variance", arrays.get("eigenvalues"))
-    wide = shapes.get("components", shapes.get("inner_components", (0, attributes.get("n_features"))))
+    wide = shapes.get("components", (0, attributes.get("n_features")))
     known = {
         "n_components": None if values is None else len(values),
         "n_features_in": attributes.get("n_features", wide[-1]),
@@ -84,6 +90,10 @@ def describe(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     }
     record |= {name: value for name, value in known.items() if value is not None}
     return plain(record | ({} if values is None else _answer(stored)))  # type: ignore[no-any-return]
+
+
+def _held(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix(HELD): value for name, value in values.items() if name.startswith(HELD)}
 
 
 def _answer(stored: Stored) -> dict[str, Any]:
@@ -147,7 +157,7 @@ def facts(record: Mapping[str, Any]) -> dict[str, object]:
     {'kernel': 'RBF(gamma=0.1)', 'kernel evaluations': '90,000'}
     """
     rows: dict[str, object] = {"kernel": record["kernel"]} if "kernel" in record else {}
-    for name in ("kernel_evaluations", "landmarks", "n_unlabelled"):
+    for name in ("kernel_evaluations", "landmarks", "n_unlabelled", "n_features_selected"):
         if name in record:
             rows[name.removeprefix("n_").replace("_", " ")] = f"{record[name]:,}"
     rows |= {name.replace("_", " "): f"{record[name]:.3g}" for name in FACTS[:2] if name in record}

@@ -15,7 +15,7 @@ import bigpca as bp
 from bigpca.cli.methods import ESTIMATORS, parameters_of
 from bigpca.cli.parsing import parse_sketch
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign
-from tests.cli.running import COLUMNS, ROWS, line_of, run, run_json
+from tests.cli.running import COLUMNS, ROWS, line_of, run, run_json, words
 
 D = 300
 
@@ -27,10 +27,6 @@ def flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows = np.random.default_rng(0).standard_normal((400, D))
     bp.ingest(rows, tmp_path / "flat.zarr", chunk_rows=100)
     return tmp_path / "flat.zarr"
-
-
-def words(text: str) -> str:
-    return " ".join(text.replace("│", " ").split())
 
 
 def test_a_krylov_fit_takes_its_options_and_records_its_certificate(store: Path) -> None:

@@ -122,7 +122,8 @@ class TerminalProgress:
         elif self._bar is not None and isinstance(event, RetryEvent):
             self._bar.console.print(sentence(event), markup=False, highlight=False)
         elif self._bar is not None and isinstance(event, DoneEvent) and event.name == self.tally.event.name:
-            detail = f"{self.tally.title}: {self.tally.speed()}, {format_seconds(event.seconds)}"
+            speed = f"{self.tally.speed()}, " if self.tally.rows else ""  # none if all groups were resumed
+            detail = f"{self.tally.title}: {speed}{format_seconds(event.seconds)}"
             console = self._bar.console
             self.close()
             console.print(detail, markup=False, highlight=False)
