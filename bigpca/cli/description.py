@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-import numpy as np
-
 from bigpca.cli.output import plain
-from bigpca.solvers.subspaces import SubspaceBounds
-from bigpca.storage import MODEL_FORMAT, Group, read_group
 
 RECORDED, SHOWN = 10, 5  # leading components in JSON, and in text
 SUBSPACES = ("residuals", "deficits", "lowest", "upper")
@@ -44,6 +40,8 @@ def describe_file(path: str) -> dict[str, Any]:
     ModelFormatError
         As :func:`bigpca.load`, but only what is read is checked.
     """
+    from bigpca.storage import MODEL_FORMAT, read_group
+
     group = read_group(path, kind=None, newest=MODEL_FORMAT, names=[*ARRAYS, *(HELD + name for name in ARRAYS)])
     return describe(group, group.shapes)
 
@@ -66,6 +64,8 @@ def describe(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     arrays, attributes = stored.arrays, stored.attributes
     parameters = attributes["parameters"]
     if attributes.get("inner") is not None:  # a model of selected columns, in which another one is held
+        from bigpca.storage import MODEL_FORMAT, Group
+
         inner = Group(attributes["inner"]["kind"], MODEL_FORMAT, _held(arrays), attributes["inner"]["attributes"])
         own = {name: value for name, value in parameters.items() if value is not None and name != "estimator"}
         named = {"estimator": stored.kind, "parameters": own, "n_features_in": attributes["n_features"]}
@@ -107,7 +107,7 @@ def _answer(stored: Stored) -> dict[str, Any]:
     if variances is None and (total is None or "n_unlabelled" in attributes["facts"]):  # eigenvalues of labels
         return answer
     values = arrays["eigenvalues"] if variances is None else variances
-    shares = values / total if total and total > 0 else np.zeros(len(values))
+    shares = values / total if total and total > 0 else 0.0 * values
     return answer | {
         "variance_captured": float(shares.sum()),
         "explained_variance": values[:RECORDED] / scale,
@@ -121,6 +121,8 @@ def _certificate(arrays: dict[str, Any], attributes: dict[str, Any]) -> dict[str
         return None
     turned = None
     if "subspace_upper" in arrays:
+        from bigpca.solvers.subspaces import SubspaceBounds
+
         turned = SubspaceBounds(**{name: arrays[f"subspace_{name}"] for name in SUBSPACES}).errors[:RECORDED]
     return {
         "reads": certified["n_passes"],
@@ -190,13 +192,13 @@ def components_table(record: Mapping[str, Any]) -> list[str]:
     """
     values = record.get("eigenvalues", record.get("explained_variance", []))[:SHOWN]
     bounds = (record.get("certificate") or {}).get("eigenvalue_bounds") or [None] * len(values)
-    shares = np.array(record.get("explained_variance_ratio", [])[:SHOWN])
+    shares = record.get("explained_variance_ratio", [])[:SHOWN]
     rows = [["component", "eigenvalue"] + (["%", "so far"] if len(shares) else [])]
     for index, (value, bound) in enumerate(zip(values, bounds, strict=False)):
         text = f"{value:.6g}" if bound is None else f"{value:.6g} ({bound[0]:.6g} to {bound[1]:.6g})"
         rows.append([f"{index + 1}", text])
         if len(shares):
-            rows[-1] += [f"{100 * shares[index]:.2f}", f"{100 * shares[: index + 1].sum():.2f}"]
+            rows[-1] += [f"{100 * shares[index]:.2f}", f"{100 * sum(shares[: index + 1]):.2f}"]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 from functools import cache
-from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import typer
 
+import bigpca
 from bigpca import HOMES
 
 # What is asked for -> the estimator. A new estimator is one row.
@@ -91,10 +92,8 @@ def parameters_of(name: str) -> dict[str, str | None]:
     >>> found["solver"], found["tol"], found["n_components"]
     ("'auto'", '0.001', 'None')
     """
-    found = find_spec(HOMES[name])
-    if found is None or found.origin is None:
-        raise ImportError(f"{HOMES[name]} is not installed as source files. Install bigpca again.")
-    with open(found.origin, encoding="utf-8") as file:
+    path = Path(bigpca.__file__).parent.joinpath(*HOMES[name].split(".")[1:]).with_suffix(".py")
+    with path.open(encoding="utf-8") as file:
         tree = ast.parse(file.read())
     of_class = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
     made = next(node for node in of_class.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")

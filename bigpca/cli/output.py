@@ -23,7 +23,6 @@ import typer
 
 from bigpca.cli.exits import ExitCode, describe, exit_code_for
 from bigpca.cli.process import lost_output, raise_interrupts
-from bigpca.data.provenance import recording
 from bigpca.data.urls import public
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, OutputWriteError, printable, shorten
 
@@ -147,6 +146,8 @@ def reporting(as_json: bool, debug: bool, *, quiet: bool = False, estimators: bo
                 # The slow imports, in which an interrupt might be swallowed.
                 import bigpca.estimators.loading  # noqa: F401
             raise_interrupts()
+            from bigpca.data.provenance import recording
+
             with recording(command_line()):
                 yield output
             output.doing("")

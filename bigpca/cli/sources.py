@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bigpca.cli.options import Reading
-from bigpca.data.checks import natural_key
 from bigpca.errors import format_bytes
 
 if TYPE_CHECKING:
@@ -29,6 +28,8 @@ def in_order(sources: list[str]) -> list[str]:
     >>> in_order(["s_1.npy", "s_10.npy", "s_2.npy"]), in_order(["b.npy", "a.npy"])
     (['s_1.npy', 's_2.npy', 's_10.npy'], ['b.npy', 'a.npy'])
     """
+    from bigpca.data.checks import natural_key
+
     twice = [path for index, path in enumerate(sources) if path in sources[:index]]
     if twice:
         raise typer.BadParameter(f"{twice[0]} is given twice, so its rows would count twice. Give each shard once.")

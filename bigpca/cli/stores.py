@@ -18,7 +18,6 @@ from bigpca.cli.output import command_line, plain, reporting
 from bigpca.cli.runs import PassCounter, reject_existing, reject_shared_paths, shown
 from bigpca.cli.runtime import running
 from bigpca.cli.sources import described, open_sources, recorded, row_source_of, shard_line, shards_of
-from bigpca.data.provenance import provenance_of
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
@@ -32,6 +31,8 @@ def info(
 ) -> None:
     """Show what a model or a data store is, without reading the data. With -v, all parameters of a model."""
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet, estimators=False) as output:
+        from bigpca.data.provenance import provenance_of
+
         made = provenance_of(path)
         lines = {} if made is None else made.lines()
         if not shows.verbose:

@@ -24,7 +24,8 @@ def test_a_fit_shows_a_plan_of_five_rows_a_table_and_what_to_do_next(store: Path
     assert max(map(len, seen.lines)) <= columns
     assert names(seen) == [
         "data", "solver", "reads", "time", "memory", "writes",
-        "component", "captured", "bounds hold", "leading axes", "converged", "reads", "time", "memory", "model", "scores",
+        "component", "captured", "bounds hold", "leading axes", "converged", "reads", "time", "memory", "model",
+        "scores",
     ]  # fmt: skip
     assert not [line for line in seen.lines if re.search(r"\d$", line) and line.startswith(" " * 8)]
     table = [line for line in seen.lines if re.match(r" +[12]  ", line)]
