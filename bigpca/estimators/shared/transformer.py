@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.data.provenance import Provenance
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.estimators.shared.inputs import as_dask, check_plain_parameters, is_lazy
+from bigpca.estimators.shared.names import check_parameter_names
 from bigpca.passes.engine.checkpoint import stored_seed
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
@@ -79,6 +80,11 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     feature_names_in_: NDArray[np.object_]
     seed_: int
     _output_name: ClassVar[str]  # what transform returns, in the names of tasks and in messages
+
+    def __new__(cls, *args: Any, **parameters: Any) -> Self:
+        if parameters and not parameters.keys() <= set(cls.__init__.__code__.co_varnames):
+            check_parameter_names(cls.__name__, parameters, cls._get_param_names())
+        return object.__new__(cls)
 
     @property
     def _seed(self) -> int:

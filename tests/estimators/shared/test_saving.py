@@ -15,6 +15,7 @@ from sklearn.exceptions import NotFittedError
 import bigpca as bp
 from bigpca import PCA, ApproximatePCA, ModelFormatError, RelativeThreshold, sketches
 from bigpca.estimators.shared.files import StoredModel, save_model
+from bigpca.storage import MODEL_FORMAT
 from tests.builders import data_with_spectrum, power_law
 
 X = data_with_spectrum(50, power_law(6), mean=5.0)[0]
@@ -163,7 +164,7 @@ def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
     content["attributes"]["bigpca"]["format"] = [MODEL_FORMAT[0] + 1, 0]
     header.write_text(json.dumps(content))
     with pytest.raises(
-        ModelFormatError, match=rf"format {MODEL_FORMAT[0] + 1}.0, newer than {MODEL_FORMAT[0]}.{MODEL_FORMAT[1]}.*Upgrade"
+        ModelFormatError, match=rf"format {MODEL_FORMAT[0] + 1}.0, newer than {'.'.join(map(str, MODEL_FORMAT))}.*Upgrade"
     ):
         bp.load(tmp_path / "model.zarr")
 
