@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bigpca import kernels as kernels
+    from bigpca import quality as quality
     from bigpca import sketches as sketches
     from bigpca.data.ingest import ingest as ingest
     from bigpca.data.sources import open as open
@@ -91,7 +92,7 @@ HOMES = {
     "RelativeThreshold": "bigpca.solvers.components",
 }
 
-_MODULES = {"kernels": "bigpca.kernels", "sketches": "bigpca.sketches"}
+_MODULES = {"kernels": "bigpca.kernels", "quality": "bigpca.quality", "sketches": "bigpca.sketches"}
 
 __all__ = sorted({*HOMES, *_MODULES})
 
@@ -107,4 +108,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *HOMES, *_MODULES})
+    return [*__all__, "__version__"]

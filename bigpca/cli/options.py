@@ -67,7 +67,7 @@ References = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout; text goes to stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the plan in full.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show more: the whole plan, all parameters of a model.")]
 Scheduler = Annotated[str | None, _where(help="Join the running Dask scheduler at this address.")]
 WorkersTimeout = Annotated[
     float, _where(metavar="SECONDS", min=0, help="Seconds to wait for a worker; adaptive clusters start with none.")

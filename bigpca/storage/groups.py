@@ -218,14 +218,22 @@ def _fail(target: Path, cause: str) -> ModelFormatError:
 def _read_header(target: Path, newest: tuple[int, int]) -> tuple[dict[str, Any], Any]:
     """Read and check the group's zarr.json: everything but the arrays."""
     try:
-        attributes = read_document(target / "zarr.json")["attributes"]
+        document = read_document(target / "zarr.json")
+        if document.get("node_type") == "array":
+            raise ModelFormatError(
+                f"{target} is a Zarr array, such as data or scores; a saved model was expected. Open rows with "
+                "bigpca.open, and give the path of the model here."
+            )
+        attributes = document["attributes"]
         body, values = attributes["bigpca"], attributes["attributes"]
         declared_format, digest = body["format"], body["attributes_sha256"]
         major, minor = (int(number) for number in declared_format)
         own = {"kind": body["kind"], "format": declared_format, "arrays": body["arrays"]}
-    except FileNotFoundError as error:
-        cause = "it has no zarr.json" if target.exists() else "there is nothing at this path"
-        raise _fail(target, cause) from error
+    except (FileNotFoundError, NotADirectoryError):
+        kind = "does not exist" if not target.exists() else "is not a model: it has no zarr.json"
+        raise ModelFormatError(f"{target} {kind}; a saved model was expected. Check the path.") from None
+    except ModelFormatError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _fail(
             target, f"its zarr.json is not one of bigpca's ({type(error).__name__}: {brief(error, 1000)})"

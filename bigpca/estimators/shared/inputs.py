@@ -22,7 +22,7 @@ from bigpca.data.containers import (
     reject_foreign,
     unmasked,
 )
-from bigpca.data.labelled import feature_names, note_rounded_columns
+from bigpca.data.labelled import feature_names, note_rounded_columns, reject_text_columns
 from bigpca.data.rounding import tally_rounded
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_in_memory
@@ -91,9 +91,12 @@ def in_memory(estimator: Any, X: Any, *, reset: bool, minimum: int = 1) -> NDArr
         X = np.asarray(X).reshape(X.shape[0], row_width(X.shape))
     if isinstance(X, np.ndarray) and X.dtype.kind not in "OUS":
         _check_kind(X)
-    checked: NDArray[Any] = np.asarray(
-        validate_data(estimator, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=minimum)
-    )
+    options = {"dtype": "numeric", "ensure_all_finite": False, "ensure_min_samples": minimum}
+    try:
+        checked: NDArray[Any] = np.asarray(validate_data(estimator, X, reset=reset, **options))
+    except ValueError as error:
+        reject_text_columns(X)
+        raise error from None
     rounded = _rounded_before(X) if checked.dtype == np.float64 else 0
     if rounded:
         warn_rounded(rounded)
