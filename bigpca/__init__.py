@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bigpca import kernels as kernels
     from bigpca import plots as plots
+    from bigpca import quality as quality
     from bigpca import sketches as sketches
     from bigpca.data.ingest import ingest as ingest
     from bigpca.data.keys import stored_keys as stored_keys
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+HOMES = {
     "ingest": "bigpca.data.ingest",
     "stored_keys": "bigpca.data.keys",
     "provenance_of": "bigpca.data.provenance",
@@ -96,20 +97,25 @@ _HOMES = {
     "RelativeThreshold": "bigpca.solvers.components",
 }
 
-_MODULES = {"kernels": "bigpca.kernels", "plots": "bigpca.plots", "sketches": "bigpca.sketches"}
+_MODULES = {
+    "kernels": "bigpca.kernels",
+    "plots": "bigpca.plots",
+    "quality": "bigpca.quality",
+    "sketches": "bigpca.sketches",
+}
 
-__all__ = sorted({*_HOMES, *_MODULES})
+__all__ = sorted({*HOMES, *_MODULES})
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(_MODULES[name])
-    if name not in _HOMES:
+    if name not in HOMES:
         raise AttributeError(f"module 'bigpca' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(HOMES[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_MODULES})
+    return [*__all__, "__version__"]

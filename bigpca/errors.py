@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import warnings
+from collections.abc import Iterable
 
 PACKAGE = os.path.dirname(__file__) + os.sep
 MAX_MESSAGE = 2000
@@ -105,6 +106,18 @@ def brief(value: object, limit: int = MAX_NAME) -> str:
     """
     text = shorten(str(value), limit)
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Return a hint for a misspelt name, for the end of a message; "" if no known name is near it.
+
+    >>> closest("fischer", ("pca", "fisher")), closest("tree", ("pca", "fisher"))
+    (' Did you mean fisher?', '')
+    """
+    from difflib import get_close_matches  # only where there is a mistake
+
+    found = get_close_matches(name.lower(), list(known), 1)
+    return f" Did you mean {found[0]}?" if found else ""
 
 
 def warn_approximation(message: str) -> None:

@@ -19,10 +19,15 @@ def main() -> None:
     """Run the command line and exit with its code."""
     keep_streams_open()
     end_at_once()
+    waiting = sys.stderr.isatty()
+    if waiting:
+        print("bigpca is starting ...", end="", file=sys.stderr, flush=True)
     from bigpca.cli.commands import app
 
+    if waiting:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     try:
-        app()
+        app(prog_name="bigpca")
     except SystemExit as end:
         if end.code == INTERRUPTED:
             # A pool thread that was interrupted between its start and its registration never ends, and the

@@ -5,21 +5,52 @@ Commands import what they need when they run, so that ``bigpca --help`` is fast.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from bigpca.cli.demonstration import demo
 from bigpca.cli.diagnosis import doctor
 from bigpca.cli.exits import MEANINGS, ExitCode
 from bigpca.cli.fitting import fit, plan
+from bigpca.cli.methods import default_of
+from bigpca.cli.options import Estimator
 from bigpca.cli.output import Output
 from bigpca.cli.pictures import plot, report
 from bigpca.cli.scoring import transform
 from bigpca.cli.stores import info, ingest, verify
 
 _EXIT_CODES = "Exit codes:\n\n" + "\n\n".join(f"{int(code)}  {meaning}" for code, meaning in MEANINGS.items())
+
+EXAMPLES = {
+    "demo": ("bigpca demo --small",),
+    "ingest": (
+        "bigpca ingest shards/*.npy --out features.zarr",
+        "bigpca ingest features.h5 --member fc7 --dtype float16 --out features.zarr",
+    ),
+    "plan": (
+        "bigpca plan features.zarr -k 64",
+        "bigpca plan features.zarr -k 64 --solver krylov -v",
+        "bigpca plan features.zarr -k 64 --kernel rbf --gamma 0.1 --landmarks 1000",
+    ),
+    "fit": (
+        "bigpca fit features.zarr -k 64 --scores scores.zarr --checkpoint run.ckpt",
+        "bigpca fit shards/*.npy -k 0.95 --model features95.zarr",
+        "bigpca fit features.zarr --method fisher --labels labels.csv::species --key filename",
+        "bigpca fit features.zarr -k 64 --kernel rbf --gamma 0.1 --landmarks 1000",
+    ),
+    "transform": ("bigpca transform new.npy --model model.zarr --scores new_scores.zarr",),
+    "report": ("bigpca report model.zarr --scores scores.zarr --labels labels.csv --image-shape 28x28",),
+    "plot": (
+        "bigpca plot scree model.zarr --out scree.png",
+        "bigpca plot scores model.zarr --scores scores.zarr --labels labels.csv --out scores.png",
+    ),
+    "info": ("bigpca info model.zarr -v", "bigpca info features.zarr"),
+    "verify": ("bigpca verify features.zarr",),
+    "doctor": ("bigpca doctor", "bigpca doctor --scheduler tcp://10.0.0.1:8786"),
+}
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # Click's, whose place depends on the version of Typer
 
@@ -41,18 +72,31 @@ class _Commands(TyperGroup):
             raise
 
 
+class _Command(TyperCommand):
+    """A command; the defaults of estimators' parameters are read from their constructors when help is shown."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        for parameter in self.params:
+            option: Any = parameter
+            if parameter.name in _ESTIMATOR and option.default is None and (default := default_of(parameter.name)):
+                option.help = f"{option.help} (default: {default})"
+        super().format_help(ctx, formatter)
+
+
+_ESTIMATOR = {field.name for field in fields(Estimator)} - {"kernel", "sketch"}  # without which another class is fitted
+
 app = typer.Typer(
     name="bigpca",
     cls=_Commands,
     help="PCA of data that does not fit in memory: planned, bounded, resumable.",
     epilog=_EXIT_CODES,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (plan, fit, transform, report, plot, info, ingest, verify, demo, doctor):
-    app.command()(command)
+for command in (demo, ingest, plan, fit, transform, report, plot, info, verify, doctor):
+    examples = "\n\n".join(("Examples:", *EXAMPLES[command.__name__]))
+    app.command(cls=_Command, epilog=examples)(command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -9,7 +9,9 @@ import typer
 
 from bigpca.cli import options as o
 from bigpca.cli.exits import ExitCode
-from bigpca.cli.output import plain, reporting, table
+from bigpca.cli.groups import grouped
+from bigpca.cli.output import plain, reporting
+from bigpca.cli.runs import PassCounter, shown
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
@@ -18,27 +20,28 @@ if TYPE_CHECKING:
     from bigpca.demo import DemoReport
 
 
+@grouped
 def demo(
+    shows: o.Shows,
     small: Annotated[bool, typer.Option("--small", help="A sixteenth of the data: a few seconds.")] = False,
     directory: Annotated[Path, typer.Option("--dir", help="Where to work (3 GiB free for the full size).")] = Path(
         "bigpca-demo"
     ),
-    as_json: o.Json = False,
-    debug: o.Debug = False,
 ) -> None:
     """Fit 515,000 x 768 image patches (1.5 GiB) in a budget of 512 MiB, and draw their leading components."""
-    with reporting(as_json, debug) as output:
+    with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         from bigpca.demo import run_demo
 
         with TerminalProgress() as bar:
-            report = run_demo(directory, small=small, progress=(bar,))
-        output.say(_summary(report))
+            report = run_demo(directory, small=small, progress=tuple(shown(PassCounter(), bar, output)))
+        output.show(_summary(report))
+        output.say(f"\nNext: bigpca report {report.model}")
         output.finish({"command": "demo", "within_budget": report.within_budget, **plain(report)})
         if not report.within_budget:
             raise typer.Exit(int(ExitCode.SPACE))
 
 
-def _summary(report: DemoReport) -> str:
+def _summary(report: DemoReport) -> dict[str, object]:
     steps = ", ".join(f"{name} {format_seconds(value)}" for name, value in report.seconds.items())
     baseline = format_bytes(report.baseline_bytes)
     rows: dict[str, object] = {
@@ -53,4 +56,4 @@ def _summary(report: DemoReport) -> str:
         "scores": report.scores,
         "picture": report.picture or "not drawn: matplotlib is missing (pip install 'bigpca[plot]')",
     }
-    return table(rows)
+    return rows

@@ -12,7 +12,8 @@ import typer
 
 from bigpca.cli import options as o
 from bigpca.cli.exits import ExitCode
-from bigpca.cli.output import reporting, table
+from bigpca.cli.groups import grouped
+from bigpca.cli.output import reporting
 from bigpca.cli.runtime import running
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
@@ -21,17 +22,18 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
+@grouped
 def doctor(
+    shows: o.Shows,
     directory: Annotated[Path, typer.Option("--dir", help="Show the free disk space of this directory.")] = Path(),
     scheduler: o.Scheduler = None,
     workers_timeout: o.WorkersTimeout = 60,
-    as_json: o.Json = False,
-    debug: o.Debug = False,
 ) -> None:
     """Show versions, cores, memory, disk and BLAS, and run a short self-test; with --scheduler, check its workers."""
-    with reporting(as_json, debug) as output:
+    with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         record = machine_facts(directory)
-        output.say(_machine_table(record))
+        output.show(_machine_rows(record))
+        output.doing("self-test ...")
         record["self_test"] = self_test()
         output.say(f"\nself-test: {record['self_test']['result']}, {format_seconds(record['self_test']['seconds'])}")
         problems = [] if record["self_test"]["passed"] else [str(record["self_test"]["result"])]
@@ -120,7 +122,7 @@ def cluster_facts(client: Client) -> dict[str, Any]:
     return {"workers": facts, "problems": problems, "notes": [str(warning.message) for warning in caught]}
 
 
-def _machine_table(record: dict[str, Any]) -> str:
+def _machine_rows(record: dict[str, Any]) -> dict[str, object]:
     rows: dict[str, object] = dict(record["versions"])
     for pool in record["blas"]:
         rows["BLAS"] = (
@@ -130,7 +132,7 @@ def _machine_table(record: dict[str, Any]) -> str:
     rows["memory"] = format_bytes(record["memory_bytes"])
     rows["free disk"] = format_bytes(record["free_disk_bytes"])
     rows["worker processes"] = record["worker_start_method"]
-    return table(rows)
+    return rows
 
 
 def _worker_line(worker: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +13,19 @@ from typing import Annotated, Any
 import typer
 
 from bigpca.cli import options as o
-from bigpca.cli.certificate import answer_rows, describe_answer
+from bigpca.cli.description import components_table, describe_file, facts
 from bigpca.cli.groups import grouped
-from bigpca.cli.output import Output, command_line, plain, reporting, table
-from bigpca.cli.runs import PassCounter, open_source, reject_existing, reject_shared_paths, reject_unwritable, shown
+from bigpca.cli.labels import open_given_labels
+from bigpca.cli.output import Output, command_line, plain, reporting
+from bigpca.cli.runs import PassCounter, reject_existing, reject_shared_paths, reject_unwritable, shown
 from bigpca.cli.runtime import running
 from bigpca.cli.scoring import transform_command
+from bigpca.cli.sources import described, open_sources, recorded
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
 from bigpca.planning import Plan
+from bigpca.planning import format_seconds as duration
 
 
 @dataclass(frozen=True)
@@ -30,63 +34,115 @@ class Outputs:
 
     model: Annotated[Path, typer.Option(help="Where the model is saved.")] = Path("model.zarr")
     scores: Annotated[Path | None, typer.Option(help="Also write the scores, to this Zarr store.")] = None
-    checkpoint: Annotated[Path | None, typer.Option(help="Store progress here; the same command then resumes.")] = None
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Store progress here, so that the same command resumes after a stop.")
+    ] = None
     overwrite: o.Overwrite = False
 
 
 @grouped
 def plan(
-    source: o.Source,
-    reading: o.Reading,
+    source: o.Sources,
     estimator: o.Estimator,
+    supervision: o.Supervision,
+    reading: o.Reading,
     cluster: o.Cluster,
-    as_json: o.Json = False,
-    debug: o.Debug = False,
+    shows: o.Shows,
 ) -> None:
-    """Report what a fit would cost (solver, reads, bytes, peak memory) without reading the data."""
-    with reporting(as_json, debug) as output:
+    """Show what a fit would cost (solver, reads, time, memory) without reading the data."""
+    estimator.check(supervision.labels is not None)
+    with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         model = estimator.build(reading.missing_chunks, cluster.workers_timeout)
         with running(cluster):
-            planned = model.plan(open_source(source, reading))
-        output.say(str(planned))
-        output.finish({"command": "plan", "source": source, "plan": _plain(planned)})
+            planned = _planned(output, model, source, reading, estimator, supervision)[0]
+        _show_plan(output, planned, shows)
+        output.finish({"command": "plan", "source": recorded(source), "plan": _plain(planned)})
 
 
 @grouped
 def fit(
-    source: o.Source,
+    source: o.Sources,
     outputs: Outputs,
-    reading: o.Reading,
     estimator: o.Estimator,
+    supervision: o.Supervision,
+    reading: o.Reading,
     cluster: o.Cluster,
-    as_json: o.Json = False,
-    debug: o.Debug = False,
+    shows: o.Shows,
 ) -> None:
-    """Fit PCA (with --sketch an approximation), save the model and, with --scores, the scores; print plan and cost."""
-    from bigpca.quality.memory import MemoryMeter
+    """Fit a model and save it, with --scores also the scores; shows the plan, the components and the cost."""
+    estimator.check(supervision.labels is not None)
+    with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
+        from bigpca.quality.memory import MemoryMeter
 
-    with reporting(as_json, debug) as output:
         scores_command = transform_command(source, outputs.model, outputs.scores, reading)
         _reject_existing_outputs(source, outputs, scores_command)
         model = estimator.build(reading.missing_chunks, cluster.workers_timeout)
         with running(cluster) as client:
-            data = open_source(source, reading)
-            planned = model.plan(data)
-            output.say(str(planned))
+            planned, data, labels = _planned(output, model, source, reading, estimator, supervision)
+            _show_plan(output, planned, shows, outputs)
             reject_unwritable(outputs.model, "model", planned.output_bytes)
             reject_unwritable(outputs.scores, "scores store", _scores_bytes(data, model))
             with MemoryMeter(client) as meter:
-                record = _fit_and_save(output, model, data, outputs, scores_command)
+                record = _fit_and_save(output, model, data, labels, outputs, scores_command)
         record |= {"peak_bytes": meter.peak_bytes, "baseline_bytes": meter.baseline_bytes}
-        output.say("\n" + _summary(record))
-        output.finish({"command": "fit", "source": source, **record, "plan": _plain(planned)})
+        _show_result(output, record, planned, source)
+        output.finish({"command": "fit", "source": recorded(source), **record, "plan": _plain(planned)})
+
+
+def _planned(
+    output: Output,
+    model: Any,
+    source: list[str],
+    reading: o.Reading,
+    estimator: o.Estimator,
+    supervision: o.Supervision,
+) -> tuple[Plan, Any, Any]:
+    """Return the plan, the opened data and the labels, after showing what was found."""
+    output.doing(f"opening {source[0]} ...")
+    data = open_sources(source, reading)
+    rows: dict[str, object] = {"data": described(source, data)}
+    labels, how = open_given_labels(supervision, source, data, estimator.missing_labels)
+    if how:
+        rows["labels"] = how
+    output.show(rows)
+    output.doing("planning ...")
+    return model.plan(data, labels), data, labels
+
+
+def _show_plan(output: Output, planned: Plan, shows: o.Shows, outputs: Outputs | None = None) -> None:
+    """Show a plan in five rows, or in full with ``--verbose``."""
+    if shows.verbose:
+        output.show(dict(_numbered(planned.rows())))
+        return
+    reason, *_ = planned.reason.split(";")
+    reads = f"{planned.passes:g} of the data, {format_bytes(planned.bytes_read)}"
+    if planned.most_passes is not None:
+        reads = f"about {reads}; at most {planned.most_passes:g}"
+    threads = planned.resources.threads * planned.resources.processes
+    each = "" if planned.resources.processes == 1 else f" in each of {planned.resources.processes} processes"
+    writes = [f"a model of {format_bytes(planned.output_bytes)}"]
+    if outputs is not None:
+        writes = [f"{outputs.model}, {format_bytes(planned.output_bytes)}"]
+        writes += [str(path) for path in (outputs.scores, outputs.checkpoint) if path is not None]
+    rows: dict[str, object] = {"solver": f"{planned.solver}: {reason}", "reads": reads}
+    if planned.seconds is not None:
+        rows["time"] = f"about {duration(planned.seconds)} on {threads} thread{'s'[: threads != 1]}"
+    limit = f"{planned.resources.where} is {format_bytes(planned.limit_bytes)}"
+    rows["memory"] = f"{format_bytes(planned.process_bytes)}{each}; {limit}"
+    output.show(rows | {"writes": writes})
+
+
+def _numbered(rows: list[tuple[str, str]]) -> list[tuple[str, Any]]:
+    """Collect the texts of rows with the same name."""
+    names = dict.fromkeys(name for name, _ in rows)
+    return [(name, [text for one, text in rows if one == name]) for name in names]
 
 
 def _plain(planned: Plan) -> dict[str, Any]:
     return {**plain(planned), "seconds": planned.seconds}
 
 
-def _reject_existing_outputs(source: str, outputs: Outputs, scores_command: str) -> None:
+def _reject_existing_outputs(source: list[str], outputs: Outputs, scores_command: str) -> None:
     reject_shared_paths(source, model=outputs.model, scores=outputs.scores, checkpoint=outputs.checkpoint)
     scores_only = ""
     if outputs.scores is not None and not os.path.lexists(outputs.scores):
@@ -101,27 +157,33 @@ def _scores_bytes(data: Any, model: Any) -> int:
     return int(4 * rows * k) if isinstance(k, int) and not math.isnan(rows) else 0
 
 
-def _fit_and_save(output: Output, model: Any, data: Any, outputs: Outputs, scores_command: str) -> dict[str, Any]:
+def _fit_and_save(
+    output: Output, model: Any, data: Any, labels: Any, outputs: Outputs, scores_command: str
+) -> dict[str, Any]:
     """Fit, save, write scores; ``output.resume`` always explains how to resume if this stops here."""
     output.resume = _how_to_resume(outputs.checkpoint)
     counter, start = PassCounter(), time.monotonic()
     with TerminalProgress() as bar:
         checkpoint = None if outputs.checkpoint is None else str(outputs.checkpoint)
-        model.fit(data, checkpoint=checkpoint, progress=shown(counter, bar))
+        model.fit(data, labels, checkpoint=checkpoint, progress=shown(counter, bar, output, checkpoint))
         fitted = time.monotonic()
         model.save(str(outputs.model), overwrite=outputs.overwrite)
         output.resume = f"The model is saved in {outputs.model}."
         if outputs.scores is not None:
             output.resume += f" Finished score chunks are kept. To resume:\n  {scores_command}"
-            progress = shown(PassCounter(), bar)
+            progress = shown(PassCounter(), bar, output, str(outputs.scores))
             model.transform(data, out=str(outputs.scores), overwrite=outputs.overwrite, progress=progress)
     end = time.monotonic()
+    record = describe_file(str(outputs.model))
     return {
-        "n_components": int(model.n_components_),
-        **describe_answer(model),
+        **{name: value for name, value in record.items() if name not in ("parameters", "n_passes")},
         "passes": getattr(model, "n_passes_", counter.passes),
         "groups_resumed": counter.groups_resumed,
-        "seconds": {"fit": fitted - start, "scores": end - fitted, "total": end - start},
+        "seconds": {
+            "fit": fitted - start,
+            "scores": None if outputs.scores is None else end - fitted,
+            "total": end - start,
+        },
         "model": outputs.model,
         "scores": outputs.scores,
         "checkpoint": outputs.checkpoint,
@@ -134,21 +196,31 @@ def _how_to_resume(checkpoint: Path | None) -> str:
     return f"Finished segments are kept in {checkpoint}. To resume:\n  {command_line()}"
 
 
-def _summary(record: dict[str, Any]) -> str:
+def _show_result(output: Output, record: dict[str, Any], planned: Plan, source: list[str]) -> None:
+    """Show the leading components, what is known of them, the cost, and what to do next."""
     seconds = record["seconds"]
+    output.say("\n" + "\n".join(components_table(record)) + "\n")
     time_spent = format_seconds(seconds["fit"])
     if record["scores"] is not None:
         time_spent += f" fit, {format_seconds(seconds['scores'])} scores"
-    rows: dict[str, object] = {
-        "components": record["n_components"],
-        **answer_rows(record),
-        "reads of the data": f"{record['passes']:.3g}",
+    alone = planned.resources.processes == 1
+    expected = f" (planned: {format_bytes(planned.process_bytes)})" if alone else ", in all processes"
+    rows = facts(record) | {
+        "reads": f"{record['passes']:.3g} of the data",
         "time": time_spent,
-        "peak memory": f"{format_bytes(record['peak_bytes'])} above {format_bytes(record['baseline_bytes'])} idle",
-        "model": record["model"],
+        "memory": f"{format_bytes(record['peak_bytes'])} at most{expected}",
+        "model": str(record["model"]),
     }
-    if record["groups_resumed"]:
-        rows["resumed"] = f"{record['groups_resumed']} groups from {record['checkpoint']}"
     if record["scores"] is not None:
-        rows["scores"] = record["scores"]
-    return table(rows)
+        rows["scores"] = str(record["scores"])
+    if record["checkpoint"] is not None:
+        rows["checkpoint"] = f"no longer needed: rm -r {shlex.quote(str(record['checkpoint']))}"
+    output.show(rows)
+    output.say(f"\nNext: {_next(record, source)}")
+
+
+def _next(record: dict[str, Any], source: list[str]) -> str:
+    model = shlex.quote(str(record["model"]))
+    if record["scores"] is not None:
+        return f"bigpca report {model} --scores {shlex.quote(str(record['scores']))}"
+    return f"bigpca plot scree {model}" if "variance_captured" in record else f"bigpca report {model}"

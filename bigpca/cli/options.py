@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from bigpca.cli.parsing import parse_n_components, parse_size, parse_sketch
-
-if TYPE_CHECKING:
-    from bigpca import PCA, ApproximatePCA
+from bigpca.cli.methods import ESTIMATORS, METHODS, PARAMETERS, PCA, estimator_of, parameters_of
+from bigpca.cli.parsing import RULES, parse_n_components, parse_size, parse_sketch
+from bigpca.errors import closest
 
 
 class MissingChunks(StrEnum):
@@ -29,6 +28,13 @@ class NanPolicy(StrEnum):
     OMIT = "omit"
 
 
+class MissingLabels(StrEnum):
+    """What to do about rows without a label."""
+
+    RAISE = "raise"
+    DROP = "drop"
+
+
 class Core(StrEnum):
     """How components are computed from a sketch."""
 
@@ -38,11 +44,20 @@ class Core(StrEnum):
 
 
 _model = partial(typer.Option, rich_help_panel="Model")
+_labels = partial(typer.Option, rich_help_panel="Labels")
+_kernel = partial(typer.Option, rich_help_panel="Kernels: nonlinear components")
 _iteration = partial(typer.Option, rich_help_panel="Few reads: eigenvalues to a tolerance")
 _sketch = partial(typer.Option, rich_help_panel="One read: an approximation with bounds")
 _where = partial(typer.Option, rich_help_panel="Where it runs")
 
-Source = Annotated[str, typer.Argument(help="Zarr store, .npy, folder of .npy shards, HDF5, Parquet, ...")]
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SOURCE",
+        show_default=False,
+        help="Zarr store, .npy, .npz, .h5, .parquet or .safetensors file, folder of shards; several paths are shards.",
+    ),
+]
 Member = Annotated[str | None, typer.Option(help="Array inside SOURCE (Zarr group, HDF5 file, .npz, Parquet column).")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist.")]
 References = Annotated[
@@ -51,9 +66,11 @@ References = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout; text goes to stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show more: the whole plan, all parameters of a model.")]
 Scheduler = Annotated[str | None, _where(help="Join the running Dask scheduler at this address.")]
 WorkersTimeout = Annotated[
-    float, _where(min=0, help="Seconds to wait for a worker; adaptive clusters start with none.")
+    float, _where(metavar="SECONDS", min=0, help="Seconds to wait for a worker; adaptive clusters start with none.")
 ]
 
 
@@ -71,8 +88,8 @@ class Reading:
 class Cluster:
     """Where the work runs."""
 
-    workers: Annotated[int | None, _where(min=1, help="Start this many local worker processes (loopback only).")] = None
-    threads: Annotated[int | None, _where(min=1, help="Threads of each local worker process.")] = None
+    workers: Annotated[int | None, _where(metavar="INT", min=1, help="Start this many local worker processes.")] = None
+    threads: Annotated[int | None, _where(metavar="INT", min=1, help="Threads of each local worker process.")] = None
     memory: Annotated[str | None, _where(help="Memory of each local worker process, e.g. 2GiB.")] = None
     scheduler: Scheduler = None
     workers_timeout: WorkersTimeout = 60
@@ -84,32 +101,98 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Estimator:
-    """The estimator's parameters as typed; None leaves a parameter at the estimator's default."""
+class Shows:
+    """How much a command prints."""
 
+    as_json: Json = False
+    quiet: Quiet = False
+    verbose: Verbose = False
+    debug: Debug = False
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """Where the labels are, and how they belong to the rows."""
+
+    labels: Annotated[
+        str | None,
+        _labels(metavar="FILE[::COLUMN]", help="A label for each row: .csv with a header, Parquet, .npy or Zarr."),
+    ] = None
+    key: Annotated[
+        str | None,
+        _labels(metavar="COLUMN", help="Column of the label file that holds the row keys of SOURCE; joins by key."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """The method, and the estimator's parameters as typed; None leaves a parameter at the estimator's default."""
+
+    method: Annotated[str, _model(metavar="METHOD", autocompletion=lambda: METHODS, help=f"{', '.join(METHODS)}.")] = (
+        PCA
+    )
     n_components: Annotated[
         str,
         _model(
             "--n-components",
             "-k",
-            help="How many: an integer, a fraction such as 0.95, all, or a rule: mle, elbow, marchenko-pastur, "
-            "gavish-donoho.",
+            metavar="K",
+            autocompletion=lambda: ("all", *RULES),
+            help=f"How many: an integer, a fraction such as 0.95, all, or a rule: {', '.join(RULES)}.",
         ),
     ] = "all"
     center: Annotated[bool, _model(help="Subtract the mean (--no-center: latent semantic analysis).")] = True
     scale: Annotated[bool, _model("--scale", help="Divide each feature by its standard deviation.")] = False
     whiten: Annotated[bool, _model("--whiten", help="Scores of unit variance.")] = False
-    nan_policy: Annotated[NanPolicy, _model(help="Rows with NaN or infinity: an error, or left out.")] = NanPolicy.RAISE
+    nan_policy: Annotated[NanPolicy | None, _model(help="Rows with NaN or infinity: an error, or left out.")] = None
     solver: Annotated[
-        str | None, _model(help="How to compute: auto, the default, compares the costs of covariance, dot and krylov.")
+        str | None, _model(metavar="NAME", help="auto, covariance, dot, krylov; with a kernel auto, dense, krylov.")
     ] = None
-    seed: Annotated[int | None, _model(min=0, help="Of all that is random: krylov's start, a sketch (0).")] = None
-    memory_limit: Annotated[str | None, _model(help="Refuse a plan over this size, e.g. 2GiB.")] = None
-    solve_threads: Annotated[int | None, _model(min=1, help="BLAS threads of the final solve.")] = None
+    seed: Annotated[int | None, _model(metavar="INT", min=0, help="Of all that is random.")] = None
+    memory_limit: Annotated[str | None, _model(metavar="SIZE", help="Reject a plan over this size, e.g. 2GiB.")] = None
+    solve_threads: Annotated[int | None, _model(metavar="INT", min=1, help="BLAS threads of the final solve.")] = None
+    missing_labels: Annotated[
+        MissingLabels | None, _labels(help="Rows without a label: an error, or used without one.")
+    ] = None
+    label_kernel: Annotated[str | None, _labels(metavar="linear|rbf", help="supervised: how labels are compared.")] = (
+        None
+    )
+    r1: Annotated[
+        float | None, _labels(metavar="0..1", min=0, max=1, help="roweis: weight of the labels (supervised PCA: 1).")
+    ] = None
+    r2: Annotated[
+        float | None,
+        _labels(metavar="0..1", min=0, max=1, help="roweis: weight of the scatter within (Fisher: 1)."),
+    ] = None
+    robust: Annotated[bool, _labels("--robust", help="fisher, roweis: raise small eigenvalues within classes.")] = False
+    features: Annotated[
+        int | None, _labels(metavar="INT", min=1, help="random-projection: number of random features of the labels.")
+    ] = None
+    select: Annotated[
+        float | None, _labels(metavar="NUMBER", min=0, help="scored: how many columns are kept, or which share.")
+    ] = None
+    kernel: Annotated[
+        str | None,
+        _kernel(metavar="NAME", help="rbf, poly, sigmoid, cosine, laplacian, linear, ChiSquare, Hellinger, ..."),
+    ] = None
+    gamma: Annotated[
+        float | None, _kernel(metavar="NUMBER", help="Of rbf, poly, sigmoid, laplacian; 1 / columns if not given.")
+    ] = None
+    degree: Annotated[int | None, _kernel(metavar="INT", min=1, help="Of poly.")] = None
+    coef0: Annotated[float | None, _kernel(metavar="NUMBER", help="Of poly and sigmoid.")] = None
+    landmarks: Annotated[
+        int | None, _kernel(metavar="INT", min=1, help="Nystrom approximation by this many rows: for many rows.")
+    ] = None
+    sampling: Annotated[
+        str | None, _kernel(metavar="NAME", help="How landmarks are chosen: rpcholesky, uniform, kmeans, ...")
+    ] = None
+    max_kernel_evaluations: Annotated[
+        float | None, _kernel(metavar="NUMBER", min=1, help="Reject a plan that needs more.")
+    ] = None
     tol: Annotated[
-        float | None, _iteration(help="krylov: relative error of the eigenvalues at which it stops (0.001).")
+        float | None, _iteration(metavar="NUMBER", help="krylov: relative error of the eigenvalues at which it stops.")
     ] = None
-    max_passes: Annotated[int | None, _iteration(min=2, help="krylov: maximum number of reads (10).")] = None
+    max_passes: Annotated[int | None, _iteration(metavar="INT", min=2, help="krylov: maximum number of reads.")] = None
     sketch: Annotated[
         str | None,
         _sketch(
@@ -119,52 +202,116 @@ class Estimator:
         ),
     ] = None
     core: Annotated[
-        Core | None, _sketch(help="How components are computed from the sketch (nystrom); ritz needs one more read.")
+        Core | None, _sketch(help="How components are computed from the sketch; ritz needs one more read.")
     ] = None
 
-    def build(self, missing_chunks: MissingChunks, workers_timeout: float) -> PCA | ApproximatePCA:
+    @property
+    def name(self) -> str:
+        """The estimator that the options choose."""
+        if self.method not in METHODS:
+            raise typer.BadParameter(
+                f"{self.method!r} is not one of {', '.join(METHODS)}.{closest(self.method, METHODS)}",
+                param_hint="'--method'",
+            )
+        return estimator_of(self.method, kernel=self.kernel, landmarks=self.landmarks, sketch=self.sketch)
+
+    def check(self, labelled: bool = False) -> None:
+        """Reject options that the estimator does not have, before anything slow is imported.
+
+        Parameters
+        ----------
+        labelled : bool
+            Whether labels are given.
+
+        Raises
+        ------
+        typer.BadParameter
+        """
+        parse_n_components(self.n_components)
+        if self.memory_limit is not None:
+            parse_size(self.memory_limit)
+        self._check_core()
+        known = parameters_of(self.name)
+        unused = [name for name in self._given() if PARAMETERS.get(name, name) not in known]
+        if "sketch" in known and "seed" in unused:
+            unused.remove("seed")  # of the sketch
+        if unused:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
+            what = (
+                f"--sketch needs one read and does not use {options}"
+                if self.sketch
+                else f"{self.name} does not use {options}"
+            )
+            raise typer.BadParameter(f"{what}. Leave out {options}{_instead(unused, self)}.")
+        if self.method == PCA and labelled:
+            others = ", ".join(METHODS[1:])
+            raise typer.BadParameter(
+                f"--method pca does not use labels. Choose another method ({others}), or leave out --labels."
+            )
+        if self.method != PCA and not labelled:
+            raise typer.BadParameter(f"--method {self.method} requires labels. Add --labels FILE::COLUMN.")
+
+    def build(self, missing_chunks: MissingChunks, workers_timeout: float) -> Any:
         """Create the estimator, which itself raises for values out of range."""
         import bigpca
 
+        known = parameters_of(self.name)
         arguments: dict[str, Any] = {
+            PARAMETERS.get(name, name): str(value) if isinstance(value, StrEnum) else value
+            for name, value in self._given().items()
+        }
+        if self.memory_limit is not None:
+            arguments["memory_limit"] = parse_size(self.memory_limit)
+        if self.select is not None and self.select >= 1:
+            arguments["n_features_to_select"] = int(self.select)
+        if self.sketch is not None:
+            arguments["sketch"] = parse_sketch(self.sketch, self.seed or 0)
+        arguments |= {
             "n_components": parse_n_components(self.n_components),
-            "memory_limit": None if self.memory_limit is None else parse_size(self.memory_limit),
-            "nan_policy": str(self.nan_policy),
             "missing_chunks": str(missing_chunks),
             "workers_timeout": workers_timeout,
         }
-        arguments |= {name: getattr(self, name) for name in ("center", "scale", "whiten", "solve_threads")}
         self._check_solver()
-        only_exact = self._given("solver", "tol", "max_passes")
-        if self.sketch is None:
-            self._reject_core()
-            seeded: dict[str, Any] = {} if self.seed is None else {"random_state": self.seed}
-            return bigpca.PCA(**arguments, **only_exact, **seeded)
-        if only_exact:
-            names = ", ".join(f"--{name.replace('_', '-')}" for name in only_exact)
-            raise typer.BadParameter(
-                f"--sketch needs one read and does not use {names}. Leave out {names}, or leave out --sketch "
-                "for a solver that iterates to a tolerance."
-            )
-        return bigpca.ApproximatePCA(
-            sketch=parse_sketch(self.sketch, self.seed or 0), **arguments, **self._given("core")
-        )
-
-    def _given(self, *names: str) -> dict[str, Any]:
-        values = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return {name: str(value) if isinstance(value, StrEnum) else value for name, value in values.items()}
+        return getattr(bigpca, self.name)(**{name: value for name, value in arguments.items() if name in known})
 
     def _check_solver(self) -> None:
+        from bigpca.estimators.kernel.choosing import FITS as KERNEL_FITS
         from bigpca.estimators.linear.choosing import FITS
 
-        known = ("auto", *FITS)
+        known = ("auto", *(FITS if self.kernel is None else KERNEL_FITS))
         if self.solver is not None and self.solver not in known:
+            hint = closest(self.solver, known)
             raise typer.BadParameter(
-                f"{self.solver!r} is not one of {', '.join(map(repr, known))}.", param_hint="'--solver'"
+                f"{self.solver!r} is not one of {', '.join(map(repr, known))}.{hint}", param_hint="'--solver'"
             )
 
-    def _reject_core(self) -> None:
-        if self.core is not None:
+    def _given(self) -> dict[str, Any]:
+        """Return the options that set a parameter and are not at their default."""
+        own = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in ("method", "n_components")
+        }
+        return {name: value for name, value in own.items() if value is not None and value is not _DEFAULTS[name]}
+
+    def _check_core(self) -> None:
+        if self.core is not None and self.sketch is None:
             raise typer.BadParameter(
                 "--core requires --sketch. Add one, such as --sketch gaussian:500, or leave out --core."
             )
+
+
+_DEFAULTS = {field.name: field.default for field in fields(Estimator)}
+
+
+def _instead(unused: list[str], estimator: Estimator) -> str:
+    """Return what else would make sense of options that the chosen estimator does not have."""
+    if estimator.sketch is not None:
+        return ", or leave out --sketch for a solver that iterates to a tolerance"
+    wanted = {PARAMETERS.get(name, name) for name in unused}
+    able = [variant for variant, name in ESTIMATORS.items() if wanted <= set(parameters_of(name))]
+    if not able:
+        return ""
+    method, *variants = min(able, key=lambda variant: (variant[0] != estimator.method, len(variant)))
+    added = [f"--{name}" for name in variants if getattr(estimator, name) is None]
+    return ", or add " + " and ".join([f"--method {method}"] * (method != estimator.method) + added)

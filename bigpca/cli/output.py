@@ -9,7 +9,9 @@ import logging
 import math
 import re
 import shlex
+import shutil
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,29 +23,59 @@ import typer
 
 from bigpca.cli.exits import ExitCode, describe, exit_code_for
 from bigpca.cli.process import lost_output, raise_interrupts
-from bigpca.data.provenance import recording
 from bigpca.data.urls import public
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, OutputWriteError, printable, shorten
 
+MAX_WIDTH = 100  # columns where there is no terminal
+MIN_NAME = 6  # columns of the names of a table, so that consecutive tables are aligned
 RESUMABLE = (ExitCode.INTERRUPTED, ExitCode.SPACE, ExitCode.CLUSTER, ExitCode.UNEXPECTED)
 
 
 class Output:
-    """The streams of one command: with ``--json``, stdout gets exactly one JSON object and text goes to stderr."""
+    """The streams of one command: with ``--json``, stdout gets exactly one JSON object and text goes to stderr.
 
-    def __init__(self, as_json: bool, debug: bool) -> None:
-        self.as_json, self.debug = as_json, debug
+    Attributes
+    ----------
+    quiet : bool
+        Whether text is left out, but for errors and warnings.
+    resume : str
+        How to resume if the command stops here.
+    warnings : list of str
+    """
+
+    def __init__(self, as_json: bool, debug: bool, quiet: bool = False) -> None:
+        self.as_json, self.debug, self.quiet = as_json, debug, quiet
         self.resume = ""
         self.warnings: list[str] = []
+        self._doing = ""
 
     def say(self, text: str = "") -> None:
         """Print text."""
-        typer.echo(printable(public(text)), err=self.as_json)
+        self.doing("")
+        if not self.quiet:
+            typer.echo(printable(public(text)), err=self.as_json)
+
+    def show(self, rows: Mapping[str, object]) -> None:
+        """Print a table as wide as the terminal."""
+        self.say(table(rows, self.width))
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal, or of a page where there is none."""
+        return max(40, shutil.get_terminal_size((MAX_WIDTH, 24)).columns) if sys.stdout.isatty() else MAX_WIDTH
+
+    def doing(self, text: str) -> None:
+        """Show on a terminal what is being done until something else is printed: a sign of life before any result."""
+        if not self.quiet and sys.stderr.isatty():
+            if self._doing or text:
+                typer.echo(f"\r\x1b[K{shorten(printable(public(text)), self.width - 1)}", nl=False, err=True)
+            self._doing = text
 
     def warn(self, text: str) -> None:
         """Print a warning as one line on stderr, once even if it is repeated, and keep it for the JSON object."""
         line = paragraph(text)
         if line not in self.warnings:
+            self.doing("")
             self.warnings.append(line)
             typer.echo(f"bigpca: warning: {line}", err=True)
 
@@ -70,6 +102,7 @@ class Output:
 
     def fail(self, error: BaseException) -> ExitCode:
         """Report an error on stderr (and as the JSON object) and return the exit code."""
+        self.doing("")
         code = exit_code_for(error)
         text = "interrupted." if code is ExitCode.INTERRUPTED else paragraph(describe(error))
         typer.echo(f"bigpca: {text}", err=True)
@@ -93,18 +126,31 @@ def paragraph(text: str) -> str:
 
 
 @contextmanager
-def reporting(as_json: bool, debug: bool) -> Iterator[Output]:
-    """Run a command's body: every error becomes one paragraph and an exit code, a traceback only with ``--debug``."""
-    output = Output(as_json, debug)
+def reporting(as_json: bool, debug: bool, *, quiet: bool = False, estimators: bool = True) -> Iterator[Output]:
+    """Run a command's body: every error becomes one paragraph and an exit code, a traceback only with ``--debug``.
+
+    Parameters
+    ----------
+    as_json, debug, quiet : bool
+        The options ``--json``, ``--debug`` and ``--quiet``.
+    estimators : bool
+        Whether the command uses estimators, which take seconds to import.
+    """
+    output = Output(as_json, debug, quiet)
     with warnings.catch_warnings(), _log_on_stderr():
         warnings.filterwarnings("always", category=ApproximationWarning)
         warnings.showwarning = partial(_show_warning, output)
         try:
-            import bigpca.estimators.loading  # noqa: F401  the slow imports, in which an interrupt might be swallowed
-
+            if estimators:
+                output.doing("bigpca is starting ...")
+                # The slow imports, in which an interrupt might be swallowed.
+                import bigpca.estimators.loading  # noqa: F401
             raise_interrupts()
+            from bigpca.data.provenance import recording
+
             with recording(command_line()):
                 yield output
+            output.doing("")
         except (typer.Exit, typer.BadParameter, typer.Abort):
             raise
         except (Exception, KeyboardInterrupt) as error:
@@ -165,21 +211,33 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else repr(value)
 
 
-def table(rows: Mapping[str, object]) -> str:
-    """Align names and values in two columns; a list takes one line per value.
+def table(rows: Mapping[str, object], width: int = MAX_WIDTH) -> str:
+    """Align names and values in two columns; a list takes one line per value, and long text wraps below its column.
 
-    >>> print(table({"rows": 10, "width": [3, 4]}))
-    rows   10
-    width  3
-           4
+    A number stays on one line with its unit.
+
+    >>> print(table({"rows": 10, "width": [3, 4], "memory": "needs 56.3 MiB of memory"}, 22))
+    rows    10
+    width   3
+            4
+    memory  needs 56.3 MiB of
+            memory
     """
-    width = max((len(name) for name in rows), default=0)
+    indent = max([MIN_NAME, *map(len, rows)]) + 2
     lines: list[str] = []
     for name, value in rows.items():
         for one in value if isinstance(value, list) else [value]:
-            lines.append(f"{name:<{width}}  {one}")
-            name = ""
+            for line in wrapped(str(one), width - indent):
+                lines.append(f"{name:<{indent}}{line}")
+                name = ""
     return "\n".join(lines)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Wrap text between words; a number and the word after it are not separated, nor is anything inside a path."""
+    glued = re.sub(r"(?<=\d) (?=[^\W\d])", "\u00a0", text)
+    lines = textwrap.wrap(glued, max(width, 20), break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\u00a0", " ") for line in lines] or [""]
 
 
 def _show_warning(

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from bigpca.errors import closest
+
 if TYPE_CHECKING:
     from bigpca.sketches import Sketch
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-RULES = {"elbow": "Elbow", "marchenko-pastur": "MarchenkoPastur", "gavish-donoho": "GavishDonoho"}
+RULES = ("mle", "elbow", "marchenko-pastur", "gavish-donoho")
 SKETCHES = {"gaussian": "Gaussian", "sparse-sign": "SparseSign", "feature-hash": "FeatureHash", "srht": "SRHT"}
 
 
@@ -34,20 +36,18 @@ def parse_n_components(text: str) -> Any:
     """Parse a number of components: an integer, a fraction of the variance, the name of a rule, or "all".
 
     >>> parse_n_components("64"), parse_n_components("0.95"), parse_n_components("elbow"), parse_n_components("all")
-    (64, 0.95, Elbow(), None)
+    (64, 0.95, 'elbow', None)
     """
-    import bigpca
-
-    if text in ("mle", "all"):
-        return None if text == "all" else text
+    if text == "all":
+        return None
     if text in RULES:
-        return getattr(bigpca, RULES[text])()
+        return text
     try:
         return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
     except ValueError:
         raise typer.BadParameter(
             f"{text!r} is not a number of components. Write an integer, a fraction of the variance such as 0.95, "
-            f"all, or a rule: mle, {', '.join(RULES)}."
+            f"all, or a rule: {', '.join(RULES)}.{closest(text, ('all', *RULES))}"
         ) from None
 
 
@@ -70,7 +70,8 @@ def parse_sketch(text: str, seed: int) -> Sketch:
             return sketches.Downsample(shape, to, seed=seed)
     except ValueError as error:
         raise typer.BadParameter(f"{text} is not a valid sketch: {error}") from None
+    hint = closest(text.partition(":")[0], SKETCHES)
     raise typer.BadParameter(
-        f"{text!r} is not a sketch. Write a kind ({', '.join(SKETCHES)}) and its columns, such as gaussian:500, or the "
-        "sizes of images before and after, such as downsample:3x224x224:3x56x56."
+        f"{text!r} is not a sketch.{hint} Write a kind ({', '.join(SKETCHES)}) and its columns, such as gaussian:500, "
+        "or the sizes of images before and after, such as downsample:3x224x224:3x56x56."
     )

@@ -12,7 +12,8 @@ import typer
 from bigpca.cli import options as o
 from bigpca.cli.groups import grouped
 from bigpca.cli.output import reporting, table
-from bigpca.cli.runs import open_source, reject_shared_paths
+from bigpca.cli.runs import reject_shared_paths
+from bigpca.cli.sources import open_sources
 from bigpca.errors import format_bytes
 
 Model = Annotated[Path, typer.Argument(help="The model saved by a fit.")]
@@ -53,8 +54,6 @@ def report(
 
     In a labels.csv with several columns, one of image paths gives the pictures of extreme rows, and one named key, id,
     name or filename their names.
-
-    Example: bigpca report model.zarr --scores scores.zarr --labels labels.csv --image-shape 28x28
     """
     with reporting(as_json, debug) as output:
         from bigpca.report import describe
@@ -63,7 +62,7 @@ def report(
 
         shape = None if image_shape is None else parse_image_shape(image_shape)
         reject_file(out, overwrite)
-        reject_shared_paths((labels or "").partition("::")[0], report=out)
+        reject_shared_paths([(labels or "").partition("::")[0]], report=out)
         described = describe(
             _load(model, references), scores=_path(scores), labels=labels, image_shape=shape, provenance=provenance,
             path=str(model),
@@ -94,10 +93,7 @@ def plot(
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Draw MODEL: scree, spectrum, bounds, scores, components or biplot.
-
-    Example: bigpca plot scores model.zarr --scores scores.zarr --labels labels.csv --out scores.png
-    """
+    """Draw MODEL: scree, spectrum, bounds, scores, components or biplot."""
     with reporting(as_json, debug) as output:
         from bigpca.plots.style import FORMATS, picture_bytes, plain_figure
         from bigpca.report.writing import reject_file, write_file
@@ -107,10 +103,10 @@ def plot(
                 f"--out {out} has the suffix {out.suffix!r}; one of {', '.join(FORMATS)} is needed."
             )
         reject_file(out, overwrite)
-        reject_shared_paths((labels or "").partition("::")[0], figure=out)
+        reject_shared_paths([(labels or "").partition("::")[0]], figure=out)
         given: Any = _path(scores)
         if rows is not None and scores is None and kind in (Kind.SCORES, Kind.BIPLOT):
-            given = open_source(rows, reading)
+            given = open_sources([rows], reading)
             output.say(f"reads {rows} once, {format_bytes(given.nbytes)}; with --scores nothing is transformed")
         figure = plain_figure(6.4, 4.8 if kind is Kind.COMPONENTS else 4.2)
         _draw(kind, _load(model, references), figure.subplots(), given, labels, parse_pair(components), image_shape)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bigpca.cli.options import Reading
+from bigpca.cli.output import Output
 from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, format_bytes
 from bigpca.passes.engine.progress import Event, LogProgress, PassEvent, PlanEvent, Progress, TerminalProgress
 
@@ -25,9 +24,29 @@ class PassCounter:
             self.groups_resumed += event.groups_resumed
 
 
-def shown(counter: PassCounter, bar: TerminalProgress) -> list[Progress]:
-    """Return the consumers of a command: a bar on a terminal, otherwise log lines on stderr, and the counter."""
-    return [counter, bar] if bar.shown else [counter, _without_plans(LogProgress(interval=30))]
+def shown(counter: PassCounter, bar: TerminalProgress, output: Output, kept: str | None = None) -> list[Progress]:
+    """Return the consumers of a command's events.
+
+    Parameters
+    ----------
+    counter : PassCounter
+    bar : TerminalProgress
+        Drawn on a terminal; otherwise lines are logged to stderr. With ``--quiet`` neither.
+    output : Output
+        Gets a line for each pass that resumes.
+    kept : str, optional
+        Where finished groups are kept.
+    """
+    if output.quiet:
+        return [counter]
+
+    def resumed(event: Event) -> None:
+        output.doing("")
+        if isinstance(event, PassEvent) and event.groups_resumed:
+            share = f"{event.groups_resumed:,} of {event.groups_total:,} groups"
+            output.say(f"resumed from {kept}: {share} of {event.name} are done")
+
+    return [counter, resumed, bar if bar.shown else _without_plans(LogProgress(interval=30))]
 
 
 def _without_plans(show: Progress) -> Progress:
@@ -68,12 +87,12 @@ def reject_existing(path: Path | None, what: str, overwrite: bool, instead: str 
         )
 
 
-def reject_shared_paths(source: str, **paths: Path | None) -> None:
+def reject_shared_paths(sources: list[str], **paths: Path | None) -> None:
     """Raise before anything is read if writing one path of a command would destroy its source or another of its paths.
 
     Parameters
     ----------
-    source : str
+    sources : list of str
         What the command reads.
     paths : path or None
         What it writes, by name.
@@ -83,12 +102,12 @@ def reject_shared_paths(source: str, **paths: Path | None) -> None:
     OutputExistsError
         If an output is the source or a folder around it, or if two outputs are one or lie in each other.
     """
-    taken = {"source": Path(os.path.realpath(source))}
+    taken = [("source", Path(os.path.realpath(source))) for source in sources]
     for name, path in paths.items():
         if path is None:
             continue
         here = Path(os.path.realpath(path))
-        for other, there in taken.items():
+        for other, there in taken:
             inside = there == here or here in there.parents or (other != "source" and there in here.parents)
             if inside:
                 raise OutputExistsError(
@@ -96,7 +115,7 @@ def reject_shared_paths(source: str, **paths: Path | None) -> None:
                     f"writing one would destroy the other. Choose another path for the {name}; --overwrite does not "
                     "help."
                 )
-        taken[name] = here
+        taken = [*taken, (name, here)]
 
 
 def reject_unwritable(path: Path | None, what: str, size: int) -> None:
@@ -130,10 +149,3 @@ def reject_unwritable(path: Path | None, what: str, size: int) -> None:
             f"the {what} {path} needs {format_bytes(size)} of disk, but {format_bytes(free)} are free on {place}. "
             "Free space, or write to another disk."
         )
-
-
-def open_source(source: str, reading: Reading) -> Any:
-    """Open the source of a command as a row-chunked Dask array; no data is read."""
-    import bigpca
-
-    return bigpca.open(source, member=reading.member, missing_chunks=str(reading.missing_chunks))

@@ -11,9 +11,10 @@ import typer
 
 from bigpca.cli import options as o
 from bigpca.cli.groups import grouped
-from bigpca.cli.output import command_line, reporting, table
-from bigpca.cli.runs import PassCounter, open_source, reject_existing, reject_shared_paths, shown
+from bigpca.cli.output import command_line, reporting
+from bigpca.cli.runs import PassCounter, reject_existing, reject_shared_paths, shown
 from bigpca.cli.runtime import running
+from bigpca.cli.sources import described, open_sources, recorded
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
@@ -21,9 +22,10 @@ from bigpca.passes.engine.progress import TerminalProgress
 
 @grouped
 def transform(
-    source: o.Source,
+    source: o.Sources,
     reading: o.Reading,
     cluster: o.Cluster,
+    shows: o.Shows,
     model: Annotated[Path, typer.Option(help="The model saved by a fit.")] = Path("model.zarr"),
     scores: Annotated[
         Path, typer.Option(help="Where the scores are written: a Zarr store, or a .npy or .parquet table.")
@@ -33,37 +35,33 @@ def transform(
     ] = None,
     references: o.References = None,
     overwrite: o.Overwrite = False,
-    as_json: o.Json = False,
-    debug: o.Debug = False,
 ) -> None:
     """Write the scores of SOURCE under a saved model to a store or a table. Run it again after a stop to resume."""
-    from bigpca.quality.memory import MemoryMeter
+    with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
+        from bigpca.quality.memory import MemoryMeter
 
-    with reporting(as_json, debug) as output:
-        reject_shared_paths(source, scores=scores)
-        reject_shared_paths(str(model), scores=scores)
+        reject_shared_paths([*source, str(model)], scores=scores)
         reject_existing(scores, "scores store", overwrite, table=True)
-        fitted = _load(model, [source, *(references or ())])
+        fitted = _load(model, [*source, *(references or ())])
         fitted.workers_timeout = cluster.workers_timeout
         with running(cluster) as client:
-            data = open_source(source, reading)
+            data = open_sources(source, reading)
+            output.show({"data": described(source, data)})
             output.resume = f"Finished score chunks are kept. To resume:\n  {command_line()}"
             start = time.monotonic()
             with MemoryMeter(client) as meter, TerminalProgress() as bar:
-                progress = shown(PassCounter(), bar)
+                progress = shown(PassCounter(), bar, output, str(scores))
                 written = fitted.transform(data, out=str(scores), overwrite=overwrite, progress=progress, keys=keys)
         seconds = time.monotonic() - start
         rows, columns = written.shape
-        output.say(
-            table(
-                {
-                    "scores": f"{scores}, {rows:,} rows x {columns} columns",
-                    "time": format_seconds(seconds),
-                    "peak memory": f"{format_bytes(meter.peak_bytes)} above {format_bytes(meter.baseline_bytes)} idle",
-                }
-            )
+        output.show(
+            {
+                "scores": f"{scores}, {rows:,} rows x {columns} columns",
+                "time": format_seconds(seconds),
+                "memory": f"{format_bytes(meter.peak_bytes)} at most",
+            }
         )
-        record: dict[str, Any] = {"command": "transform", "source": source, "model": model, "scores": scores}
+        record: dict[str, Any] = {"command": "transform", "source": recorded(source), "model": model, "scores": scores}
         record |= {"shape": written.shape, "seconds": seconds, "peak_bytes": meter.peak_bytes}
         output.finish(record | {"baseline_bytes": meter.baseline_bytes})
 
@@ -74,13 +72,13 @@ def _load(model: Path, references: list[str]) -> Any:
     return bigpca.load(str(model), references=references)
 
 
-def transform_command(source: str, model: Path, scores: Path | None, reading: o.Reading) -> str:
+def transform_command(sources: list[str], model: Path, scores: Path | None, reading: o.Reading) -> str:
     """Return the command that writes only the scores, quoted for a shell.
 
-    >>> transform_command("my dump.h5", Path("m.zarr"), Path("s.zarr"), o.Reading("fc7"))
+    >>> transform_command(["my dump.h5"], Path("m.zarr"), Path("s.zarr"), o.Reading("fc7"))
     "bigpca transform 'my dump.h5' --model m.zarr --scores s.zarr --member fc7"
     """
-    command = ["bigpca", "transform", source, "--model", str(model), "--scores", str(scores)]
+    command = ["bigpca", "transform", *sources, "--model", str(model), "--scores", str(scores)]
     command += [] if reading.member is None else ["--member", reading.member]
     if reading.missing_chunks is not o.MissingChunks.RAISE:
         command += ["--missing-chunks", str(reading.missing_chunks)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,80 +11,114 @@ from typing import Annotated, Any
 import typer
 
 from bigpca.cli import options as o
-from bigpca.cli.certificate import answer_rows, describe_answer
+from bigpca.cli.description import components_table, describe_file, facts
 from bigpca.cli.exits import ExitCode
 from bigpca.cli.groups import grouped
-from bigpca.cli.output import command_line, plain, reporting, table
-from bigpca.cli.runs import PassCounter, open_source, reject_existing, shown
+from bigpca.cli.output import command_line, plain, reporting
+from bigpca.cli.runs import PassCounter, reject_existing, reject_shared_paths, shown
 from bigpca.cli.runtime import running
-from bigpca.data.provenance import provenance_of
+from bigpca.cli.sources import described, open_sources, recorded, row_source_of, shard_line, shards_of
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
 
 
+@grouped
 def info(
     path: Annotated[str, typer.Argument(help="A saved model, or any source that fit can read.")],
+    shows: o.Shows,
     member: o.Member = None,
-    references: o.References = None,
-    as_json: o.Json = False,
-    debug: o.Debug = False,
 ) -> None:
-    """Show the contents of a model or a data store, without reading the data."""
-    with reporting(as_json, debug) as output:
-        record = (
-            _describe_model(path, references or [])
-            if _is_model(Path(path))
-            else _describe_source(path, o.Reading(member))
-        )
+    """Show what a model or a data store is, without reading the data. With -v, all parameters of a model."""
+    with reporting(shows.as_json, shows.debug, quiet=shows.quiet, estimators=False) as output:
+        from bigpca.data.provenance import provenance_of
+
         made = provenance_of(path)
-        output.say(table(_readable(record) | ({} if made is None else made.lines())))
+        lines = {} if made is None else made.lines()
+        if not shows.verbose:
+            lines = {name: text for name, text in lines.items() if name in ("made by", "from", "date")}
+        if _is_model(Path(path)):
+            record = describe_file(path)
+            output.show(_model_rows(record, shows.verbose) | lines)
+            if record.get("certificate", record) is not record:
+                output.say("\n" + "\n".join(components_table(record)))
+        else:
+            record = _describe_source(path, member)
+            size = f"{format_bytes(record['bytes'])} in {record['chunks']:,} chunk{'s'[: record['chunks'] != 1]}"
+            shards = shard_line(shards_of([path]))
+            rows: dict[str, object] = {"shards": shards} if shards else {}
+            counts = {name: f"{record[name]:,}" for name in ("rows", "columns")}
+            output.show(rows | counts | {"dtype": record["dtype"], "size": size} | lines)
         output.finish({"command": "info", "path": path, **record, "provenance": made})
 
 
 @grouped
 def ingest(
-    source: o.Source,
-    out: Annotated[Path, typer.Argument(help="The Zarr store to write.")],
+    source: o.Sources,
     reading: o.Reading,
     cluster: o.Cluster,
+    shows: o.Shows,
+    out: Annotated[Path | None, typer.Option(help="The Zarr store to write.")] = None,
     overwrite: o.Overwrite = False,
     dtype: Annotated[str | None, typer.Option(help="Convert to this dtype, e.g. float32.")] = None,
     chunk_rows: Annotated[int | None, typer.Option(min=1, help="Rows per chunk (default: about 64 MiB).")] = None,
-    as_json: o.Json = False,
-    debug: o.Debug = False,
+    keys: Annotated[
+        str | None,
+        typer.Option(metavar="FILE::COLUMN", help="Store these row keys too, such as labels.csv::filename."),
+    ] = None,
 ) -> None:
     """Copy SOURCE into one checksummed Zarr store, visible only when complete. Run it again after a stop to resume."""
-    with reporting(as_json, debug) as output:
-        reject_existing(out, "store", overwrite)
+    source, store = _with_output(source, out)
+    with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
+        reject_shared_paths(source, store=store)
+        reject_existing(store, "store", overwrite)
         import bigpca
 
         with running(cluster):
-            data = open_source(source, reading)
+            data = open_sources(source, reading)
+            output.show({"data": described(source, data)})
             output.resume = f"Finished chunks are kept. To resume:\n  {command_line()}"
             start = time.monotonic()
             with TerminalProgress() as bar:
-                progress = shown(PassCounter(), bar)
+                progress = shown(PassCounter(), bar, output, str(store))
                 bigpca.ingest(
-                    data, str(out), overwrite=overwrite, dtype=dtype, chunk_rows=chunk_rows, progress=progress,
-                    workers_timeout=cluster.workers_timeout,
+                    data, str(store), overwrite=overwrite, dtype=dtype, chunk_rows=chunk_rows, keys=keys,
+                    progress=progress, workers_timeout=cluster.workers_timeout,
                 )  # fmt: skip
         seconds = time.monotonic() - start
-        record = _describe_source(str(out), o.Reading())
-        output.say(f"{out}: {record['rows']:,} rows x {record['columns']:,}, {format_seconds(seconds)}")
-        output.finish({"command": "ingest", "source": source, "out": out, "seconds": seconds, **record})
+        record = _describe_source(str(store), None)
+        size = f"{format_bytes(record['bytes'])} in {record['chunks']:,} chunk{'s'[: record['chunks'] != 1]}"
+        output.show({"store": f"{store}, {record['dtype']}, {size}", "time": format_seconds(seconds)})
+        output.say(f"\nNext: bigpca plan {shlex.quote(str(store))}")
+        output.finish({"command": "ingest", "source": recorded(source), "out": store, "seconds": seconds, **record})
 
 
+def _with_output(sources: list[str], out: Path | None) -> tuple[list[str], Path]:
+    """Return sources and output: ``--out``, or the second of two paths if it cannot be a shard.
+
+    Raises
+    ------
+    typer.BadParameter
+        If the output is not certain.
+    """
+    if out is not None:
+        return sources, out
+    if len(sources) == 2 and (sources[1].endswith(".zarr") or not os.path.lexists(sources[1])):
+        return sources[:1], Path(sources[1])
+    raise typer.BadParameter("the Zarr store to write is not given. Add --out STORE, such as --out features.zarr.")
+
+
+@grouped
 def verify(
     path: Annotated[str, typer.Argument(help="The Zarr store to check.")],
+    shows: o.Shows,
     member: o.Member = None,
-    as_json: o.Json = False,
-    debug: o.Debug = False,
 ) -> None:
     """Read every chunk of a Zarr store and list those that are missing, truncated or corrupted (then exit code 3)."""
-    with reporting(as_json, debug) as output:
+    with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         import bigpca
 
+        output.doing(f"reading every chunk of {path} ...")
         report = bigpca.verify(path, member=member)
         output.say(str(report))
         output.finish({"command": "verify", "ok": report.ok, **plain(report)})
@@ -101,41 +137,24 @@ def _is_model(path: Path) -> bool:
         return False
 
 
-def _describe_model(path: str, references: list[str]) -> dict[str, Any]:
-    import bigpca
-
-    model = bigpca.load(path, references=references)
-    record: dict[str, Any] = {"model": " ".join(repr(model).split())}
-    names = ("n_components_", "n_features_in_", "n_samples_", "n_passes_", "solver_", "noise_variance_")
-    record |= {name.rstrip("_"): getattr(model, name) for name in names if hasattr(model, name)}
-    record |= (
-        describe_answer(model)
-        if hasattr(model, "explained_variance_")
-        else {"columns": len(model.get_feature_names_out())}
-    )
-    return plain(record)  # type: ignore[no-any-return]
+def _describe_source(path: str, member: str | None) -> dict[str, Any]:
+    found = row_source_of(path, member)
+    rows, columns = found.shape
+    size = rows * columns * found.dtype.itemsize
+    chunks = len(found.row_chunks())
+    return {"rows": rows, "columns": columns, "dtype": str(found.dtype), "bytes": size, "chunks": chunks}
 
 
-def _describe_source(path: str, reading: o.Reading) -> dict[str, Any]:
-    data = open_source(path, reading)
-    rows, columns = data.shape
-    return {
-        "rows": rows,
-        "columns": columns,
-        "dtype": str(data.dtype),
-        "bytes": rows * columns * data.dtype.itemsize,
-        "blocks": data.numblocks[0],
-    }
-
-
-def _readable(record: dict[str, Any]) -> dict[str, object]:
-    """Return a record as rows of a table: numbers with thousands separators, and an answer with its bounds."""
-    rows: dict[str, object] = {}
-    for name, value in record.items():
-        if name == "bytes":
-            rows[name] = format_bytes(value)
-        elif isinstance(value, int | float):
-            rows[name.replace("_", " ")] = f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
-        elif isinstance(value, str):
-            rows[name.replace("_", " ")] = value
-    return rows | (answer_rows(record) if "certificate" in record else {})
+def _model_rows(record: dict[str, Any], verbose: bool) -> dict[str, object]:
+    """Return what a model is, as rows of a table."""
+    fitted = {name: record.get(name) for name in ("n_components", "n_features_in", "n_samples")}
+    k, d, n = (None if value is None else f"{value:,}" for value in fitted.values())
+    what = f"{record['estimator']} of {n or 'any'} rows x {d} columns"
+    rows: dict[str, object] = {"model": what}
+    if k is not None:
+        rows["components"] = k
+    if "solver" in record:
+        rows["solver"] = record["solver"]
+    if verbose:
+        rows["parameters"] = [f"{name} = {value}" for name, value in record["parameters"].items()]
+    return rows | facts(record)

@@ -22,7 +22,7 @@ from bigpca.data.zarr_chunks import ChunkFiles
 from bigpca.data.zarr_groups import arrays_of, is_zarr_directory
 from bigpca.data.zarr_metadata import ALLOWED_CODECS, array_document, check_grid, codecs_of, naming_damage, short_name
 from bigpca.data.zarr_reader import wrap_zarr
-from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, MissingChunksError, brief, shorten
+from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, MissingChunksError, brief, closest, shorten
 from bigpca.storage.regular import check_regular, open_regular
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ def _choose(path: str, name: str | None, names: Sequence[str], what: str) -> str
         )
     if names.count(name) != 1:
         found = f"{names.count(name)} {what}s" if name in names else f"no {what}"
-        raise MemberError(f"{path} has {found} {brief(repr(name))}. It has: {listed}. Name one of them.")
+        hint = closest(name, names)
+        raise MemberError(f"{path} has {found} {brief(repr(name))}.{hint} It has: {listed}. Name one of them.")
     return name
 
 

@@ -13,6 +13,7 @@ from bigpca.data.checks import check_dtype
 from bigpca.data.containers import is_dask_frame, is_labelled
 from bigpca.data.conventions import check_decoded
 from bigpca.data.rounding import note_rounded
+from bigpca.errors import brief
 
 
 def lazy_table(X: Any) -> Any:
@@ -89,6 +90,26 @@ def note_rounded_columns(frame: Any) -> None:
     for j, given in enumerate(frame.dtypes):
         if getattr(given, "kind", "") in "iu":  # NumPy's, or pandas' nullable ones
             note_rounded(frame.iloc[:, j].fillna(0).to_numpy(dtype=getattr(given, "numpy_dtype", given)))
+
+
+def reject_text_columns(frame: Any) -> None:
+    """Reject columns of a frame (pandas, polars) that hold text, with their names.
+
+    Raises
+    ------
+    ValueError
+    """
+    if not hasattr(frame, "columns") or not hasattr(frame, "dtypes"):
+        return
+    named = list(zip(frame.columns, frame.dtypes, strict=True))
+    text = [name for name, dtype in named if str(dtype).lower() in ("object", "str", "string", "category")]
+    if text:
+        shown = ", ".join(brief(repr(name)) for name in text[:5]) + (", ..." if len(text) > 5 else "")
+        first = brief(repr(next(iter(frame[text[0]]), None)))
+        raise ValueError(
+            f"columns of X hold text: {shown} (such as {first}). Numbers were expected in every column. "
+            'Leave these out, such as X.select_dtypes("number"), or pass one as the labels y.'
+        ) from None
 
 
 def _values(part: Any, dtype: np.dtype[Any]) -> NDArray[Any]:

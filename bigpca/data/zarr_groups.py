@@ -12,6 +12,7 @@ from bigpca.data.members import choose_member
 from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_metadata import naming_damage
 from bigpca.data.zarr_reader import DOCUMENTS, ZarrReader
+from bigpca.errors import brief
 from bigpca.storage.regular import read_document
 
 if TYPE_CHECKING:
@@ -45,6 +46,12 @@ def group_member(group: zarr.Group, member: str | None) -> zarr.Array[Any]:
     """
     arrays = dict(arrays_of(group))
     shapes = {name: array.shape for name, array in arrays.items()}
+    if member is None and isinstance(made := group.attrs.get("bigpca"), dict):
+        path = public(str(group.store_path)).removeprefix("file://")
+        raise ValueError(
+            f"{path} is a saved model ({brief(made.get('kind'))}); rows of features were expected. Open the data or "
+            "the scores; bigpca.load reads the model, and member= opens one of its arrays."
+        )
     anndata = group.attrs.get("encoding-type") == "anndata"
     return arrays[choose_member(public(str(group.store_path)), member, shapes, anndata=anndata)]
 

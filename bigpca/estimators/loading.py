@@ -17,14 +17,14 @@ from bigpca.estimators.kernel.nystrom_kernel_pca import NystromKernelPCA
 from bigpca.estimators.linear.approximate_pca import ApproximatePCA
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
-from bigpca.estimators.shared.files import FORMAT, StoredModel, TrustedRows, decode_parameters
+from bigpca.estimators.shared.files import StoredModel, TrustedRows, decode_parameters
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.discriminants import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA
 from bigpca.estimators.supervised.scored_pca import ScoredPCA
 from bigpca.estimators.supervised.supervised_pca import SupervisedPCA, SupervisedRandomProjection
 from bigpca.seeds import check_seed
-from bigpca.storage import read_group
+from bigpca.storage import MODEL_FORMAT, read_group
 
 MAX_REASON = 1000  # characters
 Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -71,7 +71,7 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
     >>> bool((load(path).components_ == pca.components_).all())
     True
     """
-    group = read_group(path, kind=list(CLASSES), newest=FORMAT)
+    group = read_group(path, kind=list(CLASSES), newest=MODEL_FORMAT)
     given = [references] if isinstance(references, str | os.PathLike) else references
     rows = TrustedRows(os.fspath(path), tuple(os.fspath(place) for place in given))
     try:

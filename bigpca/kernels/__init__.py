@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from bigpca.errors import ModelFormatError
+from bigpca.errors import ModelFormatError, closest
 from bigpca.kernels.algebra import Normalized, RBFOf, Scaled, normalized, rbf_of, scaled
 from bigpca.kernels.base import Kernel, Product, Sum
 from bigpca.kernels.codes import string_codes
@@ -87,6 +87,8 @@ _NAMES: dict[str, type[Kernel]] = {  # scikit-learn's names
     "precomputed": Precomputed,
 }
 
+_OTHERS = {"gaussian": "rbf", "gauss": "rbf", "rbf_kernel": "rbf", "tanh": "sigmoid", "chi2": "ChiSquare"}
+
 
 def kernel_from(description: Mapping[str, Any]) -> Kernel:
     """Restore a kernel, and those inside it, from :meth:`Kernel.describe`.
@@ -156,7 +158,8 @@ def as_kernel(kernel: Kernel | str | Any) -> Kernel:
 def _named(name: str) -> Kernel:
     kinds = _NAMES | _KINDS
     if name not in kinds:
-        raise ValueError(f"kernel = {name!r}; one of {', '.join(kinds)} was expected. Use one of these, or a Kernel.")
+        hint = f" Did you mean {_OTHERS[name.lower()]}?" if name.lower() in _OTHERS else closest(name, kinds)
+        raise ValueError(f"kernel = {name!r} is not known.{hint} One of {', '.join(kinds)}, or a Kernel, was expected.")
     needed = [item.name for item in fields(kinds[name]) if item.default is MISSING and item.default_factory is MISSING]
     if needed:
         raise ValueError(

@@ -18,7 +18,7 @@ def similarity(V: ArrayLike, V2: ArrayLike) -> Vector:
 
     Parameters
     ----------
-    V, V2 : array-like of shape (k, d); rows are components, of any length
+    V, V2 : array-like of shape (k, d), or fitted models; rows are components, of any length
 
     Returns
     -------
@@ -132,7 +132,7 @@ def principal_angles(V: ArrayLike, V2: ArrayLike) -> Vector:
 
 def unit_rows(V: ArrayLike, name: str) -> Matrix:
     """Return the rows scaled to length 1; raise ValueError, with this name, if one has no direction."""
-    rows = np.asarray(V, np.float64)
+    rows = np.asarray(getattr(V, "components_", V), np.float64)
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(f"{name} has shape {rows.shape}; rows of components, (k, d), were expected. Reshape it.")
     largest = np.abs(rows).max(axis=1, keepdims=True)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.errors import closest
 from bigpca.solvers.component_rules import ComponentRule, Elbow, GavishDonoho, MarchenkoPastur, RelativeThreshold
 from bigpca.solvers.minka import minka_rank
 
@@ -28,7 +29,17 @@ RULES: dict[str, type[ComponentRule]] = {
     "elbow": Elbow,
     "gavish_donoho": GavishDonoho,
     "marchenko_pastur": MarchenkoPastur,
-}  # by their names in saved models; each has one parameter or none
+}  # by their names, "-" or "_"; each has one parameter or none
+
+
+def by_name(n_components: NComponents) -> NComponents:
+    """Return the rule that a name stands for; other choices are returned unchanged.
+
+    >>> by_name("marchenko-pastur"), by_name("mle"), by_name(3)
+    (MarchenkoPastur(), 'mle', 3)
+    """
+    rule = RULES.get(n_components.replace("-", "_")) if isinstance(n_components, str) else None
+    return n_components if rule is None or rule is RelativeThreshold else rule()
 
 
 def check_n_components(n_components: NComponents, n_samples: int | None, n_features: int) -> None:
@@ -36,7 +47,7 @@ def check_n_components(n_components: NComponents, n_samples: int | None, n_featu
 
     Parameters
     ----------
-    n_components : int in [1, min(n, d)], float in (0, 1), ``"mle"``, :class:`ComponentRule` or None.
+    n_components : int in [1, min(n, d)], float in (0, 1), ``"mle"``, a :class:`ComponentRule` or its name, or None.
     n_samples : n; None where it is not known yet.
     n_features : d.
 
@@ -54,7 +65,7 @@ def check_n_components(n_components: NComponents, n_samples: int | None, n_featu
     ...
     ValueError: n_components = 5 is out of range: 100 samples of 3 features have 1 to 3 components. Use at most 3.
     """
-    choice: Any = n_components
+    choice: Any = by_name(n_components)
     if choice is None or isinstance(choice, ComponentRule):
         return
     if isinstance(choice, str):
@@ -81,7 +92,11 @@ def check_n_components(n_components: NComponents, n_samples: int | None, n_featu
 
 def _check_mle(n_components: str, n_samples: int | None, n_features: int) -> None:
     if n_components != "mle":
-        raise ValueError(f'n_components = {n_components!r} is not known: the only rule with a name is "mle". Use that.')
+        names = ("mle", *(name.replace("_", "-") for name in RULES if name != "relative_threshold"))
+        raise ValueError(
+            f"n_components = {n_components!r} is not known; the rules with a name are {', '.join(map(repr, names))}."
+            f"{closest(n_components, names)}"
+        )
     if n_samples is not None and n_samples < n_features:
         raise ValueError(
             f'n_components = "mle" needs at least as many samples as features, but there are {n_samples} samples of '
@@ -133,6 +148,7 @@ def resolve_components(
     3
     """
     check_n_components(n_components, n_samples, n_features)
+    n_components = by_name(n_components)
     largest = min(n_samples, n_features)
     if n_components is None:
         return largest
@@ -184,6 +200,7 @@ def resolve_partial(n_components: NComponents, values: Vector, total: float, n: 
     3
     """
     check_n_components(n_components, n, d)
+    n_components = by_name(n_components)
     largest, given = min(n, d), values[: min(n, d)]
     choice: Any = n_components
     if isinstance(choice, Integral):
@@ -216,7 +233,7 @@ def starting_components(n_components: NComponents, n: int, d: int) -> int:
         return int(choice)
     first = min(FIRST_GUESS, n, d)
     if first < min(n, d):
-        _reject_partial(n_components, min(n, d), "this solver computes only the leading ones")
+        _reject_partial(by_name(n_components), min(n, d), "this solver computes only the leading ones")
     return first
 
 

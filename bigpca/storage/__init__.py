@@ -8,11 +8,12 @@ numbers.
 from bigpca.storage.beside import Beside
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter
 from bigpca.storage.files import atomic_write_bytes, free_bytes
-from bigpca.storage.groups import Group, read_group, write_group
+from bigpca.storage.groups import MODEL_FORMAT, Group, read_group, write_group
 from bigpca.storage.lock import RunLock
 from bigpca.storage.outputs import Output, create_output
 
 __all__ = [
+    "MODEL_FORMAT",
     "Beside",
     "ChunkRecord",
     "ChunkWriter",

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from bigpca.storage.json_values import canonical_json, from_json, to_json
 from bigpca.storage.regular import max_encoded, read_document
 from bigpca.storage.stores import is_storable, reject_existing
 
+MODEL_FORMAT = (1, 0)  # of models, the newest that is written and read
 CHUNK_BYTES = 64 * 2**20
 LARGEST_RATIO = 40_000  # zstd compresses by at most 32,768, so a larger declared ratio is false
 
@@ -37,12 +38,15 @@ class Group:
         Major and minor version of the layout.
     arrays : dict of str to ndarray
     attributes : dict of str to JSON values
+    shapes : dict of str to tuple of int
+        Declared shapes of all arrays, also of those that were not read.
     """
 
     kind: str
     format: tuple[int, int]
     arrays: dict[str, NDArray[Any]]
     attributes: dict[str, Any]
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def write_group(
@@ -117,7 +121,13 @@ def write_group(
                 raise
 
 
-def read_group(path: str | os.PathLike[str], *, kind: str | Collection[str] | None, newest: tuple[int, int]) -> Group:
+def read_group(
+    path: str | os.PathLike[str],
+    *,
+    kind: str | Collection[str] | None,
+    newest: tuple[int, int],
+    names: Collection[str] | None = None,
+) -> Group:
     """Read a group that :func:`write_group` wrote, trusting nothing that is not checked.
 
     Parameters
@@ -125,6 +135,7 @@ def read_group(path: str | os.PathLike[str], *, kind: str | Collection[str] | No
     path : the group's directory.
     kind : the kind, or kinds, that the caller accepts; None for any.
     newest : the newest format that the caller knows. A newer minor version is read, a newer major one rejected.
+    names : the arrays to read, where the group has them; None for all.
 
     Returns
     -------
@@ -145,9 +156,11 @@ def read_group(path: str | os.PathLike[str], *, kind: str | Collection[str] | No
         raise ModelFormatError(
             f"{target} holds a {body['kind']!r}, but {known} was expected here. Load it with the function for its kind."
         )
-    arrays = {name: _read_array(target, name, declared) for name, declared in body["arrays"].items()}
+    wanted = body["arrays"].keys() if names is None else names
+    arrays = {name: _read_array(target, name, declared) for name, declared in body["arrays"].items() if name in wanted}
+    shapes = {name: tuple(declared["shape"]) for name, declared in body["arrays"].items()}
     major, minor = body["format"]
-    return Group(body["kind"], (major, minor), arrays, values)
+    return Group(body["kind"], (major, minor), arrays, values, shapes)
 
 
 def _storable(name: str, array: NDArray[Any]) -> NDArray[Any]:
@@ -205,14 +218,22 @@ def _fail(target: Path, cause: str) -> ModelFormatError:
 def _read_header(target: Path, newest: tuple[int, int]) -> tuple[dict[str, Any], Any]:
     """Read and check the group's zarr.json: everything but the arrays."""
     try:
-        attributes = read_document(target / "zarr.json")["attributes"]
+        document = read_document(target / "zarr.json")
+        if document.get("node_type") == "array":
+            raise ModelFormatError(
+                f"{target} is a Zarr array, such as data or scores; a saved model was expected. Open rows with "
+                "bigpca.open, and give the path of the model here."
+            )
+        attributes = document["attributes"]
         body, values = attributes["bigpca"], attributes["attributes"]
         declared_format, digest = body["format"], body["attributes_sha256"]
         major, minor = (int(number) for number in declared_format)
         own = {"kind": body["kind"], "format": declared_format, "arrays": body["arrays"]}
-    except FileNotFoundError as error:
-        cause = "it has no zarr.json" if target.exists() else "there is nothing at this path"
-        raise _fail(target, cause) from error
+    except (FileNotFoundError, NotADirectoryError):
+        kind = "does not exist" if not target.exists() else "is not a model: it has no zarr.json"
+        raise ModelFormatError(f"{target} {kind}; a saved model was expected. Check the path.") from None
+    except ModelFormatError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _fail(
             target, f"its zarr.json is not one of bigpca's ({type(error).__name__}: {brief(error, 1000)})"

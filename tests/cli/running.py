@@ -37,6 +37,16 @@ def run(*arguments: object) -> Any:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
+def words(text: str) -> str:
+    """A text without line breaks and frames."""
+    return " ".join(text.replace("│", " ").split())
+
+
+def line_of(said: str, name: str) -> str:
+    """The text of a row of a table; of its first line if it has several."""
+    return next(line for line in said.splitlines() if line.startswith(f"{name} ")).removeprefix(name).strip()
+
+
 def run_json(*arguments: object) -> Any:
     result = run(*arguments, "--json")
     assert len(result.stdout.splitlines()) == 1, result.stdout

@@ -76,11 +76,11 @@ def test_an_error_is_one_paragraph_on_stderr_and_a_traceback_only_with_debug(sto
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fit", "x", "--solver", "bogus"], "'bogus' is not one of 'auto'"),
+        (["fit", "x", "--method", "fishr"], "Did you mean fisher?"),
         (["fit", "x", "--n-components", "abc"], "'abc' is not a number of components"),
         (["fit", "x", "--memory-limit", "xyz"], "'xyz' is not a size"),
         (["fit", "x", "--nope"], "No such option: --nope"),
-        (["plan"], "source"),
+        (["plan"], "SOURCE"),
         (["bogus"], "No such command 'bogus'"),
     ],
 )

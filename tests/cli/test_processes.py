@@ -42,7 +42,7 @@ def test_an_interrupt_without_a_checkpoint_says_that_progress_was_not_kept(tall:
     child = start("fit", tall, "-k", "3", "--json")
     assert child.stderr is not None
     for line in child.stderr:
-        if "131,072 rows" in line:  # the pass has begun
+        if "moments: 131,072 rows" in line:  # the pass has begun
             break
     os.killpg(child.pid, signal.SIGINT)
     out, errors = child.communicate(timeout=600)

@@ -5,6 +5,7 @@ answer.
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask.array as da
@@ -51,6 +52,8 @@ def test_similarity_never_exceeds_1_and_is_that_of_plain_numpy() -> None:
     A, B = rng.standard_normal((2, 400, 7))
     plain = [abs(a @ b) / np.sqrt((a @ a) * (b @ b)) for a, b in zip(A, B, strict=True)]
     np.testing.assert_allclose(similarity(A, B), plain, rtol=1e-12)
+    models = [SimpleNamespace(components_=rows) for rows in (A, B)]
+    np.testing.assert_array_equal(similarity(*models), similarity(A, B))
     assert similarity(A, A.astype(np.float32)).max() <= 1
     assert similarity(A, A).min() > 1 - 10 * EPS
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+from bigpca.errors import closest
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.linear.dot_fit import DotFit
 from bigpca.estimators.linear.krylov_fit import KrylovFit
@@ -16,6 +17,8 @@ from bigpca.planning import Resources
 from bigpca.sketches.base import positive_integer
 
 FITS: dict[str, type[PCAFit]] = {fit.solver: fit for fit in (CovarianceFit, DotFit, KrylovFit)}  # a new solver: one row
+
+SKLEARN_SOLVERS = {"full": "covariance", "covariance_eigh": "covariance", "randomized": "krylov", "arpack": "krylov"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,9 @@ def check_solver(solver: str) -> None:
     """
     if solver != "auto" and solver not in FITS:
         known = ", ".join(map(repr, ("auto", *FITS)))
-        raise ValueError(f"solver = {solver!r} is unknown; one of {known} was expected.")
+        ours = SKLEARN_SOLVERS.get(solver)
+        hint = closest(solver, FITS) if ours is None else f" scikit-learn's {solver!r} is {ours!r} here."
+        raise ValueError(f"solver = {solver!r} is unknown; one of {known} was expected.{hint}")
 
 
 def check_iteration(tol: float, max_passes: int) -> None:

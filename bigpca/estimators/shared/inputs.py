@@ -24,7 +24,7 @@ from bigpca.data.containers import (
     reject_foreign,
     unmasked,
 )
-from bigpca.data.labelled import feature_names, note_rounded_columns
+from bigpca.data.labelled import feature_names, note_rounded_columns, reject_text_columns
 from bigpca.data.rounding import tally_rounded
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_in_memory
@@ -115,11 +115,12 @@ def in_memory(X: Any, estimator: str, *, minimum: int = 1) -> tuple[NDArray[Any]
     if isinstance(X, np.ndarray) and X.dtype.kind not in "OUS":
         _check_kind(X)
     asked: Any = BaseEstimator()  # takes the names
-    checked: NDArray[Any] = np.asarray(
-        validate_data(
-            asked, X, estimator=estimator, dtype="numeric", ensure_all_finite=False, ensure_min_samples=minimum
-        )
-    )
+    options = {"dtype": "numeric", "ensure_all_finite": False, "ensure_min_samples": minimum}
+    try:
+        checked: NDArray[Any] = np.asarray(validate_data(asked, X, estimator=estimator, **options))
+    except ValueError as error:
+        reject_text_columns(X)
+        raise error from None
     rounded = _rounded_before(X) if checked.dtype == np.float64 else 0
     if rounded:
         warn_rounded(rounded)

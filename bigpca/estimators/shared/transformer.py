@@ -22,6 +22,7 @@ from bigpca.data.provenance import Provenance
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.estimators.shared.fit import Reading
 from bigpca.estimators.shared.inputs import Opened, check_features, check_plain_parameters, is_lazy, open_rows
+from bigpca.estimators.shared.names import check_parameter_names
 from bigpca.estimators.shared.running import made_by, running
 from bigpca.estimators.shared.waiting import Unsolved, is_answer
 from bigpca.passes.engine.checkpoint import stored_seed
@@ -106,6 +107,11 @@ class Estimator(
     _output_name: ClassVar[str]  # what transform returns, in the names of tasks and in messages
     _min_rows: ClassVar[int] = 2  # of a fit
     _labelled: ClassVar[bool] = False  # whether a fit requires labels
+
+    def __new__(cls, *args: Any, **parameters: Any) -> Self:
+        if parameters and not parameters.keys() <= set(cls.__init__.__code__.co_varnames):
+            check_parameter_names(cls.__name__, parameters, cls._get_param_names())
+        return object.__new__(cls)
 
     @property
     def _seed(self) -> int:

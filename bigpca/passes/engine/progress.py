@@ -16,7 +16,7 @@ from dataclasses import asdict
 from html import escape
 from importlib import import_module
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Literal, Self
 
 from bigpca.passes.engine.events import (
     CheckpointEvent,
@@ -53,7 +53,7 @@ __all__ = [
     "resolve_progress",
 ]
 
-ProgressArgument = None | bool | Progress | list[Progress] | tuple[Progress, ...]
+ProgressArgument = None | bool | Literal["auto"] | Progress | list[Progress] | tuple[Progress, ...]
 
 logger = logging.getLogger("bigpca")
 
@@ -122,22 +122,24 @@ class TerminalProgress:
         elif self._bar is not None and isinstance(event, RetryEvent):
             self._bar.console.print(sentence(event), markup=False, highlight=False)
         elif self._bar is not None and isinstance(event, DoneEvent) and event.name == self.tally.event.name:
-            detail = f"{self.tally.speed()}, {format_seconds(event.seconds)}"
-            self._bar.update(self._task, completed=1.0, detail=detail)
+            speed = f"{self.tally.speed()}, " if self.tally.rows else ""  # none if all groups were resumed
+            detail = f"{self.tally.title}: {speed}{format_seconds(event.seconds)}"
+            console = self._bar.console
             self.close()
+            console.print(detail, markup=False, highlight=False)
 
     def _open(self, event: PassEvent) -> None:
         from rich.console import Console
         from rich.markup import escape as escape_markup
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 
         self.close()
         console = Console(file=self.file, force_terminal=True if self.force else None)
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TaskProgressColumn())
-        self._bar = Progress(*columns, TextColumn("{task.fields[detail]}"), console=console, refresh_per_second=4)
-        resumed = f" (resumed: {event.groups_resumed} of {event.groups_total} groups)" if event.groups_resumed else ""
-        name = escape_markup(self.tally.title + resumed)
-        self._task = self._bar.add_task(name, total=1.0, detail="")
+        # The spinner is the sign of life until the first group is done.
+        columns = (SpinnerColumn("line"), TextColumn("{task.description}"), BarColumn(None), TaskProgressColumn())
+        detail = TextColumn("{task.fields[detail]}")
+        self._bar = Progress(*columns, detail, console=console, refresh_per_second=4, expand=True, transient=True)
+        self._task = self._bar.add_task(escape_markup(self.tally.title), total=1.0, detail="starting")
         self._bar.update(self._task, completed=self.tally.fraction)
         self._bar.start()
 
@@ -207,6 +209,42 @@ class NotebookProgress:
         )
 
 
+class DelayedProgress:
+    """Shows a bar only if a run takes longer than ``delay`` seconds; what happened until then is shown at that time."""
+
+    def __init__(self, bar: TerminalProgress | NotebookProgress, delay: float = 2.0) -> None:
+        self.bar, self.delay = bar, delay
+        self._held: list[tuple[float, Event]] | None = []
+        self._lock = threading.RLock()
+        self._timer: threading.Timer | None = None
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            if self._held is None:
+                self.bar(event)
+                return
+            self._held.append((time.monotonic(), event))
+            if self._timer is None:
+                self._timer = threading.Timer(self.delay, self._release)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _release(self) -> None:
+        with self._lock:
+            held, self._held = self._held or [], None
+            for when, event in held:
+                self.bar(event)
+                if isinstance(event, PassEvent):
+                    self.bar.tally.started = when  # so that rates count the time before the bar
+
+    def close(self) -> None:
+        """Remove the bar; it does not appear any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._lock:
+            self.bar.close()
+
+
 class Reporter:
     """Pass each event to every consumer; a consumer that raises is dropped with one warning.
 
@@ -235,7 +273,7 @@ class Reporter:
         """Remove terminal bars from the screen, and mark unfinished notebook bars as stopped."""
         with self._lock:
             for consumer in tuple(self._consumers):
-                if isinstance(consumer, TerminalProgress | NotebookProgress):
+                if isinstance(consumer, TerminalProgress | NotebookProgress | DelayedProgress):
                     self._guard(consumer, consumer.close)
 
     def __enter__(self) -> Self:
@@ -252,7 +290,8 @@ def resolve_progress(progress: ProgressArgument) -> Reporter:
 
     Parameters
     ----------
-    progress : None or False (no display), True (a bar: terminal or notebook), a callable, or a sequence of them.
+    progress : None or False (no display), True (a bar: terminal or notebook), "auto" (the same, after two seconds), a
+        callable, or a sequence of them.
 
     Returns
     -------
@@ -268,14 +307,15 @@ def resolve_progress(progress: ProgressArgument) -> Reporter:
         return progress
     if progress is None or progress is False:
         return Reporter(())
-    if progress is True:
-        return Reporter((NotebookProgress(),) if _in_notebook() else (TerminalProgress(),))
+    if progress is True or progress == "auto":
+        bar = NotebookProgress() if _in_notebook() else TerminalProgress()
+        return Reporter((bar if progress is True else DelayedProgress(bar),))
     if callable(progress):
         return Reporter((progress,))
     if isinstance(progress, list | tuple) and all(callable(one) for one in progress):
         return Reporter(progress)
     raise TypeError(
-        f"progress is {progress!r}, but None, True, a callable or a sequence of callables was expected. "
+        f"progress is {progress!r}, but None, True, 'auto', a callable or a sequence of callables was expected. "
         "Pass progress=True for a bar, or a function that takes one event."
     )
 

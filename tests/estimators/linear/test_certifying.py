@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bigpca.cli.certificate import answer_rows, describe_answer
 from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca import PCA, ApproximateKernelPCA, ApproximatePCA, KernelPCA, ModelFormatError, NystromKernelPCA
-from bigpca.cli.certificate import answer_rows, describe_answer
 from bigpca.estimators.linear.certificates import certify
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.kernels import RBF, Polynomial, Tanh

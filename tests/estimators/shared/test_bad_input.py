@@ -86,7 +86,7 @@ def test_a_share_outside_0_and_1_is_refused(share: float) -> None:
 
 
 def test_unknown_rules_and_mle_of_wide_data_are_refused() -> None:
-    with pytest.raises(ValueError, match="n_components = 'auto' is not known: the only rule with a name is \"mle\""):
+    with pytest.raises(ValueError, match="n_components = 'auto' is not known; the rules with a name are 'mle'"):
         PCA("auto").fit(unreadable(50, 6))
     with pytest.raises(ValueError, match='n_components = "mle" needs at least as many samples as features'):
         PCA("mle").fit(unreadable(5, 6))

@@ -14,7 +14,8 @@ from sklearn.exceptions import NotFittedError
 
 import bigpca as bp
 from bigpca import PCA, ApproximatePCA, ModelFormatError, RelativeThreshold, sketches
-from bigpca.estimators.shared.files import FORMAT, StoredModel, save_model
+from bigpca.estimators.shared.files import StoredModel, save_model
+from bigpca.storage import MODEL_FORMAT
 from tests.builders import data_with_spectrum, power_law
 
 X = data_with_spectrum(50, power_law(6), mean=5.0)[0]
@@ -160,10 +161,11 @@ def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
     PCA(2).fit(X).save(tmp_path / "model.zarr")
     header = tmp_path / "model.zarr" / "zarr.json"
     content = json.loads(header.read_text())
-    content["attributes"]["bigpca"]["format"] = [FORMAT[0] + 1, 0]
+    content["attributes"]["bigpca"]["format"] = [MODEL_FORMAT[0] + 1, 0]
     header.write_text(json.dumps(content))
     with pytest.raises(
-        ModelFormatError, match=rf"format {FORMAT[0] + 1}.0, newer than {FORMAT[0]}.{FORMAT[1]}.*Upgrade"
+        ModelFormatError,
+        match=rf"format {MODEL_FORMAT[0] + 1}.0, newer than {'.'.join(map(str, MODEL_FORMAT))}.*Upgrade",
     ):
         bp.load(tmp_path / "model.zarr")
 

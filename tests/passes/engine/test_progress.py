@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import sys
+import time
 import types
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ import pytest
 from bigpca.passes.engine.events import PassTally, format_seconds
 from bigpca.passes.engine.progress import (
     CheckpointEvent,
+    DelayedProgress,
     DoneEvent,
     Event,
     GroupEvent,
@@ -196,3 +198,19 @@ def test_a_step_that_is_done_again_is_numbered_where_people_read_it(caplog: pyte
     assert started == ["sample", "product", "product 2"]
     assert caplog.records[-1].getMessage() == "product 2: done in 1.0 s"
     assert "product 2" in file.getvalue()
+
+
+def test_an_automatic_bar_appears_only_if_the_run_takes_longer_than_its_delay() -> None:
+    for delay, expected in ((60.0, False), (0.0, True)):
+        file = io.StringIO()
+        delayed = DelayedProgress(TerminalProgress(file, force=True), delay)
+        with resolve_progress(delayed) as report:
+            for event in RUN[:3]:
+                report(event)
+            if expected:
+                while not file.getvalue():
+                    time.sleep(0.01)
+            for event in RUN[3:]:
+                report(event)
+        assert ("moments" in file.getvalue()) is expected
+    assert isinstance(resolve_progress("auto")._consumers[0], DelayedProgress)

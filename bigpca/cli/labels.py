@@ -1,0 +1,93 @@
+"""Labels of a command: joined to rows by key where the source has keys, else by position if the counts are equal."""
+
+from __future__ import annotations
+
+import csv
+import os
+from difflib import get_close_matches
+from typing import Any
+
+import typer
+
+from bigpca.cli.options import MissingLabels, Supervision
+
+
+def open_given_labels(
+    given: Supervision, sources: list[str], data: Any, missing: MissingLabels | None
+) -> tuple[Any, str]:
+    """Return the labels of all rows, and how they were joined, for display; (None, "") if there are none.
+
+    Raises
+    ------
+    typer.BadParameter
+        If a key is given without labels or for a source without keys, or is needed.
+    ValueError
+        If labels and rows do not match; the message names keys or counts.
+    """
+    if given.labels is None:
+        if given.key is not None:
+            raise typer.BadParameter("--key requires --labels. Add --labels FILE::COLUMN.")
+        return None, ""
+    from bigpca.data.keys import stored_keys
+    from bigpca.data.label_files import read_label_file
+    from bigpca.data.label_joins import join_labels
+
+    row_keys = stored_keys(sources[0]) if len(sources) == 1 else None
+    source = " ".join(sources[:1])
+    path, column = _parts(given)
+    if given.key is None and row_keys is not None:
+        shown = ", ".join(map(repr, row_keys[:2].tolist()))
+        raise typer.BadParameter(
+            f"the rows of {source} have keys ({shown}, ...), by which labels are joined. Name the column of "
+            f"{path} that holds them: --key {_key_column(path)}."
+        )
+    if given.key is not None and row_keys is None:
+        raise typer.BadParameter(
+            f"--key {given.key} needs row keys, but {source} has none. Store them with bigpca ingest ... --keys "
+            f"{path}::{given.key}, or leave out --key: labels are then taken in the order of the rows."
+        )
+    labels = read_label_file(f"{path}::{column}" if column else path)
+    if given.key is None or row_keys is None:
+        n = data.shape[0]
+        if len(labels) != n:
+            raise ValueError(
+                f"{given.labels} has {len(labels):,} labels, but {source} has {n:,} rows, and no keys to join them by. "
+                "Give one label for each row, or store keys with bigpca ingest ... --keys FILE::COLUMN."
+            )
+        return labels, f"{len(labels):,}, by position: label 1 belongs to row 1 ({source} has no keys)"
+    keys = read_label_file(f"{path}::{given.key}")
+    joined = join_labels(labels, keys, row_keys, missing=str(missing or MissingLabels.RAISE))
+    spare = len(keys) - len(set(row_keys.tolist()) & set(map(str, keys.tolist())))
+    without = sum(1 for label in joined if label is None)
+    text = f"{len(joined) - without:,}, joined by the key {given.key}"
+    text += f"; {without:,} rows have none" if without else ""
+    return joined, text + (f"; {spare:,} of {path} belong to no row" if spare else "")
+
+
+def _parts(given: Supervision) -> tuple[str, str | None]:
+    """Return path and column; the column is the one beside the keys if there are two, and checked if it can be."""
+    path, mark, column = str(given.labels).partition("::")
+    if os.path.exists(str(given.labels)) or "://" in column:
+        path, mark, column = str(given.labels), "", ""
+    names = _header(path)
+    for name in filter(None, (column, given.key)):
+        if names and name not in names:
+            near = get_close_matches(name, names, 1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise typer.BadParameter(f"{path} has no column {name!r}; it has {', '.join(names)}.{hint}")
+    rest = [name for name in names if name != given.key]
+    return path, column if mark else rest[0] if given.key is not None and len(rest) == 1 else None
+
+
+def _header(path: str) -> list[str]:
+    """Return the names in the first line of a CSV file; none for other files, which name their columns themselves."""
+    if not path.lower().endswith(".csv") or not os.path.isfile(path):
+        return []
+    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        return next(csv.reader(file), [])
+
+
+def _key_column(path: str) -> str:
+    """Return the column that probably holds keys."""
+    likely = get_close_matches("filename", _header(path), 1, cutoff=0.3)
+    return likely[0] if likely else "COLUMN"

@@ -1,0 +1,72 @@
+"""Labels joined to rows by key, so that the order of neither matters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.label_values import label_values
+from bigpca.errors import brief
+
+SHOWN_KEYS = 5
+
+
+def join_labels(labels: Any, keys: Any, row_keys: NDArray[np.str_], *, missing: str = "raise") -> NDArray[Any]:
+    """Return the label of each row: that of the entry with the same key.
+
+    Parameters
+    ----------
+    labels : array of shape (m,) or (m, c)
+        Labels as they are stored, gaps included.
+    keys : array of shape (m,)
+        Their keys: strings or integers.
+    row_keys : ndarray of shape (n,), str
+        Keys of the rows.
+    missing : {"raise", "drop"}
+        What to do about rows whose key has no label: raise an error, or leave them without one.
+
+    Returns
+    -------
+    ndarray of shape (n,) or (n, c); None for rows without a label
+
+    Raises
+    ------
+    ValueError
+        For two labels of one key, labels and keys of other lengths, and rows without a label; names the keys.
+
+    Examples
+    --------
+    >>> join_labels(["dog", "cat", "ape"], ["b.jpg", "a.jpg", "c.jpg"], np.array(["a.jpg", "b.jpg"])).tolist()
+    ['cat', 'dog']
+    """
+    values = np.asarray(labels, dtype=object)
+    texts = np.asarray(label_values(keys)[0]).astype(np.str_)
+    if len(texts) != len(values):
+        raise ValueError(f"there are {len(values):,} labels, but {len(texts):,} keys. Give one key for each label.")
+    order = np.argsort(texts, kind="stable")
+    ordered = texts[order]
+    doubled = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if len(doubled):
+        raise ValueError(
+            f"{len(doubled):,} keys have more than one label: {_listed(doubled)}. One label for each key was expected: "
+            "remove the others."
+        )
+    places = np.searchsorted(ordered, row_keys.astype(np.str_))
+    places[places == len(ordered)] = 0
+    there = ordered[places] == row_keys if len(ordered) else np.zeros(len(row_keys), bool)
+    if not there.all() and missing == "raise":
+        raise ValueError(
+            f"{(~there).sum():,} of {len(row_keys):,} rows have no label: {_listed(row_keys[~there])}. The keys of the "
+            f'labels are like {_listed(texts[:2])}. Add the missing labels, or use missing_labels="drop" '
+            "(--missing-labels drop)."
+        )
+    joined = np.full((len(row_keys), *values.shape[1:]), None, dtype=object)
+    joined[there] = values[order[places[there]]]
+    return joined
+
+
+def _listed(keys: NDArray[np.str_]) -> str:
+    shown = ", ".join(brief(repr(key)) for key in keys[:SHOWN_KEYS].tolist())
+    return shown + (", ..." if len(keys) > SHOWN_KEYS else "")

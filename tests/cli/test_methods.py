@@ -1,0 +1,200 @@
+"""Shards, labels and methods from the command line: what is fitted is what the library fits from the same arrays."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigpca as bp
+from bigpca.cli.methods import ESTIMATORS
+from bigpca.kernels import RBF
+from tests.cli.running import line_of, run, run_json, words
+
+N, D = 120, 6
+CLASSES = np.array(["cat", "dog", "fox"])[np.arange(N) % 3]
+KEYS = np.array([f"img_{row}.jpg" for row in range(N)])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Eleven shards in no alphabetical order, labels in a random one, and a store with keys."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((N, D)) + 3.0 * np.eye(3, D)[np.arange(N) % 3]
+    for number, part in enumerate(np.array_split(rows, 11)):
+        np.save(tmp_path / f"s_{number}.npy", part)
+    with (tmp_path / "labels.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerows([("filename", "species"), *((KEYS[row], CLASSES[row]) for row in rng.permutation(N))])
+    np.save(tmp_path / "y.npy", CLASSES)
+    bp.ingest(rows, tmp_path / "keyed.zarr", keys=KEYS)
+    return tmp_path
+
+
+def rows_of(folder: Path) -> Any:
+    return bp.open("keyed.zarr").compute()
+
+
+@pytest.mark.parametrize("command", [("plan",), ("fit",), ("ingest", "--out", "out.zarr")])
+def test_paths_that_a_shell_expands_are_shards_in_natural_order(folder: Path, command: tuple[str, ...]) -> None:
+    shards = sorted(path.name for path in folder.glob("s_*.npy"))  # s_1, s_10, s_2
+    result = run(command[0], *shards, *command[1:])
+    assert result.exit_code == 0, result.output
+    assert line_of(result.stdout, "data") == "11 shards, s_0.npy to s_10.npy, in this order"
+    assert f"{N} rows x {D} columns, float64, 5.6 KiB, 11 chunks" in result.stdout
+    if command[0] == "ingest":
+        np.testing.assert_array_equal(bp.open("out.zarr").compute(), rows_of(folder))
+
+
+def test_an_order_that_is_not_alphabetical_is_kept(folder: Path) -> None:
+    assert run("ingest", "s_2.npy", "s_10.npy", "s_1.npy", "--out", "out.zarr").exit_code == 0
+    expected = np.concatenate([np.load(f"s_{number}.npy") for number in (2, 10, 1)])
+    np.testing.assert_array_equal(bp.open("out.zarr").compute(), expected)
+    lexicographic = bp.open(["s_1.npy", "s_10.npy", "s_2.npy"]).compute()  # a list in Python is never sorted
+    np.testing.assert_array_equal(lexicographic, np.concatenate([np.load(f"s_{i}.npy") for i in (1, 10, 2)]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("ingest", "s_1.npy", "s_2.npy"), "Add --out STORE"),
+        (("ingest", "s_1.npy", "s_2.npy", "s_3.npy"), "Add --out STORE"),
+        (("fit", "s_1.npy", "s_1.npy"), "s_1.npy is given twice"),
+        (("fit", "keyed.zarr", "--labels", "labels.csv::species"), "Choose another method (fisher, roweis"),
+        (("fit", "keyed.zarr", "--method", "fisher"), "requires labels. Add --labels FILE::COLUMN"),
+        (("fit", "keyed.zarr", "--method", "fischer"), "Did you mean fisher?"),
+        (("fit", "keyed.zarr", "--landmarks", 9), "--landmarks requires --kernel"),
+        (("fit", "keyed.zarr", "--gamma", 0.1), "PCA does not use --gamma. Leave out --gamma, or add --kernel"),
+        (("fit", "keyed.zarr", "--kernel", "rbf", "--whiten"), "KernelPCA does not use --whiten"),
+        (("fit", "keyed.zarr", "-k", "elbo"), "Did you mean elbow?"),
+        (("fit", "keyed.zarr", "--key", "filename"), "--key requires --labels"),
+        (("plan", "keyed.zarr", "--solver", "krilov"), "Did you mean krylov?"),
+    ],
+)
+def test_what_does_not_go_together_is_wrong_usage(folder: Path, arguments: tuple[Any, ...], message: str) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, message in words(result.stderr)) == (2, True), result.stderr
+
+
+LABELLED = {
+    "joined by key": (
+        ("keyed.zarr", "--labels", "labels.csv::species", "--key", "filename"),
+        "joined by the key filename",
+    ),
+    "the other column": (("keyed.zarr", "--labels", "labels.csv", "--key", "filename"), "joined by the key filename"),
+    "by position": (("s_*.npy", "--labels", "y.npy"), "by position: label 1 belongs to row 1"),
+}
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_labels_meet_their_rows_by_key_and_by_position_only_if_there_are_no_keys(folder: Path, name: str) -> None:
+    (source, *options), how = LABELLED[name]
+    result = run("fit", source, "--method", "fisher", *options)
+    assert result.exit_code == 0, result.output
+    assert how in line_of(result.stdout, "labels")
+    expected = bp.FisherDiscriminantAnalysis().fit(rows_of(folder), CLASSES)
+    np.testing.assert_allclose(bp.load("model.zarr").eigenvalues_, expected.eigenvalues_, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "lines", "code", "message"),
+    [
+        (("--key", "filename"), ["img_0.jpg,cat"], 3, "119 of 120 rows have no label: 'img_1.jpg', 'img_2.jpg'"),
+        (("--key", "filename"), [f"{key},cat" for key in (*KEYS, KEYS[7])], 3, "more than one label: 'img_7.jpg'"),
+        (("--key", "filenam"), ["img_0.jpg,cat"], 2, "Did you mean filename?"),
+        ((), ["img_0.jpg,cat"], 2, "Name the column of few.csv that holds them: --key filename"),
+    ],
+)  # fmt: skip
+def test_keys_that_are_missing_or_doubled_are_named(
+    folder: Path, options: tuple[str, ...], lines: list[str], code: int, message: str
+) -> None:
+    (folder / "few.csv").write_text("\n".join(["filename,species", *lines]) + "\n")
+    result = run("fit", "keyed.zarr", "--method", "fisher", "--labels", "few.csv::species", *options)
+    assert result.exit_code == code, result.output
+    assert message in words(result.stderr)
+
+
+def test_labels_of_another_count_and_keys_of_a_source_without_keys_are_rejected(folder: Path) -> None:
+    np.save("short.npy", CLASSES[:-1])
+    result = run("fit", "s_*.npy", "--method", "fisher", "--labels", "short.npy")
+    assert (result.exit_code, "119 labels, but s_*.npy has 120 rows, and no keys" in result.stderr) == (3, True)
+    result = run("fit", "s_*.npy", "--method", "fisher", "--labels", "labels.csv::species", "--key", "filename")
+    assert (result.exit_code, "Store them with bigpca ingest" in words(result.stderr)) == (2, True)
+
+
+def test_rows_without_a_label_may_be_left_without_one(folder: Path) -> None:
+    known = "\n".join(["filename,species", *(f"{KEYS[row]},{CLASSES[row]}" for row in range(60)), "other.jpg,cat"])
+    (folder / "half.csv").write_text(known)
+    options = ("--labels", "half.csv::species", "--key", "filename", "--missing-labels", "drop")
+    result = run("fit", "keyed.zarr", "--method", "fisher", *options)
+    assert result.exit_code == 0, result.output
+    assert "60, joined by the key filename; 60 rows have none; 1 of half.csv belong to no row" in words(result.stdout)
+    expected = bp.FisherDiscriminantAnalysis(missing_labels="drop").fit(rows_of(folder), [*CLASSES[:60], *[None] * 60])
+    np.testing.assert_allclose(bp.load("model.zarr").eigenvalues_, expected.eigenvalues_, rtol=1e-12)
+
+
+OPTIONS = {
+    "kernel": ("--kernel", "rbf", "--gamma", 0.1),
+    "landmarks": ("--landmarks", 20),
+    "sketch": ("--sketch", "gaussian:6"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+@pytest.mark.parametrize("variant", ESTIMATORS, ids=" ".join)
+def test_every_method_is_planned_fitted_applied_and_inspected(folder: Path, variant: tuple[str, ...]) -> None:
+    method, *forms = variant
+    labelled = () if method == "pca" else ("--labels", "y.npy")
+    source = "s_*.npy" if labelled else "keyed.zarr"
+    options = (source, "-k", 2, "--method", method, *labelled, *(one for form in forms for one in OPTIONS[form]))
+    planned = run_json("plan", *options)
+    fitted = run_json("fit", *options)
+    assert (planned["exit_code"], fitted["exit_code"]) == (0, 0), (planned, fitted)
+    assert (fitted["estimator"], fitted["n_components"]) == (ESTIMATORS[variant], 2)
+    model = bp.load("model.zarr")
+    parameters = model.get_params()
+    if "landmarks" in forms:
+        assert parameters["n_landmarks"] == fitted["landmarks"] == 20
+    if "kernel" in forms:
+        assert (parameters["kernel"], parameters["gamma"]) == ("rbf", 0.1)
+        assert model.kernel_ == RBF(0.1)
+        assert fitted["kernel"] == "rbf, gamma = 0.1"
+    written = run_json("transform", source, "--scores", "t.zarr")
+    assert written["shape"] == [N, 2]
+    np.testing.assert_allclose(bp.open("t.zarr").compute(), model.transform(rows_of(folder)), rtol=1e-5, atol=1e-6)
+    inspected = run_json("info", "model.zarr")
+    assert inspected["n_features_in"] == D
+    assert inspected["estimator"] == ESTIMATORS[variant]
+    shares = getattr(model, "explained_variance_ratio_", None)
+    if shares is not None and method == "pca":
+        np.testing.assert_allclose(inspected["explained_variance_ratio"], shares, rtol=1e-14)
+    assert ESTIMATORS[variant] in run("info", "model.zarr", "-v").stdout
+
+
+def test_a_quiet_command_prints_nothing_but_warnings(folder: Path) -> None:
+    for command in (
+        ("plan", "keyed.zarr"),
+        ("fit", "keyed.zarr", "-k", 2),
+        ("info", "model.zarr"),
+        ("verify", "keyed.zarr"),
+    ):
+        result = run(*command, "--quiet")
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_json_has_no_numbers_for_what_was_not_done(folder: Path) -> None:
+    record = run_json("fit", "keyed.zarr", "-k", 2)
+    assert (record["scores"], record["checkpoint"], record["seconds"]["scores"]) == (None, None, None)
+
+
+def test_commands_are_listed_in_the_order_of_use() -> None:
+    said = run("--help").stdout
+    order = ["demo", "ingest", "plan", "fit", "transform", "info", "verify", "doctor"]
+    places = [said.index(f"│ {name} ") for name in order]
+    assert places == sorted(places)
+    for name in order:
+        assert f"bigpca {name}" in run(name, "--help").stdout.split("Examples:")[1]

@@ -1,0 +1,40 @@
+"""Names that scikit-learn uses are translated, and misspelt ones corrected, without changing what a constructor is."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from sklearn.base import clone
+
+import bigpca as bp
+from bigpca.estimators.loading import CLASSES
+
+
+@pytest.mark.parametrize(
+    ("estimator", "name", "message"),
+    [
+        ("PCA", "svd_solver", "PCA has no parameter 'svd_solver'. It is called solver here. \"full\" and"),
+        ("PCA", "iterated_power", "It is called max_passes here"),
+        ("PCA", "n_oversamples", "It is called tol here"),
+        ("PCA", "copy", "X is never changed. Leave it out"),
+        ("PCA", "n_component", "Did you mean n_components?"),
+        ("KernelPCA", "eigen_solver", "It is called solver here"),
+        ("KernelPCA", "n_jobs", "Dask's scheduler sets the threads"),
+        ("NystromKernelPCA", "kernel_params", "It is called kernel here"),
+        ("FisherDiscriminantAnalysis", "shrinkage", "It is called regularization here"),
+        ("SupervisedPCA", "svd_solver", "unexpected keyword argument 'svd_solver'"),
+    ],
+)
+def test_a_name_of_scikit_learn_s_is_translated(estimator: str, name: str, message: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        getattr(bp, estimator)(**{name: 1})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_constructor_still_is_its_signature(name: str) -> None:
+    kind = CLASSES[name]
+    assert list(inspect.signature(kind).parameters) == list(inspect.signature(kind.__init__).parameters)[1:]
+    model = kind(nan_policy="omit")
+    assert clone(model).get_params(deep=False) == model.get_params(deep=False)
