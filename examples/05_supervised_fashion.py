@@ -1,4 +1,7 @@
-"""Axes that know the labels, on Fashion-MNIST: the map of all Roweis discriminant analyses from one
+"""The map of Roweis discriminant analyses
+=======================================
+
+Axes that know the labels, on Fashion-MNIST: the map of all Roweis discriminant analyses from one
 read, and kernel versions.
 
 Errors are those of the nearest neighbour, against the number of axes kept. What to see, with all 60,000 pictures: on up

@@ -1,4 +1,7 @@
-"""Nearest-neighbour errors against the number of axes, on pixels and on a network's features of the same pictures.
+"""Labels on the features of a network
+===================================
+
+Nearest-neighbour errors against the number of axes, on pixels and on a network's features of the same pictures.
 
 The features are the means of the last maps of MobileNetV2 (ImageNet weights): 1,280 columns, stored in half precision.
 Features of your own network do as well: --features TRAIN TEST, rows in the order of the pictures. The models are those
