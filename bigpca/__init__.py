@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bigpca import kernels as kernels
+    from bigpca import plots as plots
     from bigpca import sketches as sketches
     from bigpca.data.ingest import ingest as ingest
     from bigpca.data.sources import open as open
@@ -91,7 +92,7 @@ _HOMES = {
     "RelativeThreshold": "bigpca.solvers.components",
 }
 
-_MODULES = {"kernels": "bigpca.kernels", "sketches": "bigpca.sketches"}
+_MODULES = {"kernels": "bigpca.kernels", "plots": "bigpca.plots", "sketches": "bigpca.sketches"}
 
 __all__ = sorted({*_HOMES, *_MODULES})
 

@@ -204,11 +204,12 @@ def _clear(directory: Path) -> None:
 
 
 def _draw(pca: Any, path: Path, rows: int) -> Path | None:
-    from bigpca.quality.plots import picture_of_components, save_picture
+    from bigpca.plots.collections import picture_of_components
+    from bigpca.plots.style import save_picture
 
     title = f"PCA of {rows:,} patches of 16 x 16 x 3 from two photographs"
     try:
-        figure = picture_of_components(pca.components_, pca.explained_variance_ratio_, PATCH, title=title)
+        figure = picture_of_components(pca, PATCH, title=title)
     except ImportError:
         return None
     return save_picture(figure, path)

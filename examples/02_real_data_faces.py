@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 import bigpca as bp
-from bigpca.quality.plots import component_tiles
 
 HEIGHT, WIDTH = 112, 92
 
@@ -63,11 +62,12 @@ def main() -> None:
     print(f"dot and covariance on {small.shape[1]} pixels differ by {difference:.1g}")
 
     try:
-        from matplotlib.image import imsave
+        from bigpca.plots.style import plain_figure, save_picture
     except ImportError:
         return
-    picture = Path(tempfile.mkdtemp(prefix="bigpca-faces-")) / "eigenfaces.png"
-    imsave(picture, component_tiles(pca.components_[:32], (HEIGHT, WIDTH)))
+    figure = plain_figure(9, 6)
+    bp.plots.components(pca, (HEIGHT, WIDTH), n=32, ax=figure.subplots())
+    picture = save_picture(figure, Path(tempfile.mkdtemp(prefix="bigpca-faces-")) / "eigenfaces.png")
     print(f"the first 32 eigenfaces: {picture}")
 
 

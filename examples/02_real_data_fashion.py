@@ -53,17 +53,19 @@ def main() -> None:
         )
 
     try:
-        from matplotlib.image import imsave
+        from bigpca.plots.collections import picture_of_strips
+        from bigpca.plots.style import save_picture
+        from bigpca.plots.tiles import image_tiles
     except ImportError:
         return
     shown = np.arange(12)
-    rows = [test[shown]]
+    strips = {"held-out pictures": test[shown]}
     for k in reversed(KEPT):
         leading = np.where(np.arange(max(KEPT)) < k, scores[shown], 0)
-        rows.append(pca.inverse_transform(leading).clip(0, 255))
-    tiles = np.stack(rows).reshape(len(rows), len(shown), 28, 28).transpose(0, 2, 1, 3).reshape(28 * len(rows), -1)
-    picture = Path(tempfile.mkdtemp(prefix="bigpca-fashion-")) / "reconstructions.png"
-    imsave(picture, tiles.repeat(3, axis=0).repeat(3, axis=1), cmap="gray_r")
+        strips[f"from {k} components"] = pca.inverse_transform(leading)
+    tiles = {name: image_tiles(images, (28, 28), len(shown), limits=(255, 0)) for name, images in strips.items()}
+    figure = picture_of_strips(tiles, title="Pictures of Fashion-MNIST, and their reconstructions")
+    picture = save_picture(figure, Path(tempfile.mkdtemp(prefix="bigpca-fashion-")) / "reconstructions.png")
     print(f"held-out pictures, and from {', '.join(map(str, reversed(KEPT)))} components: {picture}")
 
 

@@ -51,22 +51,13 @@ def main() -> None:
         print(f"  {kind:10} n = {(kinds == kind).sum():2}, centre in the first two components {centre.round(1)}")
 
     try:
-        from matplotlib.figure import Figure
+        from bigpca.plots.style import plain_figure, save_picture
     except ImportError:
         return
-    figure = Figure(figsize=(6, 5), dpi=120, layout="constrained")
-    axes = figure.subplots()
-    for kind in np.unique(kinds):
-        axes.scatter(*scores[kinds == kind, :2].T, label=kind)
-    shares = pca.explained_variance_ratio_
-    axes.set(
-        title="38 leukaemias, 5,000 genes",
-        xlabel=f"component 1 ({shares[0]:.0%})",
-        ylabel=f"component 2 ({shares[1]:.0%})",
-    )
-    axes.legend()
-    picture = Path(tempfile.mkdtemp(prefix="bigpca-microarrays-")) / "leukaemia.png"
-    figure.savefig(picture)
+    figure = plain_figure(6, 4.5)
+    axes = bp.plots.scores(pca, scores, labels=kinds, ax=figure.subplots())
+    axes.set_title("38 leukaemias, 5,000 genes", loc="left")
+    picture = save_picture(figure, Path(tempfile.mkdtemp(prefix="bigpca-microarrays-")) / "leukaemia.png")
     print(f"the first two components: {picture}")
 
 

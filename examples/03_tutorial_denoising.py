@@ -78,10 +78,14 @@ def main(arguments: list[str] | None = None) -> None:
 def draw(folder: Path, strips: dict[str, np.ndarray]) -> None:
     """Draw the rows of pictures below one another, if Matplotlib is installed."""
     try:
-        from bigpca.quality.plots import image_tiles, picture_of_strips, save_picture
+        from bigpca.plots.collections import picture_of_strips
+        from bigpca.plots.style import save_picture
+        from bigpca.plots.tiles import image_tiles
 
         tiles = {name: image_tiles(images, (28, 28), SHOWN, limits=(255, 0)) for name, images in strips.items()}
-        picture = save_picture(picture_of_strips(tiles), folder / "denoising.png")
+        picture = save_picture(
+            picture_of_strips(tiles, title="Pictures through the leading axes"), folder / "denoising.png"
+        )
     except ImportError:
         return
     print(f"\nthe pictures: {picture}")

@@ -107,13 +107,14 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         from matplotlib.figure import Figure
 
-        from bigpca.quality.plots import draw_errors, save_picture
+        from bigpca.plots.collections import draw_errors
+        from bigpca.plots.style import save_picture
     except ImportError:
         return
     figure = Figure(figsize=(13, 5.5), dpi=100, layout="constrained")
-    labels = ("raw rows: mean error of x'y (MAPE), %", "centred rows: mean error, % of |x||y|")
-    for axes, curve, label in zip(figure.subplots(1, 2), curves, labels, strict=True):
-        draw_errors(axes, curve, xlabel="q, columns of the sketch", ylabel=label)
+    labels = {"raw rows": "mean error of x'y (MAPE), %", "centred rows": "mean error, % of |x||y|"}
+    for axes, curve, (title, label) in zip(figure.subplots(1, 2), curves, labels.items(), strict=True):
+        draw_errors(axes, curve, xlabel="q, columns of the sketch", ylabel=label, title=title)
     figure.suptitle(f"Dot products of {len(X)} rows of {X.shape[1]:,} features")
     print(f"\nerror against q: {save_picture(figure, folder / 'dot_products.png')}")
 

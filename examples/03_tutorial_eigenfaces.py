@@ -67,7 +67,9 @@ def main(arguments: list[str] | None = None) -> None:
 def draw(folder: Path, fitted: dict[tuple[int, int], bp.PCA], one_read: bp.ApproximatePCA) -> None:
     """Draw the eigenfaces of each resolution, if Matplotlib is installed."""
     try:
-        from bigpca.quality.plots import component_tiles, picture_of_strips, save_picture
+        from bigpca.plots.collections import picture_of_strips
+        from bigpca.plots.style import save_picture
+        from bigpca.plots.tiles import component_tiles
 
         strips = {
             f"{shape[0]} x {shape[1]} pixels": component_tiles(model.components_, shape, K)

@@ -86,14 +86,15 @@ def main(arguments: list[str] | None = None) -> None:
                 f"{sims.mean():.4f} ({sims.min():.3f}) {differences.mean():8.1%} {tightness(model, exact)}"
             )
         scores = np.asarray(models["nystrom"].transform(X))
-        portraits.append((f"{name}: {X.shape[1]:,} columns", models["nystrom"], scores, kinds))
+        portraits.append((f"Photographs in {name}'s shape", models["nystrom"], scores, kinds))
     draw(folder, portraits)
 
 
 def draw(folder: Path, portraits: list[tuple[Any, ...]]) -> None:
     """Draw the spectra and the scores of each network, if Matplotlib is installed."""
     try:
-        from bigpca.quality.plots import Portrait, picture_of_portraits, save_picture
+        from bigpca.plots.collections import Portrait, picture_of_portraits
+        from bigpca.plots.style import save_picture
 
         drawn = [
             Portrait(name, model.explained_variance_, model.explained_variance_ratio_, *rest)

@@ -89,7 +89,8 @@ def main(arguments: list[str] | None = None) -> None:
         portraits.append((name, model, scores[few], None if kinds is None else kinds[few]))
 
     try:
-        from bigpca.quality.plots import Portrait, picture_of_portraits, save_picture
+        from bigpca.plots.collections import Portrait, picture_of_portraits
+        from bigpca.plots.style import save_picture
 
         drawn = [
             Portrait(name, model.explained_variance_, model.explained_variance_ratio_, *rest)

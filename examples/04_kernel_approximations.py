@@ -107,7 +107,7 @@ def draw(which: int, label: str, found: dict[str, Curves]) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullLocator
 
-    from bigpca.quality.plots import COLOURS
+    from bigpca.plots.style import COLOURS, GRID
 
     figure = Figure(figsize=(3.3 * len(found), 7.5), dpi=100, layout="constrained", facecolor="white")
     panels = figure.subplots(2, len(found), sharex=True, sharey=True, squeeze=False)
@@ -125,7 +125,7 @@ def draw(which: int, label: str, found: dict[str, Curves]) -> Any:
             axes.set(xscale="log", yscale="log" if which else "linear")
             axes.xaxis.set_minor_locator(NullLocator())
             axes.set_xticks(list(points := next(iter(curves.values()))), [str(q) for q in points])
-            axes.grid(color="#e6e8eb", linewidth=0.8)
+            axes.grid(color=GRID, linewidth=0.8)
         line[0].set_ylabel(f"{label}, mean of {K} eigenpairs")
         line[-1].legend(title=title, loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=9, frameon=False)
     for axes in panels[1]:
@@ -152,7 +152,7 @@ def main(arguments: list[str] | None = None) -> None:
         print_table(name, exact, found[name], given.q)
 
     try:
-        from bigpca.quality.plots import save_picture
+        from bigpca.plots.style import save_picture
 
         pictures = [
             save_picture(draw(which, label, found), folder / f"{file}.png")

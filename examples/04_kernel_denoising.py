@@ -53,10 +53,14 @@ def main(arguments: list[str] | None = None) -> None:
     strips |= {f"{name}, {k} axes: error {error:.2f}": found for name, (error, k, found) in best.items()}
 
     try:
-        from bigpca.quality.plots import image_tiles, picture_of_strips, save_picture
+        from bigpca.plots.collections import picture_of_strips
+        from bigpca.plots.style import save_picture
+        from bigpca.plots.tiles import image_tiles
 
         tiles = {name: image_tiles(rows[:SHOWN], (8, 8), SHOWN, gap=1, limits=(16, 0)) for name, rows in strips.items()}
-        picture = save_picture(picture_of_strips(tiles), folder / "kernel_denoising.png")
+        picture = save_picture(
+            picture_of_strips(tiles, title="Noise removed from digits"), folder / "kernel_denoising.png"
+        )
     except ImportError:
         return
     print(f"\nthe best of each: {picture}")

@@ -104,21 +104,23 @@ def draw(folder: Path, embedded: dict[str, tuple[np.ndarray, np.ndarray]], strip
     try:
         from matplotlib.figure import Figure
 
-        from bigpca.quality.plots import draw_scores, image_tiles, picture_of_strips, save_picture
+        from bigpca.plots.collections import picture_of_strips
+        from bigpca.plots.style import save_picture
+        from bigpca.plots.tiles import image_tiles
     except ImportError:
         return
     figure = Figure(figsize=(3.6 * len(embedded), 4.2), dpi=100, layout="constrained", facecolor="white")
     labels = np.repeat(["known", "new"], [len(part) for part in embedded["PCA"]])
     for axes, (name, both) in zip(figure.subplots(1, len(embedded)), embedded.items(), strict=True):
-        draw_scores(axes, np.concatenate(both), labels=labels)
+        bp.plots.scores(np.concatenate(both), labels=labels, ax=axes)
         axes.set_title(name, loc="left")
         axes.locator_params(axis="x", nbins=5)
-    legend = axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    for handle in legend.legend_handles:
-        handle.set_sizes([30.0])
+    for axes in figure.axes[:-1]:
+        axes.get_legend().remove()
     print(f"\nscores: {save_picture(figure, folder / 'kernel_faces_scores.png')}")
     tiles = {name: image_tiles(rows[:SHOWN], FACE, SHOWN) for name, rows in strips.items()}
-    print(f"faces: {save_picture(picture_of_strips(tiles), folder / 'kernel_faces.png')}")
+    figure = picture_of_strips(tiles, title="Faces, and what is left of them in the leading axes")
+    print(f"faces: {save_picture(figure, folder / 'kernel_faces.png')}")
 
 
 if __name__ == "__main__":

@@ -79,7 +79,8 @@ def main(arguments: list[str] | None = None) -> None:
 def draw(folder: Path, fitted: dict[str, tuple[Any, np.ndarray]], new_kinds: np.ndarray) -> None:
     """Draw the spectra and the held-out scores of each model, if Matplotlib is installed."""
     try:
-        from bigpca.quality.plots import Portrait, picture_of_portraits, save_picture
+        from bigpca.plots.collections import Portrait, picture_of_portraits
+        from bigpca.plots.style import save_picture
 
         drawn = [
             Portrait(name, model.explained_variance_, model.explained_variance_ratio_, scores, new_kinds)

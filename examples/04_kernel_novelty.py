@@ -76,7 +76,9 @@ def main(arguments: list[str] | None = None) -> None:
 def draw(folder: Path, judged: np.ndarray, novel: np.ndarray, distances: dict[str, np.ndarray]) -> None:
     """Draw the pictures that each model ranks most wrongly, if Matplotlib is installed."""
     try:
-        from bigpca.quality.plots import image_tiles, picture_of_strips, save_picture
+        from bigpca.plots.collections import picture_of_strips
+        from bigpca.plots.style import save_picture
+        from bigpca.plots.tiles import image_tiles
     except ImportError:
         return
     tiles = {}
@@ -87,7 +89,8 @@ def draw(folder: Path, judged: np.ndarray, novel: np.ndarray, distances: dict[st
             ("novel, nearest", order[novel[order]]),
         ):
             tiles[f"{name}: {label}"] = image_tiles(judged[rows[:SHOWN]], (28, 28), SHOWN, limits=(1, 0))
-    print(f"\nthe pictures: {save_picture(picture_of_strips(tiles), folder / 'kernel_novelty.png')}")
+    figure = picture_of_strips(tiles, title="The pictures that each model ranks most wrongly")
+    print(f"\nthe pictures: {save_picture(figure, folder / 'kernel_novelty.png')}")
 
 
 if __name__ == "__main__":

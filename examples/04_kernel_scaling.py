@@ -113,13 +113,13 @@ def draw(folder: Path, known: np.ndarray, found: np.ndarray) -> None:
     try:
         from matplotlib.figure import Figure
 
-        from bigpca.quality.plots import COLOURS, save_picture
+        from bigpca.plots.style import COLOURS, save_picture
     except ImportError:
         return
     figure = Figure(figsize=(10, 8), dpi=100, layout="constrained", facecolor="white")
     axes = figure.subplots()
     for label, points, colour, marker in (
-        ("known", known, COLOURS[9], "o"),
+        ("known", known, COLOURS[7], "o"),
         ("from distances", found, COLOURS[1], "x"),
     ):
         axes.scatter(*points.T, color=colour, marker=marker, label=label)

@@ -115,7 +115,7 @@ def draw(folder: Path, words: np.ndarray, families: np.ndarray, scores: np.ndarr
     try:
         from matplotlib.figure import Figure
 
-        from bigpca.quality.plots import COLOURS, save_picture
+        from bigpca.plots.style import COLOURS, save_picture
     except ImportError:
         return
     colours = dict(zip(FAMILIES, COLOURS, strict=False))

@@ -169,11 +169,11 @@ def draw_embeddings(embedded: dict[str, Split]) -> Any:
     """Two axes of each model: learnt pictures as dots, held-out ones as rings."""
     from matplotlib.figure import Figure
 
-    from bigpca.quality.plots import COLOURS, draw_scores
+    from bigpca.plots.style import COLOURS
 
     figure = Figure(figsize=(13, 8), dpi=100, layout="constrained", facecolor="white")
     for axes, (name, (known, y, new, new_y)) in zip(figure.subplots(2, 3).flat, embedded.items(), strict=True):
-        draw_scores(axes, known, labels=y)
+        bp.plots.scores(known, labels=y, ax=axes)
         for index, kind in enumerate(np.unique(y)):
             rows = new_y == kind
             axes.scatter(*new[rows].T, s=34, facecolors="none", edgecolors=COLOURS[index], label=f"{kind}, held out")
@@ -205,7 +205,9 @@ def main(arguments: list[str] | None = None) -> None:
     embedded = three_people(faces, people, held_out) | glasses(faces, people, held_out)
 
     try:
-        from bigpca.quality.plots import component_tiles, picture_of_strips, save_picture
+        from bigpca.plots.collections import picture_of_strips
+        from bigpca.plots.style import save_picture
+        from bigpca.plots.tiles import component_tiles
     except ImportError:
         return
     print(f"\nscores: {save_picture(draw_embeddings(embedded), folder / 'supervised_faces_scores.png')}")
@@ -213,7 +215,8 @@ def main(arguments: list[str] | None = None) -> None:
         f"{name}, r1 = {CORNERS[name][0]}, r2 = {CORNERS[name][1]}": component_tiles(tiles, shape, AXES)
         for name, tiles in components.items()
     }
-    print(f"Roweisfaces: {save_picture(picture_of_strips(strips), folder / 'roweisfaces.png')}")
+    figure = picture_of_strips(strips, title="Roweisfaces of ORL")
+    print(f"Roweisfaces: {save_picture(figure, folder / 'roweisfaces.png')}")
 
 
 if __name__ == "__main__":

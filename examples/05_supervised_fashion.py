@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         from matplotlib.figure import Figure
 
-        from bigpca.quality.plots import save_picture
+        from bigpca.plots.style import save_picture
     except ImportError:
         return
     figure = Figure(figsize=(13, 5.2), dpi=100, layout="constrained", facecolor="white")

@@ -12,12 +12,10 @@ import os
 import tempfile
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 from distributed import Client
 
 import bigpca as bp
-from bigpca.quality.plots import draw_scores
 
 address = os.environ.get("DASK_SCHEDULER_ADDRESS")
 here = {"processes": False, "n_workers": 1, "threads_per_worker": 2, "dashboard_address": "127.0.0.1:0"}
@@ -84,8 +82,7 @@ scores[:5].compute().round(2)
 
 # %%
 sample = scores.blocks[:: max(1, scores.numblocks[0] // 2)].compute()
-figure, axes = plt.subplots(figsize=(5, 4))
-draw_scores(axes, sample)
+bp.plots.scores(pca, sample)
 
 # %%
 pca.transform(X, out=folder / "scores.zarr", overwrite=True, progress=True)

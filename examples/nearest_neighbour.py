@@ -168,16 +168,16 @@ def draw_curves(axes: Any, curves: Mapping[str, Curve], title: str) -> None:
     """Errors in per cent against the number of axes, and a line at that of all columns."""
     from matplotlib.ticker import LogLocator
 
-    from bigpca.quality.plots import QUIET, draw_errors
+    from bigpca.plots.collections import draw_errors
+    from bigpca.plots.style import QUIET, legend
 
     whole = curves[WHOLE]
     shown = {
         name: (curve.axes, [100 * error for error in curve.errors]) for name, curve in curves.items() if name != WHOLE
     }
-    draw_errors(axes, shown, xlabel="axes kept", ylabel="nearest is of another kind, %")
-    axes.axhline(100 * whole.errors[0], color=QUIET, linestyle=":", label=f"all {whole.axes[0]:,} columns")
+    draw_errors(axes, shown, xlabel="axes kept", ylabel="nearest is of another kind, %", title=title)
+    all_columns = axes.axhline(100 * whole.errors[0], color=QUIET, linestyle=":")
     ticks = sorted({k for sizes, _ in shown.values() for k in sizes})
     axes.set_xticks(ticks, [str(k) for k in ticks])
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
-    axes.legend(fontsize=9, frameon=False)
-    axes.set_title(title, loc="left", fontsize=11)
+    legend(axes, [*axes.lines[: len(shown)], all_columns], [*shown, f"all {whole.axes[0]:,} columns"])

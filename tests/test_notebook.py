@@ -93,7 +93,7 @@ def test_the_notebook_runs_over_tls_and_leaves_nothing_in_the_cluster(
     assert "peak memory" in plan
     assert "moments  100 %" in texts(shown[cell_with("checkpoint=")], "text/html")
     assert texts(shown[cell_with("who_has")], "text/plain") == "{}"
-    assert texts(shown[cell_with("draw_scores(")], "image/png")
+    assert texts(shown[cell_with("bp.plots.scores(")], "image/png")
     assert len(nbformat.writes(document)) < 300_000  # a table, a picture, a few rows: never the scores
     assert tasks_of(onlooker) == []
     assert onlooker.who_has() == {}

@@ -4,7 +4,6 @@
 - ``importance``   the weight of examples in components; features replaced by their neighbours
 - ``dependence``   the Hilbert-Schmidt independence criterion
 - ``memory``       the measured peak of a run above its idle processes
-- ``plots``, ``tiles``   pictures of models (need matplotlib, ``bigpca[plot]``), and images as tiles
 - ``reading``, ``states``   one read of X for a measurement, and the states it is folded into
 
 Everything here uses public estimators and the verbs of ``bigpca.passes``; nothing below imports it.

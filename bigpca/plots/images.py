@@ -1,0 +1,98 @@
+"""Components as pictures, or as the weights of their features."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bigpca.plots.numbers import Weights, is_array, name_of, shares_or_none, weights
+from bigpca.plots.style import INK, axes_of, percent, short, tidy
+from bigpca.plots.tiles import component_tiles
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLUMNS = 4  # pictures in a line; of more than 16, twice as many
+TOP_FEATURES = 4  # of each component, where components are no pictures
+MAX_CELLS = 10  # columns in which weights are written as numbers
+
+
+def components(
+    model: Any,
+    image_shape: tuple[int, ...] | None = None,
+    *,
+    n: int = 12,
+    feature_names: Any = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the leading components: as pictures where features are pixels, else as weights of their main features.
+
+    In a picture 0 is mid-grey, and the largest magnitude of each component is black or white.
+
+    Parameters
+    ----------
+    model : fitted linear model, or array-like of shape (k, d)
+    image_shape : (height, width) or (height, width, 3), optional
+        Of one row. Without it, the weights of the features that are among the four largest of a component are drawn.
+    n : int, default 12
+        Number of components, at most.
+    feature_names : array-like of shape (d,), optional
+        By default the names that the model was fitted with, or "feature 0" and so on.
+    ax : matplotlib Axes, optional
+        By default those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        For models whose components are no weights of features (kernels, sketches), and an image shape of another size.
+    ImportError
+        If matplotlib is not installed.
+    """
+    found = weights(model, feature_names)
+    ratio = None if is_array(model) else shares_or_none(model)
+    k = min(n, len(found.components))
+    names = [f"{i + 1}" + ("" if ratio is None else f" ({percent(ratio[i])})") for i in range(k)]
+    leading = f"{name_of(model) or 'Components'}, {'the component' if k == 1 else f'components 1 to {k}'}"
+    if image_shape is None:
+        return _heat_map(ax, Weights(found.components[:k], found.names), names, leading)
+    height, width = image_shape[:2]
+    columns = min(k, COLUMNS if k <= 16 else 2 * COLUMNS)
+    band = max(2, round(0.22 * height))  # pixels above each picture, for its name
+    tiles = component_tiles(found.components[:k], tuple(image_shape), columns, gap=band)
+    lines = -(-k // columns)
+    ax = axes_of(ax, max(3.2, 1.6 * columns), 0.5 + 1.6 * lines * (height + band) / (width + band))
+    ax.imshow(np.concatenate([np.ones((band, *tiles.shape[1:])), tiles]), interpolation="nearest")
+    for i, name in enumerate(names):
+        left, top = (i % columns) * (width + band), (i // columns) * (height + band) + band
+        ax.text(left, top - 0.5 - 0.08 * band, name, ha="left", va="bottom", color=INK, fontsize=8)
+    tidy(ax, leading)
+    ax.set_axis_off()
+    return ax
+
+
+def top_features(components: Any, top: int) -> np.ndarray[Any, Any]:
+    """Return the features with the largest absolute weights of each component, (k, top), the largest first."""
+    return np.argsort(-np.abs(np.asarray(components)), axis=1, kind="stable")[:, :top]
+
+
+def _heat_map(ax: Axes | None, found: Weights, names: list[str], title: str) -> Axes:
+    """Draw the weights (components by features) of features that are among the largest of some component."""
+    leading = top_features(found.components, TOP_FEATURES)
+    features = list(dict.fromkeys(leading.ravel().tolist()))[: 3 * MAX_CELLS]
+    values = found.components[:, features].T
+    ax = axes_of(ax, 1.8 + 0.6 * max(4, len(names)), 1.4 + 0.22 * len(features))
+    peak = float(np.abs(values).max(initial=0.0)) or 1.0
+    image = ax.imshow(values, cmap="PuOr", vmin=-peak, vmax=peak, aspect="auto", interpolation="nearest")
+    ax.figure.colorbar(image, ax=ax, label="weight")
+    ax.set_yticks(range(len(features)), [short(found.names[i]) for i in features], parse_math=False)
+    turned: dict[str, Any] = {} if len(names) <= 4 else {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
+    ax.set_xticks(range(len(names)), names, **turned)
+    ax.set_xlabel("component")
+    tidy(ax, f"{title}: their main features")
+    ax.grid(visible=False)
+    return ax

@@ -1,0 +1,234 @@
+"""Eigenvalues, their shares of the variance, and the bounds that certify them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.plots.numbers import Vector, eigenvalues, fitted, is_array, name_of, shares
+from bigpca.plots.style import (
+    ACCENT,
+    COLOURS,
+    INK,
+    MARKERS,
+    QUIET,
+    axes_of,
+    counted,
+    legend,
+    log_ticks,
+    percent,
+    tidy,
+    whole_numbers,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LEVELS = (0.90, 0.95, 0.99)  # of the variance
+MAX_BARS = 60  # components with a bar or a marker each; more are drawn as a line
+
+
+def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVELS) -> Axes:
+    """Draw the share of the variance of each component, the share captured so far, and where that reaches levels.
+
+    Parameters
+    ----------
+    model : fitted model, or array-like of shape (k,)
+        A model with ``explained_variance_ratio_``, or these shares.
+    ax : matplotlib Axes, optional
+        By default those of a new figure.
+    levels : sequence of float in (0, 1], default (0.9, 0.95, 0.99)
+        Shares to mark; those that all components together do not reach are named in the legend.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        For a model without ``explained_variance_ratio_``.
+    ImportError
+        If matplotlib is not installed.
+    """
+    ratio = shares(model)
+    ax = axes_of(ax)
+    order, so_far = np.arange(1, len(ratio) + 1), np.cumsum(ratio)
+    if len(ratio) <= MAX_BARS:
+        handles: list[Any] = [ax.bar(order, 100 * ratio, width=0.7, color=ACCENT)]
+    else:
+        handles = [ax.fill_between(order, 100 * ratio, color=ACCENT, linewidth=0)]
+    handles += ax.plot(order, 100 * so_far, color=INK, linewidth=1.4, marker="." if len(ratio) == 1 else "")
+    names = ["each component", "so far"]
+    for level, marker in zip(levels, MARKERS * len(levels), strict=False):
+        count = reaching(ratio, level)
+        if count is None:
+            handles += ax.plot([], [], marker="", linestyle="")
+            names.append(f"{percent(level)}: not reached")
+        else:
+            handles += ax.plot([count], [100 * so_far[count - 1]], marker, color=COLOURS[6], markersize=6, zorder=3)
+            names.append(f"{percent(level)}: {counted(count, 'component')}")
+    ax.set(xlabel="component", ylabel="share of the variance, %", xlim=(0.3, len(ratio) + 0.7), ylim=(0, None))
+    whole_numbers(ax)
+    legend(ax, handles, names)
+    title = f"{counted(len(ratio), 'component')}: {percent(float(so_far[-1]))} of the variance"
+    return tidy(ax, f"{name_of(model)}, {title}" if name_of(model) else title)
+
+
+def reaching(ratio: NDArray[np.float64], level: float) -> int | None:
+    """Return the smallest number of components that capture a share of the variance, or None if all do not.
+
+    >>> reaching(np.array([0.6, 0.3, 0.05]), 0.9), reaching(np.array([0.6, 0.3, 0.05]), 0.99)
+    (2, None)
+    """
+    held = np.flatnonzero(np.cumsum(ratio) >= level - 1e-12)  # sums of shares are rounded
+    return int(held[0]) + 1 if len(held) else None
+
+
+def captured(ratio: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVELS) -> Axes:
+    """Draw the share of the variance that the first components capture, and mark how many of them reach each level."""
+    held = np.append(0.0, np.cumsum(shares(ratio)))
+    ax = axes_of(ax)
+    ax.plot(np.arange(len(held)), 100 * held, color=ACCENT, linewidth=1.6)
+    counts = {level: count for level in levels if (count := reaching(np.diff(held), level)) is not None}
+    if counts:
+        ax.plot([*counts.values()], [100 * held[k] for k in counts.values()], "o", color=INK, markersize=3.5)
+        found = "\n".join(f"{k:,} hold {100 * level:g} %" for level, k in counts.items())
+        ax.text(0.96, 0.08, found, transform=ax.transAxes, ha="right", va="bottom", color=INK, fontsize=9)
+    ax.set(xlabel="components", ylabel="variance captured, %", ylim=(0, 105))
+    whole_numbers(ax)
+    return tidy(ax)
+
+
+def spectrum(models: Any, *, ax: Axes | None = None) -> Axes:
+    """Draw eigenvalues in decreasing order on a log scale: of one model, or of several to compare.
+
+    Parameters
+    ----------
+    models : fitted model, array-like of shape (k,), a list of models, or a mapping of name to model or array
+        Variances of a linear model, eigenvalues of the centred kernel matrix of a kernel model, those of its criterion
+        of a supervised one. Numbers that are not positive have no logarithm and are left out.
+    ax : matplotlib Axes, optional
+        By default those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        For a model without eigenvalues.
+    ImportError
+        If matplotlib is not installed.
+    """
+    named = _named(models)
+    values = {name: eigenvalues(model) for name, model in named.items()}
+    ax = axes_of(ax)
+    handles = []
+    for index, found in enumerate(values.values()):
+        order, positive = np.arange(1, len(found) + 1), found > 0
+        dots = MARKERS[index % len(MARKERS)] if len(found) <= MAX_BARS else ""
+        colour = ACCENT if len(values) == 1 else COLOURS[index % len(COLOURS)]
+        style = ("-", "--", ":", "-.")[index // len(COLOURS) % 4]
+        handles += ax.semilogy(
+            order[positive], found[positive], color=colour, linestyle=style, marker=dots, markersize=4, linewidth=1.4,
+            label=f"spectrum {index}",
+        )  # fmt: skip
+    ax.set(xlabel="component", ylabel="eigenvalue (log scale)")
+    log_ticks(ax)
+    whole_numbers(ax)
+    if len(values) > 1:
+        legend(ax, handles, [*values])
+    (only, *more), lengths = values, {len(found) for found in values.values()}
+    title = (
+        f"Spectra of {len(values)} models"
+        if more
+        else f"{only + ', ' if only else ''}{counted(max(lengths), 'eigenvalue')}"
+    )
+    return tidy(ax, title)
+
+
+def bounds(model: Any, *, ax: Axes | None = None) -> Axes:
+    """Draw the eigenvalues of an approximate model with their certified bounds, on a log scale.
+
+    The bounds are not symmetric. The title states the width of the widest, relative to its eigenvalue, and the
+    probability with which all hold.
+
+    Parameters
+    ----------
+    model : fitted model with ``eigenvalue_bounds_``
+    ax : matplotlib Axes, optional
+        By default those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        For a model without bounds: an exact one, whose spectrum shows all, or one that certifies nothing.
+    ImportError
+        If matplotlib is not installed.
+    """
+    if is_array(model) or not hasattr(fitted(model), "eigenvalue_bounds_"):
+        raise ValueError(
+            f"{'an array' if is_array(model) else 'a ' + name_of(model)} has no eigenvalue_bounds_: only models with "
+            "an approximate answer have bounds, and an exact answer needs none. Draw spectrum(model)."
+        )
+    inner = fitted(model)
+    values, (low, high) = eigenvalues(model), np.asarray(inner.eigenvalue_bounds_, dtype=np.float64).T
+    ax = axes_of(ax)
+    order, positive = np.arange(1, len(values) + 1), values > 0
+    if not positive.any():
+        raise ValueError(
+            f"none of the {len(values)} eigenvalues is positive, and a log scale shows positive numbers only. "
+            "Look at model.eigenvalue_bounds_."
+        )
+    least = np.concatenate([values[positive], low[low > 0]]).min()
+    floor = least / 3 if (low[positive] <= 0).any() else 0.8 * least  # bars of lower bounds of 0 end at the lower edge
+    below = np.clip(values - np.maximum(low, floor), 0, None)[positive]
+    above = np.clip(high - values, 0, None)[positive]
+    if len(values) <= MAX_BARS:
+        ax.errorbar(
+            order[positive], values[positive], yerr=[below, above], fmt="o", markersize=3.5, color=ACCENT, ecolor=INK,
+            elinewidth=1.2, capsize=3,
+        )  # fmt: skip
+    else:
+        ax.fill_between(
+            order[positive], values[positive] - below, values[positive] + above, color=QUIET, alpha=0.4, linewidth=0
+        )
+        ax.plot(order[positive], values[positive], color=ACCENT, linewidth=1.4)
+    ax.set_yscale("log")
+    ax.set_ylim(bottom=floor)
+    log_ticks(ax)
+    ax.set(xlabel="component", ylabel="eigenvalue and bounds (log scale)")
+    whole_numbers(ax)
+    confidence = float(inner.bounds_confidence_)
+    hold = "always" if confidence == 1 else f"with probability {confidence:.6g}"
+    return tidy(ax, f"{name_of(model)}, widest bounds {percent(relative_width(values, low, high))}; hold {hold}")
+
+
+def relative_width(values: Vector, low: Vector, high: Vector) -> float:
+    """Return the largest width of bounds relative to their eigenvalue; infinite where none is positive.
+
+    >>> relative_width(np.array([4.0, 2.0]), np.array([3.9, 1.0]), np.array([4.2, 2.5]))
+    0.75
+    """
+    positive = values > 0
+    widths = (high - low)[positive] / values[positive]
+    return float(widths.max()) if positive.all() and len(widths) else float("inf")
+
+
+def _named(models: Any) -> dict[str, Any]:
+    """Return models by name: numbered where several are of one class."""
+    if isinstance(models, Mapping):
+        return {str(name): model for name, model in models.items()}
+    several = isinstance(models, list | tuple) and any(hasattr(one, "fit") or is_array(one) for one in models)
+    if not several:
+        return {name_of(models): models}
+    return {f"{number}: {name_of(one) or 'array'}": one for number, one in enumerate(models, 1)}

@@ -1,0 +1,124 @@
+"""The one palette, and what all figures share: axes, titles, legends, numbers as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+from bigpca.errors import brief
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, ACCENT, QUIET, GRID = "#1f2430", "#0b6e99", "#8a8f98", "#e6e8eb"
+# Petroff (2021), arXiv:2107.02270: ten colours that differ under every common colour blindness. Grey is last.
+COLOURS = (
+    "#3f90da", "#bd1f01", "#ffa90e", "#832db6", "#92dadd", "#a96b59", "#e76300", "#717581", "#b9ac70", "#94a4a2",
+)  # fmt: skip
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
+MAX_TEXT = 32  # characters of a name in a figure
+CHARACTERS_PER_INCH = 12  # of a title
+
+
+def axes_of(ax: Axes | None, width: float = 6.4, height: float = 4.2) -> Axes:
+    """Return ``ax``, or the axes of a new figure of so many inches.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed: with the command that installs it.
+    """
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            "figures need matplotlib, which is not installed. Install it: pip install 'bigpca[plot]'."
+        ) from error
+    own: Axes = plt.subplots(figsize=(width, height), layout="constrained")[1]
+    return own
+
+
+def plain_figure(width: float, height: float) -> Figure:
+    """Return a figure without pyplot, which no window shows and nothing has to close, for files."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=120, layout="constrained", facecolor="white")
+
+
+def tidy(ax: Axes, title: str = "") -> Axes:
+    """Set the title, the grid and the look of the axes, and return them."""
+    ax.grid(axis="y", color=GRID, linewidth=0.8)
+    ax.set_axisbelow(True)
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    ax.tick_params(which="both", colors=INK, labelsize=9)
+    if title:
+        room = int(CHARACTERS_PER_INCH * 1.25 * ax.bbox.width / ax.figure.dpi)
+        ax.set_title(fill(title, max(20, room)), loc="left", color=INK, fontsize=11, parse_math=False)
+    return ax
+
+
+def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], title: str = "") -> None:
+    """Name handles in a legend right of the axes, where it covers nothing; names are taken literally.
+
+    matplotlib leaves out names that begin with an underscore and reads others as formulas, so they are set as text.
+    """
+    drawn = ax.legend(
+        handles, [str(number) for number in range(len(names))], loc="upper left", bbox_to_anchor=(1.0, 1.0),
+        fontsize=9, frameon=False, title=title or None, title_fontsize=9, alignment="left",
+    )  # fmt: skip
+    for text, name in zip(drawn.get_texts(), names, strict=True):
+        text.set_parse_math(False)
+        text.set_text(short(name))
+        text.set_color(INK)
+
+
+def whole_numbers(ax: Axes) -> None:
+    """Put ticks of the abscissa at whole numbers only."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def log_ticks(ax: Axes) -> None:
+    """Put numbers at the ticks of a logarithmic ordinate: at 1, 2 and 5 where it spans few decades."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = ax.get_ylim()
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def short(name: object) -> str:
+    """Return untrusted text as one short line, without control characters."""
+    return brief(name, MAX_TEXT)
+
+
+def percent(share: float) -> str:
+    """Return a share as text of three digits.
+
+    >>> percent(0.18342), percent(1.0), percent(0.00012)
+    ('18.3 %', '100 %', '0.012 %')
+    """
+    return f"{100 * share:.3g} %"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number of things, in the singular for one.
+
+    >>> counted(1, "component"), counted(2000, "row")
+    ('1 component', '2,000 rows')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def save_picture(figure: Figure, path: str | Path) -> Path:
+    """Write a figure in the format of the path's suffix and return the path."""
+    figure.savefig(path)
+    return Path(path)

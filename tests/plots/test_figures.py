@@ -1,0 +1,389 @@
+"""What figures show, read from their Axes: points at their scores, names in words, nothing over anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dask.array as da
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+import bigpca as bp
+from bigpca.plots.collections import (
+    Portrait,
+    draw_errors,
+    picture_of_components,
+    picture_of_portraits,
+    picture_of_strips,
+)
+from bigpca.plots.drawn import drawn_rows, drawn_scores
+from bigpca.plots.spectra import captured, reaching, relative_width
+from bigpca.plots.style import COLOURS, short
+
+NAMES = np.array(["_hidden", "$x^", "<script>alert(1)</script>", *(f"kind {i}" for i in range(27))], dtype=object)
+
+
+def rows(n: int = 400, d: int = 12) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((n, d)) * np.linspace(4, 1, d)
+
+
+X = rows()
+CLASSES = NAMES[np.random.default_rng(1).integers(0, 30, len(X))]
+THREE = np.array(["a", "b", "c"])[np.arange(len(X)) % 3]
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, Any]:
+    labels = np.arange(len(X)) % 3
+    rbf = {"kernel": "rbf", "gamma": 0.01}
+    found = {
+        "pca": bp.PCA(4),
+        "one": bp.PCA(1),
+        "krylov": bp.PCA(3, solver="krylov", tol=0.3, max_passes=2),
+        "kernel": bp.NystromKernelPCA(5, n_landmarks=40, **rbf),
+        "roweis": bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5),
+        "kernel roweis": bp.KernelRoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5, **rbf),
+        "selected": bp.ScoredPCA(2, n_features_to_select=5),
+        "sketch": bp.SketchTransformer(bp.sketches.SparseSign(8)),
+    }
+    return {name: model.fit(X, labels) for name, model in found.items()}
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "scree": lambda m: bp.plots.scree(m["pca"]),
+    "scree of an array": lambda m: bp.plots.scree(0.9 ** np.arange(200) / 10),
+    "scree of one": lambda m: bp.plots.scree(m["one"]),
+    "bounds": lambda m: bp.plots.bounds(m["krylov"]),
+    "bounds of a kernel": lambda m: bp.plots.bounds(m["kernel"]),
+    "spectra": lambda m: bp.plots.spectrum([m["pca"], m["kernel"], m["roweis"]]),
+    "spectrum": lambda m: bp.plots.spectrum(m["kernel roweis"]),
+    "scores": lambda m: bp.plots.scores(m["pca"], X, components=(3, 1)),
+    "scores of many classes": lambda m: bp.plots.scores(m["pca"], X, labels=CLASSES),
+    "scores of values": lambda m: bp.plots.scores(m["pca"], X, labels=X[:, 0]),
+    "scores of one": lambda m: bp.plots.scores(m["one"], X, labels=THREE),
+    "biplot": lambda m: bp.plots.biplot(m["pca"], X, labels=THREE, top=12),
+    "components": lambda m: bp.plots.components(m["pca"], (4, 3)),
+    "component": lambda m: bp.plots.components(m["one"], (2, 2, 3)),
+    "weights": lambda m: bp.plots.components(m["selected"], feature_names=NAMES[:12]),
+}
+
+
+def texts(figure: Any) -> list[Text]:
+    """Visible texts; tick labels outside the axes' limits are not drawn."""
+    figure.canvas.draw()
+    shown = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    outer = figure.bbox.padded(1)
+    ticks = {
+        id(label)
+        for axes in figure.axes
+        for axis, low, high in ((axes.xaxis, *sorted(axes.get_xlim())), (axes.yaxis, *sorted(axes.get_ylim())))
+        for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]
+        for label in (tick.label1, tick.label2)
+        if not low <= tick.get_loc() <= high or not axes.axison
+    }
+    return [text for text in shown if id(text) not in ticks and outer.overlaps(text.get_window_extent())]
+
+
+@pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
+def test_every_figure_has_a_title_and_no_text_covers_another_or_leaves_the_figure(
+    draw: Callable[[dict[str, Any]], Any], models: dict[str, Any]
+) -> None:
+    ax = draw(models)
+    assert ax.get_title(loc="left")
+    shown = texts(ax.figure)
+    boxes = [text.get_window_extent().padded(-1) for text in shown]
+    covering = [
+        (shown[i].get_text(), shown[j].get_text())
+        for i in range(len(boxes))
+        for j in range(i)
+        if boxes[i].overlaps(boxes[j])
+    ]
+    assert covering == []
+    whole = ax.figure.bbox
+    assert [
+        t.get_text() for t, b in zip(shown, boxes, strict=True) if b.x0 < 0 or b.x1 > whole.x1 or b.y1 > whole.y1
+    ] == []
+
+
+def test_figures_go_into_axes_that_are_given_and_make_none_of_their_own(models: dict[str, Any]) -> None:
+    ax = Figure().subplots()
+    assert bp.plots.scree(models["pca"], ax=ax) is ax
+    assert plt.get_fignums() == []
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "pair", "columns", "named"),
+    [
+        ("pca", "rows", (1, 2), (0, 1), True),
+        ("pca", "scores", (4, 2), (3, 1), True),
+        ("pca", "lazy", (1, 3), (0, 2), True),
+        ("pca", "no model", (2, 1), (1, 0), False),
+        ("kernel roweis", "rows", (1, 2), (0, 1), False),
+    ],
+)
+def test_rows_are_drawn_at_their_scores_and_axes_name_components_with_their_shares(
+    models: dict[str, Any], model: str, given: str, pair: tuple[int, int], columns: tuple[int, int], named: bool
+) -> None:
+    fitted = models[model]
+    scores = fitted.transform(X)
+    arguments = {
+        "rows": (fitted, X),
+        "scores": (fitted, scores),
+        "no model": (scores,),
+        "lazy": (fitted, da.from_array(X, (70, 12))),
+    }
+    ax = bp.plots.scores(*arguments[given], components=pair)
+    (points,) = ax.collections
+    np.testing.assert_allclose(points.get_offsets(), scores[:, columns], rtol=1e-10, atol=1e-12)
+    for label, column in zip((ax.get_xlabel(), ax.get_ylabel()), columns, strict=True):
+        share = f" ({100 * fitted.explained_variance_ratio_[column]:.3g} %)" if named else ""
+        assert label == f"component {column + 1}{share}"
+
+
+def test_classes_have_one_colour_each_in_points_and_legend_and_names_are_taken_literally(
+    models: dict[str, Any],
+) -> None:
+    labels = np.array(["_a", "$b^", "<c>"], dtype=object)[np.arange(len(X)) % 3]
+    labels[:7] = None
+    scores = models["pca"].transform(X)
+    ax = bp.plots.scores(models["pca"], X, labels=labels)
+    legend = ax.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["$b^", "<c>", "_a", "no label"]
+    drawn = {points.get_label(): points for points in ax.collections}
+    for code, name in enumerate(["$b^", "<c>", "_a"]):
+        np.testing.assert_allclose(drawn[f"kind {code}"].get_offsets(), scores[labels == name][:, :2])
+        colour = to_hex(legend.legend_handles[code].get_color())
+        assert colour == COLOURS[code] == to_hex(drawn[f"kind {code}"].get_facecolor()[0])
+    np.testing.assert_allclose(drawn["no label"].get_offsets(), scores[:7, :2])
+
+
+def test_of_more_than_ten_classes_the_nine_largest_are_named_and_the_rest_are_others() -> None:
+    labels = np.repeat(np.arange(12), np.arange(12, 0, -1))
+    ax = bp.plots.scores(rows(len(labels), 2), labels=labels)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [*map(str, range(9)), "others (3 classes)"]
+    assert sum(len(points.get_offsets()) for points in ax.collections) == len(labels)
+    ten = bp.plots.scores(rows(20, 2), labels=np.arange(20) % 10)
+    assert [text.get_text() for text in ten.get_legend().get_texts()] == [*map(str, range(10))]
+
+
+def test_rows_without_scores_are_left_out_and_counted() -> None:
+    scores = rows(50, 2)
+    scores[[3, 9]] = np.nan
+    ax = bp.plots.scores(scores, labels=np.arange(50) % 2)
+    assert ax.get_title(loc="left") == "Scores of 50 rows, 2 without scores"
+    assert sum(len(points.get_offsets()) for points in ax.collections) == 48
+
+
+def test_drawn_rows_are_one_of_each_stratum_and_depend_on_the_seed_alone() -> None:
+    chosen = drawn_rows(1_000_003)
+    assert len(chosen) == 20_000
+    edges = np.arange(20_001) * 1_000_003 // 20_000
+    assert ((edges[:-1] <= chosen) & (chosen < edges[1:])).all()
+    assert not np.array_equal(chosen, drawn_rows(1_000_003, seed=1))
+    np.testing.assert_array_equal(drawn_rows(20_000), np.arange(20_000))
+    many = np.arange(60_000.0).reshape(-1, 2)
+    taken = [drawn_scores(given) for given in (many, da.from_array(many, (999, 2)), da.from_array(many, (30_000, 1)))]
+    for one in taken:
+        np.testing.assert_array_equal(one.rows, drawn_rows(30_000))
+        np.testing.assert_array_equal(one.scores, many[one.rows])
+    assert taken[0].title() == "20,000 of 30,000 rows"
+
+
+def test_a_read_for_a_figure_is_announced_with_its_bytes(
+    models: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bp.plots.scores(models["pca"], da.from_array(X, (70, 12)))
+    assert caplog.text == ""
+    monkeypatch.setattr("bigpca.plots.drawn.SILENT_BYTES", 1000)
+    bp.plots.scores(models["pca"], da.from_array(X, (70, 12)))
+    assert "the scores of 400 drawn rows take one read of X, 37.5 KiB" in caplog.text
+
+
+def test_bounds_reach_from_the_lower_to_the_upper_and_the_title_has_the_widest(models: dict[str, Any]) -> None:
+    for name, values in (("krylov", models["krylov"].explained_variance_), ("kernel", models["kernel"].eigenvalues_)):
+        ax = bp.plots.bounds(models[name])
+        low, high = models[name].eigenvalue_bounds_.T
+        (bars,) = (one for one in ax.collections if len(one.get_segments()) == len(values))
+        ends = np.array([segment[:, 1] for segment in bars.get_segments()])
+        np.testing.assert_allclose(ends[:, 1], np.maximum(high, values))
+        np.testing.assert_allclose(ends[:, 0], np.minimum(np.maximum(low, ax.get_ylim()[0]), values))
+        assert f"widest bounds {100 * relative_width(values, low, high):.3g} %" in ax.get_title(loc="left")
+
+
+def test_the_scree_marks_the_first_component_that_reaches_each_level() -> None:
+    ratio = 0.7 ** np.arange(30)
+    ratio /= ratio.sum() / 0.97
+    ax = bp.plots.scree(ratio, levels=(0.5, 0.95, 0.99))
+    np.testing.assert_allclose([bar.get_height() for bar in ax.patches], 100 * ratio)
+    held = np.cumsum(ratio)
+    k = reaching(ratio, 0.95)
+    assert k is not None
+    assert held[k - 1] >= 0.95 > held[k - 2]
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names == [
+        "each component",
+        "so far",
+        f"50 %: {reaching(ratio, 0.5)} components",
+        f"95 %: {k} components",
+        "99 %: not reached",
+    ]
+    np.testing.assert_allclose(ax.lines[2].get_xydata(), [[k, 100 * held[k - 1]]])
+    np.testing.assert_allclose(captured(ratio).lines[0].get_ydata(), 100 * np.append(0, held))
+
+
+def test_a_spectrum_leaves_out_what_has_no_logarithm() -> None:
+    ax = bp.plots.spectrum(np.array([4.0, 2.0, 0.0, 1.0, -1e-20]))
+    (line,) = ax.lines
+    np.testing.assert_array_equal(line.get_xydata(), [[1, 4], [2, 2], [4, 1]])
+    assert ax.get_yscale() == "log"
+
+
+def test_arrows_of_a_biplot_have_the_directions_of_the_weights(models: dict[str, Any]) -> None:
+    ax = bp.plots.biplot(models["pca"], X, top=3)
+    weights = models["pca"].components_[:2].T
+    largest = np.argsort(-np.hypot(*weights.T))[:3]
+    tips = np.array([text.xy for text in ax.texts if text.arrow_patch is not None])
+    np.testing.assert_allclose(tips / np.hypot(*tips[0]), weights[largest] / np.hypot(*weights[largest[0]]))
+    assert {text.get_text() for text in ax.texts if text.get_text()} == {f"feature {i}" for i in largest}
+
+
+def test_weights_of_components_are_drawn_beside_the_names_of_their_features(models: dict[str, Any]) -> None:
+    ax = bp.plots.components(models["selected"], feature_names=NAMES[:12])
+    selected, components = models["selected"].selected_, models["selected"].estimator_.components_
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    drawn = ax.images[0].get_array()
+    by_name = {short(NAMES[feature]): components[:, place] for place, feature in enumerate(selected)}
+    assert len(names) >= 4
+    for name, weights in zip(names, drawn, strict=True):
+        np.testing.assert_allclose(weights, by_name[name])
+
+
+def test_a_map_frames_its_best_cell_and_needs_no_read() -> None:
+    labels = np.arange(len(X)) % 3
+    found = bp.roweis_map(X + 3 * np.eye(12)[labels], labels, 3, model=bp.RoweisDiscriminantAnalysis(2, normalize=True))
+    errors = np.array([[3.0, 2, 3], [4, 1, 5], [6, 7, 8]]) / 10
+    ax = bp.plots.roweis_map(found, errors)
+    np.testing.assert_allclose(ax.images[0].get_array(), 100 * errors.T)
+    assert ax.patches[0].get_xy() == (0.5, 0.5)
+    assert ax.get_title(loc="left") == "Least error 10 % at r1 = 0.5, r2 = 0.5"
+    scores = found.models[0][2].transform(X + 3 * np.eye(12)[labels])[:, 0]
+    means = np.array([scores[labels == c].mean() for c in labels])
+    between = ((means - scores.mean()) ** 2).sum() / ((scores - scores.mean()) ** 2).sum()
+    drawn = bp.plots.roweis_map(found).images[0].get_array()
+    np.testing.assert_allclose(drawn[2, 0], 100 * between, rtol=1e-8)
+
+
+ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] = {
+    "roweis": (
+        lambda m: bp.plots.scree(m["roweis"]),
+        ValueError,
+        "RoweisDiscriminantAnalysis has no explained_variance_ratio_.*spectrum",
+    ),
+    "kernel roweis": (
+        lambda m: bp.plots.scree(m["kernel roweis"]),
+        ValueError,
+        "KernelRoweis.* has no explained_variance_ratio_",
+    ),
+    "sketch": (lambda m: bp.plots.scree(m["sketch"]), ValueError, "columns of a sketch are random"),
+    "sketch's spectrum": (lambda m: bp.plots.spectrum(m["sketch"]), ValueError, "has no eigenvalues.*Fit a PCA"),
+    "sketch's scores": (lambda m: bp.plots.scores(m["sketch"], X), ValueError, "has no components.*Fit a PCA"),
+    "kernel's components": (
+        lambda m: bp.plots.components(m["kernel"], (4, 3)),
+        ValueError,
+        "has no components_.*Draw the scores",
+    ),
+    "shape": (lambda m: bp.plots.components(m["pca"], (5, 3)), ValueError, "image_shape"),
+    "exact": (lambda m: bp.plots.bounds(m["pca"]), ValueError, "a PCA has no eigenvalue_bounds_.*spectrum"),
+    "pair": (
+        lambda m: bp.plots.scores(m["pca"], X, components=(0, 1)),
+        ValueError,
+        r"from 1 to 4.*The first component is 1",
+    ),
+    "one arrow": (lambda m: bp.plots.biplot(m["one"], X), ValueError, "a biplot needs two components"),
+    "labels": (lambda m: bp.plots.scores(m["pca"], X, labels=[1, 2]), ValueError, "2 labels for 400 rows"),
+    "no rows": (lambda m: bp.plots.scores(m["pca"]), TypeError, "no rows were given beside the PCA"),
+    "names": (
+        lambda m: bp.plots.components(m["pca"], feature_names=["a"]),
+        ValueError,
+        "1 feature names.* 12 features",
+    ),
+    "a path": (lambda m: bp.plots.scree("model.zarr"), TypeError, r"a str was given.*bigpca.load\(path\)"),
+    "matrix": (lambda m: bp.plots.scree(np.eye(2)), ValueError, r"shape \(2, 2\)"),
+    "errors": (lambda m: bp.plots.roweis_map(_Grid, np.eye(3)), ValueError, r"the grid has \(1, 1\).*found.errors"),
+    "negative": (lambda m: bp.plots.scores(np.arange(3.0)), ValueError, r"scores have shape \(3,\)"),
+}
+
+
+class _Grid:
+    r1 = r2 = np.zeros(1)
+
+
+@pytest.mark.parametrize(("draw", "error", "message"), ERRORS.values(), ids=ERRORS)
+def test_what_cannot_be_drawn_is_rejected_with_what_to_do(
+    draw: Callable[[dict[str, Any]], Any], error: type[Exception], message: str, models: dict[str, Any]
+) -> None:
+    with pytest.raises(error, match=message):
+        draw(models)
+
+
+# Machado, Oliveira & Fernandes (2009), at full severity: no, red, green and blue blindness.
+BLINDNESS = {
+    "none": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+
+
+@pytest.mark.parametrize("matrix", BLINDNESS.values(), ids=BLINDNESS)
+def test_colours_of_classes_differ_for_readers_with_any_colour_blindness(matrix: Any) -> None:
+    codes = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in COLOURS]) / 255
+    light = np.where(codes <= 0.04045, codes / 12.92, ((codes + 0.055) / 1.055) ** 2.4)
+    seen = (light @ np.asarray(matrix).T).clip(0, 1)
+    to_xyz = np.array(
+        [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [0.0193339, 0.119192, 0.9503041]]
+    )
+    xyz = np.cbrt((seen @ to_xyz.T) / [0.95047, 1.0, 1.08883] + 1e-12)
+    lab = np.stack([116 * xyz[:, 1], 500 * (xyz[:, 0] - xyz[:, 1]), 200 * (xyz[:, 1] - xyz[:, 2])], axis=1)
+    distances = np.linalg.norm(lab[:, None] - lab, axis=2)[np.triu_indices(len(lab), 1)]
+    assert distances.min() > 15  # 2.3 is just noticeable; the palette before had 4.2
+
+
+def test_errors_are_drawn_by_name_with_ticks_that_do_not_touch() -> None:
+    curves = {"one": ([500, 1000], [4.0, 2.0]), "two": ([1280], [3.0])}
+    ax = draw_errors(Figure().subplots(), curves, xlabel="q", ylabel="error", title="errors")
+    for line, (sizes, errors) in zip(ax.lines, curves.values(), strict=True):
+        np.testing.assert_array_equal(line.get_xydata(), np.column_stack([sizes, errors]))
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["one", "two"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["500", "1,000"]
+
+
+def test_portraits_name_their_kinds_once_a_row_and_strips_are_equally_wide(models: dict[str, Any]) -> None:
+    drawn = Portrait("some", np.array([3.0, 2.0]), np.array([0.5, 0.3]), rows(40, 2), np.arange(40))
+    figure = picture_of_portraits([drawn, Portrait("others", *_numbers(drawn))], title="two")
+    assert [axes.get_title(loc="left") for axes in figure.axes[:4]] == ["some", "variance captured", "scores", "scores"]
+    assert [axes.get_legend() is None for axes in figure.axes] == [True, True, True, False, *[True] * 4]
+    assert len(figure.axes[3].get_legend().get_texts()) == 10
+    strips = picture_of_strips({"fine": np.zeros((20, 100, 3)), "coarse": np.ones((5, 25, 3))}, title="strips")
+    strips.draw_without_rendering()
+    fine, coarse = (axes.get_window_extent() for axes in strips.axes)
+    assert fine.size == pytest.approx(coarse.size, rel=0.01)
+    assert len(picture_of_components(models["pca"], (4, 3), title="four").axes) == 2
+
+
+def _numbers(portrait: Portrait) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return portrait.explained_variance, portrait.explained_variance_ratio, portrait.scores
