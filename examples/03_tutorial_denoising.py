@@ -8,6 +8,7 @@ altogether, 200 bring back a few (the tutorial's MNIST has one stray dot instead
 the model never saw, the same axes keep the picture and little of the noise: k of 784 axes keep sqrt(k / 784) of it, and
 lose what else the picture had. The best k is a compromise between the two: blur and noise.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/03_tutorial_denoising.webp'
 
 from pathlib import Path
 

@@ -11,6 +11,7 @@ pair is nearly the same multiple of ``|mean|^2``: a matter of luck, so --draws a
 often near 0, and MAPE (last column) is large. Averages of the cells of each map keep what neighbours share, no more.
 Features of your own network do as well: --features DUMP --maps CHANNELS HEIGHT WIDTH.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/03_tutorial_dot_products.webp'
 
 import argparse
 import time

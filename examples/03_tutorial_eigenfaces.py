@@ -9,6 +9,7 @@ them: Sim compares the weights (the dot matrix's eigenvectors) with those at ful
 around: one read of the full pictures gives full-size eigenfaces, worked out from averages of 6 x 6 pixels. Where Sim
 drops, two eigenvalues are close and their axes turn within the plane they share.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/03_tutorial_eigenfaces.webp'
 
 from pathlib import Path
 

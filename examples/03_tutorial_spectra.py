@@ -10,6 +10,7 @@ whose difference that axis is. The faces have more pixels than pictures, so the 
 of a network are approximated in one read, through a Gaussian sketch of 500 columns. PCA was not told the
 kinds that its scores show apart.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/03_tutorial_spectra.webp'
 
 import warnings
 from pathlib import Path

@@ -20,6 +20,7 @@ differ, as cores are signed for what is not positive semi-definite. tanh is not 
 pivoted Cholesky are not defined for kernels with it: a dash. Where Sim is low and Diff is small, eigenvalues are close
 and their axes have turned.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/04_kernel_approximations.webp'
 
 import warnings
 from collections.abc import Iterator

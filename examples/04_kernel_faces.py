@@ -14,6 +14,7 @@ Two axes make an average face of that brightness. PCA is centred, so that the me
 faces without it. Kernel PCA has no axes in pixels; pictures from its scores are regressed (`inverse_transform`); the
 kernel sees pixels and scores alike there, so faces are scaled to be about 1 apart in both.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/04_kernel_faces.webp'
 
 from pathlib import Path
 

@@ -11,6 +11,7 @@ between. A Gaussian kernel of the usual width is no better than linear PCA here.
 x n matrix, and that by landmarks give nearly the same neighbours, the latter at a small share of the kernel values; its
 bounds hold the exact eigenvalues. The variance that 50 axes hold is no measure of such use.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/04_kernel_fashion.webp'
 
 import time
 from pathlib import Path

@@ -12,6 +12,7 @@ long shirts. The Gaussian kernel is better than linear PCA where that is in doub
 as all rows. Known ones that look novel are strongly patterned or strangely cut; linear PCA's are patterned,
 as it misses as much of a picture as it has contrast.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/04_kernel_novelty.webp'
 
 from pathlib import Path
 from typing import Any

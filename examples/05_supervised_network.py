@@ -12,6 +12,7 @@ features of clothes (60,000) err more than pixels, on nine of Fisher less: label
 240, of 40 people) are fewer than columns, so that the scatter within people is singular: Fisher has the mean of its
 non-zero eigenvalues added to it, and is ahead of PCA up to some twenty axes. 160 faces are held out; one is 0.6 %.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/05_supervised_network.webp'
 
 import argparse
 from pathlib import Path

@@ -1,9 +1,26 @@
-"""Docstrings as reStructuredText: norms keep their bars, and what scikit-learn adds for its own router is left out."""
+"""What the site takes from the repository, made fit for it: docstrings, and links of the files that pages include.
+
+In docstrings norms keep their bars, and the methods that scikit-learn generates for its own router are left out.
+"""
 
 import re
+from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
+
+
+LINKS = {  # of included files, by how they are written there: a folder of the repository, and its page
+    "(cluster/gateway)": "(how-to/gateway.md)",
+    "(bigpca.ipynb)": "(notebook.ipynb)",
+    "(../local)": "(local.md)",
+}
+
+
+def point_to_pages(app: Sphinx, path: Path, page: str, content: list[str]) -> None:
+    """Let links of an included file point to pages of the site."""
+    for written, target in LINKS.items():
+        content[0] = content[0].replace(written, target)
 
 
 def skip_request_methods(app: Sphinx, what: str, name: str, value: Any, skip: bool, options: Any) -> bool | None:
@@ -21,6 +38,7 @@ def escape_bars(app: Sphinx, what: str, name: str, value: Any, options: Any, lin
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("include-read", point_to_pages)
     app.connect("autodoc-skip-member", skip_request_methods)
     app.connect("autodoc-process-docstring", escape_bars, priority=900)
     return {"parallel_read_safe": True}
