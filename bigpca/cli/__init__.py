@@ -1,4 +1,4 @@
-"""The command line: ``bigpca plan | fit | transform | info | ingest | verify | demo | doctor``.
+"""The command line: ``bigpca plan | fit | transform | report | plot | info | ingest | verify | demo | doctor``.
 
 Only the standard library is imported here, so that the interrupt handler is installed before the first slow import.
 """

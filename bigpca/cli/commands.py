@@ -15,6 +15,7 @@ from bigpca.cli.diagnosis import doctor
 from bigpca.cli.exits import MEANINGS, ExitCode
 from bigpca.cli.fitting import fit, plan
 from bigpca.cli.output import Output
+from bigpca.cli.pictures import plot, report
 from bigpca.cli.scoring import transform
 from bigpca.cli.stores import info, ingest, verify
 
@@ -50,7 +51,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (plan, fit, transform, info, ingest, verify, demo, doctor):
+for command in (plan, fit, transform, report, plot, info, ingest, verify, demo, doctor):
     app.command()(command)
 
 

@@ -85,6 +85,17 @@ def read_label_file(source: str) -> NDArray[Any]:
     return _npy(path)
 
 
+def column_names(path: str) -> list[str]:
+    """Return the names of the columns of a CSV file; none for other files, and for what is no CSV."""
+    if not path.lower().endswith(".csv"):
+        return []
+    try:
+        with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file:
+            return next(csv.reader(file, strict=True), [])
+    except (csv.Error, UnicodeDecodeError):
+        return []  # the reader of a column reports what is wrong
+
+
 def _split(source: str) -> tuple[str, str | None]:
     path, mark, name = source.partition("::")
     whole = not mark or "://" in name or os.path.exists(source)  # "simplecache::s3://..." is one URL

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigpca.plots.numbers import Weights, is_array, name_of, shares_or_none, weights
-from bigpca.plots.style import INK, axes_of, percent, short, tidy
+from bigpca.plots.style import INK, axes_of, percent, short_names, tidy
 from bigpca.plots.tiles import component_tiles
 
 if TYPE_CHECKING:
@@ -59,17 +59,20 @@ def components(
     names = [f"{i + 1}" + ("" if ratio is None else f" ({percent(ratio[i])})") for i in range(k)]
     leading = f"{name_of(model) or 'Components'}, {'the component' if k == 1 else f'components 1 to {k}'}"
     if image_shape is None:
-        return _heat_map(ax, Weights(found.components[:k], found.names), names, leading)
+        return _heat_map(
+            ax, Weights(found.components[:k], found.names), names, f"{name_of(model) or 'Components'}: weights"
+        )
     height, width = image_shape[:2]
     columns = min(k, COLUMNS if k <= 16 else 2 * COLUMNS)
-    band = max(2, round(0.22 * height))  # pixels above each picture, for its name
-    tiles = component_tiles(found.components[:k], tuple(image_shape), columns, gap=band)
     lines = -(-k // columns)
-    ax = axes_of(ax, max(3.2, 1.6 * columns), 0.5 + 1.6 * lines * (height + band) / (width + band))
-    ax.imshow(np.concatenate([np.ones((band, *tiles.shape[1:])), tiles]), interpolation="nearest")
+    across, down = 1.08 * width, 1.08 * height + 0.16 * width  # from one picture to the next, with room for a name
+    ax = axes_of(ax, max(3.2, 1.6 * columns), 0.5 + 1.6 * lines * down / across)
     for i, name in enumerate(names):
-        left, top = (i % columns) * (width + band), (i // columns) * (height + band) + band
-        ax.text(left, top - 0.5 - 0.08 * band, name, ha="left", va="bottom", color=INK, fontsize=8)
+        left, top = (i % columns) * across, (i // columns) * down
+        picture = component_tiles(found.components[i : i + 1], tuple(image_shape), columns=1)
+        ax.imshow(picture, extent=(left, left + width, top + height, top), interpolation="nearest")
+        ax.text(left, top - 0.02 * width, name, ha="left", va="bottom", color=INK, fontsize=8)
+    ax.set(xlim=(0, columns * across), ylim=(lines * down - 0.16 * width, -0.16 * width))
     tidy(ax, leading)
     ax.set_axis_off()
     return ax
@@ -89,10 +92,10 @@ def _heat_map(ax: Axes | None, found: Weights, names: list[str], title: str) -> 
     peak = float(np.abs(values).max(initial=0.0)) or 1.0
     image = ax.imshow(values, cmap="PuOr", vmin=-peak, vmax=peak, aspect="auto", interpolation="nearest")
     ax.figure.colorbar(image, ax=ax, label="weight")
-    ax.set_yticks(range(len(features)), [short(found.names[i]) for i in features], parse_math=False)
+    ax.set_yticks(range(len(features)), short_names(found.names[features].tolist()), parse_math=False)
     turned: dict[str, Any] = {} if len(names) <= 4 else {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
     ax.set_xticks(range(len(names)), names, **turned)
     ax.set_xlabel("component")
-    tidy(ax, f"{title}: their main features")
+    tidy(ax, title)
     ax.grid(visible=False)
     return ax

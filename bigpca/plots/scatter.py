@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bigpca.plots.drawn import DrawnScores, drawn_scores
 from bigpca.plots.kinds import Kinds, Values, kinds_of
 from bigpca.plots.numbers import Vector, chosen, name_of, shares_or_none, weights
-from bigpca.plots.style import ACCENT, COLOURS, INK, MARKERS, QUIET, axes_of, legend, percent, short, tidy
+from bigpca.plots.style import ACCENT, COLOURS, INK, MARKERS, QUIET, axes_of, legend, percent, short_names, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,15 +62,22 @@ def scores(
     drawn, ratio = _drawn(model, X, seed)
     pair = chosen(components, drawn.scores.shape[1])
     kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows)
-    ax = axes_of(ax)
-    if pair[1] < 0:
+    name = f"{name_of(model)}, scores" if hasattr(model, "fit") else "Scores"
+    return draw_points(axes_of(ax), drawn, kinds, ratio, pair, f"{name} of {drawn.title()}")
+
+
+def draw_points(
+    ax: Axes, drawn: DrawnScores, kinds: Kinds | Values | None, ratio: Vector | None, pair: tuple[int, int], title: str
+) -> Axes:
+    """Draw scores in a pair of columns, or as a histogram those of one column (the other is -1)."""
+    first, second = pair
+    if second < 0:
         _histogram(ax, drawn.scores[:, 0], kinds)
         ax.set(xlabel=axis_name(0, ratio), ylabel="rows")
     else:
-        _points(ax, drawn.scores[:, pair], kinds)
-        ax.set(xlabel=axis_name(pair[0], ratio), ylabel=axis_name(pair[1], ratio))
-    name = f"{name_of(model)}, scores" if hasattr(model, "fit") else "Scores"
-    return tidy(ax, f"{name} of {drawn.title()}")
+        _points(ax, drawn.scores[:, [first, second]], kinds)
+        ax.set(xlabel=axis_name(first, ratio), ylabel=axis_name(second, ratio))
+    return tidy(ax, title)
 
 
 def biplot(
@@ -114,8 +121,9 @@ def biplot(
     first, second = chosen(components, len(found.components))
     if second < 0:
         raise ValueError("a biplot needs two components, but the model has 1. Fit two, or draw its components.")
-    drawn, _ = _drawn(model, X, seed)
-    ax = scores(model, X if X is not None else drawn.scores, labels=labels, components=components, ax=ax, seed=seed)
+    drawn, ratio = _drawn(model, X, seed)
+    kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows)
+    ax = draw_points(axes_of(ax), drawn, kinds, ratio, (first, second), "")
     pair = found.components[[first, second]]
     lengths = np.hypot(*pair)
     largest = np.argsort(-lengths, kind="stable")[:top]
@@ -132,7 +140,7 @@ def biplot(
         )
     ax.update_datalim(1.3 * tips)
     ax.autoscale_view()
-    shown = _name_arrows(ax, tips, [short(found.names[i]) for i in largest])
+    shown = _name_arrows(ax, tips, short_names(found.names[largest].tolist()))
     named = "" if shown == len(tips) else f", {shown} of them named"
     features = f"{len(tips)} largest of {found.components.shape[1]:,} features"
     return tidy(ax, f"{name_of(model)}, {drawn.title()} and the {features}{named}")

@@ -209,8 +209,8 @@ def bounds(model: Any, *, ax: Axes | None = None) -> Axes:
     ax.set(xlabel="component", ylabel="eigenvalue and bounds (log scale)")
     whole_numbers(ax)
     confidence = float(inner.bounds_confidence_)
-    hold = "always" if confidence == 1 else f"with probability {confidence:.6g}"
-    return tidy(ax, f"{name_of(model)}, widest bounds {percent(relative_width(values, low, high))}; hold {hold}")
+    hold = "always hold" if confidence == 1 else f"hold with probability {confidence:.6g}"
+    return tidy(ax, f"{name_of(model)}, widest bounds {percent(relative_width(values, low, high))}; {hold}")
 
 
 def relative_width(values: Vector, low: Vector, high: Vector) -> float:

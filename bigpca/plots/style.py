@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ COLOURS = (
     "#3f90da", "#bd1f01", "#ffa90e", "#832db6", "#92dadd", "#a96b59", "#e76300", "#717581", "#b9ac70", "#94a4a2",
 )  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
+FORMATS = (".png", ".svg", ".pdf")
 MAX_TEXT = 32  # characters of a name in a figure
 CHARACTERS_PER_INCH = 12  # of a title
 
@@ -72,9 +74,9 @@ def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], title: str = 
         handles, [str(number) for number in range(len(names))], loc="upper left", bbox_to_anchor=(1.0, 1.0),
         fontsize=9, frameon=False, title=title or None, title_fontsize=9, alignment="left",
     )  # fmt: skip
-    for text, name in zip(drawn.get_texts(), names, strict=True):
+    for text, name in zip(drawn.get_texts(), short_names(names), strict=True):
         text.set_parse_math(False)
-        text.set_text(short(name))
+        text.set_text(name)
         text.set_color(INK)
 
 
@@ -100,6 +102,16 @@ def short(name: object) -> str:
     return brief(name, MAX_TEXT)
 
 
+def short_names(names: Sequence[object]) -> list[str]:
+    """Return names as short lines; longer ones where two would look the same.
+
+    >>> short_names(["a", "b" * 40])[1], short_names(["x" * 19 + digit + "y" * 19 for digit in "12"])[0][19]
+    ('bbbbbbbbbbbbb ... bbbbbbbbbbbbb', '1')
+    """
+    found = [short(name) for name in names]
+    return [brief(name, 3 * MAX_TEXT // 2) for name in names] if len(set(found)) < len(set(map(str, names))) else found
+
+
 def percent(share: float) -> str:
     """Return a share as text of three digits.
 
@@ -120,5 +132,12 @@ def counted(count: int, noun: str) -> str:
 
 def save_picture(figure: Figure, path: str | Path) -> Path:
     """Write a figure in the format of the path's suffix and return the path."""
-    figure.savefig(path)
+    Path(path).write_bytes(picture_bytes(figure, Path(path).suffix))
     return Path(path)
+
+
+def picture_bytes(figure: Figure, suffix: str) -> bytes:
+    """Return a figure as a file of a format in ``FORMATS``."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format=suffix.lower().removeprefix("."))
+    return buffer.getvalue()

@@ -175,11 +175,22 @@ class PlannedModel(RowTransformer, Generic[Found]):
         return list(super(PlannedModel, self._unasked()).__dir__())
 
     def _repr_html_inner(self) -> str:
-        return str(super(PlannedModel, self._unasked())._repr_html_inner())
+        return str(super(PlannedModel, self._unasked())._repr_html_inner()) + self._captured()
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         bundle: dict[str, Any] = super(PlannedModel, self._unasked())._repr_mimebundle_(**options)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._captured()
         return bundle
+
+    def _captured(self) -> str:
+        """Return a line for notebooks: how many components, and their share of the variance, where they are solved."""
+        known = vars(self)
+        if "n_components_" not in known:
+            return ""
+        k, ratio = known["n_components_"], known.get("explained_variance_ratio_")
+        share = "" if ratio is None else f" with {100 * float(ratio.sum()):.3g} % of the variance"
+        return f"<p>{k:,} component{'' if k == 1 else 's'}{share}</p>"
 
     def __getstate__(self) -> dict[str, Any]:
         self._settle()

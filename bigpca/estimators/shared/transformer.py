@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass
+from pathlib import Path as FilePath
 from typing import Any, ClassVar, Self, TypeAlias
 
 import dask.array as da
@@ -159,6 +160,20 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         check_is_fitted(self)
         save_model(path, StoredModel.of(self), overwrite=overwrite)
+
+    def report(self, out: Path = "report.html", **options: Any) -> FilePath:
+        """Write a report on the model to an HTML file and return its path; see :func:`bigpca.report.write_report`.
+
+        Parameters
+        ----------
+        out : path, default "report.html"
+        **options
+            ``scores``, ``labels``, ``keys``, ``pictures``, ``image_shape``, ``feature_names``, ``provenance`` and
+            ``overwrite``, as there.
+        """
+        from bigpca.report import write_report  # figures: only where they are asked for
+
+        return write_report(self, out, **options)
 
     # Inside ---------------------------------------------------------------------------------------------------------
 

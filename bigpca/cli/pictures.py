@@ -1,0 +1,171 @@
+"""``bigpca report`` and ``bigpca plot``."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bigpca.cli import options as o
+from bigpca.cli.groups import grouped
+from bigpca.cli.output import reporting, table
+from bigpca.cli.runs import open_source, reject_shared_paths
+from bigpca.errors import format_bytes
+
+Model = Annotated[Path, typer.Argument(help="The model saved by a fit.")]
+Scores = Annotated[Path | None, typer.Option(help="Its scores, written by fit --scores or transform.")]
+Labels = Annotated[
+    str | None, typer.Option(help="Labels in the order of the rows, e.g. labels.csv or labels.csv::column.")
+]
+ImageShape = Annotated[
+    str | None, typer.Option(metavar="HxW[xC]", help="Of one row, e.g. 28x28 or 32x32x3: components become pictures.")
+]
+OverwriteFile = Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")]
+
+
+class Kind(StrEnum):
+    """What is drawn."""
+
+    SCREE = "scree"
+    SPECTRUM = "spectrum"
+    BOUNDS = "bounds"
+    SCORES = "scores"
+    COMPONENTS = "components"
+    BIPLOT = "biplot"
+
+
+def report(
+    model: Model,
+    scores: Scores = None,
+    labels: Labels = None,
+    image_shape: ImageShape = None,
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+    provenance: Annotated[bool, typer.Option(help="Show paths and the command of the fit.")] = True,
+    references: o.References = None,
+    overwrite: OverwriteFile = False,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> None:
+    """Write a report on MODEL: one HTML file with checks, figures, extremes and tables that opens without a network.
+
+    In a labels.csv with several columns, one of image paths gives the pictures of extreme rows, and one named key, id,
+    name or filename their names.
+
+    Example: bigpca report model.zarr --scores scores.zarr --labels labels.csv --image-shape 28x28
+    """
+    with reporting(as_json, debug) as output:
+        from bigpca.report import describe
+        from bigpca.report.page import render
+        from bigpca.report.writing import reject_file, write_file
+
+        shape = None if image_shape is None else parse_image_shape(image_shape)
+        reject_file(out, overwrite)
+        reject_shared_paths(str(model), report=out)
+        described = describe(
+            _load(model, references), scores=_path(scores), labels=labels, image_shape=shape, provenance=provenance,
+            path=str(model),
+        )  # fmt: skip
+        page = render(described).encode()
+        write_file(out, page)
+        output.say(described.summary)
+        output.say(table({light.name: f"{light.verdict}: {light.text}" for light in described.lights}))
+        for note in described.notes:
+            output.say(note)
+        output.say(f"\n{out}: {len(page) / 1e6:.2f} MB; open it in a browser")
+        output.finish({"command": "report", "model": model, "out": out, "bytes": len(page), "lights": described.lights})
+
+
+@grouped
+def plot(
+    kind: Annotated[Kind, typer.Argument(help="What is drawn.")],
+    model: Model,
+    reading: o.Reading,
+    out: Annotated[Path, typer.Option(help="The file to write: .png, .svg or .pdf.")] = Path("figure.png"),
+    scores: Scores = None,
+    rows: Annotated[str | None, typer.Option(help="For scores and biplot without --scores: rows, read once.")] = None,
+    labels: Labels = None,
+    components: Annotated[str, typer.Option(help="Which two, counted from 1.")] = "1,2",
+    image_shape: ImageShape = None,
+    references: o.References = None,
+    overwrite: OverwriteFile = False,
+    as_json: o.Json = False,
+    debug: o.Debug = False,
+) -> None:
+    """Draw MODEL: scree, spectrum, bounds, scores, components or biplot.
+
+    Example: bigpca plot scores model.zarr --scores scores.zarr --labels labels.csv --out scores.png
+    """
+    with reporting(as_json, debug) as output:
+        from bigpca.plots.style import FORMATS, picture_bytes, plain_figure
+        from bigpca.report.writing import reject_file, write_file
+
+        if out.suffix.lower() not in FORMATS:
+            raise typer.BadParameter(
+                f"--out {out} has the suffix {out.suffix!r}; one of {', '.join(FORMATS)} is needed."
+            )
+        reject_file(out, overwrite)
+        reject_shared_paths(str(model), figure=out)
+        given: Any = _path(scores)
+        if rows is not None and scores is None and kind in (Kind.SCORES, Kind.BIPLOT):
+            given = open_source(rows, reading)
+            output.say(f"reads {rows} once, {format_bytes(given.nbytes)}; with --scores nothing is transformed")
+        figure = plain_figure(6.4, 4.8 if kind is Kind.COMPONENTS else 4.2)
+        _draw(kind, _load(model, references), figure.subplots(), given, labels, parse_pair(components), image_shape)
+        write_file(out, picture_bytes(figure, out.suffix))
+        output.say(f"{kind} of {model}: {out}")
+        output.finish({"command": "plot", "kind": str(kind), "model": model, "out": out})
+
+
+def parse_image_shape(text: str) -> tuple[int, ...]:
+    """Parse the shape of an image.
+
+    >>> parse_image_shape("28x28"), parse_image_shape("32x32x3")
+    ((28, 28), (32, 32, 3))
+    """
+    if not re.fullmatch(r"[1-9]\d*x[1-9]\d*(x[13])?", text):
+        raise typer.BadParameter(
+            f"{text!r} is not the shape of an image. Write its height and width, such as 28x28 or 32x32x3."
+        )
+    height, width, *channels = (int(size) for size in text.split("x"))
+    return (height, width) if channels in ([], [1]) else (height, width, *channels)
+
+
+def parse_pair(text: str) -> tuple[int, int]:
+    """Parse the numbers of two components.
+
+    >>> parse_pair("1,3")
+    (1, 3)
+    """
+    if not re.fullmatch(r"\d+,\d+", text):
+        raise typer.BadParameter(f"{text!r} is no pair of components. Write two numbers from 1, such as 1,2.")
+    first, second = text.split(",")
+    return int(first), int(second)
+
+
+def _draw(
+    kind: Kind, model: Any, ax: Any, given: Any, labels: str | None, pair: tuple[int, int], shape: str | None
+) -> None:
+    from bigpca import plots
+
+    if kind in (Kind.SCORES, Kind.BIPLOT):
+        if given is None:
+            raise typer.BadParameter(f"{kind} needs --scores STORE, or --rows SOURCE to compute them.")
+        draw = plots.scores if kind is Kind.SCORES else plots.biplot
+        draw(model, given, labels=labels, components=pair, ax=ax)
+    elif kind is Kind.COMPONENTS:
+        plots.components(model, None if shape is None else parse_image_shape(shape), ax=ax)
+    else:
+        getattr(plots, kind)(model, ax=ax)
+
+
+def _load(model: Path, references: list[str] | None) -> Any:
+    import bigpca
+
+    return bigpca.load(str(model), references=references or [])
+
+
+def _path(path: Path | None) -> str | None:
+    return None if path is None else str(path)

@@ -1,0 +1,172 @@
+"""A report as one HTML page: no script, no network, all text escaped."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+from collections.abc import Iterable
+from html import escape
+from importlib.resources import files
+
+from bigpca.errors import printable
+from bigpca.report.records import Extreme, Extremes, Figure, Light, Report, Table, Verdict
+
+MAX_SHOWN = 60  # rows of a table on the page; its file has all
+SYMBOLS = {Verdict.PASS: "✓", Verdict.WARNING: "!", Verdict.FAIL: "✗", Verdict.NONE: "?"}
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # nothing is loaded, and no script runs
+
+
+def render(report: Report) -> str:
+    """Return the report as HTML."""
+    body = [
+        f"<header><h1>{text(report.title)}</h1><p class='summary'>{text(report.summary)}</p></header>",
+        _section("Checks", "checks", _lights(report.lights)),
+        "".join(f"<p class='note'>{text(note)}</p>" for note in report.notes),
+        _section("Figures", "figures", f"<div class='grid'>{''.join(map(_figure, report.figures))}</div>"),
+        _section("Extremes", "extremes", _ends(report)) if report.extremes else "",
+        _table(report.components),
+        "" if report.features is None else _table(report.features),
+        _table(report.plan),
+        _section("How it was made", "made", _pairs(report.made)),
+        _section("Methods, for a paper", "methods", _methods(report)),
+        _section("How to go on", "next", _steps(report.next_steps)),
+    ]
+    style = files("bigpca.report").joinpath("page.css").read_text("utf-8")
+    return (
+        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f"<meta name='color-scheme' content='light dark'><title>{text(report.title)}</title>"
+        f"<style>{style}</style></head><body><main>{''.join(body)}</main></body></html>\n"
+    )
+
+
+def text(value: object) -> str:
+    """Return untrusted text for HTML: escaped, without control characters and bidirectional marks."""
+    return escape(printable(str(value)))
+
+
+def number(value: object, name: str = "") -> str:
+    """Return a cell of the column of a table with this name.
+
+    >>> number(2.123456789), number(None), number("<b>"), number(1200), number(12.3456, "% so far")
+    ('2.12346', 'not recorded', '&lt;b&gt;', '1,200', '12.35')
+    """
+    if value is None:
+        return "not recorded"
+    if isinstance(value, float):
+        return f"{value:.2f}" if name.startswith("%") else f"{value:.6g}"
+    return f"{value:,}" if isinstance(value, int) else text(value)
+
+
+def _section(title: str, name: str, content: str) -> str:
+    return f"<section id='{name}'><h2>{text(title)}</h2>{content}</section>"
+
+
+def _lights(lights: Iterable[Light]) -> str:
+    return f"<ul class='lights'>{''.join(map(_light, lights))}</ul>"
+
+
+def _light(light: Light) -> str:
+    verdict = light.verdict
+    symbol = f"<span class='symbol' aria-hidden='true'>{SYMBOLS[verdict]}</span>"
+    head = f"<strong>{text(light.name)}</strong> <span class='verdict'>{text(verdict)}</span>"
+    return f"<li class='light {verdict.name.lower()}'>{symbol}<div>{head}<br>{text(light.text)}</div></li>"
+
+
+def _figure(figure: Figure) -> str:
+    return f"<figure id='figure-{figure.name}'>{figure.svg}<figcaption>{text(figure.caption)}</figcaption></figure>"
+
+
+def _ends(report: Report) -> str:
+    parts = "".join(map(_both_ends, report.extremes))
+    return f"<div class='grid'>{parts}</div>{_download(extremes_table(report.extremes))}"
+
+
+def _both_ends(one: Extremes) -> str:
+    sides = _row("lowest", one.lowest) + _row("highest", one.highest)
+    return f"<div class='component'><h3>{text(one.component)}</h3>{sides}</div>"
+
+
+def extremes_table(extremes: Iterable[Extremes]) -> Table:
+    """Return the rows at both ends of the components as a table."""
+    rows = tuple(
+        (one.component, side, row.row, row.name, row.label, row.score)
+        for one in extremes
+        for side, found in (("lowest", one.lowest), ("highest", one.highest))
+        for row in found
+    )
+    return Table("Extremes", ("component", "end", "row", "name", "label", "score"), rows)
+
+
+def _row(side: str, rows: Iterable[Extreme]) -> str:
+    items = []
+    for one in rows:
+        label = f"<em>{text(one.label)}</em>" if one.label else ""
+        picture = f"<img src='{one.picture}' alt='{text(one.name)}' loading='eager'>" if one.picture else ""
+        items.append(
+            f"<li>{picture}<span class='name'>{text(one.name)}</span>{label}<small>{one.score:.4g}</small></li>"
+        )
+    return f"<div class='side'><h4>{side}</h4><ol>{''.join(items)}</ol></div>"
+
+
+def _table(table: Table) -> str:
+    shown = table.rows[:MAX_SHOWN]
+    numeric = [all(isinstance(value, float | int) for value in column) for column in zip(*shown, strict=True)]
+    classes = [" class='number'" if one else "" for one in numeric]
+    head = "".join(f"<th{kind}>{text(name)}</th>" for name, kind in zip(table.header, classes, strict=True))
+    lines = "".join(_line(row, table.header, classes) for row in shown)
+    rest = f"The first {len(shown)} of {len(table.rows):,} rows are shown." if len(shown) < len(table.rows) else ""
+    content = (
+        f"<div class='scroll'><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>"
+        f"{_download(table)}{f'<p>{rest}</p>' if rest else ''}"
+    )
+    return _section(table.name, table.name.lower().replace(" ", "-"), content)
+
+
+def _line(row: Iterable[object], header: Iterable[str], classes: Iterable[str]) -> str:
+    cells = zip(row, header, classes, strict=True)
+    return f"<tr>{''.join(f'<td{kind}>{number(value, name)}</td>' for value, name, kind in cells)}</tr>"
+
+
+def _download(table: Table) -> str:
+    name = table.name.lower().replace(" ", "_") + ".csv"
+    return f"<p><a download='{name}' href='{data_uri(csv_of(table))}'>Download {name}</a></p>"
+
+
+def csv_of(table: Table) -> str:
+    """Return a table as CSV; text that a spreadsheet would run as a formula begins with an apostrophe."""
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer)
+    writer.writerow(table.header)
+    for row in table.rows:
+        writer.writerow([_inert(value) for value in row])
+    return buffer.getvalue()
+
+
+def _inert(value: object) -> object:
+    if isinstance(value, str):
+        shown = printable(value)
+        return f"'{shown}" if shown[:1] in ("=", "+", "-", "@", "\t") else shown
+    return "" if value is None else repr(value) if isinstance(value, float) else value
+
+
+def data_uri(content: str, kind: str = "text/csv") -> str:
+    """Return text as a data URI, which a page downloads without a network."""
+    return f"data:{kind};charset=utf-8;base64,{base64.b64encode(content.encode()).decode()}"
+
+
+def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
+    return f"<dl>{''.join(f'<dt>{text(name)}</dt><dd>{text(value)}</dd>' for name, value in pairs)}</dl>"
+
+
+def _methods(report: Report) -> str:
+    cited = "".join(f"<li>{text(one)}</li>" for one in report.citations)
+    return f"<blockquote>{text(report.methods)}</blockquote><ul class='citations'>{cited}</ul>"
+
+
+def _steps(steps: Iterable[tuple[str, str]]) -> str:
+    return "".join(
+        f"<h3>{text(what)}</h3><pre class='scroll'><code>{text(command)}</code></pre>" for what, command in steps
+    )

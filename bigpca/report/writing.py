@@ -1,0 +1,95 @@
+"""A report as a file: complete or absent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from bigpca.errors import OutputExistsError
+from bigpca.report.describing import describe
+from bigpca.report.page import render
+from bigpca.storage import atomic_write_bytes
+from bigpca.storage.files import writing
+
+
+def write_report(
+    model: Any,
+    out: str | os.PathLike[str] = "report.html",
+    *,
+    scores: Any = None,
+    labels: Any = None,
+    keys: Any = None,
+    pictures: Any = None,
+    image_shape: tuple[int, ...] | None = None,
+    feature_names: Any = None,
+    provenance: bool = True,
+    overwrite: bool = False,
+) -> Path:
+    """Write a report on a fitted model: one HTML file that needs no network, of at most 3 MB.
+
+    It has checks with their numbers, the spectrum, the scores with their labels, components, the rows at both ends of
+    each component, all certificates, what was planned and measured, and a paragraph for a paper.
+
+    Parameters
+    ----------
+    model : fitted model with components
+    out : path, default "report.html"
+    scores : array, or path of a store, of shape (n, k), optional
+        Read once, in blocks. Without it no rows are shown.
+    labels : array-like of shape (n,), or path such as "labels.csv::class", optional
+        In the order of the rows. In a CSV file with several columns, one of image paths is shown as pictures, and one
+        named key, id, name or filename names the rows.
+    keys, pictures : array-like of shape (n,), optional
+        Names of the rows, and paths of their images beside or below the working directory.
+    image_shape : (height, width) or (height, width, 3), optional
+        Of one row: components are then shown as pictures.
+    feature_names : array-like of shape (d,), optional
+        By default those of the fit.
+    provenance : bool, default True
+        False leaves out paths and commands.
+    overwrite : bool, default False
+        Replace an existing file.
+
+    Returns
+    -------
+    Path
+        ``out``.
+
+    Raises
+    ------
+    OutputExistsError
+        If ``out`` exists and ``overwrite`` is False.
+    ValueError
+        For a model without components, and scores or labels that do not fit.
+    ImportError
+        If matplotlib is not installed.
+    """
+    reject_file(out, overwrite)
+    report = describe(
+        model, scores=scores, labels=labels, keys=keys, pictures=pictures, image_shape=image_shape,
+        feature_names=feature_names, provenance=provenance,
+    )  # fmt: skip
+    return write_file(out, render(report).encode())
+
+
+def reject_file(path: str | os.PathLike[str], overwrite: bool) -> None:
+    """Raise OutputExistsError unless a file may be written here: a new path, or with ``overwrite`` a file."""
+    with writing(Path(path)):  # rejects a name that is too long before the work
+        there = os.path.lexists(path)
+    if there and not overwrite:
+        raise OutputExistsError(
+            f"{os.fspath(path)} exists already, but a new path was expected. Choose another path, or replace it with "
+            "overwrite=True (--overwrite on the command line)."
+        )
+    if there and not os.path.isfile(path):
+        raise OutputExistsError(f"{os.fspath(path)} is no file, and only files are replaced. Choose another path.")
+
+
+def write_file(path: str | os.PathLike[str], data: bytes) -> Path:
+    """Write a file, complete or not at all, and return its path."""
+    target = Path(path)
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write_bytes(target, data)
+    return target

@@ -1,0 +1,77 @@
+"""``bigpca report`` and ``bigpca plot``: a file each, complete, from a saved model and its scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bigpca as bp
+from tests.cli.running import COLUMNS, ROWS, run, run_json
+
+
+@pytest.fixture
+def model(store: Path) -> Path:
+    X = bp.open(store)
+    fitted = bp.PCA(3).fit(X)
+    fitted.save("m.zarr")
+    fitted.transform(X, out="s.zarr")
+    Path("labels.csv").write_text("class,value\n" + "".join(f"{row % 4},{row / 8}\n" for row in range(ROWS)))
+    return Path("m.zarr")
+
+
+def test_report_writes_a_page_and_prints_its_checks(model: Path) -> None:
+    record = run_json("report", model, "--scores", "s.zarr", "--labels", "labels.csv::class", "--image-shape", "4x3")
+    assert (record["exit_code"], record["out"]) == (0, "report.html")
+    assert {light["name"]: light["verdict"] for light in record["lights"]}["converged"] == "pass"
+    page = Path("report.html").read_text()
+    assert record["bytes"] == len(page.encode())
+    assert "joined by position" in page
+    assert "bigpca transform ROWS --model m.zarr" in page
+    shown = run("report", model, "--no-provenance", "--overwrite")
+    assert "No scores were given" in shown.stdout
+    assert "rows omitted      pass: 0 of 3,000" in shown.stdout
+    assert "m.zarr" not in Path("report.html").read_text().replace("model.zarr", "").replace("bp.load", "")
+
+
+DRAWN = {
+    "scree": (),
+    "spectrum": (),
+    "scores": ("--scores", "s.zarr", "--labels", "labels.csv::value", "--components", "3,1"),
+    "biplot": ("--rows", "rows.zarr"),
+    "components": ("--image-shape", "4x3"),
+}
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+def test_plot_draws_a_file(kind: str, model: Path) -> None:
+    suffix = "svg" if kind == "scree" else "png"
+    result = run("plot", kind, model, *DRAWN[kind], "--out", f"f.{suffix}")
+    assert result.exit_code == 0, result.output
+    start = Path(f"f.{suffix}").read_bytes()[:8]
+    assert start == (b"<?xml ve" if suffix == "svg" else b"\x89PNG\r\n\x1a\n")
+    if kind == "biplot":
+        assert f"reads rows.zarr once, {ROWS * COLUMNS * 4 / 1024:.1f} KiB" in result.stdout
+
+
+FAULTS = {
+    "no scores": (("plot", "scores", "m.zarr"), 2, "needs --scores STORE, or --rows SOURCE"),
+    "suffix": (("plot", "scree", "m.zarr", "--out", "f.txt"), 2, "one of .png, .svg, .pdf"),
+    "pair": (("plot", "scores", "m.zarr", "--scores", "s.zarr", "--components", "1"), 2, "no pair of components"),
+    "shape": (("plot", "components", "m.zarr", "--image-shape", "4*3"), 2, "not the shape of an image"),
+    "exists": (("report", "m.zarr", "--out", "labels.csv"), 5, "exists already"),
+    "exact": (("plot", "bounds", "m.zarr"), 3, "has no eigenvalue_bounds_"),
+    "labels": (("report", "m.zarr", "--scores", "s.zarr", "--labels", "labels.csv"), 3, "labels.csv::"),
+    "inside": (("report", "m.zarr", "--out", "m.zarr/report.html"), 5, "the same path, or one is inside the other"),
+}
+
+
+def test_what_cannot_be_written_or_drawn_is_one_paragraph_and_leaves_nothing(model: Path) -> None:
+    np.save("labels.npy", np.zeros(3))
+    before = sorted(Path.cwd().rglob("*"))
+    for arguments, code, text in FAULTS.values():
+        result = run(*arguments)
+        assert text in " ".join(result.output.replace("│", " ").split()), result.output
+        assert result.exit_code == code, result.output
+        assert sorted(Path.cwd().rglob("*")) == before

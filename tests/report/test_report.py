@@ -1,0 +1,341 @@
+"""What a report says, and that nothing in it can act: read from its records and its HTML."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import re
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from PIL import Image
+
+import bigpca as bp
+from bigpca.report import describe, write_report
+from bigpca.report.companions import companions, thumbnail
+from bigpca.report.extremes import read_scores
+from bigpca.report.methods import citations_of, made_of, methods_of, plan_table
+from bigpca.report.page import csv_of, render
+from bigpca.report.records import Table, Verdict
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</style><img src=x onerror=alert(1)>",
+    "$x^",
+    "_hidden",
+    "=1+1",
+    "a\u202eb\x1b[2J",
+]
+
+
+def matrix(n: int = 300, d: int = 12) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((n, d)) * np.linspace(4, 1, d)
+
+
+X = matrix()
+CLASSES = np.arange(len(X)) % 3
+
+
+@pytest.fixture(scope="module")
+def pca() -> bp.PCA:
+    return bp.PCA(4).fit(X)
+
+
+class Seen(HTMLParser):
+    """Tags, attributes and text of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def files(self) -> dict[str, list[list[str]]]:
+        """Return the tables that can be downloaded."""
+        links = [attributes for tag, attributes in self.tags if tag == "a" and "download" in attributes]
+        contents = {link["download"]: base64.b64decode(str(link["href"]).partition(",")[2]).decode() for link in links}
+        return {str(name): list(csv.reader(io.StringIO(content))) for name, content in contents.items()}
+
+
+MODELS: dict[str, tuple[Any, set[str]]] = {
+    "exact": (bp.PCA(4), {"scree", "scores", "components"}),
+    "one component": (bp.PCA(1), {"scree", "scores", "components"}),
+    "certified": (bp.PCA(3, solver="krylov", tol=0.3), {"scree", "bounds", "scores", "components"}),
+    "kernel": (bp.NystromKernelPCA(5, kernel="rbf", gamma=0.01, n_landmarks=40), {"scree", "bounds", "scores"}),
+    "labels": (bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5), {"spectrum", "scores", "components"}),
+    "kernel and labels": (bp.KernelRoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5), {"spectrum", "scores"}),
+    "selected": (bp.ScoredPCA(2, n_features_to_select=5), {"scree", "scores", "components"}),
+}
+
+
+@pytest.mark.parametrize(("model", "figures"), MODELS.values(), ids=MODELS)
+def test_a_report_is_one_file_that_loads_nothing_and_in_which_no_text_acts(model: Any, figures: set[str]) -> None:
+    model = model.fit(X, CLASSES)
+    names = np.array(HOSTILE, dtype=object)[np.arange(len(X)) % len(HOSTILE)]
+    features = HOSTILE * 2 if "components" in figures else None
+    report = describe(model, scores=model.transform(X), labels=names, keys=names, feature_names=features)
+    assert {figure.name for figure in report.figures} == figures
+    page = render(report)
+    assert len(page.encode()) < 3e6
+    seen = Seen(page)
+    assert not {tag for tag, _ in seen.tags} & {"script", "iframe", "object", "link", "base", "form"}
+    for _tag, attributes in seen.tags:
+        assert not [name for name in attributes if name.startswith("on")]
+        for name in ("src", "href", "xlink:href"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:image/", "data:text/csv;"))
+    assert "<script>alert(1)</script>" in seen.text
+    assert "\u202e" not in page
+    assert "\x1b" not in page
+    ids = [attributes["id"] for _, attributes in seen.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_the_same_model_has_the_same_report(pca: bp.PCA) -> None:
+    first, second = (render(describe(pca, scores=pca.transform(X), labels=CLASSES)) for _ in range(2))
+    assert first == second
+
+
+def test_tables_are_the_models_numbers_and_run_nothing_in_a_spreadsheet(pca: bp.PCA) -> None:
+    model = bp.PCA(3, solver="krylov", tol=0.3).fit(X)
+    files = Seen(render(describe(model, feature_names=HOSTILE * 2))).files()
+    assert set(files) == {"components.csv", "main_features.csv", "plan_and_measurement.csv"}
+    header, *lines = files["components.csv"]
+    assert header == ["component", "eigenvalue", "lower bound", "upper bound", "% of the variance", "% so far"]
+    found = np.array(lines, dtype=float)
+    shares = 100 * model.explained_variance_ratio_
+    expected = [np.arange(1, 4), model.explained_variance_, *model.eigenvalue_bounds_.T, shares, np.cumsum(shares)]
+    np.testing.assert_allclose(found, np.column_stack(expected), rtol=1e-15)
+    _, *lines = files["main_features.csv"]
+    assert float(lines[0][3]) == model.components_[0, np.abs(model.components_[0]).argmax()]
+    inert = csv_of(Table("t", ("a", "b"), (("=cmd()", -1.5), ("-x", None), ("plain", 2))))
+    assert inert.splitlines() == ["a,b", "'=cmd(),-1.5", "'-x,", "plain,2"]
+
+
+# Checks
+
+
+def _scaled(column: float, n: int = 300) -> np.ndarray:
+    rows = matrix(n)
+    rows[:, 0] *= column
+    return rows
+
+
+def _with(rows: np.ndarray, place: Any, value: float) -> np.ndarray:
+    rows = rows.copy()
+    rows[place] = value
+    return rows
+
+
+FINE, ROUGH = {"solver": "krylov", "tol": 1e-6}, {"solver": "krylov", "tol": 1e-9, "max_passes": 2}
+NOISE = np.random.default_rng(0).standard_normal((900, 9))
+OMIT = bp.PCA(4, nan_policy="omit")
+GAPS = [_with(X, np.s_[:n, 0], np.nan) for n in (3, 60)]
+CONSTANT = _with(X, np.s_[:, 5], 7.0)
+CHECKS: dict[str, tuple[Any, np.ndarray, str, Verdict, str]] = {
+    "exact": (bp.PCA(4), X, "converged", Verdict.PASS, "exact to rounding"),
+    "exact bounds": (bp.PCA(4), X, "bounds", Verdict.PASS, "none needed"),
+    "converged": (bp.PCA(2, **FINE), X, "converged", Verdict.PASS, "tolerance 1e-06 met"),
+    "stopped": (bp.PCA(2, **ROUGH), matrix(4000, 200), "converged", Verdict.FAIL, "no, stopped after"),
+    "narrow": (bp.PCA(2, **FINE), X, "bounds", Verdict.PASS, "2 of 2 components certified"),
+    "wide": (bp.ApproximatePCA(6, bp.sketches.Gaussian(7)), matrix(900, 90), "bounds", Verdict.FAIL, "a wider sketch"),
+    "steep": (bp.PCA(4), X, "spectrum", Verdict.PASS, "times the mean"),
+    "flat": (bp.PCA(4), NOISE, "spectrum", Verdict.WARNING, "flat: "),
+    "balanced": (bp.PCA(4), X, "columns", Verdict.PASS, "none dominates: feature 0 has"),
+    "dominated": (bp.PCA(4), _scaled(1000), "columns", Verdict.WARNING, "feature 0 has 100 % of the variance"),
+    "scaled": (bp.PCA(4, scale=True), _scaled(1000), "columns", Verdict.PASS, "none dominates"),
+    "kernel": (bp.KernelPCA(2, kernel="rbf"), X[:60], "columns", Verdict.NONE, "no directions"),
+    "varied": (bp.PCA(4), X, "constant columns", Verdict.PASS, "all 12 columns have weights"),
+    "constant": (bp.PCA(4), CONSTANT, "constant columns", Verdict.WARNING, "1 of 12 columns .* component: feature 5"),
+    "complete": (bp.PCA(4), X, "rows omitted", Verdict.PASS, "0 of 300"),
+    "few gaps": (OMIT, GAPS[0], "rows omitted", Verdict.WARNING, r"3 of 300 \(1 %\)"),
+    "many gaps": (OMIT, GAPS[1], "rows omitted", Verdict.FAIL, r"60 of 300 \(20 %\)"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::bigpca.ApproximationWarning")
+@pytest.mark.parametrize(("model", "rows", "name", "verdict", "text"), CHECKS.values(), ids=CHECKS)
+def test_a_check_passes_or_not_with_the_number_that_decides(
+    model: Any, rows: np.ndarray, name: str, verdict: Verdict, text: str
+) -> None:
+    from bigpca.plots.numbers import weights
+    from bigpca.report.lights import lights_of
+
+    model.fit(rows)
+    found = {light.name: light for light in lights_of(model, weights(model) if hasattr(model, "components_") else None)}
+    assert list(found) == ["converged", "bounds", "spectrum", "columns", "constant columns", "rows omitted"]
+    assert found[name].verdict is verdict, found[name]
+    assert re.search(text, found[name].text)
+
+
+# Extremes and what is known of rows
+
+
+@pytest.mark.parametrize("chunks", [(1000, 3), (7, 3), (999, 1)])
+def test_extremes_are_those_of_all_rows_whatever_the_chunks(chunks: tuple[int, int]) -> None:
+    scores = np.random.default_rng(0).integers(-40, 40, (1000, 3)).astype(float)
+    scores[[5, 700]] = np.nan
+    read = read_scores(da.from_array(scores, chunks), 3)
+    known = np.flatnonzero(np.isfinite(scores).all(axis=1))
+    for column in range(3):
+        for sign, rows, values in (
+            (1, read.ends.lowest, read.ends.lowest_scores),
+            (-1, read.ends.highest, read.ends.highest_scores),
+        ):
+            expected = known[np.argsort(sign * scores[known, column], kind="stable")[:5]]
+            np.testing.assert_array_equal(rows[column], expected)
+            np.testing.assert_array_equal(values[column], scores[expected, column])
+    assert (read.without, read.drawn.omitted, read.drawn.n) == (2, 2, 1000)
+    np.testing.assert_array_equal(read.drawn.rows, known)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Pictures 0.png to 2.png of rising greys, one that is no picture, and one outside."""
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        Image.new("L", (300, 150), 60 * number).save(tmp_path / "in" / f"{number}.png")
+    Image.new("L", (4, 4)).save(tmp_path / "outside.png")
+    (tmp_path / "in" / "broken.png").write_bytes(b"\x89PNG no")
+    return tmp_path / "in"
+
+
+FILES = ["0.png", "1.png", "2.png"]
+TABLES: dict[str, tuple[str, str, tuple[list[str | None] | None, ...]]] = {
+    "classes": ("class\na\n\nb\n", "", (["a", None, "b"], None, None)),
+    "keys": ("class,id\na,x\nb,y\n,z\n", "", (["a", "b", None], ["x", "y", "z"], None)),
+    "pictures": ("path,class\n0.png,a\n1.png,b\n2.png,b\n", "", (["a", "b", "b"], FILES, FILES)),
+    "named": ("a,b,file\n1,x,0.png\n2,y,1.png\n3,z,2.png\n", "::b", (["x", "y", "z"], FILES, FILES)),
+    "all": ("id,class,image\nk,a,0.png\nl,b,1.png\nm,b,2.png\n", "", (["a", "b", "b"], ["k", "l", "m"], FILES)),
+}
+
+
+@pytest.mark.parametrize(("content", "column", "expected"), TABLES.values(), ids=TABLES)
+def test_columns_of_a_table_are_classes_keys_and_pictures(
+    content: str, column: str, expected: tuple[Any, ...], folder: Path
+) -> None:
+    (folder / "labels.csv").write_text(content)
+    found = companions(f"{folder / 'labels.csv'}{column}", n=3)
+    shown = tuple(None if one is None else one.tolist() for one in (found.labels, found.keys, found.pictures))
+    assert shown == expected
+    assert "joined by position" in found.source
+    if found.pictures is not None:
+        data = base64.b64decode(found.picture(2).partition(",")[2])
+        with Image.open(io.BytesIO(data)) as image:
+            assert image.size == (72, 36)
+            assert abs(image.getpixel((9, 9))[0] - 120) < 3
+    assert found.name(0) == ("row 0" if expected[1] is None else expected[1][0])
+
+
+def test_pictures_outside_the_folder_or_broken_are_not_shown(folder: Path) -> None:
+    (folder / "link.png").symlink_to(folder.parent / "outside.png")
+    for path in ("../outside.png", str(folder.parent / "outside.png"), "link.png"):
+        with pytest.raises(ValueError, match="is not below"):
+            thumbnail(folder, path)
+    (folder / "labels.csv").write_text("path,class\n../outside.png,a\nbroken.png,b\nmissing.png,b\n")
+    found = companions(str(folder / "labels.csv"), n=3)
+    assert [found.picture(row) for row in range(3)] == ["", "", ""]
+
+
+# Writing
+
+
+@dataclass(frozen=True)
+class Provenance:
+    source: str = "s3://bucket/rows.zarr"
+    member: str | None = None
+    call: str = "bigpca fit rows.zarr"
+    seconds: float = 12.0
+    reads: float = 2.0
+    peak_bytes: int = 2**30
+    date: str = "2026-11-22T12:00:00+00:00"
+    versions: tuple[()] = ()
+
+
+class Recorded(bp.PCA):
+    provenance_ = Provenance()
+
+
+def test_what_was_recorded_stands_beside_the_plan_and_paths_can_be_left_out(pca: bp.PCA) -> None:
+    recorded = Recorded(2).fit(X)
+    assert plan_table(recorded).rows == (
+        ("reads of the data", "1 read", "2 reads"),
+        ("time", "not estimated", "12 s"),
+        ("memory of a process", plan_table(pca).rows[2][1], "1.0 GiB"),
+    )
+    assert dict(made_of(recorded, provenance=True))["source"] == "s3://bucket/rows.zarr"
+    private = render(describe(recorded, provenance=False, path="/home/me/model.zarr"))
+    assert not [text for text in ("s3://", "bigpca fit", "/home/me") if text in private]
+    assert "2026-11-22" in private
+    assert "not recorded" in dict(made_of(pca, provenance=True))["provenance"]
+
+
+def test_a_methods_paragraph_has_sizes_solver_bounds_and_citations() -> None:
+    model = bp.PCA(2, solver="krylov", tol=0.01).fit(X)
+    paragraph = methods_of(model)
+    for text in (
+        "300 rows of 12 features",
+        "2 components",
+        "solver krylov (relative tolerance 0.01)",
+        "certified to lie",
+    ):
+        assert text in paragraph
+    assert [text[:8] for text in citations_of(model)] == ["Hotellin", "Musco, C"]
+    assert [text[:8] for text in citations_of(bp.PCA(2).fit(X))] == ["Hotellin", "Chan, T."]
+
+
+def test_a_report_is_written_where_nothing_is_lost(
+    pca: bp.PCA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert pca.report(scores=pca.transform(X)) == Path("report.html")
+    before = Path("report.html").read_bytes()
+    with pytest.raises(bp.OutputExistsError, match="overwrite=True"):
+        pca.report()
+    with pytest.raises(bp.OutputExistsError, match="is no file"):
+        write_report(pca, tmp_path, overwrite=True)
+    with pytest.raises(ValueError, match="4 components"):
+        pca.report(scores=X, overwrite=True)
+    assert Path("report.html").read_bytes() == before
+    pca.report(overwrite=True)
+    assert b"No scores were given" in Path("report.html").read_bytes()
+
+
+ERRORS: dict[str, tuple[dict[str, Any], str]] = {
+    "too few labels": ({"scores": X[:, :4], "labels": [1, 2]}, "2 labels for 300 rows"),
+    "too few keys": ({"scores": X[:, :4], "keys": ["a"]}, "1 keys for 300 rows"),
+    "no scores": ({"labels": CLASSES}, "without the scores"),
+    "shape": ({"image_shape": (5, 5)}, "image_shape"),
+}
+
+
+@pytest.mark.parametrize(("given", "message"), ERRORS.values(), ids=ERRORS)
+def test_what_does_not_fit_is_rejected(given: dict[str, Any], message: str, pca: bp.PCA) -> None:
+    with pytest.raises(ValueError, match=message):
+        describe(pca, **given)
+
+
+def test_a_sketch_has_no_components_to_report_on() -> None:
+    with pytest.raises(ValueError, match="columns of a sketch are random"):
+        describe(bp.SketchTransformer(bp.sketches.SparseSign(8)).fit(X))
+
+
+def test_notebooks_show_components_and_share_of_a_fitted_estimator(pca: bp.PCA) -> None:
+    share = f"<p>4 components with {100 * pca.explained_variance_ratio_.sum():.3g} % of the variance</p>"
+    assert pca._repr_html_().endswith(share)
+    assert pca._repr_mimebundle_()["text/html"].endswith(share)
+    assert "<p>1 component" not in bp.PCA(1)._repr_html_()
+    waiting = bp.PCA(2).partial_fit(X)
+    waiting._repr_html_()
+    assert "_unsolved" in vars(waiting)
