@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "extensions")]
-tempfile.tempdir = tempfile.mkdtemp(prefix="bigpca-docs-")  # the examples write there; `gallery` collects their pictures
+tempfile.tempdir = tempfile.mkdtemp(prefix="bigpca-docs-")  # where examples write
 
 import bigpca  # noqa: E402
 
@@ -27,7 +27,14 @@ extensions = [
     "gallery",
 ]
 templates_path = ["templates"]
-exclude_patterns = ["gallery/*.ipynb", "gallery/*.py", "gallery/*.json", "gallery/*.md5", "gallery/*.zip", "gallery/index.rst"]
+exclude_patterns = [
+    "gallery/*.ipynb",
+    "gallery/*.py",
+    "gallery/*.json",
+    "gallery/*.md5",
+    "gallery/*.zip",
+    "gallery/index.rst",
+]
 
 # Text: MyST pages; blocks of code run in the tests, not here
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
@@ -45,7 +52,7 @@ numpydoc_class_members_toctree = False
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
-    "filename_pattern": r"/(01|02_resume|03_tutorial_(large_shapes|number_of_axes)|04_kernel_(denoising|scaling|words)|07)",
+    "filename_pattern": r"/(01|02_resume|03_tutorial_(large|number)|04_kernel_(denoising|scaling|words)|07)",
     "ignore_pattern": r"(06_jupyter|nearest_neighbour|tutorial_data)\.py",
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("bigpca",),
@@ -53,6 +60,7 @@ sphinx_gallery_conf = {
     "image_scrapers": ("gallery.saved_pictures",),
     "reset_argv": "gallery.small_arguments",
     "remove_config_comments": True,
+    "default_thumb_file": str(ROOT / "docs" / "static" / "text.png"),
     "show_memory": False,
     "show_signature": False,
     "write_computation_times": False,
@@ -60,6 +68,7 @@ sphinx_gallery_conf = {
 }
 
 # Pages
+ALONE = [page.stem for page in Path(__file__).parent.glob("*.md") if page.stem not in ("api", "gallery")]
 html_theme = "pydata_sphinx_theme"
 html_title = "bigpca"
 html_static_path = ["static", "pictures"]
@@ -76,4 +85,4 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {"index": [], "api": []}
+html_sidebars = {page: [] for page in ALONE}  # nothing below them to list

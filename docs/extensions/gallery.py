@@ -1,4 +1,4 @@
-"""Examples in the gallery: small arguments where they are executed, the pictures that they write, stored ones elsewhere."""
+"""Examples in the gallery: executed with small arguments and shown with what they draw, or with a stored picture."""
 
 import shutil
 import tempfile
@@ -19,7 +19,7 @@ STORED = """
 .. image:: /pictures/{name}.webp
    :alt: picture drawn by {name}.py
 
-This example needs data that are not part of bigpca; the picture was drawn by a run of all rows.
+This example needs data that are not part of bigpca; the picture was drawn by a run with its defaults.
 
 """
 
@@ -42,10 +42,8 @@ def add_stored_picture(app: Sphinx, docname: str, source: list[str]) -> None:
     """Put the stored picture of an example that is not executed below its title."""
     name = docname.removeprefix("gallery/")
     if docname.startswith("gallery/") and (PICTURES / f"{name}.webp").is_file():
-        head, code = source[0].split(".. GENERATED FROM PYTHON SOURCE LINES", 2)[:2]
-        place = source[0].index(code)
-        end = source[0].find(".. code-block:: Python", place)
-        source[0] = source[0][:end] + STORED.format(name=name) + source[0][end:]
+        code = ".. code-block:: Python"
+        source[0] = source[0].replace(code, STORED.format(name=name) + code, 1)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -9,11 +9,10 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-
-LINKS = {  # of included files, by how they are written there: a folder of the repository, and its page
-    "(cluster/gateway)": "(how-to/gateway.md)",
-    "(bigpca.ipynb)": "(notebook.ipynb)",
-    "(../local)": "(local.md)",
+LINKS = {  # of included files, as they are written there, and as links to pages
+    "[cluster/gateway](cluster/gateway)": "{doc}`cluster/gateway <how-to/gateway>`",
+    "[bigpca.ipynb](bigpca.ipynb)": "{doc}`bigpca.ipynb <notebook>`",
+    "[../local](../local)": "{doc}`../local <local>`",
 }
 
 
