@@ -1,7 +1,11 @@
-"""Fashion-MNIST, batch by batch: partial_fit on 60,000 pictures of clothes, judged on 10,000 that were held out.
+"""Fashion-MNIST, batch by batch
+=============================
+
+Fashion-MNIST, batch by batch: partial_fit on 60,000 pictures of clothes, judged on 10,000 that were held out.
 
 Needs the data files of one Debian package: apt-get install dataset-fashion-mnist
 """
+# sphinx_gallery_thumbnail_path = 'pictures/02_real_data_fashion.webp'
 
 import gzip
 import tempfile

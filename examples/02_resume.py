@@ -1,4 +1,7 @@
-"""A fit that is stopped half-way goes on from its checkpoint and gives the same bits as one that never stopped."""
+"""Resume after an interruption
+============================
+
+A fit that is stopped half-way goes on from its checkpoint and gives the same bits as one that never stopped."""
 
 import tempfile
 from pathlib import Path

@@ -1,10 +1,14 @@
-"""What 50, 100 and 200 axes keep of a picture, an unusual one and a noisy one: figure 2 of Marukatat (2022).
+"""Denoising with a few axes
+=========================
+
+What 50, 100 and 200 axes keep of a picture, an unusual one and a noisy one: figure 2 of Marukatat (2022).
 
 What to see: the pictures that stand out on the last axis of Fashion-MNIST have the finest checks. 50 axes lose these
 altogether, 200 bring back a few (the tutorial's MNIST has one stray dot instead). Of pictures with noise added, which
 the model never saw, the same axes keep the picture and little of the noise: k of 784 axes keep sqrt(k / 784) of it, and
 lose what else the picture had. The best k is a compromise between the two: blur and noise.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/03_tutorial_denoising.webp'
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Eigenfaces at three resolutions, and full-size ones from small pictures: figure 4 and
+"""Eigenfaces at three resolutions
+===============================
+
+Eigenfaces at three resolutions, and full-size ones from small pictures: figure 4 and
 algorithm 3 of Marukatat (2022).
 
 What to see: the ten eigenfaces look alike at 112 x 92, 89 x 77 and 56 x 46 pixels, because the pictures weigh alike in
@@ -6,6 +9,7 @@ them: Sim compares the weights (the dot matrix's eigenvectors) with those at ful
 around: one read of the full pictures gives full-size eigenfaces, worked out from averages of 6 x 6 pixels. Where Sim
 drops, two eigenvalues are close and their axes turn within the plane they share.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/03_tutorial_eigenfaces.webp'
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""One-pass approximate PCA at the four shapes of table 3 of Marukatat (2022), with the pictures of its figure 7.
+"""One-pass PCA of very wide rows
+==============================
+
+One-pass approximate PCA at the four shapes of table 3 of Marukatat (2022), with the pictures of its figure 7.
 
 The rows are pieces of scikit-learn's two photographs (green channel), cut at random places to as many pixels
 as the last maps of VGG16, DenseNet121, InceptionV3 and ResNet50 have numbers. --rows 25000 -q 500 gives the

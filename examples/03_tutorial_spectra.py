@@ -1,4 +1,7 @@
-"""Eigenvalues, variance captured and scores of real data: figures 1, 3 and 7 of Marukatat (2022).
+"""Spectra and scores of real data
+===============================
+
+Eigenvalues, variance captured and scores of real data: figures 1, 3 and 7 of Marukatat (2022).
 
 What to see, one row of pictures for each set: eigenvalues fall steeply; the first scores spread further than
 the second, and the last hardly at all, but for the rows that the table names: on Fashion-MNIST a checked
@@ -7,6 +10,7 @@ whose difference that axis is. The faces have more pixels than pictures, so the 
 of a network are approximated in one read, through a Gaussian sketch of 500 columns. PCA was not told the
 kinds that its scores show apart.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/03_tutorial_spectra.webp'
 
 import warnings
 from pathlib import Path

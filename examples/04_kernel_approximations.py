@@ -1,10 +1,13 @@
-"""Approximate kernel PCA of faces, ten eigenpairs against exact ones: figures 8 and 9 of Marukatat (2022).
+"""Approximate kernel PCA, compared
+================================
 
-400 ORL faces, z-scored; tanh(1e-4 x'y), exp(-1e-4 |x - y|^2), (x'y)^5, their sum, and the sum of the three with k(x, x)
-= 1 each. A sketch of the empirical kernel map (Gaussian or feature hashing, q columns) costs all n^2 kernel values,
-landmarks n q. The kernels see the scores on all 399 axes instead of 10,304 pixels, as these have the same distances and
-dot products. Sim is |cos| between exact and approximate eigenvectors, Diff the relative error of eigenvalues. The
-figures of the paper average ten draws: --seeds 10 -q 25 50 100 200, a quarter of an hour.
+Approximate kernel PCA of faces, ten eigenpairs against exact ones: figures 8 and 9 of Marukatat (2022).
+
+400 ORL faces, z-scored; tanh(1e-4 x'y), ``exp(-1e-4 |x - y|^2)``, (x'y)^5, their sum, and the sum of the three with
+k(x, x) = 1 each. A sketch of the empirical kernel map (Gaussian or feature hashing, q columns) costs all n^2 kernel
+values, landmarks n q. The kernels see the scores on all 399 axes instead of 10,304 pixels, as these have the same
+distances and dot products. Sim is the absolute cosine between exact and approximate eigenvectors, Diff the relative
+error of eigenvalues. The figures of the paper average ten draws: --seeds 10 -q 25 50 100 200, a quarter of an hour.
 
 What to see: a Gaussian sketch of 50 columns with the "ritz" core is nearly exact; algorithm 6 as printed ("tutorial")
 takes the same two sweeps, has eigenvalues to some 7 %, and mixes neighbouring axes. "nystrom" makes do with one sweep.
@@ -17,6 +20,7 @@ differ, as cores are signed for what is not positive semi-definite. tanh is not 
 pivoted Cholesky are not defined for kernels with it: a dash. Where Sim is low and Diff is small, eigenvalues are close
 and their axes have turned.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/04_kernel_approximations.webp'
 
 import warnings
 from collections.abc import Iterator

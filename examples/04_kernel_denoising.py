@@ -1,4 +1,7 @@
-"""Noise taken out of digits by kernel PCA: project the image of a noisy picture onto the axes, and
+"""Denoising with pre-images
+=========================
+
+Noise taken out of digits by kernel PCA: project the image of a noisy picture onto the axes, and
 find a picture that maps there.
 
 What to see: pre-images by the fixed-point iteration of Mika et al. (1999), `denoise`, are weighted means of the

@@ -1,4 +1,7 @@
-"""PCA, dual PCA and kernel PCA of faces, in and out of sample, and faces from 2 axes and from all:
+"""Kernel PCA of faces
+===================
+
+PCA, dual PCA and kernel PCA of faces, in and out of sample, and faces from 2 axes and from all:
 Ghojogh & Crowley, section 7.1.
 
 Their Frey faces are replaced by the ORL faces: 400 pictures of 40 people, shuffled, 80 % to learn from.
@@ -11,6 +14,7 @@ Two axes make an average face of that brightness. PCA is centred, so that the me
 faces without it. Kernel PCA has no axes in pixels; pictures from its scores are regressed (`inverse_transform`); the
 kernel sees pixels and scores alike there, so faces are scaled to be about 1 apart in both.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/04_kernel_faces.webp'
 
 from pathlib import Path
 

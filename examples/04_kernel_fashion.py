@@ -1,4 +1,7 @@
-"""Kernel PCA of Fashion-MNIST against linear PCA: how often the nearest picture, in so
+"""Landmarks for 60,000 pictures
+=============================
+
+Kernel PCA of Fashion-MNIST against linear PCA: how often the nearest picture, in so
 many scores, is of the same kind.
 
 What to see: which kernel matters more than how it is solved. The Hellinger kernel, sum sqrt(x y), of pictures scaled to
@@ -8,6 +11,7 @@ between. A Gaussian kernel of the usual width is no better than linear PCA here.
 x n matrix, and that by landmarks give nearly the same neighbours, the latter at a small share of the kernel values; its
 bounds hold the exact eigenvalues. The variance that 50 axes hold is no measure of such use.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/04_kernel_fashion.webp'
 
 import time
 from pathlib import Path

@@ -1,7 +1,10 @@
-"""What a model has not seen: distance to the kernel subspace, on Fashion-MNIST.
+"""Novelty detection
+=================
+
+What a model has not seen: distance to the kernel subspace, on Fashion-MNIST.
 
 The model is fitted to clothes for the upper body; all else is novel. `novelty` is the squared distance of a row's image
-to the subspace, k_c(x, x) - |y|^2, in the units of the kernel: 0 for what the axes hold.
+to the subspace, ``k_c(x, x) - |y|^2``, in the units of the kernel: 0 for what the axes hold.
 
 What to see: the area under the ROC curve is the chance that a novel picture is further away than a known one
 that was held out; 0.5 is guessing. Shoes are easy, and dresses hard: those taken for known might as well be
@@ -9,6 +12,7 @@ long shirts. The Gaussian kernel is better than linear PCA where that is in doub
 as all rows. Known ones that look novel are strongly patterned or strangely cut; linear PCA's are patterned,
 as it misses as much of a picture as it has contrast.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/04_kernel_novelty.webp'
 
 from pathlib import Path
 from typing import Any

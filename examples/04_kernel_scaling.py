@@ -1,4 +1,7 @@
-"""Classical multidimensional scaling: a map from nothing but distances, through a precomputed kernel.
+"""A map from distances
+====================
+
+Classical multidimensional scaling: a map from nothing but distances, through a precomputed kernel.
 
 Distances D become the kernel matrix -1/2 H D^2 H, squares entry by entry, H = I - 11'/n. It is positive semi-definite
 just where D are distances of points. KernelPCA centres what it is given, so that H changes no score; but -1/2 D^2

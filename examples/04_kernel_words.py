@@ -1,4 +1,7 @@
-"""Words compared by how they are spelt: string kernels, nearest neighbours and a map.
+"""Words compared by spelling
+==========================
+
+Words compared by how they are spelt: string kernels, nearest neighbours and a map.
 
 Strings go to `fit` as they are. `Spectrum(n)` counts common substrings of n letters; `Subsequence(n, decay)` common
 letters in order, gaps allowed at a price. Both grow with the length of the words, so that they are normalised.

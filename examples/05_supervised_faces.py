@@ -1,4 +1,7 @@
-"""Supervised PCA and Roweis discriminant analysis of faces: Ghojogh & Crowley, sections 7.2 and 7.3, and the
+"""Supervised PCA and discriminants of faces
+=========================================
+
+Supervised PCA and Roweis discriminant analysis of faces: Ghojogh & Crowley, sections 7.2 and 7.3, and the
 corners of the Roweis map.
 
 Of each of 40 people of the ORL faces, six pictures are learnt and four held out.
@@ -14,6 +17,7 @@ out fall between their own and the middle.
 Glasses or none, nine people each: the more a model follows the labels, the better it sorts the pictures that were
 learnt, as in the paper's figure 14, and the worse those of people left out. It has learnt eighteen people, not glasses.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/05_supervised_faces.webp'
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Axes that know the labels, on Fashion-MNIST: the map of all Roweis discriminant analyses from one
+"""The map of Roweis discriminant analyses
+=======================================
+
+Axes that know the labels, on Fashion-MNIST: the map of all Roweis discriminant analyses from one
 read, and kernel versions.
 
 Errors are those of the nearest neighbour, against the number of axes kept. What to see, with all 60,000 pictures: on up
@@ -8,6 +11,7 @@ better than all pixels, which PCA's do not. In the map (terms of equal trace) r2
 r1, the labels, little; but r2 = 0.9 is better than 1. As printed in the paper, the terms grow as n^2, n and 1, and the
 map would show its corners only.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/05_supervised_fashion.webp'
 
 from typing import Any
 

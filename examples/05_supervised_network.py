@@ -1,4 +1,7 @@
-"""Nearest-neighbour errors against the number of axes, on pixels and on a network's features of the same pictures.
+"""Labels on the features of a network
+===================================
+
+Nearest-neighbour errors against the number of axes, on pixels and on a network's features of the same pictures.
 
 The features are the means of the last maps of MobileNetV2 (ImageNet weights): 1,280 columns, stored in half precision.
 Features of your own network do as well: --features TRAIN TEST, rows in the order of the pictures. The models are those
@@ -9,6 +12,7 @@ features of clothes (60,000) err more than pixels, on nine of Fisher less: label
 240, of 40 people) are fewer than columns, so that the scatter within people is singular: Fisher has the mean of its
 non-zero eigenvalues added to it, and is ahead of PCA up to some twenty axes. 160 faces are held out; one is 0.6 %.
 """
+# sphinx_gallery_thumbnail_path = 'pictures/05_supervised_network.webp'
 
 import argparse
 from pathlib import Path

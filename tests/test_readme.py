@@ -1,5 +1,5 @@
-"""Everything shown runs: README blocks and doctests (examples: test_examples.py); what is said
-twice is said the same.
+"""Everything shown runs: blocks of the README and of the site's pages, and doctests (examples: test_examples.py);
+what is stated twice is stated alike.
 """
 
 from __future__ import annotations
@@ -20,25 +20,52 @@ from bigpca.cli.commands import app
 from bigpca.cli.exits import MEANINGS
 
 ROOT = Path(__file__).resolve().parent.parent
+TAB = re.compile(r"^:::\{tab-item\} (\w+)\n(.*?)^:::$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+OPTIONAL = {"faiss"}  # of a few blocks, which run where it is installed
+
 README = (ROOT / "README.md").read_text()
+PAGES = [
+    ROOT / "README.md",
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if BLOCK.search(page.read_text())),
+]
 TESTS = "-n 2 --dist loadfile -m 'not cluster' && .venv/bin/python -m pytest -q -m cluster"
 MODULES = sorted(module.name for module in pkgutil.walk_packages(bigpca.__path__, "bigpca."))
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    return [code for kind, code in BLOCK.findall(README) if kind == language]
 
 
-def test_readme_python_and_command_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    for block in blocks("python"):
-        exec(compile(block, "README.md", "exec"), names)
-    commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("bigpca ")]
-    assert len(commands) >= 6
-    for command in commands:
-        result = CliRunner().invoke(app, shlex.split(command)[1:])
-        assert result.exit_code == 0, f"{command}\n{result.output}"
+def in_tab(text: str, label: str) -> str:
+    """Return a page as readers see it who choose the tabs of this label."""
+    return TAB.sub(lambda tab: tab[2] if tab[1] == label else "", text)
+
+
+def run_block(language: str, code: str, page: str, names: dict[str, object]) -> None:
+    if language == "python":
+        try:
+            exec(compile(code, page, "exec"), names)
+        except ModuleNotFoundError as error:
+            if error.name not in OPTIONAL:
+                raise
+        return
+    for line in code.replace("\\\n", " ").splitlines():
+        if line.startswith("bigpca "):
+            result = CliRunner().invoke(app, shlex.split(line, comments=True)[1:])
+            assert result.exit_code == 0, f"{line}\n{result.output}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = page.read_text()
+    for label in sorted({label for label, _ in TAB.findall(text)} or {"page"}):
+        folder = tmp_path / label
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        names: dict[str, object] = {}
+        for language, code in BLOCK.findall(in_tab(text, label)):
+            run_block(language, code, page.name, names)
 
 
 def test_readme_has_exactly_two_commands_that_set_up() -> None:
@@ -56,8 +83,9 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert found == [line for block in blocks("sh") for line in block.splitlines() if line.endswith(TESTS)]
 
 
-def test_readme_lists_the_exit_codes_that_help_lists() -> None:
-    rows = re.findall(r"^\| (\d+) \| (.*) \|$", README, re.MULTILINE)
+def test_operations_lists_the_exit_codes_that_help_lists() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE)
     assert rows == [(str(int(code)), meaning) for code, meaning in MEANINGS.items()]
 
 

@@ -1,0 +1,108 @@
+"""Look at the built site as a reader does: ``python docs/check.py OUT [--pictures FOLDER]``.
+
+Without a browser: every link inside the site leads to a file, and every anchor to an element. In headless Chromium, on
+a phone (400 px): nothing is cut off but what scrolls in its own box, no request fails or leaves the machine, no script
+raises. With ``--pictures`` some pages are drawn at 400 and 1,280 px, light and dark.
+"""
+
+import argparse
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+CHROMIUM = Path("/usr/bin/chromium")
+DRAWN = (
+    "index",
+    "ten-minutes",
+    "gallery",
+    "gallery/01_quickstart",
+    "generated/bigpca.PCA",
+    "coming-from",
+    "performance",
+)
+CUT = """() => [...document.querySelectorAll("article *")].filter(element => {
+    const box = element.getBoundingClientRect();
+    return box.width > 0 && box.right > window.innerWidth + 1
+        && !element.closest("pre, table, math, div.math, .sd-tab-set, .headerlink");
+}).map(element => element.tagName + " " + (element.textContent || "").trim().slice(0, 40)).slice(0, 3)"""
+
+
+class Page(HTMLParser):
+    """The links and the anchors of one page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("href", "src") and value:
+                self.links.append(value)
+            elif name in ("id", "name") and value:
+                self.anchors.add(value)
+
+
+def pages_of(site: Path) -> list[Path]:
+    return [path for path in sorted(site.rglob("*.html")) if "_static" not in path.parts]
+
+
+def broken_links(site: Path) -> list[str]:
+    pages = {path.resolve(): Page(path) for path in pages_of(site)}
+    found = []
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            missing_anchor = parts.fragment and target in pages and parts.fragment not in pages[target].anchors
+            if not target.exists() or (missing_anchor and path.name not in ("genindex.html", "search.html")):
+                found.append(f"{path.relative_to(site.resolve())}: {link} leads nowhere")
+    return found
+
+
+def seen_in_browser(site: Path, pictures: Path | None) -> list[str]:
+    from playwright.sync_api import sync_playwright
+
+    found = []
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 400, "height": 800})
+        name = ""
+        page.on("requestfailed", lambda request: found.append(f"{name}: {request.url} failed"))
+        page.on("pageerror", lambda error: found.append(f"{name}: {error}"))
+        page.route("http*://**", lambda route: route.abort())
+        for path in pages_of(site):
+            name = str(path.relative_to(site))
+            page.goto(path.resolve().as_uri(), wait_until="load")
+            found += [f"{name}: cut off on a screen of 400 px: {element}" for element in page.evaluate(CUT)]
+        for width in (400, 1280) if pictures else ():
+            for scheme in ("light", "dark"):
+                drawn = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+                for name in DRAWN:
+                    drawn.goto((site / f"{name}.html").resolve().as_uri(), wait_until="load")
+                    drawn.screenshot(path=pictures / f"{name.replace('/', '-')}-{width}-{scheme}.png")
+                drawn.close()
+        browser.close()
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("site", type=Path)
+    parser.add_argument("--pictures", type=Path, help="folder for pictures of some pages")
+    given = parser.parse_args()
+    found = broken_links(given.site)
+    if CHROMIUM.exists():
+        found += seen_in_browser(given.site, given.pictures)
+    else:
+        print(f"without {CHROMIUM}: widths, requests and scripts were not looked at")
+    print("\n".join(found) or f"{len(pages_of(given.site))} pages: nothing found")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""Examples in the gallery: executed with small arguments and shown with what they draw, or with a stored picture."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx_gallery.scrapers import figure_rst
+
+ARGUMENTS = {
+    "03_tutorial_large_shapes": "--networks VGG16 DenseNet121 --rows 200 -q 60",
+    "03_tutorial_number_of_axes": "--rows 2000",
+    "04_kernel_denoising": "--rows 1000",
+    "04_kernel_scaling": "--rows 500",
+}
+PICTURES = Path(__file__).resolve().parent.parent / "pictures"
+STORED = """
+.. image:: /pictures/{name}.webp
+   :alt: picture drawn by {name}.py
+
+This example needs data that are not part of bigpca; the picture was drawn by a run with its defaults.
+
+"""
+
+
+def small_arguments(gallery_conf: dict[str, Any], script_vars: dict[str, Any]) -> list[str]:
+    """Return the command line of an example, as sphinx-gallery executes it."""
+    return ARGUMENTS.get(Path(script_vars["src_file"]).stem, "").split()
+
+
+def saved_pictures(block: tuple[Any, ...], block_vars: dict[str, Any], gallery_conf: dict[str, Any]) -> str:
+    """Show the PNG files that an example has written to its temporary folder."""
+    shown = []
+    for picture in sorted(Path(tempfile.gettempdir()).rglob("*.png")):
+        shown.append(next(block_vars["image_path_iterator"]))
+        shutil.move(picture, shown[-1])
+    return figure_rst(shown, gallery_conf["src_dir"])
+
+
+def add_stored_picture(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Put the stored picture of an example that is not executed below its title."""
+    name = docname.removeprefix("gallery/")
+    if docname.startswith("gallery/") and (PICTURES / f"{name}.webp").is_file():
+        code = ".. code-block:: Python"
+        source[0] = source[0].replace(code, STORED.format(name=name) + code, 1)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("source-read", add_stored_picture)
+    return {"parallel_read_safe": True}

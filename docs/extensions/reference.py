@@ -1,0 +1,43 @@
+"""What the site takes from the repository, made fit for it: docstrings, and links of the files that pages include.
+
+In docstrings norms keep their bars, and the methods that scikit-learn generates for its own router are left out.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+
+LINKS = {  # of included files, as they are written there, and as links to pages
+    "[cluster/gateway](cluster/gateway)": "{doc}`cluster/gateway <how-to/gateway>`",
+    "[bigpca.ipynb](bigpca.ipynb)": "{doc}`bigpca.ipynb <notebook>`",
+    "[../local](../local)": "{doc}`../local <local>`",
+}
+
+
+def point_to_pages(app: Sphinx, path: Path, page: str, content: list[str]) -> None:
+    """Let links of an included file point to pages of the site."""
+    for written, target in LINKS.items():
+        content[0] = content[0].replace(written, target)
+
+
+def skip_request_methods(app: Sphinx, what: str, name: str, value: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out ``set_fit_request`` and its like, which scikit-learn generates."""
+    return True if name.endswith("_request") else None
+
+
+def escape_bars(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Escape the bars of ``|x|`` outside literals: reStructuredText would take them as substitutions."""
+    for number, line in enumerate(lines):
+        if not line.lstrip().startswith((">>>", "...")):
+            parts = re.split(r"(``.*?``)", line)
+            parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
+            lines[number] = "".join(parts)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("include-read", point_to_pages)
+    app.connect("autodoc-skip-member", skip_request_methods)
+    app.connect("autodoc-process-docstring", escape_bars, priority=900)
+    return {"parallel_read_safe": True}
