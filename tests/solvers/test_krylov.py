@@ -8,7 +8,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
 
 from bigpca.solvers.krylov import Known, KrylovOptions, block_krylov, krylov_bytes
 from tests import builders
@@ -16,12 +15,6 @@ from tests import builders
 N, K, BLOCK, PROBES = 300, 12, 24, 10
 EPS = float(np.finfo(np.float64).eps)
 SPECTRA = builders.solver_spectra(N)
-
-
-@pytest.fixture(autouse=True)
-def one_blas_thread():
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def options(**changes):

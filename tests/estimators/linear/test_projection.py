@@ -126,7 +126,7 @@ print(json.dumps({"growth": peak - before, "planned": plan.process_bytes}))
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
 def test_the_memory_of_writing_sketches_stays_within_the_plan(tmp_path: Path) -> None:
-    n, d, q = 800, 20_000, 600  # the matrix, 46 MiB, is most of it
+    n, d, q = 300, 10_000, 600  # the matrix, 23 MiB, is most of it
     z = zarr.create_array(tmp_path / "x.zarr", shape=(n, d), chunks=(50, d), dtype="f4", compressors=None)
     z[:] = np.random.default_rng(0).random((n, d), dtype="f4")
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
