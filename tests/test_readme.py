@@ -21,7 +21,8 @@ from bigpca.cli.exits import MEANINGS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
-TESTS = "-n 2 --dist loadfile -m 'not cluster' && .venv/bin/python -m pytest -q -m cluster"
+LANE = "-n 2 --dist loadfile -m"
+TESTS = f"{LANE} 'not cluster' && .venv/bin/python -m pytest -q {LANE} cluster"
 MODULES = sorted(module.name for module in pkgutil.walk_packages(bigpca.__path__, "bigpca."))
 
 

@@ -15,6 +15,7 @@ import zarr
 
 import bigpca as bp
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, Sketching
+from bigpca.estimators.supervised.columns import Selected
 from bigpca.passes.project import Copy, plan_writing
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
@@ -39,6 +40,7 @@ MAPS: dict[str, RowMap] = {
     "srht": Sketching(SRHT(K)),
     "downsample": Sketching(Downsample((50, 40), (25, 8))),
     "cast": Copy("<f2"),
+    "selected": Selected(np.arange(0, D, 2), Projection(ONES[::2], None, AXES[:, ::2].copy())),
 }
 
 
