@@ -6,10 +6,23 @@ from collections.abc import Iterator
 
 import pytest
 from distributed import Client
+from threadpoolctl import threadpool_limits
 
+from bigpca.passes.engine import solving
 from bigpca.passes.reading import blocks, layout
 from tests.operators.counting import Reads
 from tests.passes.conftest import start_cluster
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_blas_thread() -> Iterator[None]:
+    """Multiply and solve with one BLAS thread where no number is given: these matrices are small, and threads that wait
+    for each other on a busy machine take several times as long.
+    """
+    with threadpool_limits(1, user_api="blas"), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENBLAS_NUM_THREADS", "1")  # of child processes
+        patch.setattr(solving, "threads_here", lambda solve_threads: solve_threads or 1)
+        yield
 
 
 @pytest.fixture(scope="session")

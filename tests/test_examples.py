@@ -1,4 +1,4 @@
-"""Every example runs as a person would run it, in a fresh process with warnings as errors, and draws its picture.
+"""Every example runs as a person would run it, with warnings as errors, and draws its picture.
 
 Those of the tutorial and of kernels run on small files in the forms of the real data, so that they run everywhere.
 """
@@ -9,8 +9,11 @@ import argparse
 import gzip
 import importlib.util
 import os
+import runpy
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from types import ModuleType
 
@@ -26,13 +29,23 @@ NOWHERE = ("--faces", "nowhere", "--fashion", "nowhere")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def run(path: Path, *arguments: object, folder: Path) -> str:
+def run_alone(path: Path, folder: Path) -> str:
     """Run an example in its own process, in a folder; returns what it printed."""
     environment = os.environ | {"TMPDIR": str(folder), "PYTHONWARNINGS": "error"}
-    command = [sys.executable, str(path), *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, str(path)], cwd=folder, env=environment, capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def run(path: Path, *arguments: object) -> str:
+    """Run an example as the main program of this process, which has imported the libraries; returns what it printed."""
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as said:
+        patch.syspath_prepend(str(FOLDER))
+        patch.setattr(sys, "argv", [str(path), *map(str, arguments)])
+        runpy.run_path(str(path), run_name="__main__")
+    return said.getvalue()
 
 
 def load(path: Path) -> ModuleType:
@@ -46,7 +59,7 @@ def load(path: Path) -> ModuleType:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(path: Path, tmp_path: Path) -> None:
-    said = run(path, folder=tmp_path)
+    said = run_alone(path, tmp_path)
     assert said.strip()
     if said.startswith("skipped: "):
         pytest.skip(said.removeprefix("skipped: ").strip())
@@ -141,7 +154,7 @@ def test_the_readers_keep_the_order_of_people_and_the_names_of_clothes(
 
 
 def test_number_of_axes_prints_the_numbers_of_the_tutorial(fashion: Path, tmp_path: Path) -> None:
-    said = run(example("number_of_axes"), "--fashion", fashion, "--out", tmp_path, folder=tmp_path)
+    said = run(example("number_of_axes"), "--fashion", fashion, "--out", tmp_path)
     for name in ("diabetes", "breast cancer", "iris"):
         words = line_of(said, name)
         assert words[2:5] == "".join(words[5:]).strip("()").split(",")
@@ -150,7 +163,7 @@ def test_number_of_axes_prints_the_numbers_of_the_tutorial(fashion: Path, tmp_pa
 
 
 def test_eigenfaces_are_alike_at_every_resolution(faces: Path, tmp_path: Path) -> None:
-    said = run(example("eigenfaces"), "--faces", faces, "--out", tmp_path, folder=tmp_path)
+    said = run(example("eigenfaces"), "--faces", faces, "--out", tmp_path)
     for start in (
         "weights of the pictures, 89 x 77",
         "weights of the pictures, 56 x 46",
@@ -164,7 +177,7 @@ def test_dot_products_are_kept_by_signed_sketches_and_not_by_hash_kernels(tmp_pa
     maps = np.random.default_rng(0).exponential(size=(60, 32 * 4 * 4)).astype("float32")
     np.save(tmp_path / "maps.npy", maps)
     given = ("--features", tmp_path / "maps.npy", "--maps", 32, 4, 4, "-q", 16, 256, "--out", tmp_path)
-    said = run(example("dot_products"), *given, folder=tmp_path)
+    said = run(example("dot_products"), *given)
     errors = {}
     for name in ("Gaussian", "sparse signs, 8 entries", "SRHT", "feature hashing", "hash kernels (unsigned)"):
         lines = [line.removeprefix(name).split() for line in said.splitlines() if line.startswith(name)]
@@ -211,7 +224,7 @@ def test_spectra_of_all_kinds_of_data_are_drawn(
 
 
 def test_denoising_leaves_less_of_the_noise_than_there_was(fashion: Path, tmp_path: Path) -> None:
-    said = run(example("denoising"), "--fashion", fashion, "--out", tmp_path, folder=tmp_path)
+    said = run(example("denoising"), "--fashion", fashion, "--out", tmp_path)
     noise = float(line_of(said, "  all axes")[0])
     assert noise == pytest.approx(50, rel=0.01)
     for k in (50, 100, 200):
@@ -223,7 +236,7 @@ def test_denoising_leaves_less_of_the_noise_than_there_was(fashion: Path, tmp_pa
 
 def test_large_shapes_keep_the_axes_with_the_nystrom_core_better_than_with_the_tutorials(tmp_path: Path) -> None:
     given = ("--networks", "VGG16", "--rows", 60, "-q", 40, "--out", tmp_path)
-    said = run(example("large_shapes"), *given, folder=tmp_path)
+    said = run(example("large_shapes"), *given)
     exact, nystrom, tutorial = (line.split() for line in said.splitlines() if line.startswith("VGG16"))
     assert exact[1:4] == ["25,088", "exact", "dot"]
     similarity = [float(words[-4]) for words in (nystrom, tutorial)]
@@ -277,7 +290,7 @@ def test_ritz_is_nearest_to_exact_kernel_pca_and_indefinite_kernels_have_no_feat
     faces: Path, tmp_path: Path
 ) -> None:
     given = ("--seeds", 1, "-q", 60, "--kernels", "tanh", "RBF", "--faces", faces, "--out", tmp_path)
-    said = run(kernel_example("approximations"), *given, folder=tmp_path)
+    said = run(kernel_example("approximations"), *given)
     tanh, rbf = said.split("RBF: ")
     for table in (tanh, rbf):
         found = {core: line_of(table, f"Gaussian          {core}") for core in ("ritz", "nystrom", "tutorial")}
@@ -291,7 +304,7 @@ def test_ritz_is_nearest_to_exact_kernel_pca_and_indefinite_kernels_have_no_feat
 
 
 def test_the_linear_kernel_is_dual_pca_and_all_axes_give_known_faces_back(faces: Path, tmp_path: Path) -> None:
-    said = run(kernel_example("faces"), "--pixels", 8, "--faces", faces, "--out", tmp_path, folder=tmp_path)
+    said = run(kernel_example("faces"), "--pixels", 8, "--faces", faces, "--out", tmp_path)
     for name, solver in (("dual PCA", "dot"), ("linear kernel", "dense")):
         words = line_of(said, name)
         assert words[0] == solver
@@ -304,7 +317,7 @@ def test_the_linear_kernel_is_dual_pca_and_all_axes_give_known_faces_back(faces:
 
 def test_the_landmarks_bounds_hold_the_exact_eigenvalues(fashion: Path, tmp_path: Path) -> None:
     given = ("--fashion", fashion, "--landmarks", 150, "--out", tmp_path)
-    said = run(kernel_example("fashion"), *given, folder=tmp_path)
+    said = run(kernel_example("fashion"), *given)
     assert [line_of(said, name)[-1] for name in ("linear", "Hellinger, lengths 1")] == ["covariance", "features"]
     for number in ("1", "50"):
         exact, low, _, high = map(str, line_of(said, f"  number {number:>2}"))
@@ -314,7 +327,7 @@ def test_the_landmarks_bounds_hold_the_exact_eigenvalues(fashion: Path, tmp_path
 
 def test_novelty_prints_a_share_for_every_other_kind(fashion: Path, tmp_path: Path) -> None:
     given = ("--fashion", fashion, "--landmarks", 100, "-k", 20, "--out", tmp_path)
-    said = run(kernel_example("novelty"), *given, folder=tmp_path)
+    said = run(kernel_example("novelty"), *given)
     for name in ("linear", "RBF ", "RBF, by landmarks"):
         areas = [float(area) for area in line_of(said, name)]
         assert len(areas) == 7
@@ -324,7 +337,7 @@ def test_novelty_prints_a_share_for_every_other_kind(fashion: Path, tmp_path: Pa
 
 
 def test_pre_images_are_nearer_to_the_clean_digits_than_linear_pca_is(tmp_path: Path) -> None:
-    said = run(kernel_example("denoising"), "--rows", 800, "--out", tmp_path, folder=tmp_path)
+    said = run(kernel_example("denoising"), "--rows", 800, "--out", tmp_path)
     noise, linear = float(line_of(said, "as they are")[0]), float(line_of(said, "linear PCA, 16 axes")[0])
     fixed_point = float(line_of(said, "kernel PCA, fixed point, 256 axes")[0])
     ridge = float(line_of(said, "kernel PCA, ridge regression, 256 axes")[0])
@@ -334,7 +347,7 @@ def test_pre_images_are_nearer_to_the_clean_digits_than_linear_pca_is(tmp_path: 
 
 
 def test_cities_come_out_where_they_are_and_only_euclidean_distances_have_no_negative_share(tmp_path: Path) -> None:
-    said = run(kernel_example("scaling"), "--rows", 200, "--out", tmp_path, folder=tmp_path)
+    said = run(kernel_example("scaling"), "--rows", 200, "--out", tmp_path)
     negative = {name: line_of(said, name)[-1] for name in ("cities, over the globe", "cities, through the earth")}
     assert negative == {"cities, over the globe": "0.50%", "cities, through the earth": "0.00%"}
     assert line_of(said, "digits, Euclidean")[-1] == line_of(said, "digits, their roots")[-1] == "0.00%"
@@ -345,7 +358,7 @@ def test_cities_come_out_where_they_are_and_only_euclidean_distances_have_no_neg
 
 
 def test_new_words_are_nearest_to_words_of_their_family(tmp_path: Path) -> None:
-    said = run(kernel_example("words"), "--out", tmp_path, folder=tmp_path)
+    said = run(kernel_example("words"), "--out", tmp_path)
     shares = {name: float(line_of(said, name)[0].strip("%")) for name in ("substrings of 3", "subsequences of 3")}
     assert 80 < shares["substrings of 3"] < shares["subsequences of 3"]
     assert set(line_of(said, "discolouration")) == {"colour"}
@@ -395,7 +408,7 @@ def said_of_faces(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
             pixels = picture.clip(0, 255).astype("uint8").tobytes()
             (folder / f"s{person}" / f"{number}.pgm").write_bytes(b"P5\n92 112\n255\n" + pixels)
     given = ("--pixels", 4, "--faces", folder, "--out", folder)
-    return run(supervised_example("faces"), *given, folder=folder), folder
+    return run(supervised_example("faces"), *given), folder
 
 
 def test_the_supervised_examples_are_all_run_here() -> None:
@@ -450,7 +463,7 @@ def test_labels_that_mean_nothing_sort_the_faces_learnt_and_not_those_of_new_peo
 
 def test_every_model_of_the_map_and_every_supervised_model_has_an_error(fashion: Path, tmp_path: Path) -> None:
     given = ("--fashion", fashion, "--landmarks", 60, "--grid", 3, "--out", tmp_path)
-    said = run(supervised_example("fashion"), *given, folder=tmp_path)
+    said = run(supervised_example("fashion"), *given)
     labelled = ("supervised PCA  ", "Fisher  ", "double supervised  ", "kernel supervised PCA  ")
     for name in (*labelled, "PCA  ", "kernel PCA  ", "kernel Roweis (0, 0.999)", "Roweis, best of the map"):
         errors = shares(said, name)

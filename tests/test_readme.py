@@ -29,7 +29,8 @@ PAGES = [
     ROOT / "README.md",
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if BLOCK.search(page.read_text())),
 ]
-TESTS = "-n 2 --dist loadfile -m 'not cluster' && .venv/bin/python -m pytest -q -m cluster"
+LANE = "-n 2 --dist loadfile -m"
+TESTS = f"{LANE} 'not cluster' && .venv/bin/python -m pytest -q {LANE} cluster"
 MODULES = sorted(module.name for module in pkgutil.walk_packages(bigpca.__path__, "bigpca."))
 
 

@@ -15,6 +15,7 @@ from bigpca.passes.engine.cluster.segments import ClusterRun
 from tests.faults.kit import process, wait_until, worker_command
 from tests.passes.kit import bits, moments_of, normal, write_store
 
+GONE_SECONDS = 10  # for how long a client tries to reach a scheduler again
 pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.cluster]
 
 
@@ -43,7 +44,7 @@ def test_a_scheduler_that_dies_with_a_task_that_folds_the_checkpoint_is_named_an
 
         monkeypatch.setattr(ClusterRun, "submit", kill)
         with (
-            Client(scheduler_file=str(file), set_as_default=False) as client,
+            Client(scheduler_file=str(file), set_as_default=False, timeout=GONE_SECONDS) as client,
             client.as_current(),
             pytest.raises(ConnectionError, match=r"the Dask scheduler is lost .*Resume with checkpoint='.*/c'\."),
         ):
@@ -59,7 +60,10 @@ def test_a_plan_and_a_fit_on_a_scheduler_that_has_just_gone_say_what_is_known(tm
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
     with process([*command, "--no-dashboard", "--scheduler-file", str(file)]) as scheduler:
         wait_until(lambda: file.exists() and file.stat().st_size > 0)
-        with Client(scheduler_file=str(file), set_as_default=False) as client, client.as_current():
+        with (
+            Client(scheduler_file=str(file), set_as_default=False, timeout=GONE_SECONDS) as client,
+            client.as_current(),
+        ):
             scheduler.kill()
             scheduler.wait()
             wait_until(lambda: client.status != "running")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
 
 from bigpca.solvers.certificates import (
     Bounds,
@@ -25,12 +24,6 @@ SIZES = [(30, 12, 5), (60, 20, 20), (90, 60, 10), (120, 25, 8), (150, 40, 15)]  
 SEEDS = range(5)
 FAILURE = 1e-3
 PROBES = 10
-
-
-@pytest.fixture(autouse=True)
-def one_blas_thread():
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def sketch(N, q, seed):

@@ -7,7 +7,6 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.linalg
-from threadpoolctl import threadpool_limits
 
 from bigpca.solvers import eigh as module
 from bigpca.solvers.eigh import complete_orthonormal, eigh_bytes, fix_signs, numerical_rank, top_eigenpairs
@@ -15,13 +14,6 @@ from tests import builders
 
 EPS = np.finfo(np.float64).eps
 D = 40
-
-
-@pytest.fixture(autouse=True)
-def one_blas_thread():
-    """Small matrices gain nothing from more, and lose much on busy machines."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 @pytest.mark.parametrize("name", builders.spectra(D))

@@ -6,7 +6,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
 
 from bigpca.solvers import nystrom as module
 from bigpca.solvers.nystrom import nystrom, nystrom_bytes
@@ -14,12 +13,6 @@ from tests import builders
 
 EPS = np.finfo(np.float64).eps
 N, Q, K = 200, 40, 10
-
-
-@pytest.fixture(autouse=True)
-def one_blas_thread():
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def sketch_of(kind: str, n: int = N, q: int = Q, seed: int = 0):

@@ -22,6 +22,7 @@ KILLER = """
 import os, shutil, signal, sys
 from pathlib import Path
 import numpy as np
+import zarr.storage, zarr.codecs  # once, not in every child; no thread has started
 import bigpca.storage as storage
 from bigpca.storage.forms import form_of
 

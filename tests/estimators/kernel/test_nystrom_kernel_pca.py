@@ -178,6 +178,7 @@ def test_the_tutorial_extension_is_its_formula(name: str, sampling: str) -> None
     values, scores = whole_extension(kernel, model.landmarks_, NEW, N)
     np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-8)
     assert_columns(model.transform(NEW), scores, 1e-7 * np.abs(scores).max())
+    assert (model.n_samples_, model.n_omitted_) == (N, 0)
     for name in ("eigenvalue_bounds_", "captured_variance_bounds_", "trace_error_"):
         assert not hasattr(model, name)  # nothing is certified
 
@@ -389,7 +390,7 @@ def test_several_widths_are_the_separate_fits_with_the_same_landmarks(
     kernel: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = {"gamma": 0.05} if kernel == "rbf" else {}
-    lazy, gammas = stored(tmp_path, X, (20, D)), (0.01, 0.05, 0.2)
+    lazy, gammas = stored(tmp_path, X, (20, D)), np.array([0.01, 0.05, 0.2])
     reads = Reads().watch(monkeypatch)
     models = nystrom(kernel=kernel, **own).fit_widths(lazy, gammas)
     assert reads.per_chunk((N, D), (20, D))[-1] == 1 + 3 + 1 == models[0].n_passes_

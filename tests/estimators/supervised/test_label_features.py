@@ -70,7 +70,7 @@ def test_features_that_would_not_fit_are_not_made_before_the_plan_says_so(model:
     y = np.random.default_rng(0).standard_normal(n)
     tracemalloc.start()
     with pytest.raises(MemoryBudgetError):
-        model.fit(unreadable(n, 8), y)
+        model.fit(unreadable(n, 8, chunk=20_000), y)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 * y.nbytes  # the features of all rows would be 256 times the labels, or 5,000 times

@@ -16,6 +16,7 @@ from bigpca.passes.reading.layout import (
     MAX_SEGMENTS,
     MIN_GROUP_BYTES,
     SLAB_BYTES,
+    SLAB_ROWS,
     Layout,
     plan_layout,
     working_dtype,
@@ -69,7 +70,7 @@ def test_a_chunk_larger_than_a_slab_is_one_read_of_many_slabs() -> None:
     n = 40 * SLAB_BYTES // (4 * 1000)
     layout = plan_layout([n], 1000, F4, 0)
     assert layout.reads == ((0, n),)
-    assert layout.slab_rows * layout.row_bytes <= SLAB_BYTES
+    assert layout.slab_rows == SLAB_ROWS < SLAB_BYTES // layout.row_bytes
     assert len(layout.groups) == 1
 
 
