@@ -16,7 +16,7 @@ from bigpca.data.sources import source_of
 from bigpca.data.storages import file_stamp
 from bigpca.data.zarr_groups import is_array_directory
 from bigpca.errors import brief
-from bigpca.storage.beside import KEY_COLUMN, KEYS
+from bigpca.storage.annotations import KEY_COLUMN, KEYS
 from bigpca.storage.forms import TABLE_MARK
 from bigpca.storage.regular import check_regular
 
