@@ -49,6 +49,8 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "random projection": ("tall", lambda: bp.SupervisedRandomProjection(2, **LIMIT)),
     "scored": ("tall", lambda: bp.ScoredPCA(2, n_features_to_select=50, memory_limit="8 GiB")),
     "kernel supervised": ("thin", lambda: bp.KernelSupervisedPCA(2, gamma=0.01, n_landmarks=200, **LIMIT)),
+    "kernel dual": ("few", lambda: bp.KernelSupervisedPCA(2, form="dual", kernel="rbf", gamma=0.01, **LIMIT)),
+    "kernel ritz": ("few", lambda: bp.ApproximateKernelPCA(5, kernel="rbf", gamma=0.01, core="ritz", **LIMIT)),
     "kernel roweis": (
         "thin", lambda: bp.KernelRoweisDiscriminantAnalysis(2, r1=0.0, gamma=0.01, n_landmarks=200, **LIMIT),
     ),
@@ -95,6 +97,7 @@ LABELLED = (
     "roweis krylov",
     "scored",
     "kernel supervised",
+    "kernel dual",
     "kernel roweis",
 )
 

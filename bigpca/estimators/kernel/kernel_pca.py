@@ -60,6 +60,7 @@ class KernelPCA(KernelModel):
 
     Examples
     --------
+    >>> import numpy as np
     >>> X = np.random.default_rng(0).standard_normal((200, 3))
     >>> kpca = KernelPCA(2, kernel="rbf", gamma=0.1).fit(X)
     >>> kpca.transform(X).shape, bool(np.allclose((kpca.transform(X) ** 2).sum(axis=0), kpca.eigenvalues_))

@@ -19,7 +19,7 @@ from bigpca.estimators.kernel.files import pack_kernel_spectrum, stored_moments,
 from bigpca.estimators.kernel.landmarks_fit import Growth
 from bigpca.estimators.kernel.maps import FixedPoint, KernelScores, Novelty, RidgePreimage, ridge_preimage
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
-from bigpca.estimators.linear.spectrum import Certificate, bounds_subspaces, certified_attributes
+from bigpca.estimators.linear.spectrum import Certificate, certified_attributes, containment_bound
 from bigpca.estimators.shared.files import StoredModel, StoredState
 from bigpca.estimators.shared.inputs import Opened, is_lazy
 from bigpca.estimators.shared.transformer import Destination, Estimator, Lazy, Path
@@ -183,6 +183,8 @@ class KernelModel(Estimator[KernelSpectrum]):
     _found: KernelSpectrum
     _grown: KernelSpectrum  # the last fit with the statistics of all rows, while nobody has asked for more
 
+    containment_bound = containment_bound
+
     @available_if(_grows)  # type: ignore[untyped-decorator]
     @solving
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
@@ -262,37 +264,6 @@ class KernelModel(Estimator[KernelSpectrum]):
         return self._map(
             X, self._open_scores(X), RidgePreimage(found), self.n_features_in_, Destination(out, overwrite)
         )
-
-    @available_if(bounds_subspaces)  # type: ignore[untyped-decorator]
-    def containment_bound(self, n_axes: int, n_true: int) -> float:
-        """Bound how far the leading axes point out of a larger true principal subspace.
-
-        Where eigenvalues lie close together, as in a cluster cut by ``n_axes``, the leading axes are not determined,
-        and ``subspace_error_bounds_`` has a 1; that they lie within the span of the whole cluster may still be certain.
-
-        Parameters
-        ----------
-        n_axes : int, 1 to k
-            The leading axes, in order.
-        n_true : int, ``n_axes`` to 2 k (at most the number of eigenvalues)
-            Dimension of the true leading principal subspace.
-
-        Returns
-        -------
-        float
-            The sine of the largest angle between an axis, or a combination of them, and that subspace is at most this,
-            with probability ``bounds_confidence_``; 1.0 where nothing is certain. ``containment_bound(j, j)`` is
-            ``subspace_error_bounds_[j - 1]``.
-
-        Raises
-        ------
-        ValueError
-            For numbers out of range.
-        AttributeError
-            Where the model has no ``subspace_error_bounds_``.
-        """
-        certificate: Any = self._certificate
-        return float(certificate.containment_bound(n_axes, n_true))
 
     @property
     def _why_fixed(self) -> str:

@@ -86,6 +86,7 @@ class NystromKernelPCA(KernelModel):
 
     Examples
     --------
+    >>> import numpy as np
     >>> X = np.random.default_rng(0).standard_normal((500, 3))
     >>> model = NystromKernelPCA(2, kernel="rbf", gamma=0.1, n_landmarks=40).fit(X)
     >>> model.transform(X).shape, model.trace_error_ < 0.05

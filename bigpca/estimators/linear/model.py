@@ -18,8 +18,8 @@ from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruct
 from bigpca.estimators.linear.spectrum import (
     Certificate,
     Spectrum,
-    bounds_subspaces,
     certified_attributes,
+    containment_bound,
     low_rank_plus_diagonal,
     orthonormality_error,
 )
@@ -132,6 +132,8 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """Whether the parameters make a model of one read's state, to which rows can be added."""
         return True
 
+    containment_bound = containment_bound
+
     @available_if(_adds_rows)  # type: ignore[untyped-decorator]
     @solving
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
@@ -228,37 +230,6 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         noise = self.noise_variance_
         weights = 1 / np.maximum(self.explained_variance_, noise) - 1 / noise
         return low_rank_plus_diagonal(self.components_, weights, 1 / noise)
-
-    @available_if(bounds_subspaces)  # type: ignore[untyped-decorator]
-    def containment_bound(self, n_axes: int, n_true: int) -> float:
-        """Bound how far the leading axes point out of a larger true principal subspace.
-
-        Where eigenvalues lie close together, as in a cluster cut by ``n_axes``, the leading axes are not determined,
-        and ``subspace_error_bounds_`` has a 1; that they lie within the span of the whole cluster may still be certain.
-
-        Parameters
-        ----------
-        n_axes : int, 1 to k
-            The leading axes, in order.
-        n_true : int, ``n_axes`` to 2 k (at most the number of eigenvalues)
-            Dimension of the true leading principal subspace.
-
-        Returns
-        -------
-        float
-            The sine of the largest angle between an axis, or a combination of them, and that subspace is at most this,
-            with probability ``bounds_confidence_``; 1.0 where nothing is certain. ``containment_bound(j, j)`` is
-            ``subspace_error_bounds_[j - 1]``.
-
-        Raises
-        ------
-        ValueError
-            For numbers out of range.
-        AttributeError
-            Where the model has no ``subspace_error_bounds_``.
-        """
-        certificate: Any = self._certificate
-        return float(certificate.containment_bound(n_axes, n_true))
 
     def _small_batch(self, X: Any) -> NDArray[Any] | None:
         """Return a copy of rows in memory that need no read of their own; None for others, and for non-finite ones."""

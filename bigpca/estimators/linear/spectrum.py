@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.metaestimators import available_if
 
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.estimators.shared.fit import Fit
@@ -113,33 +114,53 @@ class Certificate:
         """Bounds (k,) of the sines of the angles between the leading j axes and the leading j eigenvectors."""
         return None if self.subspaces is None else self.subspaces.errors
 
-    def containment_bound(self, n_axes: int, n_true: int) -> float:
-        """Bound the sine of the largest angle between the leading ``n_axes`` axes and the leading ``n_true``
-        eigenvectors.
-
-        Raises
-        ------
-        ValueError
-            For numbers out of range.
-        """
-        subspaces: Any = self.subspaces
-        k, most = len(subspaces.lowest), len(subspaces.upper) - 1
-        if not 1 <= n_axes <= k or not n_axes <= n_true <= most:
-            raise ValueError(
-                f"n_axes = {n_axes} and n_true = {n_true}; 1 <= n_axes <= {k} (n_components_) and n_axes <= n_true <= "
-                f"{most} were expected. Fit more components to bound larger subspaces."
-            )
-        return float(subspaces.bound(n_axes, n_true))
-
 
 def certified_attributes(certificate: Certificate | None) -> dict[str, Any]:
     """Return what a certificate is among the fitted attributes; None for what is not known."""
     return {name: getattr(certificate, field, None) for name, field in CERTIFICATE_FIELDS.items()}
 
 
-def bounds_subspaces(model: Any) -> bool:
-    """Whether a model has bounds of subspaces: the methods that need them do not exist otherwise."""
+def _bounds_subspaces(model: Any) -> bool:
+    """Whether a model has bounds of subspaces; the method that needs them does not exist otherwise."""
     return getattr(getattr(model, "_certificate", None), "subspaces", None) is not None
+
+
+@available_if(_bounds_subspaces)  # type: ignore[untyped-decorator]
+def containment_bound(self: Any, n_axes: int, n_true: int) -> float:
+    """Bound how far the leading axes point out of a larger true principal subspace.
+
+    Where eigenvalues lie close together, as in a cluster cut by ``n_axes``, the leading axes are not determined,
+    and ``subspace_error_bounds_`` has a 1; that they lie within the span of the whole cluster may still be certain.
+
+    Parameters
+    ----------
+    n_axes : int, 1 to k
+        The leading axes, in order.
+    n_true : int, ``n_axes`` to 2 k (at most the number of eigenvalues)
+        Dimension of the true leading principal subspace.
+
+    Returns
+    -------
+    float
+        The sine of the largest angle between an axis, or a combination of them, and that subspace is at most this,
+        with probability ``bounds_confidence_``; 1.0 where nothing is certain. ``containment_bound(j, j)`` is
+        ``subspace_error_bounds_[j - 1]``.
+
+    Raises
+    ------
+    ValueError
+        For numbers out of range.
+    AttributeError
+        If the model has no ``subspace_error_bounds_``.
+    """
+    subspaces = self._certificate.subspaces
+    k, most = len(subspaces.lowest), len(subspaces.upper) - 1
+    if not 1 <= n_axes <= k or not n_axes <= n_true <= most:
+        raise ValueError(
+            f"n_axes = {n_axes} and n_true = {n_true}; 1 <= n_axes <= {k} (n_components_) and n_axes <= n_true <= "
+            f"{most} were expected. Fit more components to bound larger subspaces."
+        )
+    return float(subspaces.bound(n_axes, n_true))
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel):
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> y = np.repeat([0, 1], 50)
     >>> X = rng.standard_normal((100, 3)) * [9, 1, 1] + np.outer(y, [0, 5, 0])
@@ -146,6 +147,7 @@ class FisherDiscriminantAnalysis(SupervisedModel):
 
     Examples
     --------
+    >>> import numpy as np
     >>> X = np.array([[0.0, 0], [0, 2], [1, 1], [4, 0], [4, 2], [5, 1]])
     >>> fisher = FisherDiscriminantAnalysis().fit(X, ["a", "a", "a", "b", "b", "b"])
     >>> fisher.predict([[1.0, 0], [3, 1]]).tolist(), fisher.predict_proba([[2.4, 1]]).round(3).tolist()

@@ -58,6 +58,7 @@ class KernelSupervisedPCA(KernelModel):
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> y = np.repeat([0, 1], 50)
     >>> X = rng.standard_normal((100, 2)) * (1 + 4 * y[:, None])  # told apart by their lengths

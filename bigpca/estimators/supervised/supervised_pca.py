@@ -40,6 +40,7 @@ class SupervisedPCA(SupervisedModel):
 
     Examples
     --------
+    >>> import numpy as np
     >>> X = np.array([[0.0, 0, 3], [0, 1, -3], [5, 0, 3], [5, 1, -3]])
     >>> SupervisedPCA().fit(X, ["a", "a", "b", "b"]).components_.round(9).tolist()
     [[1.0, 0.0, 0.0]]

@@ -17,7 +17,7 @@ from distributed import Client, LocalCluster
 
 import bigpca as bp
 from bigpca import PCA, ApproximatePCA, MemoryBudgetError, select_solver
-from bigpca.estimators.shared.fit import choose
+from bigpca.estimators.shared.fit import Fit, choose
 from bigpca.passes.engine.progress import PassEvent, PlanEvent
 from bigpca.planning import Plan, Resources
 from tests.estimators.stores import stored, unreadable
@@ -153,6 +153,7 @@ class MadeUp:
     plan: Plan
     against: tuple[str, ...] = ()
     exact: bool = True
+    price = Fit.price
 
     def chosen(self, against: Sequence[str]) -> MadeUp:
         return replace(self, against=tuple(against))
