@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
 
-from numpy.typing import NDArray
-
+from bigpca.arrays import Array
 from bigpca.costs import PassCost
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
 from bigpca.landmarks.given import given, given_passes, landmark_values
@@ -55,19 +53,19 @@ SAMPLINGS = {
 }
 
 
-def landmark_passes(sampling: str | NDArray[Any], request: LandmarkRequest) -> tuple[PassCost, ...]:
+def landmark_passes(sampling: str | Array, request: LandmarkRequest) -> tuple[PassCost, ...]:
     """Declare what :func:`select_landmarks` reads."""
     if not isinstance(sampling, str):
         return given_passes(landmark_values(sampling), request)
     return SAMPLINGS[sampling].passes(request)
 
 
-def compared_rows(sampling: str | NDArray[Any], request: LandmarkRequest) -> int:
+def compared_rows(sampling: str | Array, request: LandmarkRequest) -> int:
     """Return the most rows that :func:`select_landmarks` compares with each other in memory."""
     return SAMPLINGS[sampling].compared(request) if isinstance(sampling, str) else request.count
 
 
-def select_landmarks(sampling: str | NDArray[Any], request: LandmarkRequest) -> Landmarks:
+def select_landmarks(sampling: str | Array, request: LandmarkRequest) -> Landmarks:
     """Return m landmarks of X, chosen by the method ``sampling``.
 
     =============== =========================================== ====== =================== ============

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import DType
 from bigpca.costs import ONCE, Times
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.drawn_rows import BestRows
@@ -55,7 +55,7 @@ class LandmarkRequest:
     rounds: int = 3
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The precision of kernel evaluations for all rows; chosen by the cost of all rounds, so the same in each."""
         n, d = self.rows.n_rows, self.rows.n_columns
         return product_dtype(self.rows.dtype, n * self.count * (self.kernel.flops_per_entry(d) + 2.0 * self.count))

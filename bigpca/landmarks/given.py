@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.data.checks import row_width
 from bigpca.data.containers import reject_foreign, unmasked
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
@@ -16,7 +16,7 @@ from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.layout import working_dtype
 
 
-def landmark_values(landmarks: Any) -> NDArray[Any]:
+def landmark_values(landmarks: Any) -> Array:
     """Return the caller's landmarks as an array: row numbers (m,) or rows (m, d); masked entries become NaN.
 
     Dimensions after the first are flattened, like those of X.
@@ -31,7 +31,7 @@ def landmark_values(landmarks: Any) -> NDArray[Any]:
     return values.reshape(len(values), row_width(values.shape)) if values.ndim > 2 else values
 
 
-def given(landmarks: NDArray[Any], request: LandmarkRequest) -> Landmarks:
+def given(landmarks: Array, request: LandmarkRequest) -> Landmarks:
     """Return the rows with given numbers (m,), read in one pass and in the given order, or given rows (m, d) unchanged.
 
     Raises
@@ -60,7 +60,7 @@ def given(landmarks: NDArray[Any], request: LandmarkRequest) -> Landmarks:
     return _given_rows(landmarks, request) if landmarks.ndim == 2 else _given_numbers(landmarks, request)
 
 
-def _given_rows(rows: NDArray[Any], request: LandmarkRequest) -> Landmarks:
+def _given_rows(rows: Array, request: LandmarkRequest) -> Landmarks:
     d = request.rows.n_columns
     if rows.shape[1] != d:
         raise ValueError(
@@ -73,7 +73,7 @@ def _given_rows(rows: NDArray[Any], request: LandmarkRequest) -> Landmarks:
     return Landmarks(converted, None)
 
 
-def _given_numbers(numbers: NDArray[Any], request: LandmarkRequest) -> Landmarks:
+def _given_numbers(numbers: Array, request: LandmarkRequest) -> Landmarks:
     _check_numbers(numbers, request.rows.n_rows)
     wanted, d = numbers.astype(np.int64), request.rows.n_columns
     (cost,) = given_passes(numbers, request)
@@ -88,7 +88,7 @@ def _given_numbers(numbers: NDArray[Any], request: LandmarkRequest) -> Landmarks
     return Landmarks(found.rows[np.searchsorted(found.indices, wanted)], wanted)
 
 
-def given_passes(landmarks: NDArray[Any], request: LandmarkRequest) -> tuple[PassPlan, ...]:
+def given_passes(landmarks: Array, request: LandmarkRequest) -> tuple[PassPlan, ...]:
     """Declare the pass of :func:`given`: none where rows were given."""
     if landmarks.ndim != 1:
         return ()
@@ -97,7 +97,7 @@ def given_passes(landmarks: NDArray[Any], request: LandmarkRequest) -> tuple[Pas
     return (row_pass(rows, "landmarks", [template], cut_bytes=template.state_bytes, work=0.0, dtype=dtype),)
 
 
-def _check_numbers(numbers: NDArray[Any], n: int) -> None:
+def _check_numbers(numbers: Array, n: int) -> None:
     outside = np.flatnonzero((numbers < 0) | (numbers >= n))
     if len(outside):
         raise ValueError(

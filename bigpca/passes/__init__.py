@@ -2,7 +2,7 @@
 
 The verbs, which are what estimators call:
 
-- ``rows``      ``RowInput``: X as the engine sees it, with its policies for bad rows and lost chunks
+- ``rows``      ``RowInput``: X as the engine sees it: where rows come from, a view, row maps, weights, policies
 - ``fold``      all rows into accumulators, group by group, merged in a fixed tree: one read
 - ``columns``   the same over blocks of columns, for stores that are chunked in columns
 - ``panels``    pairs of row panels, for the dot matrix of a store chunked in rows

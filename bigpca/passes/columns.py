@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array, DType
 from bigpca.blas import one_blas_thread
 from bigpca.costs import ONCE, Times, peak_bytes
 from bigpca.data.rounding import note_rounded
@@ -40,7 +40,7 @@ class ColumnGroup:
     reader: ColumnReader
     reads: tuple[tuple[int, int], ...]
     slab_columns: int
-    dtype: np.dtype[Any]
+    dtype: DType
     template: ColumnState
     stamp: str
 
@@ -59,7 +59,7 @@ class ColumnGroup:
         start, stop = self.reads[0][0], self.reads[-1][1]
         return PassState({"dot": state}, stop - start, 0, {self.index: self.stamp})
 
-    def _block(self, columns: NDArray[Any], first: int) -> Block:
+    def _block(self, columns: Array, first: int) -> Block:
         note_rounded(columns)
         values = np.ascontiguousarray(columns.astype(self.dtype, copy=False))
         shift = group_shift(values) if self.template.center else np.zeros(values.shape[1], self.dtype)

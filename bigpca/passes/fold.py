@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from bigpca.arrays import Array, DType
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.costs import ONCE, PassCost, Times, peak_bytes
 from bigpca.data.rounding import note_rounded
@@ -67,7 +68,7 @@ def row_pass(
     work: float,
     times: Times = ONCE,
     layout: Layout | None = None,
-    dtype: np.dtype[Any] | None = None,
+    dtype: DType | None = None,
     refinable: bool = False,
     arithmetic: Arithmetic = NUMPY,
     finish_bytes: int = 0,
@@ -223,7 +224,7 @@ class FoldGroup:
     reader: Reader
     reads: tuple[tuple[int, int], ...]
     slab_rows: int
-    dtype: np.dtype[Any]
+    dtype: DType
     nan_policy: str
     templates: dict[str, Accumulator]
     stamp: str
@@ -303,7 +304,7 @@ def first_shift(run: Run, rows: RowInput, layout: Layout) -> Vector:
     return group_shift(first_rows(rows, layout)).astype(np.float64)
 
 
-def first_rows(rows: RowInput, layout: Layout) -> NDArray[Any]:
+def first_rows(rows: RowInput, layout: Layout) -> Array:
     """Return the rows of the first slab in the working dtype: a read of the first chunks alone."""
     start, stop = layout.reads[0]
     reader, futures = rows.reader(start, stop)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array, DType
 from bigpca.blas import one_blas_thread
 from bigpca.costs import ONCE, Times, peak_bytes
 from bigpca.data.rounding import note_rounded
@@ -39,7 +39,7 @@ class PanelGroup:
     panel: tuple[tuple[int, int], ...]
     stream: tuple[tuple[int, int], ...]
     slab_rows: int
-    dtype: np.dtype[Any]
+    dtype: DType
     template: DotPanels
     stamp: str
 
@@ -48,7 +48,7 @@ class PanelGroup:
         reader, steps = with_inputs(self.reader, inputs), inputs[SHARED][MAPS]
         start, stop = self.panel[0][0], self.panel[-1][1]
         state = self.template.fresh(start, stop)
-        held: list[tuple[int, NDArray[Any]]] = []
+        held: list[tuple[int, Array]] = []
         with one_blas_thread():
             for first, rows in read_ahead(reader, self.panel + self.stream):
                 for i in range(0, len(rows), self.slab_rows):
@@ -63,7 +63,7 @@ class PanelGroup:
                 del rows
         return PassState({"dot": state}, stop - start, 0, {self.index: self.stamp})
 
-    def _prepare(self, slab: NDArray[Any], row: int, steps: tuple[MapStep, ...]) -> NDArray[Any]:
+    def _prepare(self, slab: Array, row: int, steps: tuple[MapStep, ...]) -> Array:
         values = slab.astype(self.dtype, copy=False)
         where = self.reader.where(row, row + len(slab))
         owned = self.reader.owned or values is not slab

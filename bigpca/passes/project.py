@@ -18,8 +18,8 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array, DType
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.costs import peak_bytes
 from bigpca.data.containers import check_chunk_shape, dense_rows
@@ -75,7 +75,7 @@ def project_lazily(
     )
 
 
-def _apply_block(block: Any, f: RowMap, n_columns: int, dtype: str) -> NDArray[Any]:
+def _apply_block(block: Any, f: RowMap, n_columns: int, dtype: str) -> Array:
     rows = dense_rows(block, "the Dask array", np.dtype(dtype))
     check_chunk_shape(rows.shape, (n_columns,), "the Dask array")
     note_rounded(rows)
@@ -83,7 +83,7 @@ def _apply_block(block: Any, f: RowMap, n_columns: int, dtype: str) -> NDArray[A
         return f.apply(rows, "a block of the input")
 
 
-def project_in_memory(rows: RowInput, f: RowMap, width: int) -> NDArray[Any]:
+def project_in_memory(rows: RowInput, f: RowMap, width: int) -> Array:
     """Return ``f`` of the rows of an array in memory, 8,192 rows at a time per thread; bits as in the lazy result."""
     out, steps = np.empty((rows.n_rows, width), f.output_dtype(rows.dtype)), (*rows.steps, MapStep(f, width))
 
@@ -129,7 +129,7 @@ class WriteGroup:
     def _write(self, reader: Reader, chunk: int, steps: tuple[MapStep, ...], run_id: str) -> int:
         start, stop = self.writer.row_range(chunk)
         reads = [(i, min(i + self.slab_rows, stop)) for i in range(start, stop, self.slab_rows)]
-        out: NDArray[Any] | None = None
+        out: Array | None = None
         for first, rows in read_ahead(reader, reads):
             check_cancelled(run_id)
             mapped = map_run(steps, rows, first, reader.where(first, first + len(rows)))
@@ -240,7 +240,7 @@ def project_to(
     return open_array(out) if not form.is_table else open_table(out, shape, dtype, size)
 
 
-def _keys(rows: RowInput, given: Any) -> NDArray[np.str_] | None:
+def _keys(rows: RowInput, given: Any) -> Array | None:
     """Return the keys of the rows: those that were given, or those of a source on disk that has some."""
     from bigpca.data.keys import row_keys, stored_keys  # with all formats of labels, of no use to a fit
 
@@ -344,7 +344,7 @@ class Copy:
 
     dtype: str | None = None
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         if self.dtype is None:
             return rows
         dtype = np.dtype(self.dtype)
@@ -360,7 +360,7 @@ class Copy:
                 )
         return rows.astype(dtype, copy=False)
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         return np.dtype(self.dtype) if self.dtype is not None else dtype.newbyteorder("=")
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:

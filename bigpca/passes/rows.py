@@ -13,6 +13,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import DType
 from bigpca.costs import PassCost
 from bigpca.data.sources import RowSource, source_of
 from bigpca.data.views import view_of, viewed
@@ -189,9 +190,9 @@ class RowInput:
         return int(self.X.shape[1])
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """Stored dtype."""
-        dtype: np.dtype[Any] = np.dtype(self.X.dtype)
+        dtype: DType = np.dtype(self.X.dtype)
         return dtype
 
     @property
@@ -224,7 +225,7 @@ class RowInput:
         """Bytes of so many rows as they are read, before the maps."""
         return rows * self.viewed_columns * self.dtype.itemsize
 
-    def copied_row_bytes(self, dtype: np.dtype[Any]) -> int:
+    def copied_row_bytes(self, dtype: DType) -> int:
         """Bytes of one row's copy in ``dtype``; 0 where rows are read in it and may be overwritten."""
         owned = self.stored.source is not None or (self.view is not None and self.view.columns is not None)
         return 0 if owned and dtype == self.dtype else self.viewed_columns * dtype.itemsize

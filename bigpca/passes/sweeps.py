@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array, DType
 from bigpca.blas import one_blas_thread
 from bigpca.costs import ONCE, Times, peak_bytes
 from bigpca.data.rounding import note_rounded
@@ -149,7 +150,7 @@ class KernelGroup:
     stop: int
     reads: tuple[tuple[int, int], ...]
     tile_rows: int
-    dtype: np.dtype[Any]
+    dtype: DType
     kernel: Kernel
     template: SweepState
     stamp: str
@@ -179,7 +180,7 @@ class KernelGroup:
             state.close()
         return PassState({"kernel": state}, stop - start, 0, {self.index: self.stamp})
 
-    def _tiles(self, first: int, rows: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    def _tiles(self, first: int, rows: Array) -> Iterator[tuple[int, Array]]:
         """Cut what was read into tiles, none of which crosses the end of the panel."""
         end = first + len(rows)
         edge = min(max(self.stop, first), end)
@@ -187,7 +188,7 @@ class KernelGroup:
             for row in range(a, b, self.tile_rows):
                 yield row, rows[row - first : min(row + self.tile_rows, b) - first]
 
-    def _prepare(self, slab: NDArray[Any], row: int, shift: Vector, steps: tuple[MapStep, ...]) -> Any:
+    def _prepare(self, slab: Array, row: int, shift: Vector, steps: tuple[MapStep, ...]) -> Any:
         values = slab.astype(self.dtype, copy=False)
         where = self.reader.where(row, row + len(slab))
         owned = self.reader.owned or values is not slab

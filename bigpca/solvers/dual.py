@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.blas import blas_threads, symmetric_rank_update
 from bigpca.solvers.eigh import numerical_rank, top_eigenpairs
 
@@ -41,7 +41,7 @@ class SampleAxes:
 
 
 def leading_axes(
-    pieces: Sequence[NDArray[Any]], k: int, *, center: bool = True, scale: bool = False, threads: int | None = None
+    pieces: Sequence[Array], k: int, *, center: bool = True, scale: bool = False, threads: int | None = None
 ) -> SampleAxes:
     """Compute the leading principal axes of m rows by their m x m dot matrix (tutorial, algorithm 2; dual PCA).
 
@@ -91,25 +91,25 @@ def leading_axes(
         return SampleAxes(m, mean, squares, variances if scale else np.ldexp(variances, 2 * exponent), axes)
 
 
-def _exponent(pieces: Sequence[NDArray[Any]]) -> int:
+def _exponent(pieces: Sequence[Array]) -> int:
     """Return the binary exponent of the largest value; division by that power of two keeps squares in range."""
     return int(np.frexp(max(max(float(p.max()), -float(p.min())) for p in pieces if p.size))[1])
 
 
-def _strips(pieces: Sequence[NDArray[Any]], exponent: int) -> Iterator[tuple[slice, NDArray[Any]]]:
+def _strips(pieces: Sequence[Array], exponent: int) -> Iterator[tuple[slice, Array]]:
     """Yield columns and a new array of all rows in them, divided by a power of two."""
     for j in range(0, pieces[0].shape[1], STRIP):
         columns = slice(j, min(j + STRIP, pieces[0].shape[1]))
         yield columns, _strip(pieces, columns, exponent)
 
 
-def _strip(pieces: Sequence[NDArray[Any]], columns: slice, exponent: int) -> NDArray[Any]:
+def _strip(pieces: Sequence[Array], columns: slice, exponent: int) -> Array:
     rows = np.concatenate([p[:, columns] for p in pieces])
-    strip: NDArray[Any] = np.ldexp(rows, -exponent, out=rows)
+    strip: Array = np.ldexp(rows, -exponent, out=rows)
     return strip
 
 
-def _scaled(rows: NDArray[Any], mean: Vector, squares: Vector, center: bool, scale: bool) -> NDArray[Any]:
+def _scaled(rows: Array, mean: Vector, squares: Vector, center: bool, scale: bool) -> Array:
     """Centre and scale new rows in place, in their own precision."""
     if center:
         rows -= mean.astype(rows.dtype)

@@ -7,7 +7,7 @@
 - ``fused_product``, ``factors``   ``X'(X W)`` in one read: sketches and Krylov iterations
 - ``dot_matrix``, ``left_product``   the dot matrix and products from the left: wide data
 - ``kernel_product``   a kernel matrix times a thin block, from one sweep
-- ``landmark_blocks``, ``landmark_moments``, ``on_features``   Nyström features of the rows, and moments of them
+- ``landmark_blocks``, ``landmark_moments``   Nyström features of the rows, and moments of them
 - ``drawn_rows``, ``row_weights``, ``kept_rows``   rows chosen by weight or by number, and kept
 
 Life of a state: a template is made by the estimator, ``for_rows`` fits it to the rows, ``without_shared`` strips what

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from bigpca.arrays import Array
 from bigpca.passes.reading.blocks import Block
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Array]
 Vector = NDArray[np.float64]
 
 
@@ -113,7 +114,7 @@ class Accumulator(ABC):
         """Return the closed state as named arrays."""
 
     @abstractmethod
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> Self:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> Self:
         """Return a closed state made of ``arrays``, as :meth:`to_arrays` gave them."""
 
     def describe(self) -> dict[str, Any]:

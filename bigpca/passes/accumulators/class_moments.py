@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.accumulators.products import column_squares, product_scratch, symmetric_product
 from bigpca.passes.reading.arithmetic import Arithmetic
@@ -59,10 +60,10 @@ class ClassMoments(Accumulator):
     counts: Vector = field(default_factory=lambda: np.zeros(0))
     means: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     within: Vector = field(default_factory=lambda: np.zeros(0))
-    _shifts: NDArray[Any] | None = field(default=None, repr=False)
+    _shifts: Array | None = field(default=None, repr=False)
     _group_shift: Vector | None = field(default=None, repr=False)
-    _product: NDArray[Any] | None = field(default=None, repr=False)
-    _rows: NDArray[Any] | None = field(default=None, repr=False)
+    _product: Array | None = field(default=None, repr=False)
+    _rows: Array | None = field(default=None, repr=False)
 
     @property
     def count(self) -> int:
@@ -111,7 +112,7 @@ class ClassMoments(Accumulator):
                 rows = block.values[i : i + step]
                 self._add(rows if len(labelled) == len(own) else rows[labelled], own[labelled], block.arithmetic)
 
-    def _add(self, values: NDArray[Any], codes: NDArray[np.int32], arithmetic: Arithmetic) -> None:
+    def _add(self, values: Array, codes: NDArray[np.int32], arithmetic: Arithmetic) -> None:
         shifts: Any = self._shifts
         one_hot = csr_array(
             (np.ones(len(codes), values.dtype), codes, np.arange(len(codes) + 1)), (len(codes), self.n_classes)
@@ -131,7 +132,7 @@ class ClassMoments(Accumulator):
             self._product = product_scratch(self.n_features, rows.dtype)
         add_packed(self.within, symmetric_product(rows, self._product, arithmetic))
 
-    def _about_shifts(self, values: NDArray[Any], codes: NDArray[np.int32]) -> NDArray[Any]:
+    def _about_shifts(self, values: Array, codes: NDArray[np.int32]) -> Array:
         """Return rows less the shifts of their classes, in a buffer that is used again and again."""
         shifts: Any = self._shifts
         if self._rows is None or self._rows.dtype != values.dtype or len(self._rows) < len(values):
@@ -193,7 +194,7 @@ class ClassMoments(Accumulator):
     def to_arrays(self) -> Arrays:
         return {"counts": self.counts, "means": self.means, "within": self.within}
 
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> ClassMoments:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> ClassMoments:
         return replace(
             self, codes=self.codes[:0], n_classes=len(arrays["counts"]), counts=arrays["counts"], means=arrays["means"],
             within=arrays["within"],

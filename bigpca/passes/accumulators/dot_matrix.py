@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array, DType
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.accumulators.products import column_squares, product_scratch, symmetric_product
 from bigpca.passes.reading.blocks import Block, within_range
@@ -44,7 +45,7 @@ class DotPanels(Accumulator):
     def update(self, block: Block) -> None:
         raise NotImplementedError("a panel of the dot matrix is made of pairs of blocks: use add_pair")
 
-    def add_pair(self, first: int, rows: NDArray[Any], other_first: int, others: NDArray[Any]) -> None:
+    def add_pair(self, first: int, rows: Array, other_first: int, others: Array) -> None:
         """Add the products of ``rows`` (a, d) with ``others`` (b, d), which begin at ``first`` and ``other_first``.
 
         The product is summed in float64 every 8,192 columns; its bits do not depend on the panel's size.
@@ -56,7 +57,7 @@ class DotPanels(Accumulator):
         for j in range(0, rows.shape[1], WIDTH):
             target += rows[:, j : j + WIDTH] @ others[:, j : j + WIDTH].T
 
-    def add_tile(self, K: NDArray[Any], row: int, column: int, error: float = 0.0) -> None:
+    def add_tile(self, K: Array, row: int, column: int, error: float = 0.0) -> None:
         """Put a tile of G (a, b), whose rows begin at ``row`` and its columns at ``column``, in its place.
 
         The error of its entries is not kept: nothing is bounded by what is known of a whole matrix.
@@ -85,7 +86,7 @@ class DotPanels(Accumulator):
     def to_arrays(self) -> Arrays:
         return {f"panel-{first}": panel for first, panel in self.panels}
 
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> DotPanels:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> DotPanels:
         panels = sorted((int(name.split("-")[1]), a) for name, a in arrays.items())
         return DotPanels(self.n_samples, self.n_features, self.panel_rows, tuple(panels))
 
@@ -115,7 +116,7 @@ class DotSum(Accumulator):
     packed: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     means: Pieces = ()
     squares: Pieces = ()
-    _product: NDArray[Any] | None = field(default=None, repr=False)
+    _product: Array | None = field(default=None, repr=False)
 
     def fresh(self, start: int, stop: int) -> DotSum:
         return DotSum(self.n_samples, self.center, self.scale, np.zeros(packed_size(self.n_samples)))
@@ -163,7 +164,7 @@ class DotSum(Accumulator):
     def to_arrays(self) -> Arrays:
         return {"dot": self.packed, **named_pieces("means", self.means), **named_pieces("squares", self.squares)}
 
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> DotSum:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> DotSum:
         means, squares = pieces_in(arrays, "means"), pieces_in(arrays, "squares")
         return DotSum(self.n_samples, self.center, self.scale, arrays["dot"], means, squares)
 
@@ -185,7 +186,7 @@ def named_pieces(name: str, pieces: Pieces) -> Arrays:
     return {f"{name}-{first}": a for first, a in pieces}
 
 
-def pieces_in(arrays: Mapping[str, NDArray[Any]], name: str) -> Pieces:
+def pieces_in(arrays: Mapping[str, Array], name: str) -> Pieces:
     """Take out of an archive what :func:`named_pieces` named, in order."""
     return tuple(sorted(((int(k.split("-")[1]), a) for k, a in arrays.items() if k.startswith(f"{name}-")), key=_first))
 
@@ -278,7 +279,7 @@ class ColumnProducts(Accumulator):
     def to_arrays(self) -> Arrays:
         return named_pieces("piece", self.pieces)
 
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> ColumnProducts:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> ColumnProducts:
         pieces = pieces_in(arrays, "piece")
         return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale, pieces)
 
@@ -309,8 +310,8 @@ class DotProduct(Accumulator):
 
     n_samples: int
     n_columns: int
-    V: NDArray[Any] | None
-    dtype: np.dtype[Any]
+    V: Array | None
+    dtype: DType
     center: bool = True
     scale: bool = False
     product: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
@@ -364,7 +365,7 @@ class DotProduct(Accumulator):
         pieces = {**named_pieces("means", self.means), **named_pieces("squares", self.squares)}
         return {"product": self.product, "total": np.array(self.total), **pieces}
 
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> DotProduct:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> DotProduct:
         means, squares = pieces_in(arrays, "means"), pieces_in(arrays, "squares")
         return replace(self, product=arrays["product"], total=float(arrays["total"]), means=means, squares=squares)
 

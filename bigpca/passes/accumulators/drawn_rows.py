@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.accumulators.row_weights import RowWeight
 from bigpca.passes.reading.blocks import Block
@@ -55,7 +56,7 @@ class BestRows(Accumulator):
     itemsize: int = 8
     count: int = 0
     evaluations: int = 0
-    rows: NDArray[Any] | None = None
+    rows: Array | None = None
     indices: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
     keys: Vector = field(default_factory=lambda: np.zeros(0))
     weights: Vector = field(default_factory=lambda: np.zeros(0))
@@ -104,7 +105,7 @@ class BestRows(Accumulator):
     def _worst(self) -> float:
         return float(self.keys[-1]) if len(self.keys) == self.wanted else np.inf
 
-    def _take(self, rows: NDArray[Any], indices: Integers, keys: Vector, weights: Vector) -> None:
+    def _take(self, rows: Array, indices: Integers, keys: Vector, weights: Vector) -> None:
         """Merge rows into the best ones, in place; ties go to the lower row number."""
         if self.rows is not None:
             rows, indices = np.concatenate([self.rows, rows]), np.concatenate([self.indices, indices])
@@ -147,7 +148,7 @@ class BestRows(Accumulator):
             "rows": rows, "indices": self.indices, "keys": self.keys, "weights": self.weights,
         }  # fmt: skip
 
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> BestRows:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> BestRows:
         return replace(
             self, weight=None, count=int(arrays["counts"][0]), evaluations=int(arrays["counts"][1]),
             weight_sum=float(arrays["sums"][0]), diagonal_sum=float(arrays["sums"][1]),

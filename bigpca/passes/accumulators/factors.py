@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from bigpca.arrays import Array
 from bigpca.passes.reading.blocks import cached_rows
 from bigpca.seeds import normals
 from bigpca.sketches.base import Sketch
@@ -25,7 +26,7 @@ class Factor(Protocol):
     def columns(self) -> int:
         """l."""
 
-    def multiply(self, rows: NDArray[Any]) -> NDArray[Any]:
+    def multiply(self, rows: Array) -> Array:
         """Return ``rows @ W`` (b, l) in the dtype of ``rows``, which are dense or CSR."""
 
     def flops_per_row(self, d: int) -> int:
@@ -47,14 +48,14 @@ class DenseFactor:
     Q : ndarray of shape (d, l), float32 or float64
     """
 
-    Q: NDArray[Any]
+    Q: Array
 
     @property
     def columns(self) -> int:
         return int(self.Q.shape[1])
 
-    def multiply(self, rows: NDArray[Any]) -> NDArray[Any]:
-        product: NDArray[Any] = rows @ self.Q.astype(rows.dtype, copy=False)
+    def multiply(self, rows: Array) -> Array:
+        product: Array = rows @ self.Q.astype(rows.dtype, copy=False)
         return product
 
     def flops_per_row(self, d: int) -> int:
@@ -101,7 +102,7 @@ class SketchFactor:
     def columns(self) -> int:
         return self.sketch.width(self.d) + self.probes
 
-    def multiply(self, rows: NDArray[Any]) -> NDArray[Any]:
+    def multiply(self, rows: Array) -> Array:
         if isinstance(rows, csr_array):  # sketches take dense rows
             step = cached_rows(self.d * rows.dtype.itemsize)
             return np.concatenate([self.multiply(rows[i : i + step].toarray()) for i in range(0, rows.shape[0], step)])

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.reading.blocks import Block
 
@@ -32,7 +33,7 @@ class RowsAt(Accumulator):
     n_features: int
     numbers: Integers
     itemsize: int = 8
-    rows: NDArray[Any] | None = None
+    rows: Array | None = None
     indices: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def fresh(self, start: int, stop: int) -> RowsAt:
@@ -47,7 +48,7 @@ class RowsAt(Accumulator):
         if len(here):
             self._append(block.values[here], block.rows[here])
 
-    def _append(self, rows: NDArray[Any], indices: Integers) -> None:
+    def _append(self, rows: Array, indices: Integers) -> None:
         if self.rows is not None:
             rows, indices = np.concatenate([self.rows, rows]), np.concatenate([self.indices, indices])
         self.rows, self.indices = rows, indices
@@ -74,7 +75,7 @@ class RowsAt(Accumulator):
         rows = np.zeros((0, self.n_features)) if self.rows is None else self.rows
         return {"numbers": self.numbers, "rows": rows, "indices": self.indices}
 
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> RowsAt:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> RowsAt:
         rows = arrays["rows"] if len(arrays["rows"]) else None
         return replace(self, numbers=arrays["numbers"], rows=rows, indices=arrays["indices"])
 
@@ -98,7 +99,7 @@ class RowSample(Accumulator):
     n_features: int
     wanted: int
     itemsize: int = 4
-    pieces: tuple[tuple[int, NDArray[Any]], ...] = ()
+    pieces: tuple[tuple[int, Array], ...] = ()
 
     def fresh(self, start: int, stop: int) -> RowSample:
         return RowSample(self.n_features, self.wanted, self.itemsize)
@@ -109,7 +110,7 @@ class RowSample(Accumulator):
     def merge(self, other: RowSample) -> RowSample:
         return replace(self, pieces=self.pieces + other.pieces)
 
-    def rows(self) -> list[NDArray[Any]]:
+    def rows(self) -> list[Array]:
         """The pieces in order of rows."""
         return [rows for _, rows in sorted(self.pieces, key=lambda piece: piece[0])]
 
@@ -124,7 +125,7 @@ class RowSample(Accumulator):
     def to_arrays(self) -> Arrays:
         return {f"rows-{first}": rows for first, rows in self.pieces}
 
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> RowSample:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> RowSample:
         pieces = sorted(((int(name.split("-")[1]), a) for name, a in arrays.items()), key=lambda piece: piece[0])
         return replace(self, pieces=tuple(pieces))
 

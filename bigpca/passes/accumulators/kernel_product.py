@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.reading.blocks import Block
@@ -58,7 +59,7 @@ class KernelProduct(Accumulator):
 
     n_samples: int
     n_columns: int
-    V: NDArray[Any] | None
+    V: Array | None
     squared: bool = False
     start: int = 0
     product: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
@@ -128,7 +129,7 @@ class KernelProduct(Accumulator):
             "precision": np.array(self.precision),
         }  # fmt: skip
 
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> KernelProduct:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> KernelProduct:
         return replace(
             self, V=None, start=int(arrays["start"]), product=arrays["product"], squares=arrays["squares"],
             diagonal=float(arrays["diagonal"]), evaluations=int(arrays["evaluations"]),

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array, DType
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
 from bigpca.passes.accumulators.base import Accumulator, Arrays
@@ -45,11 +46,11 @@ class LandmarkMap:
     """
 
     kernels: tuple[Kernel, ...]
-    landmarks: NDArray[Any]
+    landmarks: Array
     transforms: tuple[Matrix, ...]
     shift: Vector
     indices: NDArray[np.int64] | None = None
-    _prepared: dict[np.dtype[Any], Any] = field(default_factory=dict, repr=False, compare=False)
+    _prepared: dict[DType, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def step(self) -> MapStep:
@@ -58,11 +59,11 @@ class LandmarkMap:
         flops = int(m * self.kernels[0].flops_per_entry(self.landmarks.shape[1])) + 2 * T.size
         return MapStep(self, T.shape[1], flops, self.tile_rows)
 
-    def apply_at(self, rows: NDArray[Any], numbers: NDArray[np.int64], where: str) -> NDArray[Any]:
+    def apply_at(self, rows: Array, numbers: NDArray[np.int64], where: str) -> Array:
         """Return the features (b, r) of the first kernel."""
         A = self.kernels[0].prepare(rows, self.shift, int(numbers[0]))
         K = next(iter(self.blocks(A, self.prepare(rows.dtype))))
-        B: NDArray[Any] = K @ self.transforms[0].astype(K.dtype, copy=False)
+        B: Array = K @ self.transforms[0].astype(K.dtype, copy=False)
         return B
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
@@ -72,13 +73,13 @@ class LandmarkMap:
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_prepared": {}}
 
-    def prepare(self, dtype: np.dtype[Any]) -> Any:
+    def prepare(self, dtype: DType) -> Any:
         """Return the prepared landmarks, which all groups of a process share."""
         if dtype not in self._prepared:
             self._prepared[dtype] = self._prepare(dtype)
         return self._prepared[dtype]
 
-    def _prepare(self, dtype: np.dtype[Any]) -> Any:
+    def _prepare(self, dtype: DType) -> Any:
         numbers = np.arange(len(self.landmarks)) if self.indices is None else self.indices
         return prepare_landmarks(self.kernels[0], self.landmarks.astype(dtype, copy=False), numbers, self.shift)
 
@@ -163,7 +164,7 @@ class LandmarkMoments(Accumulator):
         for i in range(0, len(values), features.tile_rows):
             self._add(values[i : i + features.tile_rows], features, block.rows[i : i + features.tile_rows])
 
-    def _add(self, rows: NDArray[Any], features: LandmarkMap, numbers: NDArray[np.int64]) -> None:
+    def _add(self, rows: Array, features: LandmarkMap, numbers: NDArray[np.int64]) -> None:
         A = features.kernels[0].prepare(rows, features.shift, int(numbers[0]))
         landmarks = features.prepare(rows.dtype)
         for j, K in enumerate(features.blocks(A, landmarks)):
@@ -217,7 +218,7 @@ class LandmarkMoments(Accumulator):
             "precision": np.array(self.precision),
         }  # fmt: skip
 
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> LandmarkMoments:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> LandmarkMoments:
         moments = []
         for j, m in enumerate(self.moments):
             start = f"moments{j}_"

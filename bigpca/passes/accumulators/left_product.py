@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.layout import MIB
@@ -115,7 +116,7 @@ class LeftProduct(Accumulator):
         shift = np.zeros(0) if self.shift is None else self.shift
         return {"product": self.product, "weight": self.weight, "shift": shift}
 
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> LeftProduct:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> LeftProduct:
         shift = arrays["shift"] if arrays["shift"].size else None
         return replace(self, V=self._no_rows, product=arrays["product"], weight=arrays["weight"], shift=shift)
 

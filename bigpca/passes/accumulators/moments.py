@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.accumulators.products import (
     add_symmetric_product,
@@ -53,7 +54,7 @@ class Moments(Accumulator):
     weight_sums: tuple[float, float] | None = None
     _sums: NDArray[np.float64] | None = field(default=None, repr=False)
     _shift: NDArray[np.float64] | None = field(default=None, repr=False)
-    _product: NDArray[Any] | None = field(default=None, repr=False)
+    _product: Array | None = field(default=None, repr=False)
     _product_rows: int = field(default=0, repr=False)
 
     @property
@@ -91,7 +92,7 @@ class Moments(Accumulator):
     def _weight_sums(self) -> tuple[float, float]:
         return (float(self.count), float(self.count)) if self.weight_sums is None else self.weight_sums
 
-    def _multiply(self, values: NDArray[Any], arithmetic: Arithmetic) -> None:
+    def _multiply(self, values: Array, arithmetic: Arithmetic) -> None:
         """Add ``values' values`` to the open product of earlier slabs while it has few rows, else to the total.
 
         Errors of float32 are then those of one slab of 8,192 rows, however few rows wide slabs have; and the addition
@@ -156,7 +157,7 @@ class Moments(Accumulator):
         weights = {} if self.weight_sums is None else {"weights": np.array(self.weight_sums)}
         return {"count": np.array(self.count), "mean": self.mean, "scatter": self.packed, **weights}
 
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> Moments:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> Moments:
         found = arrays.get("weights")
         sums = None if found is None else (float(found[0]), float(found[1]))
         return Moments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["scatter"], sums)
@@ -220,5 +221,5 @@ class ColumnMoments(Accumulator):
     def to_arrays(self) -> Arrays:
         return {"count": np.array(self.count), "mean": self.mean, "squares": self.squares}
 
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> ColumnMoments:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> ColumnMoments:
         return ColumnMoments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["squares"])

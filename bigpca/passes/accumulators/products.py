@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from bigpca.arrays import Array, DType
 from bigpca.passes.reading.arithmetic import Arithmetic, Values
 from bigpca.passes.reading.blocks import cached_rows
 
@@ -27,12 +26,12 @@ def column_squares(values: Values) -> NDArray[np.float64]:
     return total
 
 
-def product_scratch(d: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def product_scratch(d: int, dtype: DType) -> Array:
     """Return a (d, d) array of zeros for :func:`symmetric_product` to write to, again and again."""
     return np.zeros((d, d), dtype)
 
 
-def symmetric_product(rows: NDArray[Any], out: NDArray[Any], arithmetic: Arithmetic) -> NDArray[Any]:
+def symmetric_product(rows: Array, out: Array, arithmetic: Arithmetic) -> Array:
     """Return the upper triangle of ``rows' rows`` (d, d), in ``out`` where its precision holds it, else in float64.
 
     Squares of float32 overflow beyond 1e19 and vanish below 1e-19; such blocks are multiplied again in float64. Below
@@ -42,11 +41,11 @@ def symmetric_product(rows: NDArray[Any], out: NDArray[Any], arithmetic: Arithme
     if rows.dtype == np.float64 or _squares_held(np.diagonal(out), rows):
         return out
     wide = rows.astype(np.float64)
-    product: NDArray[Any] = np.matmul(wide.T, wide)
+    product: Array = np.matmul(wide.T, wide)
     return product
 
 
-def add_symmetric_product(rows: NDArray[Any], out: NDArray[Any], arithmetic: Arithmetic) -> bool:
+def add_symmetric_product(rows: Array, out: Array, arithmetic: Arithmetic) -> bool:
     """Add the upper triangle of ``rows' rows`` to ``out`` (d, d) in its precision, where that holds every square of it.
 
     Returns
@@ -62,7 +61,7 @@ def add_symmetric_product(rows: NDArray[Any], out: NDArray[Any], arithmetic: Ari
     return True
 
 
-def _squares_held(squares: NDArray[Any], rows: NDArray[Any]) -> bool:
+def _squares_held(squares: Array, rows: Array) -> bool:
     """Whether float32 sums of the columns' squares neither overflowed nor lost a value that is not zero."""
     small = np.flatnonzero(squares < MIN_SQUARE)
     return bool(np.isfinite(squares).all()) and not (len(small) and rows[:, small].any())

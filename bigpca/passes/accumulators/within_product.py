@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.reading.blocks import Block, within_range
 from bigpca.passes.reading.layout import MIB
@@ -112,7 +113,7 @@ class WithinProduct(Accumulator):
     def to_arrays(self) -> Arrays:
         return {"product": self.product}
 
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> WithinProduct:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> WithinProduct:
         return replace(self, factor=None, codes=self.codes[:0], product=arrays["product"])
 
     def identity(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 from dask.task_spec import GraphNode, Task, TaskRef
 from dask.typing import Key
 
+from bigpca.arrays import DType
 from bigpca.blas import one_blas_thread
 from bigpca.costs import PassCost
 from bigpca.data.rounding import tally_rounded
@@ -62,14 +63,14 @@ class PassPlan(PassCost):
     """
 
     layout: Layout
-    dtype: np.dtype[Any]
+    dtype: DType
     refinable: bool = False
     arithmetic: Arithmetic = NUMPY
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "single", self.dtype == np.float32)
 
-    def allows(self, dtype: np.dtype[Any]) -> bool:
+    def allows(self, dtype: DType) -> bool:
         """Whether blocks may be multiplied in that precision."""
         return dtype == self.dtype or (self.refinable and dtype == np.float64)
 

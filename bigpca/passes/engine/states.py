@@ -6,11 +6,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator
 
 A = TypeVar("A", bound=Accumulator)
@@ -64,14 +64,14 @@ class PassState:
             self.rounded + other.rounded,
         )  # fmt: skip
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         """Return the state as named arrays, without object arrays."""
         arrays = {f"{name}.{key}": a for name, part in self.parts.items() for key, a in part.to_arrays().items()}
         record = {"rows": self.rows, "omitted": self.omitted, "rounded": self.rounded, "stamps": self.stamps}
         return arrays | {"record": np.frombuffer(json.dumps(record).encode(), np.uint8)}
 
     @classmethod
-    def from_arrays(cls, templates: Mapping[str, Accumulator], arrays: Mapping[str, NDArray[Any]]) -> PassState:
+    def from_arrays(cls, templates: Mapping[str, Accumulator], arrays: Mapping[str, Array]) -> PassState:
         """Return the state that :meth:`to_arrays` wrote."""
         record = json.loads(bytes(arrays["record"]).decode())
         parts = {

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca import blas
+from bigpca.arrays import Array, DType
 
-Values: TypeAlias = NDArray[Any] | csr_array
+Values: TypeAlias = Array | csr_array
 Vector = NDArray[np.float64]
 
 
@@ -38,9 +39,9 @@ class Arithmetic:
     """
 
     name: str
-    asarray: Callable[[NDArray[Any], np.dtype[Any]], NDArray[Any]]
-    rank_update: Callable[[NDArray[Any], NDArray[Any], bool], None]
-    add_product: Callable[[Values, NDArray[Any], NDArray[Any]], None]
+    asarray: Callable[[Array, DType], Array]
+    rank_update: Callable[[Array, Array, bool], None]
+    add_product: Callable[[Values, Array, Array], None]
     column_sums: Callable[[Values, Vector | None], Vector]
 
     @property
@@ -49,17 +50,17 @@ class Arithmetic:
         return {} if self.name == NUMPY.name else {"arithmetic": self.name}
 
 
-def asarray(rows: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def asarray(rows: Array, dtype: DType) -> Array:
     """Return the rows in ``dtype``, copied only where they have another."""
     return rows.astype(dtype, copy=False)
 
 
-def rank_update(V: NDArray[Any], out: NDArray[Any], add: bool) -> None:
+def rank_update(V: Array, out: Array, add: bool) -> None:
     """Write the upper triangle of ``V'V``, or add it, by BLAS syrk."""
     blas.symmetric_rank_update(V, out, add=add)
 
 
-def add_product(V: Values, Z: NDArray[Any], out: NDArray[Any]) -> None:
+def add_product(V: Values, Z: Array, out: Array) -> None:
     """Add ``V'Z`` by BLAS gemm, or by a product of CSR rows."""
     if isinstance(V, csr_array):
         out += V.T @ Z

@@ -21,6 +21,7 @@ from dask.task_spec import GraphNode
 from dask.typing import Key
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.row_source import RowSource
 from bigpca.data.views import View
@@ -36,14 +37,14 @@ class Reader(Protocol):
     def owned(self) -> bool:
         """Whether the result of ``read`` may be overwritten."""
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
+    def read(self, start: int, stop: int) -> Array:
         """Return rows ``start:stop``, of shape (stop - start, d), in the stored dtype."""
 
     def where(self, start: int, stop: int) -> str:
         """Name those rows in an error."""
 
 
-def _with_attempts(read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+def _with_attempts(read: Callable[[], Array]) -> Array:
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return read()
@@ -63,7 +64,7 @@ class DirectReader:
     source: RowSource
     owned: bool = True
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
+    def read(self, start: int, stop: int) -> Array:
         return _with_attempts(lambda: self.source.read(start, stop))
 
     def where(self, start: int, stop: int) -> str:
@@ -77,7 +78,7 @@ class ColumnReader:
     source: RowSource
     owned: bool = True
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
+    def read(self, start: int, stop: int) -> Array:
         return _with_attempts(lambda: self.source.read(0, self.source.shape[0], slice(start, stop)))
 
     def where(self, start: int, stop: int) -> str:
@@ -112,10 +113,10 @@ class GraphReader:
     owned: bool = False
     _nodes: Nodes | None = None
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
+    def read(self, start: int, stop: int) -> Array:
         return _with_attempts(lambda: self._read(start, stop))
 
-    def _read(self, start: int, stop: int) -> NDArray[Any]:
+    def _read(self, start: int, stop: int) -> Array:
         if self._nodes is None:
             self._nodes = Nodes(cloudpickle.loads(self.blob), self.inputs)
         first = int(np.searchsorted(self.offsets, start, side="right")) - 1
@@ -196,7 +197,7 @@ class ViewReader:
         """Whether the rows are a copy, or those of a reader that gives its own away."""
         return self.base.owned or self.view.columns is not None
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
+    def read(self, start: int, stop: int) -> Array:
         first, last = self.view.samples(start, stop)
         edges = [first, *self.ends[(self.ends > first) & (self.ends < last)].tolist(), last]
         parts = []
@@ -217,13 +218,13 @@ def with_inputs(reader: Reader, inputs: Mapping[Key, Any]) -> Reader:
     return replace(reader, inputs=inputs) if isinstance(reader, GraphReader) else reader
 
 
-def read_ahead(reader: Reader, reads: Sequence[tuple[int, int]]) -> Iterator[tuple[int, NDArray[Any]]]:
+def read_ahead(reader: Reader, reads: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Array]]:
     """Yield (first row, rows) of each read while the next one is being read; at most two reads are held."""
     if not reads:
         return
     context = copy_context()
 
-    def read(start: int, stop: int) -> NDArray[Any]:
+    def read(start: int, stop: int) -> Array:
         return context.run(reader.read, start, stop)  # in the context of the fold that needs it
 
     with ThreadPoolExecutor(1, thread_name_prefix="bigpca-read") as pool:

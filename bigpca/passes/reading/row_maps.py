@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array, DType
 from bigpca.passes.reading.blocks import Block
 
 Integers = NDArray[np.int64]
@@ -18,10 +19,10 @@ Integers = NDArray[np.int64]
 class RowMap(Protocol):
     """A picklable function of rows."""
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Map rows (b, d) to rows (b, k)."""
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """Return the dtype of the result for input of ``dtype``."""
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
@@ -38,7 +39,7 @@ class RowMap(Protocol):
 class NumberedMap(Protocol):
     """A row map that also depends on the rows' absolute numbers: labels beside them, kernels that look rows up."""
 
-    def apply_at(self, rows: NDArray[Any], numbers: Integers, where: str) -> NDArray[Any]:
+    def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
         """Map rows (b, d) with those numbers (b,) to rows (b, k)."""
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
@@ -67,14 +68,14 @@ class MapStep:
     flops_per_row: int = 0
     tile_rows: int | None = None
 
-    def apply(self, rows: NDArray[Any], numbers: Integers, where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, numbers: Integers, where: str) -> Array:
         """Return the mapped rows (b, k)."""
         if isinstance(self.f, NumberedMap):
             return self.f.apply_at(rows, numbers, where)
         return self.f.apply(rows, where)
 
 
-def map_tiles(steps: tuple[MapStep, ...], complete: Block, where: str) -> Iterator[tuple[NDArray[Any], Integers]]:
+def map_tiles(steps: tuple[MapStep, ...], complete: Block, where: str) -> Iterator[tuple[Array, Integers]]:
     """Yield (mapped rows, their numbers), in tiles of as many rows as the maps are given at a time."""
     values, numbers = complete.values, complete.rows
     size = min((step.tile_rows for step in steps if step.tile_rows), default=max(1, len(values)))
@@ -85,13 +86,13 @@ def map_tiles(steps: tuple[MapStep, ...], complete: Block, where: str) -> Iterat
         yield rows, own
 
 
-def map_rows(steps: tuple[MapStep, ...], complete: Block, where: str) -> NDArray[Any]:
+def map_rows(steps: tuple[MapStep, ...], complete: Block, where: str) -> Array:
     """Return the mapped rows of a block about zero."""
     tiles = [rows for rows, _ in map_tiles(steps, complete, where)]
     return tiles[0] if len(tiles) == 1 else np.concatenate(tiles)
 
 
-def map_run(steps: tuple[MapStep, ...], rows: NDArray[Any], first: int, where: str) -> NDArray[Any]:
+def map_run(steps: tuple[MapStep, ...], rows: Array, first: int, where: str) -> Array:
     """Return consecutive rows mapped, whatever values they have: what an output is written from."""
     numbers = np.arange(first, first + len(rows))
     for step in steps:
@@ -112,14 +113,14 @@ class Affine:
     shift: NDArray[np.float64]
     inverse_scale: NDArray[np.float64] | None = None
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return the centred and scaled rows."""
-        mapped: NDArray[Any] = np.subtract(rows, self.shift.astype(rows.dtype))
+        mapped: Array = np.subtract(rows, self.shift.astype(rows.dtype))
         if self.inverse_scale is not None:
             np.multiply(mapped, self.inverse_scale.astype(rows.dtype), out=mapped)
         return mapped
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """That of the rows."""
         return dtype
 
@@ -144,10 +145,10 @@ class Beside:
         Picklable; maps values (b, ...) to columns (b, m).
     """
 
-    values: NDArray[Any]
-    columns: Callable[[NDArray[Any]], NDArray[Any]]
+    values: Array
+    columns: Callable[[Array], Array]
 
-    def apply_at(self, rows: NDArray[Any], numbers: Integers, where: str) -> NDArray[Any]:
+    def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
         """Return rows (b, d + m)."""
         return np.concatenate([rows, self.columns(self.values[numbers])], axis=1)
 
@@ -160,5 +161,5 @@ class Beside:
         return {"map": "beside", "values": _digest(self.values)}
 
 
-def _digest(values: NDArray[Any]) -> str:
+def _digest(values: Array) -> str:
     return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
