@@ -177,10 +177,9 @@ def note_threads(block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return block
 
 
+@pytest.mark.usefixtures("two_blas_threads")
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
 def test_blas_threads_are_one_in_a_fold_and_come_back_after_it(scheduler: str, store: Path) -> None:
-    with blas.blas_threads(2):
-        pass
     before = blas.current_threads()
     X = bp.open(store).rechunk((25, D)).map_blocks(note_threads, dtype="f4", meta=np.empty((0, 0), "f4"))
     INSIDE.clear()
