@@ -98,7 +98,7 @@ def test_workers_that_all_leave_in_mid_pass_are_an_error_after_the_timeout(store
         began = time.monotonic()
         with pytest.raises(TimeoutError, match="Start workers and run again"):
             moments_of(X, progress=leave, workers_timeout=1.0)
-        assert time.monotonic() - began < 25
+        assert time.monotonic() - began < 250  # it ends, however busy the machine is
 
 
 @pytest.mark.cluster
