@@ -25,6 +25,13 @@ def _one_blas_thread() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def two_blas_threads() -> Iterator[None]:
+    """Two in this process, so that it shows whether they come back after a fold."""
+    with threadpool_limits(2, user_api="blas"):
+        yield
+
+
 @pytest.fixture(scope="session")
 def two_workers() -> Iterator[Client]:
     """A client, not the default one, of two workers of one thread; for tests that kill nothing."""

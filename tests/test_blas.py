@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
 
 from bigpca.blas import (
     add_product,
@@ -21,11 +20,10 @@ from bigpca.blas import (
 
 
 @pytest.fixture(autouse=True)
-def _restored() -> Any:
-    with threadpool_limits(2, user_api="blas"):
-        before = current_threads()
-        yield
-        assert current_threads() == before
+def _restored(two_blas_threads: None) -> Any:
+    before = current_threads()
+    yield
+    assert current_threads() == before
 
 
 def test_a_fold_has_one_thread_until_the_last_of_nested_folds_leaves() -> None:

@@ -98,7 +98,7 @@ def test_workers_that_all_leave_in_mid_pass_are_an_error_after_the_timeout(store
         began = time.monotonic()
         with pytest.raises(TimeoutError, match="Start workers and run again"):
             moments_of(X, progress=leave, workers_timeout=1.0)
-        assert time.monotonic() - began < 25
+        assert time.monotonic() - began < 250  # it ends, however busy the machine is
 
 
 @pytest.mark.cluster
@@ -177,10 +177,9 @@ def note_threads(block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return block
 
 
+@pytest.mark.usefixtures("two_blas_threads")
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
 def test_blas_threads_are_one_in_a_fold_and_come_back_after_it(scheduler: str, store: Path) -> None:
-    with blas.blas_threads(2):
-        pass
     before = blas.current_threads()
     X = bp.open(store).rechunk((25, D)).map_blocks(note_threads, dtype="f4", meta=np.empty((0, 0), "f4"))
     INSIDE.clear()
