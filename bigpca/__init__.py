@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from bigpca import quality as quality
     from bigpca import sketches as sketches
     from bigpca.data.ingest import ingest as ingest
+    from bigpca.data.keys import stored_keys as stored_keys
+    from bigpca.data.provenance import provenance_of as provenance_of
     from bigpca.data.sources import open as open
     from bigpca.data.verify import verify as verify
     from bigpca.errors import ApproximationWarning as ApproximationWarning
@@ -54,6 +56,8 @@ __version__ = "0.1.0"
 
 HOMES = {
     "ingest": "bigpca.data.ingest",
+    "stored_keys": "bigpca.data.keys",
+    "provenance_of": "bigpca.data.provenance",
     "open": "bigpca.data.sources",
     "verify": "bigpca.data.verify",
     "ApproximationWarning": "bigpca.errors",

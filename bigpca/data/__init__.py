@@ -9,6 +9,7 @@ In reading order:
 - ``flat_files``, ``npz``, ``shards``, ``hdf5``, ``parquet``, ``zarr_*``   one format each
 - ``checks``, ``decoded_sizes``, ``urls``   checks before a row is read, and which part of a URL may be shown
 - ``labels``, ``label_*``   labels for the rows: read, checked, aligned by absolute row number
+- ``keys``, ``provenance``   beside the numbers of a store: a key for each row; how a model or scores were made
 - ``ingest``, ``verify``    commands on whole stores; ``ingest`` alone may import ``passes``
 
 ``bp.open`` gets a storage from ``files``, wraps it in a ``RowSource`` and creates one Dask task per chunk; a fit gets

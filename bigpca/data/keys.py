@@ -16,7 +16,7 @@ from bigpca.data.sources import source_of
 from bigpca.data.storages import file_stamp
 from bigpca.data.zarr_groups import is_array_directory
 from bigpca.errors import brief
-from bigpca.storage.beside import KEY_COLUMN, KEYS
+from bigpca.storage.annotations import KEY_COLUMN, KEYS
 from bigpca.storage.forms import TABLE_MARK
 from bigpca.storage.regular import check_regular
 
@@ -25,7 +25,7 @@ SHOWN_KEYS = 5
 
 
 def row_keys(keys: Any, n: int | None = None) -> NDArray[np.str_]:
-    """Read and check the keys of n rows.
+    """Read and check the keys of n rows; they are held whole, four bytes for each character of the longest times n.
 
     Parameters
     ----------
@@ -73,33 +73,30 @@ def row_keys(keys: Any, n: int | None = None) -> NDArray[np.str_]:
             f"{missing.sum():,} of {len(found):,} rows have no key ({rows_shown(missing)}). Give a key to each row, or "
             "no keys."
         )
-    _check_lengths(found)
-    _check_distinct(found)
-    return found
-
-
-def _check_lengths(keys: NDArray[np.str_]) -> None:
-    lengths = np.char.str_len(keys)
+    lengths = np.char.str_len(found)
     long = lengths > MAX_KEY_LENGTH
     if long.any():
         raise ValueError(
             f"{long.sum():,} keys are longer than {MAX_KEY_LENGTH:,} characters ({rows_shown(long)}); the longest has "
             f"{lengths.max():,}. Use shorter keys."
         )
+    found = found.astype(f"U{max(1, lengths.max(initial=0))}", copy=False)  # integers were given room for any
+    _check_distinct(found)
+    return found
 
 
 def _check_distinct(keys: NDArray[np.str_]) -> None:
-    order = np.argsort(keys, kind="stable")
-    same = keys[order[1:]] == keys[order[:-1]]
+    ordered = np.sort(keys)
+    same = ordered[1:] == ordered[:-1]
     if not same.any():
         return
-    doubled = np.zeros(len(keys), bool)
-    doubled[order[1:][same]] = doubled[order[:-1][same]] = True
-    names = list(dict.fromkeys(keys[np.flatnonzero(doubled)[: 4 * SHOWN_KEYS]].tolist()))
-    listed = ", ".join(brief(repr(name)) for name in names[:SHOWN_KEYS])
+    names = np.unique(ordered[1:][same])
+    doubled = np.isin(keys, names)
+    listed = ", ".join(brief(repr(name)) for name in names[:SHOWN_KEYS].tolist())
+    more = ", ..." if len(names) > SHOWN_KEYS else ""
     raise ValueError(
-        f"{doubled.sum():,} of {len(keys):,} rows share their key with another row: {listed} ({rows_shown(doubled)}). "
-        "Keys must be distinct: choose another column, or join columns to one that is."
+        f"{doubled.sum():,} of {len(keys):,} rows share their key with another row: {listed}{more} "
+        f"({rows_shown(doubled)}). Keys must be distinct: choose another column, or join columns to one that is."
     )
 
 

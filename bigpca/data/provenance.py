@@ -15,7 +15,7 @@ from typing import Any
 
 from bigpca.data.urls import public
 from bigpca.errors import CorruptedChunkError, ModelFormatError, brief, format_bytes, shorten
-from bigpca.storage.beside import read_provenance
+from bigpca.storage.annotations import read_provenance
 
 PACKAGES = ("bigpca", "numpy", "dask", "zarr")
 MAX_TEXT = 4096  # characters of a field

@@ -42,7 +42,7 @@ from bigpca.passes.reading.readers import GraphReader, Reader, read_ahead
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources
-from bigpca.storage import Beside, ChunkWriter, Output, create_output
+from bigpca.storage import Annotations, ChunkWriter, Output, create_output
 from bigpca.storage.forms import STORE, Form, read_rows
 
 OUTPUT_CHUNK_BYTES = 16 * MIB
@@ -219,7 +219,6 @@ def project_to(
     """
     began = time.perf_counter()
     _reject_own_source(rows, out)
-    form.check()
     keys = _keys(rows, made.keys)
     dtype = f.output_dtype(rows.dtype)
     size = chunk_rows or output_chunk_rows(rows, width * dtype.itemsize)
@@ -238,7 +237,7 @@ def project_to(
         record = Provenance.now(
             rows.paths, rows.member, rows.n_rows, made.call, seconds=seconds, reads=1.0, model=made.model
         )  # fmt: skip
-        output.finish(Beside(keys, record.to_json()))
+        output.finish(Annotations(keys, record.to_json()))
     return open_array(out) if not form.is_table else open_table(out, shape, dtype, size)
 
 

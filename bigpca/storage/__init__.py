@@ -1,6 +1,11 @@
-"""Everything that bigpca stores on disk: models, outputs, locks; complete or absent, and checked when read."""
+"""Everything that bigpca stores on disk: models, outputs, locks; complete or absent, and checked when read.
 
-from bigpca.storage.beside import Beside
+An output is written by any process in ``chunks`` of an unfinished Zarr array (``partial``, ``outputs``), and committed
+by one process to its form: a Zarr store, or a table in one file (``forms``). Row keys and provenance are its
+``annotations``.
+"""
+
+from bigpca.storage.annotations import Annotations
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter
 from bigpca.storage.files import atomic_write_bytes, free_bytes
 from bigpca.storage.groups import MODEL_FORMAT, Group, read_group, write_group
@@ -9,7 +14,7 @@ from bigpca.storage.outputs import Output, create_output
 
 __all__ = [
     "MODEL_FORMAT",
-    "Beside",
+    "Annotations",
     "ChunkRecord",
     "ChunkWriter",
     "Group",

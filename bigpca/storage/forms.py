@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.storage.beside import KEY_COLUMN, KEYS, PROVENANCE, Beside
+from bigpca.storage.annotations import KEY_COLUMN, KEYS, PROVENANCE, Annotations
 from bigpca.storage.chunks import ChunkWriter
 from bigpca.storage.files import atomic_write_bytes, fsync_path, fsync_tree, publish, remove, temporary_sibling
 from bigpca.storage.regular import read_document
@@ -41,7 +41,7 @@ class Form(ABC):
 
     @abstractmethod
     def commit(
-        self, writer: ChunkWriter, crc32: Mapping[int, int], target: Path, beside: Beside, replace: bool
+        self, writer: ChunkWriter, crc32: Mapping[int, int], target: Path, annotations: Annotations, replace: bool
     ) -> None:
         """Make the chunks visible at ``target``, all at once and durably; nothing else remains of them."""
 
@@ -54,7 +54,7 @@ class StoreForm(Form):
     """The chunks stay where they are, as one Zarr array with a manifest."""
 
     def commit(
-        self, writer: ChunkWriter, crc32: Mapping[int, int], target: Path, beside: Beside, replace: bool
+        self, writer: ChunkWriter, crc32: Mapping[int, int], target: Path, annotations: Annotations, replace: bool
     ) -> None:
         """Add manifest, keys and provenance, force everything to the disk, rename."""
         store = Path(writer.store)
@@ -65,7 +65,7 @@ class StoreForm(Form):
         atomic_write_bytes(store / "zarr.json", json.dumps(metadata).encode())
         for name in (KEYS, PROVENANCE):  # of a run that was killed here
             remove(store / name)
-        beside.write(store)
+        annotations.write(store)
         fsync_tree(store)
         if not replace:
             reject_existing(target, False)
@@ -91,21 +91,21 @@ class TableForm(Form):
     names: tuple[str, ...]
 
     @abstractmethod
-    def write(self, path: Path, writer: ChunkWriter, beside: Beside) -> None:
+    def write(self, path: Path, writer: ChunkWriter, annotations: Annotations) -> None:
         """Write the whole file."""
 
     def commit(
-        self, writer: ChunkWriter, crc32: Mapping[int, int], target: Path, beside: Beside, replace: bool
+        self, writer: ChunkWriter, crc32: Mapping[int, int], target: Path, annotations: Annotations, replace: bool
     ) -> None:
         """Write the file beside ``target``, force it to the disk, rename it, and remove the chunks."""
         with temporary_sibling(target) as sibling:
             file = sibling / "table"
-            self.write(file, writer, beside)
+            self.write(file, writer, annotations)
             fsync_path(file)
             if not replace:
                 reject_existing(target, False, table=True)
             publish(file, target, replace=replace)
-        remove(Path(writer.store))
+            os.rename(writer.store, sibling / "chunks")  # removed with it, and by the next run after a kill
 
     def commit_bytes(self, chunk_bytes: int) -> int:
         """A chunk as stored, decoded, in columns, and encoded."""
@@ -128,20 +128,20 @@ def chunks_of(writer: ChunkWriter) -> Iterator[tuple[int, NDArray[Any]]]:
 class NpyForm(TableForm):
     """A ``.npy`` file of shape (n, k); with row keys of shape (n,) with the fields ``key`` and ``scores``, (k,)."""
 
-    def write(self, path: Path, writer: ChunkWriter, beside: Beside) -> None:
+    def write(self, path: Path, writer: ChunkWriter, annotations: Annotations) -> None:
         """Write header and rows."""
         dtype: np.dtype[Any] = np.dtype(writer.dtype)
         shape: tuple[int, ...] = writer.shape
-        if beside.keys is not None:
-            dtype = np.dtype([(KEY_COLUMN, beside.keys.dtype.newbyteorder("<")), (VALUES, dtype, shape[1:])])
+        if annotations.keys is not None:
+            dtype = np.dtype([(KEY_COLUMN, annotations.keys.dtype.newbyteorder("<")), (VALUES, dtype, shape[1:])])
             shape = shape[:1]
         header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
         with open(path, "xb") as file:
             np.lib.format.write_array_header_1_0(file, header)
             for start, rows in chunks_of(writer):
-                if beside.keys is not None:
+                if annotations.keys is not None:
                     records = np.empty(len(rows), dtype)
-                    records[KEY_COLUMN], records[VALUES] = beside.keys[start : start + len(rows)], rows
+                    records[KEY_COLUMN], records[VALUES] = annotations.keys[start : start + len(rows)], rows
                     rows = records
                 file.write(np.ascontiguousarray(rows).data)
 
@@ -155,20 +155,20 @@ class ParquetForm(TableForm):
 
     requires: ClassVar[str] = "pyarrow"
 
-    def write(self, path: Path, writer: ChunkWriter, beside: Beside) -> None:
+    def write(self, path: Path, writer: ChunkWriter, annotations: Annotations) -> None:
         """Write row groups and footer."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         fields = [pa.field(name, pa.from_numpy_dtype(np.dtype(writer.dtype)), nullable=False) for name in self.names]
-        if beside.keys is not None:
+        if annotations.keys is not None:
             fields.insert(0, pa.field(KEY_COLUMN, pa.string(), nullable=False))
-        schema = pa.schema(fields, {TABLE_MARK: json.dumps(beside.provenance).encode()})
+        schema = pa.schema(fields, {TABLE_MARK: json.dumps(annotations.provenance).encode()})
         with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False, write_page_checksum=True) as file:
             for start, rows in chunks_of(writer):
                 columns = [pa.array(np.ascontiguousarray(column)) for column in rows.T]
-                if beside.keys is not None:
-                    columns.insert(0, pa.array(beside.keys[start : start + len(rows)], pa.string()))
+                if annotations.keys is not None:
+                    columns.insert(0, pa.array(annotations.keys[start : start + len(rows)], pa.string()))
                 batch = pa.Table.from_arrays(columns, schema=schema)
                 file.write_table(batch, row_group_size=max(1, len(rows)))
 

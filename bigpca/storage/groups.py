@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.errors import ModelFormatError, brief
-from bigpca.storage.beside import NOTHING, Beside
+from bigpca.storage.annotations import NOTHING, Annotations
 from bigpca.storage.files import fsync_tree, publish, repair, temporary_sibling, writing
 from bigpca.storage.json_values import canonical_json, from_json, to_json
 from bigpca.storage.regular import max_encoded, read_document
@@ -57,7 +57,7 @@ def write_group(
     kind: str,
     format_version: tuple[int, int],
     overwrite: bool = False,
-    beside: Beside = NOTHING,
+    annotations: Annotations = NOTHING,
 ) -> None:
     """Write one Zarr v3 group of named arrays and JSON attributes, invisible until it is complete.
 
@@ -73,7 +73,7 @@ def write_group(
         lists) and str-keyed dicts of those.
     kind, format_version : the kind of model, and the version of its layout.
     overwrite : replace an existing store, which stays until the new one is complete.
-    beside : members that no digest covers.
+    annotations : members that no digest covers.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def write_group(
             )
             for name, array in ready.items():
                 _write_array(sibling / name, array)
-            beside.write(sibling)
+            annotations.write(sibling)
             fsync_tree(sibling)
             try:
                 publish(sibling, target, replace=overwrite)

@@ -9,7 +9,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import DTypeLike
 
-from bigpca.storage.beside import NOTHING, Beside
+from bigpca.storage.annotations import NOTHING, Annotations
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter
 from bigpca.storage.files import remove, repair, writing
 from bigpca.storage.forms import STORE, Form
@@ -63,7 +63,7 @@ class Output:
         finished = self._finished()
         return [index for index in range(self.n_chunks) if index not in finished]
 
-    def finish(self, beside: Beside = NOTHING) -> None:
+    def finish(self, annotations: Annotations = NOTHING) -> None:
         """Make the output visible: check that it is complete, give it its form, force it to the disk, rename it.
 
         A Zarr array's attributes get ``bigpca_manifest`` (CRC-32 of every chunk's file) and ``bigpca`` (kind, format,
@@ -71,7 +71,7 @@ class Output:
 
         Parameters
         ----------
-        beside : Beside
+        annotations : Annotations
             Row keys and provenance.
 
         Raises
@@ -91,7 +91,7 @@ class Output:
             )
         crc32 = {index: record.crc32 for index, record in finished.items()}
         with writing(self.path):
-            self._form.commit(self.writer, crc32, self.path, beside, self._replace)
+            self._form.commit(self.writer, crc32, self.path, annotations, self._replace)
         self._lock.release()
 
     def abort(self) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 
 import bigpca as bp
 from bigpca.cli.exits import MEANINGS
@@ -67,6 +68,23 @@ def test_transform_writes_scores_of_a_saved_model(store: Path) -> None:
     record = run_json("transform", store, "--model", "model.zarr", "--scores", "s.zarr")
     assert (record["exit_code"], record["shape"]) == (0, [ROWS, 3])
     assert bp.open("s.zarr").shape == (ROWS, 3)
+
+
+def test_scores_with_keys_become_a_table_and_info_shows_how_they_were_made(store: Path) -> None:
+    run("fit", store, "-k", 2)
+    keys = [f"image {i}" for i in range(ROWS)]
+    Path("labels.csv").write_text("\n".join(["name", *keys]))
+    for scores in ("s.parquet", "s.zarr"):
+        run("transform", store, "--scores", scores, "--keys", "labels.csv::name")
+        assert np.array_equal(np.array(bp.stored_keys(scores)), keys)
+    assert pq.read_table("s.parquet").column_names == ["key", "pca0", "pca1"]
+    run("transform", store, "--scores", "s.parquet", "--overwrite")
+    assert pq.read_table("s.parquet").column_names == ["pca0", "pca1"]
+    of_model, of_scores = (run_json("info", path)["provenance"] for path in ("model.zarr", "s.zarr"))
+    assert of_model["source"] == of_scores["source"] == str(store)
+    assert of_model["model"] == of_scores["model"]
+    assert of_model["peak_bytes"] >= 0
+    assert "made by" in run("info", "model.zarr").stdout
 
 
 def test_ingest_copies_and_converts(store: Path) -> None:

@@ -23,10 +23,12 @@ from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.run import Run
 from bigpca.passes.project import output_chunk_rows, project_in_memory, project_lazily, project_to
 from bigpca.passes.rows import RowInput
+from bigpca.storage.forms import STORE, Form, NpyForm
 from tests.passes.kit import logged, normal, reads_in, rows_read, write_store
 
 N, D, K = 1000, 12, 3
 A = normal(N, D)
+TABLE = NpyForm(("a", "b", "c"))
 W = np.random.default_rng(3).normal(size=(D, K)).astype("f4")
 
 
@@ -133,21 +135,28 @@ def test_what_a_cluster_writes_has_the_same_bytes(store: Path, tmp_path: Path, c
     assert rows_read(events) == N
     with dask.config.set(scheduler="sync"):
         written(bp.open(store), tmp_path / "b.zarr")
+        written(bp.open(store), tmp_path / "b.npy", form=TABLE)
+    written(bp.open(store), tmp_path / "a.npy", form=TABLE)
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
     for i in range(10):
         assert (tmp_path / "a.zarr" / "c" / str(i) / "0").read_bytes() == (
             tmp_path / "b.zarr" / "c" / str(i) / "0"
         ).read_bytes()
 
 
-def test_an_interrupted_output_is_invisible_and_resumes_with_what_is_missing(store: Path, tmp_path: Path) -> None:
-    out, X = tmp_path / "out.zarr", logged(store, tmp_path / "log")
+@pytest.mark.parametrize("form", [STORE, TABLE])
+def test_an_interrupted_output_is_invisible_and_resumes_with_what_is_missing(
+    form: Form, store: Path, tmp_path: Path
+) -> None:
+    out, X = tmp_path / ("out.npy" if form.is_table else "out.zarr"), logged(store, tmp_path / "log")
     with dask.config.set(scheduler="sync"):
         with pytest.raises(KeyboardInterrupt):
-            written(X, out, progress=interrupt_after(4))
+            written(X, out, progress=interrupt_after(4), form=form)
         assert not out.exists()
         assert len(reads_in(tmp_path / "log")) == 4
-        found = written(X, out)
+        found = written(X, out, form=form)
     assert len(reads_in(tmp_path / "log")) == 10
+    assert sorted(os.listdir(tmp_path)) == sorted(["log", out.name, "x.zarr"])
     np.testing.assert_allclose(found.compute(), A @ W, rtol=1e-4, atol=1e-4)
 
 

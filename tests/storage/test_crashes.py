@@ -13,6 +13,9 @@ import zarr
 
 from bigpca.errors import ModelFormatError
 from bigpca.storage import create_output, read_group, write_group
+from bigpca.storage.forms import form_of
+
+NAMES = {"model": "x.zarr", "output": "x.zarr", "table": "x.npy"}
 
 # Forks one child per step; child i dies by SIGKILL at its i-th call of a function that changes the disk.
 KILLER = """
@@ -20,6 +23,7 @@ import os, shutil, signal, sys
 from pathlib import Path
 import numpy as np
 import bigpca.storage as storage
+from bigpca.storage.forms import form_of
 
 def model(path, value, **options):
     storage.write_group(path, {"axes": np.eye(4) * value}, {"value": value}, kind="PCA",
@@ -29,9 +33,18 @@ def output(path, value, **options):
     with storage.create_output(path, shape=(8, 2), dtype="f4", chunk_rows=2, identity=str(value), **options) as o:
         for index in o.pending():
             o.writer.write(index, np.full((2, 2), value, "f4"))
+        arm()
         o.finish()
 
-act, replace, folder = {"model": model, "output": output}[sys.argv[1]], sys.argv[2] == "replace", Path(sys.argv[3])
+def arm():
+    global armed
+    armed = True
+
+def table(path, value, **options):
+    output(path, value, form=form_of(path, ("a", "b")), **options)
+
+act = {"model": model, "output": output, "table": table}[sys.argv[1]]
+replace, folder, target = sys.argv[2] == "replace", Path(sys.argv[3]), sys.argv[4]
 step = 0
 while True:
     place = folder / f"step-{step:03d}"
@@ -39,20 +52,20 @@ while True:
     child = os.fork()
     if child == 0:
         if replace:
-            act(place / "x.zarr", 1.0)
-        count = 0
+            act(place / target, 1.0)
+        count, armed = 0, sys.argv[1] != "table"  # whose chunks are those of an output
         def killing(function):
             def call(*args, **kwargs):
                 global count
-                if count == step:
+                if armed and count == step:
                     os.kill(os.getpid(), signal.SIGKILL)
-                count += 1
+                count += armed
                 return function(*args, **kwargs)
             return call
         for module, name in [(os, "rename"), (os, "replace"), (os, "unlink"), (os, "write"),
                              (os, "mkdir"), (shutil, "rmtree")]:
             setattr(module, name, killing(getattr(module, name)))
-        act(place / "x.zarr", 2.0, **({"overwrite": True} if replace else {}))
+        act(place / target, 2.0, **({"overwrite": True} if replace else {}))
         os._exit(0)
     _, status = os.waitpid(child, 0)
     if status == 0:
@@ -62,11 +75,11 @@ while True:
 """
 
 
-@pytest.fixture(scope="module", params=["model new", "model replace", "output new", "output replace"])
+@pytest.fixture(scope="module", params=["model new", "model replace", "output new", "output replace", "table replace"])
 def killed(request, tmp_path_factory):
     what, how = request.param.split()
     folder = tmp_path_factory.mktemp("killed")
-    subprocess.run([sys.executable, "-c", KILLER, what, how, str(folder)], check=True, timeout=600)
+    subprocess.run([sys.executable, "-c", KILLER, what, how, str(folder), NAMES[what]], check=True, timeout=600)
     places = sorted(folder.iterdir())
     assert len(places) >= 5
     return what, how, places
@@ -85,9 +98,12 @@ def content(what: str, path: Path) -> float | None:
         return float(group.attributes["value"])
     if not path.exists():
         return None
-    stored = zarr.open_array(path, mode="r")
-    assert len(stored.attrs["bigpca_manifest"]["chunks"]) == 4
-    values = np.unique(stored[...])
+    if what == "table":
+        values = np.unique(np.load(path))
+    else:
+        stored = zarr.open_array(path, mode="r")
+        assert len(stored.attrs["bigpca_manifest"]["chunks"]) == 4
+        values = np.unique(stored[...])
     assert len(values) == 1
     return float(values[0])
 
@@ -96,7 +112,8 @@ def again(what: str, path: Path) -> None:
     if what == "model":
         write_group(path, {"axes": np.eye(4) * 2}, {"value": 2.0}, kind="PCA", format_version=(1, 0), overwrite=True)
         return
-    with create_output(path, shape=(8, 2), dtype="f4", chunk_rows=2, identity="2.0", overwrite=True) as output:
+    with create_output(path, shape=(8, 2), dtype="f4", chunk_rows=2, identity="2.0", form=form_of(path, ("a", "b")),
+                       overwrite=True) as output:  # fmt: skip
         for index in output.pending():
             output.writer.write(index, np.full((2, 2), 2.0, "f4"))
         output.finish()
@@ -106,15 +123,17 @@ def test_a_kill_at_any_step_leaves_old_or_new_and_the_rerun_leaves_no_litter(kil
     what, how, places = killed
     seen = []
     for place in places:
-        path = place / "x.zarr"
-        if what == "output" and how == "replace" and not path.exists():
+        path = place / NAMES[what]
+        if what != "model" and how == "replace" and not path.exists():
             # Between the two renames: the next start repairs it.
             with pytest.raises(FileExistsError):
-                create_output(path, shape=(8, 2), dtype="f4", chunk_rows=2, identity="2.0")
+                create_output(
+                    path, shape=(8, 2), dtype="f4", chunk_rows=2, identity="2.0", form=form_of(path, ("a", "b"))
+                )
         seen.append(content(what, path))
         again(what, path)
         assert content(what, path) == 2.0
-        assert os.listdir(place) == ["x.zarr"]
+        assert os.listdir(place) == [NAMES[what]]
     assert set(seen) == {1.0 if how == "replace" else None, 2.0}
     assert seen == sorted(seen, key=lambda value: value or 0), "the new content appears once and stays"
 

@@ -15,7 +15,7 @@ from bigpca.data.urls import public
 from bigpca.errors import ModelFormatError, brief
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
-from bigpca.storage import MODEL_FORMAT, Beside, write_group
+from bigpca.storage import MODEL_FORMAT, Annotations, write_group
 
 MAX_PLACE = 400  # characters of a path in a message
 
@@ -180,7 +180,7 @@ def decode_parameters(values: dict[str, Any]) -> dict[str, Any]:
 
 def save_model(path: str | os.PathLike[str], model: StoredModel, *, overwrite: bool) -> None:
     """Write a model; see :func:`bigpca.storage.write_group`."""
-    beside = Beside(provenance=None if model.provenance is None else model.provenance.to_json())
+    notes = Annotations(provenance=None if model.provenance is None else model.provenance.to_json())
     write_group(
         path,
         model.arrays,
@@ -188,5 +188,5 @@ def save_model(path: str | os.PathLike[str], model: StoredModel, *, overwrite: b
         kind=model.kind,
         format_version=MODEL_FORMAT,
         overwrite=overwrite,
-        beside=beside,
+        annotations=notes,
     )

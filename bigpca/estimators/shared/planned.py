@@ -138,6 +138,7 @@ class PlannedModel(RowTransformer, Generic[Found]):
         solver = solver or (self.solver_ if waiting is None else waiting.solver)
         for name in [name for name in vars(self) if is_answer(name)]:
             del self.__dict__[name]
+        self.__dict__.pop("_provenance", None)  # of fewer rows
         self._unsolved = Unsolved(solve, solver, getattr(self, "solve_threads", None))
 
     def _settle(self) -> None:

@@ -189,7 +189,7 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     @property
     def provenance_(self) -> Provenance | None:
-        """How the model was made; None where that was not recorded: of merged models, and of files of older versions."""
+        """How the model was made; None where that was not recorded: of rows that were added, merged models, older files."""
         return vars(self).get("_provenance")
 
     # Inside ---------------------------------------------------------------------------------------------------------

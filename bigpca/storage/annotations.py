@@ -23,7 +23,7 @@ MAX_PROVENANCE_BYTES = 2**20
 
 
 @dataclass(frozen=True, eq=False)
-class Beside:
+class Annotations:
     """Members of a store that change none of its numbers.
 
     Attributes
@@ -46,7 +46,7 @@ class Beside:
             (store / PROVENANCE / "zarr.json").write_text(json.dumps(document))
 
 
-NOTHING = Beside()
+NOTHING = Annotations()
 
 
 def _write_keys(path: Path, keys: NDArray[np.str_]) -> None:

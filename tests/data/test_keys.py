@@ -1,0 +1,105 @@
+"""Row keys: read as labels are, checked before any row is read, stored beside the rows, read back from every output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zarr
+
+import bigpca as bp
+from bigpca.data.keys import MAX_KEY_LENGTH, row_keys, stored_keys
+from tests.estimators.stores import unreadable
+
+NAMES = ["im2.jpg", "im10.jpg", "é", "01", "1"]
+
+
+def saved_csv(folder: Path) -> str:
+    pd.DataFrame({"name": NAMES, "y": range(5)}).to_csv(folder / "labels.csv", index=False)
+    return f"{folder}/labels.csv::name"
+
+
+def saved_npy(folder: Path) -> Path:
+    np.save(folder / "keys.npy", np.array(NAMES))
+    return folder / "keys.npy"
+
+
+def saved_zarr(folder: Path) -> Path:
+    zarr.create_array(folder / "own.zarr", shape=(5,), dtype=str, chunks=(2,))[...] = np.array(NAMES)
+    return folder / "own.zarr"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [NAMES, np.array(NAMES), np.array(NAMES, object), pd.Series(NAMES), saved_csv, saved_npy, saved_zarr],
+    ids=["list", "array", "objects", "series", "csv", "npy", "zarr"],
+)
+def test_keys_are_read_from_anything_that_labels_are_read_from(given: Any, tmp_path: Path) -> None:
+    keys = row_keys(given(tmp_path) if callable(given) else given, 5)
+    assert keys.tolist() == NAMES
+    assert keys.dtype.kind == "U"
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (["a", "b", "a", "c", "b"], ValueError, r"4 of 5 rows share their key .*: 'a', 'b' \(rows 0, 1, 2, 4\)"),
+        (["a", None, "b", "", "c"], ValueError, r"2 of 5 rows have no key \(rows 1, 3\)"),
+        ([None] * 5, ValueError, "5 of 5 rows have no key"),
+        (["a", "b"], ValueError, "there are 2 keys, but X has 5 rows"),
+        ([0.5, 1, 2, 3, 4], TypeError, "keys have dtype float64; strings or integers"),
+        ([True, False, True, False, True], TypeError, "keys have dtype bool"),
+        (np.ones((5, 2)), ValueError, r"keys have shape \(5, 2\)"),
+        (["a" * (MAX_KEY_LENGTH + 1), *"bcde"], ValueError, r"1 keys are longer than 1,024 .* \(row 0\)"),
+    ],
+)
+def test_keys_that_do_not_name_each_row_once_are_rejected_before_a_read(
+    given: Any, error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    rows = unreadable(5, 2)
+    model = bp.PCA(1).fit(np.eye(2))
+    for call in (lambda: model.transform(rows, out=tmp_path / "s.zarr", keys=given),
+                 lambda: bp.ingest(rows, tmp_path / "s.zarr", keys=given)):  # fmt: skip
+        with pytest.raises(error, match=message):
+            call()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_keys_without_an_output_are_rejected() -> None:
+    with pytest.raises(ValueError, match="no out was given"):
+        bp.PCA(1).fit(np.eye(3)).transform(np.eye(3), keys=["a", "b", "c"])
+
+
+def test_keys_come_back_from_every_output_and_follow_a_store_that_has_them(tmp_path: Path) -> None:
+    X = np.arange(10.0).reshape(5, 2) ** 2
+    rows = bp.ingest(X, tmp_path / "rows.zarr", keys=NAMES, chunk_rows=2)
+    model = bp.PCA(1).fit(rows)
+    for name in ("scores.zarr", "scores.npy", "scores.parquet"):
+        model.transform(rows, out=tmp_path / name)
+    model.transform(X, out=tmp_path / "scores.zarr", keys=np.arange(5), overwrite=True)
+    expected = {"rows.zarr": NAMES, "scores.zarr": list("01234"), "scores.npy": NAMES, "scores.parquet": NAMES}
+    for name, keys in expected.items():
+        assert np.array_equal(np.array(stored_keys(tmp_path / name)), keys), name
+    assert zarr.open_array(tmp_path / "rows.zarr" / "keys", mode="r")[...].tolist() == NAMES, "by Zarr alone"
+    assert np.array_equal(np.array(stored_keys(rows)), NAMES)
+    assert bp.verify(tmp_path / "rows.zarr").ok
+
+
+def test_a_store_without_keys_has_none(tmp_path: Path) -> None:
+    bp.ingest(np.eye(3), tmp_path / "rows.zarr")
+    np.save(tmp_path / "rows.npy", np.eye(3))
+    pq.write_table(pa.table({"key": ["a", "a"], "x": [1.0, 2.0]}), tmp_path / "others.parquet")
+    bp.PCA(1).fit(np.eye(3)).save(tmp_path / "model.zarr")
+    group = zarr.create_group(tmp_path / "group.zarr")
+    group.create_array("keys", shape=(3,), dtype=str)
+    for name in ("rows.zarr", "rows.npy", "others.parquet", "model.zarr", "group.zarr", "absent.zarr"):
+        assert stored_keys(tmp_path / name) is None, name
+    rows = bp.open(tmp_path / "rows.zarr")
+    assert stored_keys(rows) is None
+    assert stored_keys(rows[:2]) is None
+    assert stored_keys(np.eye(3)) is None
