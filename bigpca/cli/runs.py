@@ -31,22 +31,17 @@ def shown(counter: PassCounter, bar: TerminalProgress, output: Output, kept: str
     ----------
     counter : PassCounter
     bar : TerminalProgress
-        Drawn on a terminal; otherwise lines are logged to stderr. With ``--quiet`` neither.
+        Drawn on a terminal; otherwise lines are logged to stderr.
     output : Output
-        Gets a line for each pass that resumes.
+        With ``--quiet`` only reads are counted.
     kept : str, optional
         Where finished groups are kept.
     """
     if output.quiet:
         return [counter]
-
-    def resumed(event: Event) -> None:
-        output.doing("")
-        if isinstance(event, PassEvent) and event.groups_resumed:
-            share = f"{event.groups_resumed:,} of {event.groups_total:,} groups"
-            output.say(f"resumed from {kept}: {share} of {event.name} are done")
-
-    return [counter, resumed, bar if bar.shown else _without_plans(LogProgress(interval=30))]
+    bar.kept = kept or ""
+    output.doing("")
+    return [counter, bar if bar.shown else _without_plans(LogProgress(interval=30))]
 
 
 def _without_plans(show: Progress) -> Progress:

@@ -55,7 +55,7 @@ def test_a_gamma_that_is_not_above_0_is_refused(kind: Any, gamma: float) -> None
         (lambda: RBF()(np.array([["a"]])), r"X has dtype <U1; numbers were expected"),
         (lambda: RBF()(X, X[:, :2]), r"X has 4 columns, but Y has 2"),
         (lambda: RBF()(np.array([[1.0, 2.0], [0.0, np.nan]])), r"X\[1, 1\] = nan; finite numbers"),
-        (lambda: as_kernel("gaussian"), r"kernel = 'gaussian'; one of linear, "),
+        (lambda: as_kernel("gaussian"), r"kernel = 'gaussian' is not known. Did you mean rbf\? One of linear, "),
         (lambda: as_kernel("Normalized"), r"kernel = 'Normalized' requires values for inner"),
     ],
 )

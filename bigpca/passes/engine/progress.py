@@ -101,7 +101,14 @@ class TerminalProgress:
 
     Silent if the output is not a terminal, unless ``force``. Each finished pass leaves one line behind. Use it as a
     context manager, so that an exception removes the bar from the screen.
+
+    Attributes
+    ----------
+    kept : str
+        Where finished groups are kept, if that is to be shown.
     """
+
+    kept = ""
 
     def __init__(self, file: IO[str] | None = None, *, force: bool = False) -> None:
         self.file = sys.stderr if file is None else file
@@ -141,6 +148,10 @@ class TerminalProgress:
         self._bar = Progress(*columns, detail, console=console, refresh_per_second=4, expand=True, transient=True)
         self._task = self._bar.add_task(escape_markup(self.tally.title), total=1.0, detail="starting")
         self._bar.update(self._task, completed=self.tally.fraction)
+        if event.groups_resumed:
+            source = f" from {self.kept}" if self.kept else ""
+            groups = f"{event.groups_resumed:,} of {event.groups_total:,} groups of {self.tally.title}"
+            console.print(f"resumed{source}: {groups} are done", markup=False, highlight=False)
         self._bar.start()
 
     def close(self) -> None:

@@ -113,7 +113,7 @@ def test_the_terminal_bar_shows_rates_resumed_groups_and_retries() -> None:
         for event in RUN:
             bar(event)
     shown = file.getvalue()
-    for text in ("moments (resumed: 1 of 4 groups)", "rows/s", "100%", "retry 1: worker lost"):
+    for text in ("resumed: 1 of 4 groups of moments are done", "rows/s", "100%", "retry 1: worker lost"):
         assert text in shown
 
 
