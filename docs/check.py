@@ -12,15 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 CHROMIUM = Path("/usr/bin/chromium")
-DRAWN = (
-    "index",
-    "ten-minutes",
-    "gallery",
-    "gallery/01_quickstart",
-    "generated/bigpca.PCA",
-    "coming-from",
-    "performance",
-)
+DRAWN = ("index", "gallery", "gallery/01_quickstart", "generated/bigpca.PCA", "coming-from", "explanation/linear")
 CUT = """() => [...document.querySelectorAll("article *")].filter(element => {
     const box = element.getBoundingClientRect();
     return box.width > 0 && box.right > window.innerWidth + 1
