@@ -179,6 +179,7 @@ def draw_embeddings(embedded: dict[str, Split]) -> Any:
             rows = new_y == kind
             axes.scatter(*new[rows].T, s=34, facecolors="none", edgecolors=COLOURS[index], label=f"{kind}, held out")
         axes.set_title(name, loc="left", fontsize=11)
+        axes.get_legend().remove()
         if "kernel" in name:  # at the end of each line
             axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
         if "glasses" in name and "PCA, 2" not in name:

@@ -63,7 +63,7 @@ def report(
 
         shape = None if image_shape is None else parse_image_shape(image_shape)
         reject_file(out, overwrite)
-        reject_shared_paths(str(model), report=out)
+        reject_shared_paths((labels or "").partition("::")[0], report=out)
         described = describe(
             _load(model, references), scores=_path(scores), labels=labels, image_shape=shape, provenance=provenance,
             path=str(model),
@@ -107,7 +107,7 @@ def plot(
                 f"--out {out} has the suffix {out.suffix!r}; one of {', '.join(FORMATS)} is needed."
             )
         reject_file(out, overwrite)
-        reject_shared_paths(str(model), figure=out)
+        reject_shared_paths((labels or "").partition("::")[0], figure=out)
         given: Any = _path(scores)
         if rows is not None and scores is None and kind in (Kind.SCORES, Kind.BIPLOT):
             given = open_source(rows, reading)

@@ -111,11 +111,9 @@ def draw_errors(
     xlabel, ylabel, title : str
     """
     handles = []
-    for index, (sizes, errors) in enumerate(curves.values()):
+    for index, (name, (sizes, errors)) in enumerate(curves.items()):
         colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
-        handles += ax.loglog(
-            sizes, errors, color=colour, marker=marker, markersize=5, linewidth=1.4, label=f"curve {index}"
-        )
+        handles += ax.loglog(sizes, errors, color=colour, marker=marker, markersize=5, linewidth=1.4, label=name)
     ticks = _apart({int(size) for sizes, _ in curves.values() for size in sizes})
     ax.set_xticks(ticks, [f"{size:,}" for size in ticks])
     ax.set_xticks([], minor=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.label_values import label_values
-from bigpca.plots.style import COLOURS, counted
+from bigpca.plots.style import COLOURS
 
 MAX_KINDS = len(COLOURS)
 
@@ -77,7 +77,7 @@ def kinds_of(labels: Any, n: int, rows: NDArray[np.int64]) -> Kinds | Values:
         largest = np.sort(np.argsort(-counts, kind="stable")[: MAX_KINDS - 1])
         place = np.full(len(names), MAX_KINDS - 1, np.intp)
         place[largest] = np.arange(MAX_KINDS - 1)
-        others = counted(len(names) - len(largest), "class").replace("classs", "classes")
+        others = f"{len(names) - len(largest):,} classes"  # at least two
         names, codes = [*(names[i] for i in largest), f"others ({others})"], place[codes]
     whole[~gaps] = codes
     return Kinds(tuple(names), whole[rows])

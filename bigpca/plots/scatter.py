@@ -77,6 +77,7 @@ def draw_points(
     else:
         _points(ax, drawn.scores[:, [first, second]], kinds)
         ax.set(xlabel=axis_name(first, ratio), ylabel=axis_name(second, ratio))
+        ax.locator_params(axis="x", nbins=5)  # numbers of five digits do not touch beside a wide legend
     return tidy(ax, title)
 
 
@@ -184,7 +185,7 @@ def _points(ax: Axes, xy: NDArray[np.float64], kinds: Kinds | Values | None) -> 
         counts = np.bincount(kinds.codes[kinds.codes >= 0], minlength=len(kinds.names))
         for code in np.argsort(-counts, kind="stable"):  # the smallest classes on top
             ax.scatter(
-                *xy[kinds.codes == code].T, color=COLOURS[code], marker=MARKERS[code], label=f"kind {code}", **style
+                *xy[kinds.codes == code].T, color=COLOURS[code], marker=MARKERS[code], label=kinds.names[code], **style
             )
         unlabelled = kinds.codes < 0
     if unlabelled.any():

@@ -129,14 +129,14 @@ def spectrum(models: Any, *, ax: Axes | None = None) -> Axes:
     values = {name: eigenvalues(model) for name, model in named.items()}
     ax = axes_of(ax)
     handles = []
-    for index, found in enumerate(values.values()):
+    for index, (name, found) in enumerate(values.items()):
         order, positive = np.arange(1, len(found) + 1), found > 0
         dots = MARKERS[index % len(MARKERS)] if len(found) <= MAX_BARS else ""
         colour = ACCENT if len(values) == 1 else COLOURS[index % len(COLOURS)]
         style = ("-", "--", ":", "-.")[index // len(COLOURS) % 4]
         handles += ax.semilogy(
             order[positive], found[positive], color=colour, linestyle=style, marker=dots, markersize=4, linewidth=1.4,
-            label=f"spectrum {index}",
+            label=name,
         )  # fmt: skip
     ax.set(xlabel="component", ylabel="eigenvalue (log scale)")
     log_ticks(ax)

@@ -62,8 +62,16 @@ FAULTS = {
     "shape": (("plot", "components", "m.zarr", "--image-shape", "4*3"), 2, "not the shape of an image"),
     "exists": (("report", "m.zarr", "--out", "labels.csv"), 5, "exists already"),
     "exact": (("plot", "bounds", "m.zarr"), 3, "has no eigenvalue_bounds_"),
-    "labels": (("report", "m.zarr", "--scores", "s.zarr", "--labels", "labels.csv"), 3, "labels.csv::"),
-    "inside": (("report", "m.zarr", "--out", "m.zarr/report.html"), 5, "the same path, or one is inside the other"),
+    "labels": (
+        ("report", "m.zarr", "--scores", "s.zarr", "--labels", "labels.csv"),
+        3,
+        "Name the one that holds the labels",
+    ),
+    "own labels": (
+        ("report", "m.zarr", "--labels", "labels.csv", "--out", "labels.csv", "--overwrite"),
+        5,
+        "the same path",
+    ),
 }
 
 

@@ -73,6 +73,7 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "spectrum": lambda m: bp.plots.spectrum(m["kernel roweis"]),
     "scores": lambda m: bp.plots.scores(m["pca"], X, components=(3, 1)),
     "scores of many classes": lambda m: bp.plots.scores(m["pca"], X, labels=CLASSES),
+    "scores of thousands": lambda m: bp.plots.scores(1000 * X, labels=CLASSES, ax=_narrow()),
     "scores of values": lambda m: bp.plots.scores(m["pca"], X, labels=X[:, 0]),
     "scores of one": lambda m: bp.plots.scores(m["one"], X, labels=THREE),
     "biplot": lambda m: bp.plots.biplot(m["pca"], X, labels=THREE, top=12),
@@ -82,9 +83,13 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
+def _narrow() -> Any:
+    return Figure(figsize=(5.6, 3.9), layout="constrained").subplots()
+
+
 def texts(figure: Any) -> list[Text]:
     """Visible texts; tick labels outside the axes' limits are not drawn."""
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     shown = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
     outer = figure.bbox.padded(1)
     ticks = {
@@ -165,9 +170,9 @@ def test_classes_have_one_colour_each_in_points_and_legend_and_names_are_taken_l
     assert [text.get_text() for text in legend.get_texts()] == ["$b^", "<c>", "_a", "no label"]
     drawn = {points.get_label(): points for points in ax.collections}
     for code, name in enumerate(["$b^", "<c>", "_a"]):
-        np.testing.assert_allclose(drawn[f"kind {code}"].get_offsets(), scores[labels == name][:, :2])
+        np.testing.assert_allclose(drawn[name].get_offsets(), scores[labels == name][:, :2])
         colour = to_hex(legend.legend_handles[code].get_color())
-        assert colour == COLOURS[code] == to_hex(drawn[f"kind {code}"].get_facecolor()[0])
+        assert colour == COLOURS[code] == to_hex(drawn[name].get_facecolor()[0])
     np.testing.assert_allclose(drawn["no label"].get_offsets(), scores[:7, :2])
 
 
