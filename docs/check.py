@@ -12,19 +12,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 CHROMIUM = Path("/usr/bin/chromium")
-DRAWN = (
-    "index",
-    "ten-minutes",
-    "gallery",
-    "gallery/01_quickstart",
-    "generated/bigpca.PCA",
-    "coming-from",
-    "performance",
-)
+DRAWN = ("index", "gallery", "gallery/01_quickstart", "generated/bigpca.PCA", "coming-from", "explanation/linear")
 CUT = """() => [...document.querySelectorAll("article *")].filter(element => {
     const box = element.getBoundingClientRect();
-    return box.width > 0 && box.right > window.innerWidth + 1
-        && !element.closest("pre, table, math, div.math, .sd-tab-set, .headerlink");
+    const spills = element.matches("h1, h2, h3, p, li, dt, dd") && element.scrollWidth > element.clientWidth + 1;
+    return box.width > 0 && (spills || box.right > window.innerWidth + 1)
+        && !element.closest("pre, table, math, div.formula, .sd-tab-set, .headerlink");
 }).map(element => element.tagName + " " + (element.textContent || "").trim().slice(0, 40)).slice(0, 3)"""
 
 

@@ -90,6 +90,18 @@ def test_operations_lists_the_exit_codes_that_help_lists() -> None:
     assert rows == [(str(int(code)), meaning) for code, meaning in MEANINGS.items()]
 
 
+def test_troubleshooting_lists_messages_that_exist() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "bigpca").rglob("*.py"))
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    listed = re.findall(r"^\| `(.*?)` \| ", page, re.MULTILINE)
+    assert len(listed) > 10
+    assert [message for message in listed if message not in sources] == []
+
+
+def test_the_pictures_of_the_site_are_small() -> None:
+    assert sum(path.stat().st_size for path in (ROOT / "docs" / "pictures").iterdir()) < 300_000
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_doctests_hold(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

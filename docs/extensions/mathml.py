@@ -12,7 +12,7 @@ def inline(translator: HTML5Translator, node: math) -> None:
 
 
 def display(translator: HTML5Translator, node: math_block) -> None:
-    translator.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>\n')
+    translator.body.append(f'<div class="formula">{tex2mathml(node.astext(), as_block=True)}</div>\n')
     raise SkipNode
 
 

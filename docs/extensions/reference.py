@@ -27,17 +27,17 @@ def skip_request_methods(app: Sphinx, what: str, name: str, value: Any, skip: bo
     return True if name.endswith("_request") else None
 
 
-def escape_bars(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Escape the bars of ``|x|`` outside literals: reStructuredText would take them as substitutions."""
+def escape_names(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Escape ``|x|`` and ``mean_`` outside literals: reStructuredText would take them as substitutions and links."""
     for number, line in enumerate(lines):
         if not line.lstrip().startswith((">>>", "...")):
             parts = re.split(r"(``.*?``)", line)
-            parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
+            parts[::2] = [re.sub(r"\||(?<=\w)_(?=[\s,.;:)]|$)", r"\\\g<0>", part) for part in parts[::2]]
             lines[number] = "".join(parts)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("include-read", point_to_pages)
     app.connect("autodoc-skip-member", skip_request_methods)
-    app.connect("autodoc-process-docstring", escape_bars, priority=900)
+    app.connect("autodoc-process-docstring", escape_names, priority=900)
     return {"parallel_read_safe": True}
