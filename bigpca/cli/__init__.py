@@ -1,4 +1,15 @@
-"""The command line: ``bigpca plan | fit | transform | report | plot | info | ingest | verify | demo | doctor``.
+"""The command line: ``bigpca demo | ingest | plan | fit | transform | report | plot | info | verify | doctor``.
+
+- ``commands``       the application: order, examples and defaults in the help, usage errors as JSON
+- ``options``, ``groups``   options, each declared once in a dataclass that several commands take
+- ``methods``        the table from ``--method``, ``--kernel``, ``--landmarks``, ``--sketch`` to an estimator
+- ``sources``, ``labels``   shards in their order; labels joined by key, or by position if there are no keys
+- ``fitting``, ``scoring``, ``pictures``, ``stores``, ``demonstration``, ``diagnosis``   the commands
+- ``description``    what a model file is, from its attributes: after a fit and in ``bigpca info``
+- ``output``, ``runs``, ``exits``, ``process``   screens, progress, exit codes, signals and lost streams
+
+Add an estimator: a row of ``methods.ESTIMATORS``; its parameters and their defaults are read from its constructor, and
+options that it does not have are rejected. A new parameter is a field of ``options.Estimator``.
 
 Only the standard library is imported here, so that the interrupt handler is installed before the first slow import.
 """

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bigpca.cli.certificate import answer_rows, describe_answer
 from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca import PCA, ApproximateKernelPCA, ApproximatePCA, KernelPCA, ModelFormatError, NystromKernelPCA
+from bigpca.cli.description import describe_file, facts
 from bigpca.estimators.linear.certificates import certify
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.kernels import RBF, Polynomial, Tanh
@@ -87,10 +87,10 @@ def test_nothing_captures_a_share_of_a_trace_with_negative_parts(route: str, ker
     for one in (model, bp.load(tmp_path / "m.zarr")):
         assert not hasattr(one, "captured_variance_bounds_")
         assert one.bounds_confidence_ == 1.0
-        answer = describe_answer(one)
-        assert answer["certificate"]["captured_variance_bounds"] is None
-        assert answer["certificate"]["subspace_error_bounds"] is None
-        assert "within" not in str(answer_rows(answer)["variance captured"])
+    shown = describe_file(str(tmp_path / "m.zarr"))
+    assert shown["certificate"]["captured_variance_bounds"] is None
+    assert shown["certificate"]["subspace_error_bounds"] is None
+    assert "to" not in str(facts(shown)["captured"])
 
 
 # Subspaces ------------------------------------------------------------------------------------------------------------
@@ -198,10 +198,11 @@ def test_forged_bounds_of_subspaces_are_refused(model: Any, tmp_path: Path) -> N
             bp.load(tmp_path / "m.zarr")
 
 
-def test_the_command_line_shows_how_far_the_axes_can_be_turned() -> None:
-    answer = describe_answer(PCA(2, solver="krylov").fit(data_with_spectrum(80, gap(9, 2))[0]))
-    bounds = answer["certificate"]["subspace_error_bounds"]
+def test_the_command_line_shows_how_far_the_axes_can_be_turned(tmp_path: Path) -> None:
+    PCA(2, solver="krylov").fit(data_with_spectrum(80, gap(9, 2))[0]).save(tmp_path / "m.zarr")
+    shown = describe_file(str(tmp_path / "m.zarr"))
+    bounds = shown["certificate"]["subspace_error_bounds"]
     assert len(bounds) == 2
-    assert answer_rows(answer)["leading axes"] == (
+    assert facts(shown)["leading axes"] == (
         f"sine of the angle to the true subspaces at most {bounds[0]:.2g} {bounds[1]:.2g}"
     )

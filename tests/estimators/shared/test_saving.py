@@ -164,8 +164,7 @@ def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
     content["attributes"]["bigpca"]["format"] = [MODEL_FORMAT[0] + 1, 0]
     header.write_text(json.dumps(content))
     with pytest.raises(
-        ModelFormatError,
-        match=rf"format {MODEL_FORMAT[0] + 1}.0, newer than {'.'.join(map(str, MODEL_FORMAT))}.*Upgrade",
+        ModelFormatError, match=rf"format {MODEL_FORMAT[0] + 1}.0, newer than {MODEL_FORMAT[0]}.*Upgrade"
     ):
         bp.load(tmp_path / "model.zarr")
 
