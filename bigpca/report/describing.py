@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bigpca.plots import bounds, components, scree, spectrum
+from bigpca.plots.drawn import DrawnScores
 from bigpca.plots.images import top_features
 from bigpca.plots.kinds import kinds_of
 from bigpca.plots.numbers import Weights, chosen, eigenvalues, fitted, name_of, shares_or_none, weights
@@ -20,7 +21,7 @@ from bigpca.report.extremes import ScoresRead, describe_ends, read_scores
 from bigpca.report.figures import drawn
 from bigpca.report.lights import lights_of
 from bigpca.report.methods import citations_of, made_of, method_name, methods_of, plan_table
-from bigpca.report.records import Figure, Report, Table
+from bigpca.report.records import Extremes, Figure, Report, Table
 
 TOP_FEATURES = 5
 MAX_FEATURE_COMPONENTS = 50  # of the table of features
@@ -75,6 +76,7 @@ def describe(
     known = Companions() if read is None else companions(labels, keys=keys, pictures=pictures, n=read.drawn.n)
     subject = Subject(model, own, image_shape, read, known)
     names = [axis_name(i, shares_or_none(model)) for i in range(k)]
+    extremes = () if read is None else describe_ends(read.ends, names, known)
     return Report(
         title=method_name(model),
         summary=_summary(model, k),
@@ -82,13 +84,13 @@ def describe(
         figures=_figures(subject),
         components=_components_table(model),
         features=None if own is None or image_shape is not None else _features_table(own),
-        extremes=() if read is None else describe_ends(read.ends, names, known),
+        extremes=extremes,
         plan=plan_table(model),
         made=made_of(model, provenance=provenance),
         methods=methods_of(model),
         citations=citations_of(model),
         next_steps=_next_steps(path if provenance else "model.zarr"),
-        notes=_notes(subject),
+        notes=_notes(subject, extremes),
     )
 
 
@@ -117,7 +119,7 @@ def _figures(subject: Subject) -> tuple[Figure, ...]:
             caption = f"All bars hold their true eigenvalues with probability {inner.bounds_confidence_:.6g}."
         found.append(drawn("bounds", caption, lambda ax: bounds(model, ax=ax)))
     if subject.read is not None:
-        found.append(_scatter(subject))
+        found.append(_scatter(subject, subject.read.drawn))
     if subject.weights is not None:
         own = subject.weights
         shown = min(PICTURES, len(own.components))
@@ -137,10 +139,8 @@ def _figures(subject: Subject) -> tuple[Figure, ...]:
     return tuple(found)
 
 
-def _scatter(subject: Subject) -> Figure:
-    read, known = subject.read, subject.known
-    assert read is not None
-    points = read.drawn
+def _scatter(subject: Subject, points: DrawnScores) -> Figure:
+    known = subject.known
     kinds = None if known.labels is None else kinds_of(known.labels, points.n, points.rows)
     caption = f"Scores of {points.title()}."
     if known.source:
@@ -202,8 +202,15 @@ def _next_steps(path: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _notes(subject: Subject) -> tuple[str, ...]:
+def _notes(subject: Subject, extremes: tuple[Extremes, ...]) -> tuple[str, ...]:
     notes = []
+    if subject.known.pictures is not None:
+        shown = [row for one in extremes for row in (*one.lowest, *one.highest)]
+        if missing := sum(not row.picture for row in shown):
+            notes.append(
+                f"{missing} of {len(shown)} pictures could not be read. Image files beside or below "
+                "the file of labels were expected."
+            )
     if subject.read is None:
         notes.append("No scores were given, so no rows are shown. Write them with bigpca transform, and give --scores.")
     elif subject.read.without:

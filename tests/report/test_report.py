@@ -246,6 +246,8 @@ def test_pictures_outside_the_folder_or_broken_are_not_shown(folder: Path) -> No
     (folder / "labels.csv").write_text("path,class\n../outside.png,a\nbroken.png,b\nmissing.png,b\n")
     found = companions(str(folder / "labels.csv"), n=3)
     assert [found.picture(row) for row in range(3)] == ["", "", ""]
+    report = describe(bp.PCA(1).fit(X[:3]), scores=X[:3, :1], labels=str(folder / "labels.csv"))
+    assert "6 of 6 pictures could not be read" in report.notes[0]
 
 
 # Writing
