@@ -109,7 +109,7 @@ def made_of(model: Any, *, provenance: bool) -> tuple[tuple[str, str], ...]:
     """Return how a model was made, by name; without paths, host and command where ``provenance`` is False."""
     record = provenance_of(model)
     if record is None:
-        return (("provenance", "not recorded: the model is from memory, or of an older version"),)
+        return (("provenance", "not recorded: rows were added to the model, or it is of an older version"),)
     names = ("source", "member", "call", "date") if provenance else ("date",)
     known = [(name, getattr(record, name, None)) for name in names]
     versions = getattr(record, "versions", None) or {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import dask.array as da
@@ -151,7 +152,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             Before any read, where the plan does not fit.
         """
         if "_state" not in vars(self):
-            opened = self._open(X)
+            opened = replace(self._open(X), seed=self._seed)
             state, omitted = self._read_state(opened.array, old=None, progress=progress)
             self._absorb(state, omitted)
             self._remember(opened)

@@ -45,7 +45,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
         {"kernel": kernels.RBF(0.1), "gamma": 0.2}, X, ValueError,
         r"gamma were given beside kernel = RBF\(gamma=0.1\), which has parameters of its own",
     ),
-    "unknown kernel": ({"kernel": "gauss"}, X, ValueError, "kernel = 'gauss'; one of linear, poly"),
+    "unknown kernel": ({"kernel": "gauss"}, X, ValueError, "kernel = 'gauss' is not known. Did you mean rbf"),
     "no kernel": ({"kernel": 3}, X, TypeError, "kernel = 3; a kernel, a name or a function of two blocks"),
     "unknown solver": ({"solver": "arpack"}, X, ValueError,
         "solver = 'arpack' is unknown; one of 'auto', 'features', 'dense'"),
