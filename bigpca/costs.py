@@ -23,13 +23,13 @@ class Speed:
     ----------
     single, double : float
         Floating-point operations of matrix products in float32 and in float64.
-    decoded : float
-        Bytes of stored rows.
+    read : float
+        Bytes of stored rows, decoded and prepared for a product.
     """
 
     single: float
     double: float
-    decoded: float
+    read: float
 
 
 @dataclass(frozen=True)

@@ -189,7 +189,7 @@ class Plan:
             return None
         threads, speed = self.resources.threads, self.speed
         double = self.flops - self.single_flops - self.solve_flops
-        passes = self.single_flops / speed.single + double / speed.double + self.bytes_read / speed.decoded
+        passes = self.single_flops / speed.single + double / speed.double + self.bytes_read / speed.read
         overhead = TASK_SECONDS * self.tasks
         return (passes + overhead) / (threads * self.resources.processes) + self.solve_flops / speed.double / threads
 
@@ -284,7 +284,7 @@ class Plan:
         return (
             f"about {format_seconds(self.seconds or 0.0)} on {threads} thread{'s' if threads > 1 else ''}, by the "
             f"measured speed of one core: {speed.single / 1e9:.0f} Gflop/s in float32, {speed.double / 1e9:.0f} in "
-            f"float64, {format_bytes(speed.decoded)}/s decoded"
+            f"float64, {format_bytes(speed.read)}/s read"
         )
 
     def __str__(self) -> str:
