@@ -5,9 +5,8 @@ Zarr decodes whole chunks, so this is one read only where the store is chunked i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from bigpca.data.rounding import note_rounded
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotProduct, DotSum
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import SHARED, Finish, GroupTask, Pass, PassPlan
+from bigpca.passes.engine.jobs import SHARED, Finish, GroupTask, Inputs, Pass, PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.panels import dot_dtype
@@ -44,7 +43,7 @@ class ColumnGroup:
     template: ColumnState
     stamp: str
 
-    def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
+    def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fold the group; memory: two column blocks of all rows, one product and one state."""
         shared = inputs.get(SHARED, {})
         state = (self.template.with_shared(shared["dot"]) if "dot" in shared else self.template).fresh(0, 0)
@@ -128,7 +127,7 @@ def fold_columns_to(run: Run, cost: PassPlan, rows: RowInput, template: ColumnSt
     layout = cost.layout
     rows.check_states({"dot": template})
 
-    def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
+    def cut(group: int) -> tuple[GroupTask, Inputs]:
         reads = tuple(layout.reads[i] for i in layout.groups[group])
         own = template.without_shared()
         return ColumnGroup(group, ColumnReader(source), reads, layout.slab_rows, cost.dtype, own, stamp(group)), {}

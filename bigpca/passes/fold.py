@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from bigpca.data.rounding import note_rounded
 from bigpca.passes.accumulators.base import Accumulator, feed
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Pass, PassPlan
+from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.arithmetic import NUMPY, Arithmetic, Values
@@ -180,7 +180,7 @@ def fold_job(
     def stamp(group: int) -> str:
         return rows.stamp(*layout.rows_of(group)) if run.checkpoint else ""
 
-    def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
+    def cut(group: int) -> tuple[GroupTask, Inputs]:
         start, stop = layout.rows_of(group)
         reads = tuple(layout.reads[i] for i in layout.groups[group])
         reader, futures = rows.reader(start, stop)
@@ -231,7 +231,7 @@ class FoldGroup:
     weights: Vector | None = None
     arithmetic: Arithmetic = NUMPY
 
-    def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
+    def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fold the group; memory: two reads, one slab, the product and one state."""
         reader = with_inputs(self.reader, inputs)
         start, stop = self.reads[0][0], self.reads[-1][1]

@@ -25,7 +25,7 @@ from bigpca.data.sources import RowSource, row_source
 from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.engine.cluster.get import get_watched
-from bigpca.passes.engine.jobs import WORKERS_TIMEOUT
+from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Inputs
 from bigpca.passes.reading.readers import GraphReader
 
 SHARED_BYTES = 256 << 20  # most bytes of nodes that all groups share and every task is sent
@@ -36,7 +36,7 @@ class GraphCut:
     """One group's reader, and the futures (persisted chunks) that its task must be given."""
 
     reader: GraphReader
-    futures: Mapping[Key, Any]
+    futures: Inputs
 
 
 class GraphSource:
@@ -57,7 +57,7 @@ class GraphSource:
         self.missing_chunks = missing_chunks
         self.offsets = np.concatenate([[0], np.cumsum(X.chunks[0])]).astype(np.int64)
         self.graph = _as_layers(X)
-        self.shared: dict[Key, Any] = {}
+        self.shared: dict[Key, object] = {}
         self.paths = paths_in(X)
         self._leaves = _count_leaves(self.graph)
         if len(X.chunks[0]) > 1:
@@ -90,7 +90,7 @@ class GraphSource:
         """All sources in the graph, for fingerprints."""
         return sources_in(self.graph, self.missing_chunks)
 
-    def _nodes(self, keys: list[Key]) -> tuple[dict[Key, GraphNode], dict[Key, Any]]:
+    def _nodes(self, keys: list[Key]) -> tuple[dict[Key, GraphNode], Inputs]:
         raw = dict(self.graph.cull(keys))
         futures = {k: v for k, v in raw.items() if _is_future(v)}
         plain = {k: v for k, v in raw.items() if k not in futures}
@@ -109,7 +109,7 @@ class GraphSource:
             )
         return node
 
-    def _wrap(self, value: Any) -> Any:
+    def _wrap(self, value: object) -> object:
         return guarded(value, self.missing_chunks)
 
     def _compute_shared(self) -> None:
@@ -150,7 +150,7 @@ class GraphSource:
             )
 
     def _replace_shared(self) -> None:
-        by_layer: dict[Any, dict[Key, Any]] = {}
+        by_layer: dict[Hashable, dict[Key, DataNode]] = {}
         for key, value in self.shared.items():
             by_layer.setdefault(_layer_of(key), {})[key] = DataNode(key, value)
         layers, dependencies = dict(self.graph.layers), dict(self.graph.dependencies)
@@ -173,11 +173,12 @@ class GraphSource:
             )
 
 
-def _layer_of(key: Key) -> Any:
-    return key[0] if isinstance(key, tuple) else key
+def _layer_of(key: Key) -> Hashable:
+    layer: Hashable = key[0] if isinstance(key, tuple) else key
+    return layer
 
 
-def _nbytes(value: Any) -> int:
+def _nbytes(value: object) -> int:
     return int(getattr(value, "nbytes", 0))
 
 
@@ -188,7 +189,7 @@ def _is_computed(node: GraphNode, nodes: Mapping[Key, GraphNode]) -> bool:
     return not isinstance(node, DataNode | Alias)
 
 
-def _is_leaf(key: Key, nodes: Mapping[Key, GraphNode], shared: Mapping[Key, Any]) -> bool:
+def _is_leaf(key: Key, nodes: Mapping[Key, GraphNode], shared: Mapping[Key, object]) -> bool:
     """Whether a node reads: a chunk in memory, or one made of whole stored objects only (keys without a chunk)."""
     node = nodes[key]
     if isinstance(node, DataNode):
@@ -248,7 +249,7 @@ def filling(source: RowSource) -> RowSource:
     return source if filled is None else replace(source, storage=filled())
 
 
-def guarded(value: Any, missing_chunks: str) -> Any:
+def guarded(value: Any, missing_chunks: str) -> object:
     """Return a Zarr array or a source of a graph with the policy for missing chunks; anything else as it is."""
     if is_zarr_array(value):
         return wrap_zarr(value, missing_chunks)
@@ -266,10 +267,10 @@ def guarded(value: Any, missing_chunks: str) -> Any:
 def wrap_sources(X: da.Array, missing_chunks: str) -> da.Array:
     """Return X with every Zarr array in its graph wrapped, so that a lazy result catches missing chunks too."""
     graph = _as_layers(X)
-    layers: dict[str, Any] = {}
+    layers: dict[str, object] = {}
     for name, layer in graph.layers.items():
         if isinstance(layer, MaterializedLayer):
-            mapping: dict[Hashable, Any] = {}
+            mapping: dict[Hashable, object] = {}
             for key, node in layer.mapping.items():
                 value = node.value if isinstance(node, DataNode) else node
                 wrapped = guarded(value, missing_chunks)

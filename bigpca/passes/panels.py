@@ -5,9 +5,8 @@ A store chunked in rows is read ``(panels + 1) / 2`` times, with panels as large
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from bigpca.data.rounding import note_rounded
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Pass, PassPlan
+from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.blocks import complete_rows, product_dtype, within_range
@@ -43,7 +42,7 @@ class PanelGroup:
     template: DotPanels
     stamp: str
 
-    def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
+    def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fill one panel of the dot matrix."""
         reader, steps = with_inputs(self.reader, inputs), inputs[SHARED][MAPS]
         start, stop = self.panel[0][0], self.panel[-1][1]
@@ -71,7 +70,7 @@ class PanelGroup:
         return within_range(map_rows(steps, complete, where) if steps else complete.values)
 
 
-def dot_dtype(rows: RowInput) -> np.dtype[np.floating]:
+def dot_dtype(rows: RowInput) -> DType:
     """Dtype in which the blocks of the dot matrix are multiplied."""
     return product_dtype(rows.dtype, float(rows.n_rows) ** 2 * rows.n_columns)
 
@@ -120,7 +119,7 @@ def fold_panels(run: Run, cost: PassPlan, rows: RowInput, finish: Finish[R]) -> 
     template = DotPanels(rows.n_rows, rows.n_columns, _panel_rows(layout))
     rows.check_states({"dot": template})
 
-    def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
+    def cut(group: int) -> tuple[GroupTask, Inputs]:
         members = layout.groups[group]
         start = layout.reads[members[0]][0]
         reader, futures = rows.reader(start, layout.n_rows)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from typing import Any
 
 import dask
 import dask.array as da
@@ -31,7 +29,7 @@ from bigpca.data.storages import MemoryRows
 from bigpca.errors import OutputExistsError
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Pass, PassPlan
+from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Inputs, Pass, PassPlan
 from bigpca.passes.engine.local import local_threads
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.run import Run
@@ -75,7 +73,7 @@ def project_lazily(
     )
 
 
-def _apply_block(block: Any, f: RowMap, n_columns: int, dtype: str) -> Array:
+def _apply_block(block: object, f: RowMap, n_columns: int, dtype: str) -> Array:
     rows = dense_rows(block, "the Dask array", np.dtype(dtype))
     check_chunk_shape(rows.shape, (n_columns,), "the Dask array")
     note_rounded(rows)
@@ -117,7 +115,7 @@ class WriteGroup:
     slab_rows: int
     writer: ChunkWriter
 
-    def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
+    def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Write the chunks; memory: two slabs of input, one mapped slab and one output chunk."""
         reader = with_inputs(self.reader, inputs)
         rows_done = 0
@@ -170,7 +168,7 @@ class Made:
 
     call: str = ""
     model: str | None = None
-    keys: Any = None
+    keys: object = None
 
 
 UNRECORDED = Made()
@@ -240,7 +238,7 @@ def project_to(
     return open_array(out) if not form.is_table else open_table(out, shape, dtype, size)
 
 
-def _keys(rows: RowInput, given: Any) -> Array | None:
+def _keys(rows: RowInput, given: object) -> Array | None:
     """Return the keys of the rows: those that were given, or those of a source on disk that has some."""
     from bigpca.data.keys import row_keys, stored_keys  # with all formats of labels, of no use to a fit
 
@@ -251,7 +249,7 @@ def _keys(rows: RowInput, given: Any) -> Array | None:
     return None if found is None else row_keys(found, rows.n_rows)
 
 
-def open_table(path: str | os.PathLike[str], shape: tuple[int, int], dtype: np.dtype[Any], chunk_rows: int) -> da.Array:
+def open_table(path: str | os.PathLike[str], shape: tuple[int, int], dtype: DType, chunk_rows: int) -> da.Array:
     """Return the Dask array over the k columns of a table that was written in chunks of that many rows."""
     rows = tuple(min(chunk_rows, shape[0] - start) for start in range(0, shape[0], chunk_rows)) or (0,)
     read = dask.delayed(read_rows, pure=True)
@@ -319,7 +317,7 @@ def _write_pending(rows: RowInput, output: Output, plan: Plan, run: Run) -> None
     n_rows = sum(b - a for a, b in ranges)
     layout = Layout(n_rows, base.n_columns, base.row_bytes, slab_rows, ranges, groups, segments)
 
-    def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
+    def cut(group: int) -> tuple[GroupTask, Inputs]:
         reader, futures = rows.reader(*ranges[group])
         return WriteGroup(group, reader, (pending[group],), slab_rows, output.writer), futures
 
@@ -349,14 +347,14 @@ class Copy:
             return rows
         dtype = np.dtype(self.dtype)
         if rows.size and dtype.kind != "b" and not np.can_cast(rows.dtype, dtype):
-            limits: Any = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
+            low, high = (np.iinfo(dtype).min, np.iinfo(dtype).max) if dtype.kind in "iu" else _float_range(dtype)
             infinite = dtype.kind == "f"  # which holds NaN and infinities
-            inside = (rows >= limits.min) & (rows <= limits.max) | (infinite & ~np.isfinite(rows))
+            inside = (rows >= low) & (rows <= high) | (infinite & ~np.isfinite(rows))
             if not inside.all():
                 row, column = np.argwhere(~inside)[0]
                 raise ValueError(
                     f"{where}: {rows[row, column]} (row {row} of these, column {column}) does not fit dtype {dtype}, "
-                    f"whose values lie in {limits.min:g} to {limits.max:g}. Choose another dtype, or repair the data."
+                    f"whose values lie in {low:g} to {high:g}. Choose another dtype, or repair the data."
                 )
         return rows.astype(dtype, copy=False)
 
@@ -367,5 +365,9 @@ class Copy:
         """The cast rows, and before them three masks of which values fit."""
         return 0 if self.dtype is None else rows * d * max(3, np.dtype(self.dtype).itemsize), 0
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return {"map": "copy", "dtype": self.dtype}
+
+
+def _float_range(dtype: DType) -> tuple[float, float]:
+    return float(np.finfo(dtype).min), float(np.finfo(dtype).max)

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -20,7 +19,7 @@ from bigpca.data.views import view_of, viewed
 from bigpca.data.zarr_reader import ZarrReader
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.cluster.get import get_watched
-from bigpca.passes.engine.jobs import WORKERS_TIMEOUT
+from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Inputs
 from bigpca.passes.engine.states import digest
 from bigpca.passes.graphs import GraphSource, filling, paths_in
 from bigpca.passes.reading.layout import Layout, plan_layout
@@ -64,7 +63,7 @@ class Stored:
         """All sources that are read."""
         return [self.source] if self.source is not None else self.graph.sources()
 
-    def reader(self, start: int, stop: int) -> tuple[Reader, Mapping[Any, Any]]:
+    def reader(self, start: int, stop: int) -> tuple[Reader, Inputs]:
         """Return a reader of rows ``start:stop``, and the futures its task must be given."""
         if self.source is not None:
             return DirectReader(self.source), {}
@@ -79,7 +78,7 @@ class Stored:
             self._digest = digest([_stamps(s) for s in self.sources])
         return self._digest
 
-    def describe(self) -> Any:
+    def describe(self) -> object:
         """JSON-able description for fingerprints."""
         if self.source is not None:
             return self.source.describe()
@@ -267,7 +266,7 @@ class RowInput:
         """Cut the rows for a state of that size."""
         return plan_layout(self.row_chunks, self.viewed_columns, self.dtype, state_bytes)
 
-    def reader(self, start: int, stop: int) -> tuple[Reader, Mapping[Any, Any]]:
+    def reader(self, start: int, stop: int) -> tuple[Reader, Inputs]:
         """Return a reader of rows ``start:stop`` of the view, and the futures its task must be given."""
         if self.view is None:
             return self.stored.reader(start, stop)
@@ -277,16 +276,16 @@ class RowInput:
         return ViewReader(base, self.view, ends[(ends > first) & (ends < last)]), futures
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What identifies view, maps and weights; empty where there are none."""
-        own: dict[str, Any] = {} if self.view is None else {"view": self.view.describe()}
+        own: dict[str, object] = {} if self.view is None else {"view": self.view.describe()}
         if self.steps:
             own["maps"] = [step.f.describe() for step in self.steps]
         if self.weights is not None:
             own["weights"] = hashlib.sha256(self.weights.tobytes()).hexdigest()
         return own
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """JSON-able description for fingerprints."""
         return {
             "source": self.stored.describe(),
@@ -307,11 +306,11 @@ class RowInput:
         return "" if self.stored.in_memory else digest([_stamps(s) for s in self.stored.sources])
 
 
-def _describe(source: RowSource | ZarrReader) -> Any:
+def _describe(source: RowSource | ZarrReader) -> object:
     return source.describe() if isinstance(source, RowSource) else [source.label, source.digest, list(source.shape)]
 
 
-def _stamps(source: RowSource | ZarrReader) -> Any:
+def _stamps(source: RowSource | ZarrReader) -> object:
     if isinstance(source, RowSource):
         return source.stamps(0, source.shape[0])
     files = source.files()

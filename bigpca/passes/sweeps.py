@@ -8,9 +8,9 @@ mirror image too, and a sweep makes little more than ``n^2 / 2`` kernel evaluati
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
-from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Pass, PassPlan
+from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import SHIFT
@@ -98,7 +98,7 @@ class KernelLayout:
         return sum(self.evaluations(panel) for panel in range(len(self.panels.groups)))
 
 
-def kernel_layout(rows: RowInput, kernel: Kernel, dtype: np.dtype[np.floating] | None = None) -> KernelLayout:
+def kernel_layout(rows: RowInput, kernel: Kernel, dtype: DType | None = None) -> KernelLayout:
     """Cut the rows of X into panels, reads and tiles, for rows in this dtype; None for :func:`kernel_dtype`."""
     n, base = rows.n_rows, rows.layout(0)
     tile = max(MIN_TILE, min(TILE_ROWS, n // TILES_ACROSS))
@@ -124,13 +124,13 @@ def _begun(rows: RowInput, starts: list[int]) -> tuple[int, ...]:
     return tuple(chunks[np.searchsorted(chunks, starts, side="right") - 1].tolist())
 
 
-def kernel_dtype(rows: RowInput) -> np.dtype[np.floating]:
+def kernel_dtype(rows: RowInput) -> DType:
     """Dtype of the rows that a kernel sees: float64 where a sweep is small, else the working dtype."""
     return product_dtype(rows.dtype, float(rows.n_rows) ** 2 * rows.n_columns)
 
 
 def sweep_bytes(
-    rows: RowInput, kernel: Kernel, layout: KernelLayout, columns: int, dtype: np.dtype[np.floating] | None = None
+    rows: RowInput, kernel: Kernel, layout: KernelLayout, columns: int, dtype: DType | None = None
 ) -> tuple[int, int]:
     """Return the bytes that one task reads at a time, and those of its panel, tiles and products."""
     itemsize, d = (dtype or kernel_dtype(rows)).itemsize, rows.n_columns
@@ -155,14 +155,14 @@ class KernelGroup:
     template: SweepState
     stamp: str
 
-    def run(self, run_id: str, inputs: Mapping[Any, Any]) -> PassState:
+    def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Sweep the panel; memory: two reads, the prepared panel, one tile and one state."""
         reader = with_inputs(self.reader, inputs)
         shared = inputs[SHARED]
         start, stop = self.reads[0][0], self.stop
         template = self.template.with_shared(shared["kernel"]) if "kernel" in shared else self.template
         state = template.fresh(start, stop)
-        held: list[tuple[int, Any]] = []
+        held: list[tuple[int, object]] = []
         # An overflow shows in the row means of K, which are looked at when the sweep is done.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             for first, rows in read_ahead(reader, self.reads):
@@ -188,7 +188,7 @@ class KernelGroup:
             for row in range(a, b, self.tile_rows):
                 yield row, rows[row - first : min(row + self.tile_rows, b) - first]
 
-    def _prepare(self, slab: Array, row: int, shift: Vector, steps: tuple[MapStep, ...]) -> Any:
+    def _prepare(self, slab: Array, row: int, shift: Vector, steps: tuple[MapStep, ...]) -> object:
         values = slab.astype(self.dtype, copy=False)
         where = self.reader.where(row, row + len(slab))
         owned = self.reader.owned or values is not slab
@@ -272,7 +272,7 @@ def fold_kernel(
     layout, n = cost.sweep, rows.n_rows
     rows.check_states({"kernel": template})
 
-    def cut(group: int) -> tuple[GroupTask, Mapping[Any, Any]]:
+    def cut(group: int) -> tuple[GroupTask, Inputs]:
         start, stop = layout.panels.reads[group]
         reader, futures = rows.reader(start, n)
         task = KernelGroup(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from bigpca.passes.reading.blocks import Block
 
 Arrays = dict[str, Array]
 Vector = NDArray[np.float64]
+T = TypeVar("T")
 
 
 @dataclass
@@ -78,7 +79,7 @@ class Accumulator(ABC):
         return self.without_shared()
 
     @property
-    def shared(self) -> Any:
+    def shared(self) -> object:
         """The broadcast value, or None where there is none or it travels with the state."""
         return None if self.shared_field is None else getattr(self, self.shared_field)
 
@@ -86,7 +87,7 @@ class Accumulator(ABC):
         """Return a template that travels without the broadcast value."""
         return self if self.shared is None else self.with_shared(None)
 
-    def with_shared(self, value: Any) -> Self:
+    def with_shared(self, value: object) -> Self:
         """Return a template that has the broadcast value again."""
         return self if self.shared_field is None else replace(self, **{self.shared_field: value})
 
@@ -117,13 +118,26 @@ class Accumulator(ABC):
     def with_arrays(self, arrays: Mapping[str, Array]) -> Self:
         """Return a closed state made of ``arrays``, as :meth:`to_arrays` gave them."""
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Return what identifies the computation, for fingerprints: the tag, and :meth:`identity`."""
         return {"accumulator": self.tag, **self.identity()}
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Return the parameters that the state depends on, arrays as digests."""
         return {}
+
+
+def broadcast(value: T | None) -> T:
+    """Return the broadcast value of a state that is being updated.
+
+    Raises
+    ------
+    ValueError
+        If :meth:`Accumulator.with_shared` has not been called.
+    """
+    if value is None:
+        raise ValueError("the state has no broadcast value; call with_shared(value) before fresh and update.")
+    return value
 
 
 def feed(states: Iterable[Accumulator], block: Block, strip_shift: Vector | None) -> Vector | None:

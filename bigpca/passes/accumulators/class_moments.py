@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,10 +110,11 @@ class ClassMoments(Accumulator):
             labelled = np.flatnonzero(own >= 0)
             if len(labelled):
                 rows = block.values[i : i + step]
-                self._add(rows if len(labelled) == len(own) else rows[labelled], own[labelled], block.arithmetic)
+                self._add(
+                    rows if len(labelled) == len(own) else rows[labelled], own[labelled], self._shifts, block.arithmetic
+                )
 
-    def _add(self, values: Array, codes: NDArray[np.int32], arithmetic: Arithmetic) -> None:
-        shifts: Any = self._shifts
+    def _add(self, values: Array, codes: NDArray[np.int32], shifts: Array, arithmetic: Arithmetic) -> None:
         one_hot = csr_array(
             (np.ones(len(codes), values.dtype), codes, np.arange(len(codes) + 1)), (len(codes), self.n_classes)
         )
@@ -122,7 +123,7 @@ class ClassMoments(Accumulator):
         if unseen.any():
             sums = one_hot.T @ values
             shifts[unseen] = sums[unseen] / counts[unseen, None].astype(values.dtype)
-        rows = self._about_shifts(values, codes)
+        rows = self._less_shifts(values, codes, shifts)
         self.counts += counts
         self.means += one_hot.T @ rows  # sums about the shifts, until the group closes
         if not self.whole:
@@ -132,9 +133,8 @@ class ClassMoments(Accumulator):
             self._product = product_scratch(self.n_features, rows.dtype)
         add_packed(self.within, symmetric_product(rows, self._product, arithmetic))
 
-    def _about_shifts(self, values: Array, codes: NDArray[np.int32]) -> Array:
+    def _less_shifts(self, values: Array, codes: NDArray[np.int32], shifts: Array) -> Array:
         """Return rows less the shifts of their classes, in a buffer that is used again and again."""
-        shifts: Any = self._shifts
         if self._rows is None or self._rows.dtype != values.dtype or len(self._rows) < len(values):
             self._rows = np.empty(values.shape, values.dtype)
         rows = self._rows[: len(values)]
@@ -200,6 +200,6 @@ class ClassMoments(Accumulator):
             within=arrays["within"],
         )  # fmt: skip
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         codes = hashlib.sha256(np.ascontiguousarray(self.codes).data).hexdigest()
         return {"codes": codes, "classes": self.n_classes, "whole": self.whole}

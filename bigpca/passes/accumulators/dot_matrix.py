@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,7 +90,7 @@ class DotPanels(Accumulator):
         panels = sorted((int(name.split("-")[1]), a) for name, a in arrays.items())
         return DotPanels(self.n_samples, self.n_features, self.panel_rows, tuple(panels))
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"panel_rows": self.panel_rows}
 
 
@@ -168,7 +168,7 @@ class DotSum(Accumulator):
         means, squares = pieces_in(arrays, "means"), pieces_in(arrays, "squares")
         return DotSum(self.n_samples, self.center, self.scale, arrays["dot"], means, squares)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"center": self.center, "scale": self.scale}
 
 
@@ -283,7 +283,7 @@ class ColumnProducts(Accumulator):
         pieces = pieces_in(arrays, "piece")
         return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale, pieces)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         digest = hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
         return {"V": digest, "center": self.center, "scale": self.scale}
 
@@ -369,6 +369,6 @@ class DotProduct(Accumulator):
         means, squares = pieces_in(arrays, "means"), pieces_in(arrays, "squares")
         return replace(self, product=arrays["product"], total=float(arrays["total"]), means=means, squares=squares)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         digest = "" if self.V is None else hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
         return {"V": digest, "center": self.center, "scale": self.scale}

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
-from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.row_weights import RowWeight
 from bigpca.passes.reading.blocks import Block
 from bigpca.seeds import uniforms
@@ -62,10 +62,10 @@ class BestRows(Accumulator):
     weights: Vector = field(default_factory=lambda: np.zeros(0))
     weight_sum: float = 0.0
     diagonal_sum: float = 0.0
-    _prepared: Any = field(default=None, repr=False)
+    _prepared: object = field(default=None, repr=False)
 
     @property
-    def shared(self) -> Any:
+    def shared(self) -> object:
         return self.weight if self.weight is not None and self.weight.by_driver else None
 
     def for_rows(self, start: int, stop: int) -> BestRows:
@@ -80,12 +80,11 @@ class BestRows(Accumulator):
         return replace(own, count=0, evaluations=0, rows=None, weight_sum=0.0, diagonal_sum=0.0, _prepared=prepared)
 
     def update(self, block: Block) -> None:
-        if self.weight is None:
-            raise ValueError("the weight of these rows was not handed over")
-        weights, diagonal = self.weight.weigh(block, self._prepared)
+        weight = broadcast(self.weight)
+        weights, diagonal = weight.weigh(block, self._prepared)
         _check_weights(weights, block.rows)
         self.count += len(weights)
-        self.evaluations += len(weights) * self.weight.evaluations_per_row
+        self.evaluations += len(weights) * weight.evaluations_per_row
         self.weight_sum += float(weights.sum())
         self.diagonal_sum += float(diagonal.sum())
         keys = self._race(weights, block.rows)
@@ -156,7 +155,7 @@ class BestRows(Accumulator):
             weights=arrays["weights"],
         )  # fmt: skip
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         weight = {} if self.weight is None else self.weight.describe()
         return {"wanted": self.wanted, "seed": self.seed, "stream": self.stream, **weight}
 

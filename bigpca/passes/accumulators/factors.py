@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ class Factor(Protocol):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> int:
         """Memory that :meth:`multiply` takes beside its input."""
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """What identifies W, for fingerprints."""
 
 
@@ -64,11 +64,11 @@ class DenseFactor:
     def bytes_for(self, d: int, rows: int, itemsize: int) -> int:
         return (rows + d) * self.columns * itemsize  # the product, and Q in the blocks' precision
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return {"Q": hashlib.sha256(np.ascontiguousarray(self.Q).data).hexdigest(), "columns": self.columns}
 
 
-def _check_one_factor(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
+def _check_one_factor(mine: dict[str, object], theirs: dict[str, object]) -> None:
     if mine != theirs:
         raise ValueError(
             f"products with {mine} and with {theirs} were to be added: they are of different matrices W. Products add "
@@ -121,7 +121,7 @@ class SketchFactor:
         probing = (d + rows) * self.probes * itemsize + rows * self.columns * itemsize if self.probes else 0
         return self.sketch.apply_bytes(d, rows, itemsize) + scaled + probing
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         scale = "" if self.inverse_scale is None else hashlib.sha256(self.inverse_scale.data).hexdigest()
         return {"sketch": self.sketch.describe(), "probes": [self.probes, self.seed], "inverse_scale": scale}
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType
-from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.factors import Factor, _check_one_factor
 from bigpca.passes.accumulators.products import column_squares
 from bigpca.passes.reading.blocks import Block, within_range
@@ -78,7 +78,7 @@ class FusedProduct(Accumulator):
         return cls(n_features, factor, factor.columns, squared, by_driver)
 
     @property
-    def shared(self) -> Any:
+    def shared(self) -> object:
         return self.factor if self.by_driver else None
 
     def fresh(self, start: int, stop: int) -> FusedProduct:
@@ -89,11 +89,9 @@ class FusedProduct(Accumulator):
         )
 
     def update(self, block: Block) -> None:
-        if self.factor is None:
-            raise ValueError("the factor of this product was not handed over")
         values = within_range(block.values, block.largest)
         self.shift = block.shift
-        Z = self.factor.multiply(values)  # (b, l)
+        Z = broadcast(self.factor).multiply(values)  # (b, l)
         if self._open is None or self._open.dtype != values.dtype or self._open_rows + block.count > FLUSH_ROWS:
             self._flush(values.dtype)
         block.arithmetic.add_product(values, Z, self._open)  # type: ignore[arg-type]
@@ -181,8 +179,7 @@ class FusedProduct(Accumulator):
 
     def projected_mean(self) -> Vector:
         """Return ``W' mean`` (l,), for sums about zero; needs W, as :meth:`about` does."""
-        factor: Any = self.factor
-        projected: Vector = factor.multiply(self.mean[None, :])[0]
+        projected: Vector = broadcast(self.factor).multiply(self.mean[None, :])[0]
         return projected
 
     def centred_squares(self) -> Vector:
@@ -222,11 +219,11 @@ class FusedProduct(Accumulator):
             product=arrays["product"], squares=arrays["squares"], precision=float(arrays["precision"]),
         )  # fmt: skip
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         factor = {} if self.factor is None else self.factor.describe()
         return {"squared": self.squared, **factor}
 
 
-def _zeros(d: int, width: int, dtype: Any = np.float64) -> Array:
+def _zeros(d: int, width: int, dtype: DType | type[np.float64] = np.float64) -> Array:
     """Return (d, width) zeros in Fortran order, in which ``X'Z`` takes a fifth less time (widths near 100)."""
     return np.zeros((width, d), dtype).T

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +79,7 @@ class RowsAt(Accumulator):
         rows = arrays["rows"] if len(arrays["rows"]) else None
         return replace(self, numbers=arrays["numbers"], rows=rows, indices=arrays["indices"])
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"numbers": hashlib.sha256(self.numbers.tobytes()).hexdigest()}
 
 
@@ -129,5 +129,5 @@ class RowSample(Accumulator):
         pieces = sorted(((int(name.split("-")[1]), a) for name, a in arrays.items()), key=lambda piece: piece[0])
         return replace(self, pieces=tuple(pieces))
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"wanted": self.wanted}

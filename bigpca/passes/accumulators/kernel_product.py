@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, DType
 from bigpca.kernels.base import Kernel
-from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.reading.blocks import Block
 
 Vector = NDArray[np.float64]
@@ -20,7 +20,7 @@ Matrix = NDArray[np.float64]
 COUNTED = 0.15  # of the error of entries
 
 
-def entry_precision(dtype: Any, error: float) -> float:
+def entry_precision(dtype: DType, error: float) -> float:
     """Return eps, or where entries of a kernel err by more, what stands for their error in the slack of bounds.
 
     With errors e of random sign, the matrix errs by ``2 sqrt(n) e`` in the norm, of which the slack needs 3, and it
@@ -76,13 +76,13 @@ class KernelProduct(Accumulator):
     def update(self, block: Block) -> None:
         raise NotImplementedError("a sweep over a kernel matrix is made of pairs of tiles: use add_tile")
 
-    def add_tile(self, K: NDArray[np.floating], row: int, column: int, error: float = 0.0) -> None:
+    def add_tile(self, K: Array, row: int, column: int, error: float = 0.0) -> None:
         """Add a tile (a, b) whose rows begin at ``row`` and its columns at ``column``, ``row <= column``.
 
         ``error`` is that of its entries, :meth:`bigpca.kernels.base.Kernel.entry_error`. Off the diagonal it stands for
         its mirror image too. Products are made in the tile's precision and summed in float64.
         """
-        V: Any = self.V
+        V = broadcast(self.V)
         a, b = K.shape
         rows = slice(row - self.start, row - self.start + a)
         columns = slice(column - self.start, column - self.start + b)
@@ -136,7 +136,7 @@ class KernelProduct(Accumulator):
             precision=float(arrays["precision"]),
         )  # fmt: skip
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         digest = "" if self.V is None else hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
         return {"V": digest, "squared": self.squared}
 

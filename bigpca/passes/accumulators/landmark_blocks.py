@@ -6,11 +6,12 @@ no run, are then prepared one by one.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.kernels.base import Kernel
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.layout import MIB
@@ -31,45 +32,45 @@ def tile_rows(row_bytes: int) -> int:
     return max(1, min(TILE_ROWS, TILE_BYTES // max(1, row_bytes)))
 
 
-def prepare_tile(kernel: Kernel, block: Block, where: slice, shift: Vector | None) -> Any:
-    """Prepare some rows of a block as the first block of a kernel.
+def prepare_tile(kernel: Kernel, block: Block, start: int, stop: int, shift: Vector | None) -> object:
+    """Prepare rows ``start:stop`` of a block as the first argument of a kernel.
 
     Raises
     ------
     ValueError
         Where the kernel knows rows by their numbers, and rows with missing values were left out between them.
     """
-    rows = block.rows[where]
+    rows = block.rows[start:stop]
     if not kernel.needs_rows and rows[-1] - rows[0] + 1 != len(rows):
         raise ValueError(
             f"rows between {rows[0]} and {rows[-1]} were left out for missing values, and {kernel} knows rows by their "
             f"place. A complete matrix was expected. Leave out those rows and columns before."
         )
-    return kernel.prepare(block.values[where], shift, int(rows[0]))
+    return kernel.prepare(block.values[start:stop], shift, int(rows[0]))
 
 
-def prepare_landmarks(kernel: Kernel, rows: NDArray[np.floating], numbers: Integers, shift: Vector | None) -> Any:
+def prepare_landmarks(kernel: Kernel, rows: Array, numbers: Integers, shift: Vector | None) -> object:
     """Prepare landmarks (m, d), rows ``numbers`` (m,) of X, for :func:`landmark_block`."""
     if kernel.needs_rows:
         return kernel.prepare(rows, shift)
     return [kernel.prepare(row[None], shift, int(i)) for row, i in zip(rows, numbers, strict=True)]
 
 
-def landmark_block(kernel: Kernel, A: Any, landmarks: Any) -> NDArray[np.floating]:
+def landmark_block(kernel: Kernel, A: object, landmarks: object) -> Array:
     """Return ``k(A, L)`` (a, m) of a prepared block and what :func:`prepare_landmarks` returned."""
     if kernel.needs_rows:
         return kernel.block(A, landmarks)
-    return np.hstack([kernel.block(A, one) for one in landmarks])
+    return np.hstack([kernel.block(A, one) for one in _one_by_one(landmarks)])
 
 
-def cross_block(kernel: Kernel, A: Any, landmarks: Any) -> NDArray[np.floating]:
+def cross_block(kernel: Kernel, A: object, landmarks: object) -> Array:
     """Return ``k(A, L)`` (a, m) where A, too, is what :func:`prepare_landmarks` returned."""
     if kernel.needs_rows:
         return kernel.block(A, landmarks)
-    return np.vstack([landmark_block(kernel, one, landmarks) for one in A])
+    return np.vstack([landmark_block(kernel, one, landmarks) for one in _one_by_one(A)])
 
 
-def square_block(kernel: Kernel, rows: NDArray[np.floating], numbers: Integers, shift: Vector | None) -> Matrix:
+def square_block(kernel: Kernel, rows: Array, numbers: Integers, shift: Vector | None) -> Matrix:
     """Return ``k(L, L)`` (m, m) in float64, whatever the precision of the rows: factors are made of it."""
     A = prepare_landmarks(kernel, rows.astype(np.float64), numbers, shift)
     K_mm = cross_block(kernel, A, A)
@@ -77,6 +78,13 @@ def square_block(kernel: Kernel, rows: NDArray[np.floating], numbers: Integers, 
     return symmetric
 
 
-def diagonal_of(kernel: Kernel, A: Any) -> Vector:
+def diagonal_of(kernel: Kernel, A: object) -> Vector:
     """Return ``k(x, x)`` (m,) of what :func:`prepare_landmarks` returned."""
-    return kernel.diagonal_of(A) if kernel.needs_rows else np.concatenate([kernel.diagonal_of(one) for one in A])
+    if kernel.needs_rows:
+        return kernel.diagonal_of(A)
+    return np.concatenate([kernel.diagonal_of(one) for one in _one_by_one(A)])
+
+
+def _one_by_one(landmarks: object) -> list[object]:
+    """Return landmarks that :func:`prepare_landmarks` prepared one by one."""
+    return cast("list[object]", landmarks)

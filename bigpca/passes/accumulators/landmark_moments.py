@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bigpca.arrays import Array, DType
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
-from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.kernel_product import entry_precision
 from bigpca.passes.accumulators.landmark_blocks import landmark_block, prepare_landmarks
 from bigpca.passes.accumulators.moments import Moments
@@ -50,7 +50,7 @@ class LandmarkMap:
     transforms: tuple[Matrix, ...]
     shift: Vector
     indices: NDArray[np.int64] | None = None
-    _prepared: dict[DType, Any] = field(default_factory=dict, repr=False, compare=False)
+    _prepared: dict[DType, object] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def step(self) -> MapStep:
@@ -70,22 +70,22 @@ class LandmarkMap:
         """What one tile takes, with the prepared landmarks."""
         return self.working_bytes(d, 8), 0
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_prepared": {}}
 
-    def prepare(self, dtype: DType) -> Any:
+    def prepare(self, dtype: DType) -> object:
         """Return the prepared landmarks, which all groups of a process share."""
         if dtype not in self._prepared:
             self._prepared[dtype] = self._prepare(dtype)
         return self._prepared[dtype]
 
-    def _prepare(self, dtype: DType) -> Any:
+    def _prepare(self, dtype: DType) -> object:
         numbers = np.arange(len(self.landmarks)) if self.indices is None else self.indices
         return prepare_landmarks(self.kernels[0], self.landmarks.astype(dtype, copy=False), numbers, self.shift)
 
-    def blocks(self, A: Any, L: Any) -> Iterator[NDArray[np.floating]]:
+    def blocks(self, A: object, L: object) -> Iterator[Array]:
         """Yield ``k(x, L)`` (b, m) for every kernel."""
-        first: Any = self.kernels[0]
+        first = self.kernels[0]
         if len(self.kernels) == 1:
             yield landmark_block(first, A, L)
         else:
@@ -107,7 +107,7 @@ class LandmarkMap:
             + m * m * itemsize
         )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """What identifies the features."""
         content = hashlib.sha256(np.ascontiguousarray(self.landmarks).tobytes())
         for T in self.transforms:
@@ -143,7 +143,7 @@ class LandmarkMoments(Accumulator):
     residuals: Vector = field(default_factory=lambda: np.zeros(0))
     evaluations: int = 0
     precision: float = 0.0
-    _shifts: list[Any] = field(default_factory=list, repr=False)
+    _shifts: list[Vector | None] = field(default_factory=list, repr=False)
 
     @classmethod
     def of(cls, n_features: int, features: LandmarkMap) -> LandmarkMoments:
@@ -159,7 +159,7 @@ class LandmarkMoments(Accumulator):
         )  # fmt: skip
 
     def update(self, block: Block) -> None:
-        features: Any = self.features
+        features = broadcast(self.features)
         values = block.values
         for i in range(0, len(values), features.tile_rows):
             self._add(values[i : i + features.tile_rows], features, block.rows[i : i + features.tile_rows])
@@ -228,11 +228,11 @@ class LandmarkMoments(Accumulator):
             evaluations=int(arrays["evaluations"]), precision=float(arrays["precision"]),
         )  # fmt: skip
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {**({} if self.features is None else self.features.describe())}
 
 
-def row_squares(B: NDArray[np.floating]) -> Vector:
+def row_squares(B: Array) -> Vector:
     """Return ``|B_i|^2`` (b,) in float64, a few rows at a time: no second block in float64."""
     out = np.empty(len(B))
     for i in range(0, len(B), 256):

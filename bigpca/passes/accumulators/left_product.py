@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, Self, overload
+from typing import ClassVar, Protocol, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +30,10 @@ class LeftRows(Protocol):
         """What is held for them."""
 
     @overload
-    def __getitem__(self, rows: slice) -> Self: ...
+    def __getitem__(self, rows: slice[int, int, None]) -> Self: ...
     @overload
     def __getitem__(self, rows: NDArray[np.int64]) -> NDArray[np.float64]: ...
-    def __getitem__(self, rows: Any) -> Any:
+    def __getitem__(self, rows: slice[int, int, None] | NDArray[np.int64]) -> Self | NDArray[np.float64]:
         """Return the maker of a slice of rows, or the rows of given numbers (b, k)."""
 
     def digest(self) -> str:
@@ -126,7 +126,7 @@ class LeftProduct(Accumulator):
     def bare(self) -> LeftProduct:
         return replace(self, V=self._no_rows)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         V = self.V
         digest = hashlib.sha256(np.ascontiguousarray(V).data).hexdigest() if isinstance(V, np.ndarray) else V.digest()
         return {"V": digest}

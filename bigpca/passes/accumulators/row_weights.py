@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
 from bigpca.passes.accumulators.landmark_blocks import (
@@ -31,10 +32,10 @@ class RowWeight(ABC):
     by_driver = False  # whether it is too large to travel with every task
 
     @abstractmethod
-    def weigh(self, block: Block, prepared: Any) -> tuple[Vector, Vector]:
+    def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
         """Return the weights (b,) of a block's rows, and their k(x, x) (b,), zeros where no kernel is known."""
 
-    def prepared(self) -> Any:
+    def prepared(self) -> object:
         """Return what :meth:`weigh` needs of the landmarks, made once for a group of blocks. A hook."""
         return None
 
@@ -56,7 +57,7 @@ class RowWeight(ABC):
         """Memory that :meth:`weigh` takes beside the block, whatever its rows, and :meth:`prepared` keeps."""
 
     @abstractmethod
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Return what identifies the weights, for fingerprints."""
 
 
@@ -64,7 +65,7 @@ class RowWeight(ABC):
 class Ones(RowWeight):
     """All rows alike: uniform sampling."""
 
-    def weigh(self, block: Block, prepared: Any) -> tuple[Vector, Vector]:
+    def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
         return np.ones(len(block.values)), np.zeros(len(block.values))
 
     @property
@@ -77,7 +78,7 @@ class Ones(RowWeight):
     def working_bytes(self, d: int, itemsize: int) -> int:
         return 0
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return {"weight": "ones"}
 
 
@@ -93,7 +94,7 @@ class Given(RowWeight):
     values: Vector
     first_row: int = 0
 
-    def weigh(self, block: Block, prepared: Any) -> tuple[Vector, Vector]:
+    def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
         return self.values[block.rows - self.first_row], np.zeros(len(block.values))
 
     def for_rows(self, start: int, stop: int) -> Given:
@@ -109,7 +110,7 @@ class Given(RowWeight):
     def working_bytes(self, d: int, itemsize: int) -> int:
         return 0
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return {"weight": "given", "values": hashlib.sha256(np.ascontiguousarray(self.values).data).hexdigest()}
 
 
@@ -121,12 +122,12 @@ class Diagonal(RowWeight):
     power: int
     shift: Vector | None = None
 
-    def weigh(self, block: Block, prepared: Any) -> tuple[Vector, Vector]:
+    def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
         d = block.values.shape[1]
         step = tile_rows(self.kernel.prepared_bytes(d, block.values.itemsize))
         diagonal = np.zeros(len(block.values))
         for i in range(0, len(diagonal), step):
-            A = prepare_tile(self.kernel, block, slice(i, i + step), self.shift)
+            A = prepare_tile(self.kernel, block, i, i + step, self.shift)
             diagonal[i : i + step] = self.kernel.diagonal_of(A)
         return diagonal**self.power, diagonal
 
@@ -140,7 +141,7 @@ class Diagonal(RowWeight):
     def working_bytes(self, d: int, itemsize: int) -> int:
         return TILE_BYTES + FIXED_BYTES + self.kernel.prepared_bytes(d, itemsize)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         return {"weight": "diagonal", "power": self.power, **_described(self.kernel, self.shift)}
 
 
@@ -164,7 +165,7 @@ class Residual(RowWeight):
     """
 
     kernel: Kernel
-    landmarks: NDArray[np.floating]
+    landmarks: Array
     indices: NDArray[np.int64]
     T: Matrix
     rounding: float
@@ -173,15 +174,15 @@ class Residual(RowWeight):
 
     by_driver = True
 
-    def prepared(self) -> Any:
+    def prepared(self) -> object:
         return prepare_landmarks(self.kernel, self.landmarks, self.indices, self.shift)
 
-    def weigh(self, block: Block, prepared: Any) -> tuple[Vector, Vector]:
+    def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
         values = block.values
         step = tile_rows(self._tile_row_bytes(values.shape[1], values.itemsize))
         residual, diagonal = np.zeros(len(values)), np.zeros(len(values))
         for i in range(0, len(values), step):
-            A = prepare_tile(self.kernel, block, slice(i, i + step), self.shift)
+            A = prepare_tile(self.kernel, block, i, i + step, self.shift)
             K_im = landmark_block(self.kernel, A, prepared)  # (step, m)
             B = K_im @ self.T.astype(K_im.dtype, copy=False)  # (step, r)
             diagonal[i : i + step] = self.kernel.diagonal_of(A)
@@ -209,13 +210,13 @@ class Residual(RowWeight):
         kept = m * self.kernel.prepared_bytes(d, itemsize) + 4 * m * r  # and T in float32
         return kept + FIXED_BYTES + max(TILE_BYTES, self._tile_row_bytes(d, itemsize))
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         digest = hashlib.sha256(np.ascontiguousarray(self.landmarks).data)
         digest.update(np.ascontiguousarray(self.T).data)
         own = {"weight": "residual", "landmarks": digest.hexdigest(), "cap": self.cap, "rounding": self.rounding}
         return own | _described(self.kernel, self.shift)
 
 
-def _described(kernel: Kernel, shift: Vector | None) -> dict[str, Any]:
+def _described(kernel: Kernel, shift: Vector | None) -> dict[str, object]:
     moved = "" if shift is None else hashlib.sha256(np.ascontiguousarray(shift).data).hexdigest()
     return {"kernel": kernel.describe(), "shift": moved}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array
-from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.arrays import Array, DType
+from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.reading.blocks import Block, within_range
 from bigpca.passes.reading.layout import MIB
 
@@ -60,7 +60,7 @@ class WithinProduct(Accumulator):
     factor: WithinFactor | None
     first_row: int = 0
     product: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
-    _prepared: Any = field(default=None, repr=False)
+    _prepared: tuple[DType, Array, Array] | None = field(default=None, repr=False)
 
     def bare(self) -> WithinProduct:
         return replace(self, factor=None, codes=self.codes[:0])
@@ -73,7 +73,7 @@ class WithinProduct(Accumulator):
         return replace(self.for_rows(start, stop), product=zeros, _prepared=None)
 
     def update(self, block: Block) -> None:
-        factor: Any = self.factor
+        factor = broadcast(self.factor)
         values = within_range(block.values, block.largest)  # two products in a row
         dtype = values.dtype
         if self._prepared is None or self._prepared[0] != dtype:
@@ -116,7 +116,7 @@ class WithinProduct(Accumulator):
     def with_arrays(self, arrays: Mapping[str, Array]) -> WithinProduct:
         return replace(self, factor=None, codes=self.codes[:0], product=arrays["product"])
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         content = hashlib.sha256(np.ascontiguousarray(self.codes).tobytes())
         if self.factor is not None:
             content.update(np.ascontiguousarray(self.factor.means).tobytes())

@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -165,7 +164,9 @@ class Checkpoint:
         If a live run holds it.
     """
 
-    def __init__(self, path: str | os.PathLike[str], description: Mapping[str, Any], seed: int | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], description: Mapping[str, object], seed: int | None = None
+    ) -> None:
         self.path, self.seed = Path(path), seed
         self.description = json.loads(json.dumps(description, default=str))
         self.fingerprint = digest({"format": FORMAT, **self.description})
@@ -234,7 +235,11 @@ class Checkpoint:
             atomic_write_bytes(record, json.dumps(content, indent=1).encode())
 
     def files(
-        self, number: int, templates: Mapping[str, Accumulator], layout: Layout, rows: Mapping[str, Any] | None = None
+        self,
+        number: int,
+        templates: Mapping[str, Accumulator],
+        layout: Layout,
+        rows: Mapping[str, object] | None = None,
     ) -> SegmentFiles:
         """Return the files of pass ``number`` of these views and maps; others are deleted with a warning."""
         directory = self.directory / f"pass-{number:02d}"

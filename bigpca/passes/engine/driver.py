@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Generic, cast
+from typing import Generic, cast
 
 from bigpca.blas import solve_paused
 from bigpca.errors import warn_rounded
@@ -45,7 +45,9 @@ def run_pass(job: Pass[R], run: Run) -> R:
             job.name, job.layout.n_rows, job.bytes_of(groups), len(groups), groups_resumed, job.evaluations_of(groups)
         )
     )
-    counted: Pass[tuple[R, int]] = replace(cast("Any", job), finish=CountRounded(with_solve_threads(job.finish)))
+    counted: Pass[tuple[R, int]] = replace(
+        cast("Pass[tuple[R, int]]", job), finish=CountRounded(with_solve_threads(job.finish))
+    )
     with solve_paused():
         result, rounded = _run(counted, run, resumed)
     run.reads += job.reads

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from dask.task_spec import GraphNode, Task, TaskRef
@@ -29,6 +29,7 @@ from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.readers import Reader
 
 R = TypeVar("R")
+Inputs: TypeAlias = Mapping[Key, Any]  # of a task, by key: values of Dask nodes (or their futures), broadcast values
 Finish = Callable[[PassState], R]
 WORKERS_TIMEOUT = 60.0  # seconds
 STALLED_SECONDS = 60.0
@@ -43,7 +44,7 @@ class GroupTask(Protocol):
     def reader(self) -> Reader:
         """The reader of its rows, which names them in errors."""
 
-    def run(self, run_id: str, inputs: Mapping[Key, Any]) -> PassState:
+    def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fold the group. ``inputs`` are the values of persisted chunks, and the broadcast values."""
 
 
@@ -90,7 +91,7 @@ class Pass(Generic[R]):
         Group number -> digest of the files it reads.
     finish : callable
         Picklable; complete state -> result. Runs where the state is.
-    shared : dict of str to Any
+    shared : dict of str to object
         Broadcast values: one copy on each worker that folds groups, in each task as ``inputs[SHARED]``.
     evaluations : callable or None
         Group number -> number of kernel evaluations.
@@ -110,17 +111,17 @@ class Pass(Generic[R]):
 
     cost: PassPlan
     templates: Mapping[str, Accumulator]
-    cut: Callable[[int], tuple[GroupTask, Mapping[Key, Any]]]
+    cut: Callable[[int], tuple[GroupTask, Inputs]]
     stamp: Callable[[int], str]
     finish: Finish[R]
-    shared: Mapping[str, Any] = field(default_factory=dict)
+    shared: Mapping[str, object] = field(default_factory=dict)
     evaluations: Callable[[int], int] | None = None
     paths: Mapping[str, str] = field(default_factory=dict)
     rows_read: Callable[[int], int] | None = None
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     unit_bytes: float
     whole: int
-    input: Mapping[str, Any] = field(default_factory=dict)
+    input: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -176,13 +177,13 @@ class Pass(Generic[R]):
         return sum(stop - start for start, stop in reads)
 
 
-def fold_group(task: GroupTask, run_id: str, keys: tuple[Key, ...], *values: Any) -> PassState:
+def fold_group(task: GroupTask, run_id: str, keys: tuple[Key, ...], *values: object) -> PassState:
     """Fold one group; ``keys`` and ``values`` are its inputs."""
     steady_heap()
     return run_group(task, run_id, dict(zip(keys, values, strict=True)))
 
 
-def run_group(task: GroupTask, run_id: str, inputs: Mapping[Key, Any]) -> PassState:
+def run_group(task: GroupTask, run_id: str, inputs: Inputs) -> PassState:
     """Fold one group and count the integers that are rounded while reading."""
     with tally_rounded() as tally:
         state = task.run(run_id, inputs)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+from typing import Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from bigpca.blas import blas_threads
 from bigpca.passes.engine.jobs import Finish
@@ -48,8 +48,7 @@ def solving(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P
 
     @wraps(method)
     def run(self: M, *arguments: P.args, **options: P.kwargs) -> R:
-        given: Any = self
-        with solving_with(getattr(given, "solve_threads", None)):
+        with solving_with(getattr(self, "solve_threads", None)):
             return method(self, *arguments, **options)
 
     return cast("Callable[Concatenate[M, P], R]", run)

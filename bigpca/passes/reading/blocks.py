@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from bigpca.arrays import Array, DType
 from bigpca.errors import NonFiniteError
 from bigpca.passes.reading.arithmetic import NUMPY, Arithmetic, Values, column_sums
 from bigpca.passes.reading.layout import MIB, working_dtype
@@ -19,7 +20,7 @@ PRECISE_FLOPS = 1e11  # passes up to this cost are computed in float64
 FLOAT32_MIN, FLOAT32_MAX = 1e-12, 1e12  # largest entry of a block that is multiplied in float32
 
 
-def product_dtype(dtype: np.dtype[np.generic], flops: float) -> np.dtype[np.floating]:
+def product_dtype(dtype: DType, flops: float) -> DType:
     """Return the dtype in which blocks are multiplied if the whole pass costs ``flops``.
 
     Products in float32 have an error of about 1e-7 of the largest eigenvalue, which decreases with sqrt(n) and d. For
@@ -58,7 +59,7 @@ class Block:
 
     @classmethod
     def about(
-        cls, values: NDArray[np.floating], rows: NDArray[np.int64], shift: NDArray[np.floating] | None,
+        cls, values: Array, rows: NDArray[np.int64], shift: Array | None,
         arithmetic: Arithmetic = NUMPY,
     ) -> Block:  # fmt: skip
         """Return a block of finite rows, from which the shift is subtracted in place; None for their own mean."""
@@ -78,7 +79,7 @@ class Block:
         """Number of rows."""
         return int(self.values.shape[0])
 
-    def strips(self, shift: NDArray[np.floating] | None = None) -> Iterator[Block]:
+    def strips(self, shift: Array | None = None) -> Iterator[Block]:
         """Yield the rows as dense blocks of at most 4 MiB, about ``shift``, or the mean of the first strip."""
         if not isinstance(self.values, csr_array):
             yield self
@@ -91,7 +92,7 @@ class Block:
             yield block if self.weights is None else replace(block, weights=self.weights[part])
 
 
-def within_range(values: NDArray[np.floating], largest: float | None = None) -> NDArray[np.floating]:
+def within_range(values: Array, largest: float | None = None) -> Array:
     """Convert values to float64 if products of two, or of two with a third, would leave the range of float32."""
     if values.dtype == np.float64 or not values.size:
         return values
@@ -100,7 +101,7 @@ def within_range(values: NDArray[np.floating], largest: float | None = None) -> 
     return values if largest == 0 or FLOAT32_MIN < largest < FLOAT32_MAX else values.astype(np.float64)
 
 
-def _largest(values: NDArray[np.floating]) -> float:
+def _largest(values: Array) -> float:
     return max(float(values.max()), -float(values.min()))
 
 
@@ -110,7 +111,7 @@ def cached_rows(row_bytes: int) -> int:
     return rows if rows < 128 else rows // 128 * 128
 
 
-def group_shift(values: NDArray[np.floating]) -> NDArray[np.floating]:
+def group_shift(values: Array) -> Array:
     """Return the mean of a slab's finite entries, rounded to its own precision so that subtracting it is exact."""
     with np.errstate(all="ignore"):
         mean = column_sums(values) / max(1, len(values))
@@ -122,9 +123,9 @@ def group_shift(values: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def prepare_block(
-    values: NDArray[np.floating],
+    values: Array,
     row_start: int,
-    shift: NDArray[np.floating],
+    shift: Array,
     *,
     owned: bool,
     nan_policy: str,
@@ -174,7 +175,7 @@ def prepare_block(
     return Block(shifted, rows, shift.astype(np.float64), sums, found, arithmetic=arithmetic)
 
 
-def complete_rows(values: NDArray[np.floating], row_start: int, *, owned: bool, nan_policy: str, where: str) -> Block:
+def complete_rows(values: Array, row_start: int, *, owned: bool, nan_policy: str, where: str) -> Block:
     """Return the rows about zero, those with bad values left out or reported as :func:`prepare_block` does."""
     zero = np.zeros(values.shape[1], values.dtype)
     return prepare_block(values, row_start, zero, owned=owned, nan_policy=nan_policy, where=where)

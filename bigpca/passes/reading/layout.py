@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bigpca.arrays import DType
+
 MIB = 1 << 20
 SLAB_BYTES = 64 * MIB
 WIDE_SLAB_BYTES = 32 * MIB  # for rows over 64 KiB, whose states are already large
@@ -27,7 +29,7 @@ MIN_GROUPS = 16
 MAX_SEGMENTS = 64
 
 
-def working_dtype(dtype: np.dtype[np.generic]) -> np.dtype[np.floating]:
+def working_dtype(dtype: DType) -> DType:
     """Return the dtype in which blocks of ``dtype`` are multiplied: float32 if it represents every value, else float64.
 
     >>> [working_dtype(np.dtype(t)).name for t in ("f2", "u1", "?", "i4", "f8")]
@@ -73,7 +75,7 @@ class Layout:
         return self.reads[reads[0]][0], self.reads[reads[-1]][1]
 
 
-def plan_layout(row_chunks: Sequence[int], n_columns: int, dtype: np.dtype[np.generic], state_bytes: int) -> Layout:
+def plan_layout(row_chunks: Sequence[int], n_columns: int, dtype: DType, state_bytes: int) -> Layout:
     """Divide rows into reads, groups and segments.
 
     ``groups = clamp(bytes / max(256 MiB, 8 state), 16, 4096)``, at least 4 MiB per group; all bytes in the working

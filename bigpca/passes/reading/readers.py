@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Protocol
 
 import cloudpickle
 import numpy as np
@@ -109,7 +109,7 @@ class GraphReader:
     n_columns: int
     dtype: str
     label: str = "the array"
-    inputs: Mapping[Key, Any] = field(default_factory=dict)
+    inputs: Mapping[Key, object] = field(default_factory=dict)
     owned: bool = False
     _nodes: Nodes | None = None
 
@@ -145,12 +145,12 @@ class Nodes:
     its last user has run.
     """
 
-    def __init__(self, nodes: Mapping[Key, GraphNode], inputs: Mapping[Key, Any]) -> None:
+    def __init__(self, nodes: Mapping[Key, GraphNode], inputs: Mapping[Key, object]) -> None:
         self.nodes, self.inputs = nodes, inputs
         self._uses = Counter(k for node in nodes.values() for k in node.dependencies)
-        self._held: dict[Key, Any] = {}
+        self._held: dict[Key, object] = {}
 
-    def evaluate(self, key: Key) -> Any:
+    def evaluate(self, key: Key) -> object:
         """Run the nodes that ``key`` needs, unless their values are held, and return its value."""
         stack = [key]
         while stack:
@@ -211,7 +211,7 @@ class ViewReader:
         return samples if self.view.rows_per_sample == 1 else f"rows {start}:{stop}, of {samples},"
 
 
-def with_inputs(reader: Reader, inputs: Mapping[Key, Any]) -> Reader:
+def with_inputs(reader: Reader, inputs: Mapping[Key, object]) -> Reader:
     """Return the reader with the values of nodes that Dask computed or holds."""
     if isinstance(reader, ViewReader):
         return replace(reader, base=with_inputs(reader.base, inputs))

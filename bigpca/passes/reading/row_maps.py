@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ class RowMap(Protocol):
         For ``rows`` rows of d columns, with ``itemsize`` bytes per number in their working dtype.
         """
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Return what identifies the map, for the fingerprint of a partial output."""
 
 
@@ -45,7 +45,7 @@ class NumberedMap(Protocol):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """As for a :class:`RowMap`."""
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """As for a :class:`RowMap`."""
 
 
@@ -128,7 +128,7 @@ class Affine:
         """The mapped rows."""
         return rows * d * itemsize, 0
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digests of centre and scale."""
         scale = "" if self.inverse_scale is None else _digest(self.inverse_scale)
         return {"map": "affine", "shift": _digest(self.shift), "inverse_scale": scale}
@@ -156,7 +156,7 @@ class Beside:
         """The longer rows, with as much again for the columns; all values are kept."""
         return 2 * rows * (d * itemsize + self.columns(self.values[:1]).nbytes), self.values.nbytes
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the values."""
         return {"map": "beside", "values": _digest(self.values)}
 

@@ -172,7 +172,7 @@ def test_the_residual_is_a_large_weights_way_to_the_tasks_once() -> None:
     template = BestRows(D, M, residual(X), 5, "race")
     assert template.shared is template.weight
     assert template.without_shared().weight is None
-    with pytest.raises(ValueError, match="was not handed over"):
+    with pytest.raises(ValueError, match="has no broadcast value"):
         folded(template.without_shared(), X, [0, N])
     assert BestRows(D, M, Ones(), 5, "race").shared is None
 
