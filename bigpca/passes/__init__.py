@@ -1,24 +1,24 @@
-"""One read of X: rows go in, mergeable states or mapped rows come out. Nothing above this room builds a Dask graph.
+"""One read of X: rows in, mergeable states or mapped rows out. No Dask graph is built above this package.
 
-The verbs, which are what estimators call:
+The verbs, which estimators call:
 
-- ``rows``      ``RowInput``: X as the engine sees it: where rows come from, a view, row maps, weights, policies
+- ``rows``      ``RowInput``: X as the engine sees it: a source or graph, a view, row maps, weights, policies
 - ``fold``      all rows into accumulators, group by group, merged in a fixed tree: one read
-- ``columns``   the same over blocks of columns, for stores that are chunked in columns
+- ``columns``   the same over blocks of columns, for stores chunked in columns; no views, maps or weights
 - ``panels``    pairs of row panels, for the dot matrix of a store chunked in rows
-- ``sweeps``    every pair of tiles of a kernel matrix, none of them kept
-- ``project``   rows mapped to rows: lazily, in memory, or into a new Zarr array
-- ``graphs``    Dask graphs that are no plain source: cut lazily, one group at a time
-- ``sampling``  which rows a sample takes
+- ``sweeps``    every pair of tiles of a kernel matrix, none of which is kept
+- ``project``   rows mapped to rows: lazily, in memory, or into a new Zarr array or table
+- ``graphs``    Dask arrays without a direct source: their graphs are cut lazily, one group at a time
+- ``sampling``  the rows of a sample, and the layout that reads them
 
-and the rooms below them, bottom to top: ``reading`` (rows become blocks), ``accumulators`` (what blocks are folded
-into), ``engine`` (one pass executed, checkpointed and reported), ``engine.cluster`` (all that talks to
-``distributed``).
+Below them, bottom to top: ``reading`` (rows become blocks), ``accumulators`` (what blocks are folded into), ``engine``
+(one pass executed, checkpointed and reported), ``engine.cluster`` (everything that talks to ``distributed``).
 
-Each verb has two halves. ``row_pass`` declares a read: how rows are cut, in which precision they are multiplied, and
-what it costs; a plan is the sum of such declarations. ``fold`` executes it: it cuts rows into group tasks and hands a
-``Pass`` to ``engine.driver``, which holds it to the plan, resumes from a checkpoint, runs the rest on threads or a
-cluster, and merges states in an order that depends on the layout alone.
+Each verb has two halves. ``row_pass`` declares a read: how rows are cut, the precision of products, and the cost; a
+plan is the sum of such declarations. ``fold`` executes it: it cuts rows into group tasks and passes a ``Pass`` to
+``engine.driver``, which checks it against the plan, resumes from a checkpoint, runs the rest on threads or a cluster,
+and merges states in an order that depends on the layout alone. In each task a reader applies the view, ``row_maps``
+map the finite rows, and a ``Block`` with the shift and the rows' weights goes to the accumulators.
 
 Add a new kind of read only if no verb fits: it is a declaration, a task body, and a call of ``run_pass``.
 """

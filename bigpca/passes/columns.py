@@ -1,6 +1,6 @@
-"""The verb for stores chunked in columns: accumulators are fed blocks of columns.
+"""The verb for stores chunked in columns: accumulators are updated with blocks of columns.
 
-Zarr decodes whole chunks, so this is one read only where the store is chunked in columns.
+Zarr decodes whole chunks, so this takes one read only if the store is chunked in columns.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ColumnGroup:
         """Fold the group; memory: two column blocks of all rows, one product and one state."""
         shared = inputs.get(SHARED, {})
         state = (self.template.with_shared(shared["dot"]) if "dot" in shared else self.template).fresh(0, 0)
-        # An overflow of float32 squares shows in the product, which is then made again in float64.
+        # Squares that overflow float32 make the product infinite; it is then repeated in float64.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             for first, columns in read_ahead(self.reader, self.reads):
                 for j in range(0, columns.shape[1], self.slab_columns):
@@ -68,7 +68,7 @@ class ColumnGroup:
 
 
 def column_layout(rows: RowInput) -> Layout | None:
-    """Return the layout of a fold over column blocks, or None where the store is not chunked in columns."""
+    """Return the layout of a fold over column blocks, or None if the store is not chunked in columns."""
     source = rows.source
     if source is None or source.column_chunk >= source.shape[1]:
         return None
@@ -83,8 +83,8 @@ def column_pass(
 ) -> PassPlan:  # fmt: skip
     """Declare one read of X by column blocks that is folded into states like ``template``.
 
-    A DotProduct's own dtype is that of the products; other states take that of a dot matrix. Collected states are
-    pieces, put together at the end.
+    Products have the dtype of a DotProduct, or that of a dot matrix for other states. Collected states are pieces that
+    are concatenated at the end.
     """
     n, dtype = rows.n_rows, template.dtype if isinstance(template, DotProduct) else dot_dtype(rows)
     read = layout.read_rows * n * rows.dtype.itemsize
@@ -110,20 +110,34 @@ def column_pass(
 def fold_columns(run: Run, cost: PassPlan, rows: RowInput, template: C) -> C:
     """Fold column blocks of all rows, each centred exactly before its product: one read of X.
 
+    Weighted, viewed and mapped rows are rejected: a column block holds columns as they are stored.
+
     Parameters
     ----------
     cost : PassPlan
-        Of :func:`column_pass`.
+        From :func:`column_pass`.
     template : DotSum (for the dot matrix), DotProduct (for its product with V) or ColumnProducts (for V' X)
     """
     return fold_columns_to(run, cost, rows, template, _Whole(type(template)))
 
 
 def fold_columns_to(run: Run, cost: PassPlan, rows: RowInput, template: ColumnState, finish: Finish[R]) -> R:
-    """As :func:`fold_columns`, and return ``finish(state)``, which runs where the merged state lies."""
+    """Fold like :func:`fold_columns` and return ``finish(state)``, computed where the merged state is.
+
+    Raises
+    ------
+    TypeError
+        If the rows are weighted.
+    ValueError
+        If they are not columns of a store as they are: for views, row maps and Dask graphs.
+    """
     source = rows.source
     if source is None:
-        raise ValueError("a fold over column blocks needs a direct source")
+        made = "row maps" if rows.steps else "a view" if rows.view is not None else "a Dask graph"
+        raise ValueError(
+            f"the columns are computed by {made}, but a fold over column blocks reads them from a store. Fold over "
+            "rows, or write the rows to a store chunked in columns first."
+        )
     layout = cost.layout
     rows.check_states({"dot": template})
 
@@ -145,7 +159,7 @@ def fold_columns_to(run: Run, cost: PassPlan, rows: RowInput, template: ColumnSt
 
 @dataclass(frozen=True)
 class _Whole(Generic[C]):
-    """The accumulator itself, as a finish."""
+    """A finish that returns the accumulator itself."""
 
     kind: type[C]
 

@@ -1,7 +1,7 @@
-"""The verb of one read: accumulators are fed all rows, group by group, and merged in a fixed tree.
+"""The verb of one read: accumulators are updated with all rows, group by group, and merged in a fixed tree.
 
 One task reads several consecutive chunks, slab by slab with one read ahead, and reduces them to ONE state; a raw chunk
-is never a task's result, because queuing and spilling do not bound memory.
+is never the result of a task, because neither queuing nor spilling bounds the memory of results.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from bigpca.passes.rows import RowInput
 A = TypeVar("A", bound=Accumulator)
 R = TypeVar("R")
 Vector = NDArray[np.float64]
-SHIFT = "bigpca-shift"  # the key of the shift of all rows in what groups share
+SHIFT = "bigpca-shift"  # the key of the shift among the broadcast values
 
 
 @dataclass(frozen=True)
 class Folded(Generic[A]):
-    """What one accumulator holds after a read.
+    """The state of one accumulator after a read.
 
     Attributes
     ----------
     state : Accumulator
     omitted : int
-        Rows left out for NaN or infinite values.
+        Rows omitted because of NaN or infinite values.
     """
 
     state: A
@@ -80,18 +80,18 @@ def row_pass(
     Parameters
     ----------
     cut_bytes : int
-        Size of state by which rows are cut into groups. It and ``work`` belong to the pass and not to whatever rides
-        along: another accumulator moves no group border, and no bit.
+        State size from which rows are cut into groups. It and ``work`` belong to the pass, not to ``templates``: an
+        additional accumulator changes no group, and so no bit.
     work : float
-        Floating-point operations by which the precision of the products is chosen.
+        Floating-point operations from which the precision of the products is chosen.
     layout : Layout or None
-        Which rows are read, and how; None for all of them, cut by ``cut_bytes``.
+        The rows that are read, and how they are cut; None for all rows, cut by ``cut_bytes``.
     dtype : numpy.dtype or None
-        In which blocks are multiplied; None chooses by ``work``.
+        Dtype in which blocks are multiplied; None chooses by ``work``.
     refinable : bool
-        Whether the fit may go over to float64: memory is planned for it.
+        Whether the fit may switch to float64, for which memory is then planned.
     arithmetic : Arithmetic
-        What the rows are multiplied with.
+        The array library that multiplies the rows.
     finish_bytes, driver_bytes, collected
         As in :class:`bigpca.costs.PassCost`.
     """
@@ -143,19 +143,21 @@ def fold_to(
     Parameters
     ----------
     cost : PassPlan
-        Of :func:`row_pass`, as the fit declared it.
+        From :func:`row_pass`, as the fit declared it.
     templates : dict of str to Accumulator
-        All share the read; no more bytes than declared.
+        Updated in the same read; together they may not exceed the declared bytes.
     finish : callable
-        Picklable; runs where the merged state lies (a task on a cluster), so that only its result travels.
+        Picklable; runs where the merged state is (in a task on a cluster), so that only its result is transferred.
     shift : ndarray of shape (d,) or None
-        Subtracted from all rows after their maps (rounded to their precision); None for a shift of each group's own,
-        its first slab's mean.
+        Subtracted from all rows after their maps (rounded to their precision). None: each group subtracts the mean of
+        its first slab.
 
     Raises
     ------
+    TypeError
+        If the rows have weights that a state cannot use.
     NonFiniteError, MissingChunksError, CorruptedChunkError
-        From the read, with rows and block.
+        From the read; names rows and block.
     """
     return run_pass(fold_job(run, cost, rows, templates, finish, shift), run)
 
@@ -173,7 +175,7 @@ def fold_job(
     rows.check_states(templates)
     shared = {key: a.shared for key, a in templates.items() if a.shared is not None}
     if shift is not None:
-        shared[SHIFT] = shift  # 200 KB at 25,000 columns: not with each of 4,096 tasks
+        shared[SHIFT] = shift  # 200 KB at 25,000 columns, too much for each of 4,096 tasks
     if rows.steps:
         shared[MAPS] = rows.steps
 
@@ -208,7 +210,7 @@ def fold_job(
 
 @dataclass(frozen=True)
 class _Whole(Generic[A]):
-    """The accumulator itself, as a finish."""
+    """A finish that returns the accumulator itself."""
 
     kind: type[A]
 
@@ -241,7 +243,7 @@ class FoldGroup:
         omitted = 0
         shift: Vector | None = shared.get(SHIFT)
         strip_shift = shift
-        # An overflow of float32 squares shows in the product, which is then made again in float64.
+        # Squares that overflow float32 make the product infinite; it is then repeated in float64.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             for first, rows in read_ahead(reader, self.reads):
                 for i in range(0, rows.shape[0], self.slab_rows):
@@ -261,7 +263,7 @@ class FoldGroup:
         return PassState(parts, sum(b - a for a, b in self.reads), omitted, {self.index: self.stamp})
 
     def _blocks(self, slab: Values, row: int, shift: Vector | None, steps: tuple[MapStep, ...]) -> Iterator[Block]:
-        """Yield the blocks of a slab, one for each mapped tile, all about the shift or the first block's mean."""
+        """Yield the blocks of a slab, one per mapped tile, all about the given shift or the mean of the first block."""
         for block in self._unweighted(slab, row, shift, steps):
             if self.weights is None:
                 yield block
@@ -299,17 +301,17 @@ def shift_pass(rows: RowInput, layout: Layout) -> PassCost:
 
 
 def first_shift(run: Run, rows: RowInput, layout: Layout) -> Vector:
-    """Return the mean of the first slab (d,): near enough to the mean that double centring has nothing to cancel."""
+    """Return the mean of the first slab (d,), so near the mean of all rows that double centring cancels no digits."""
     run.read_beside(shift_pass(rows, layout))
     return group_shift(first_rows(rows, layout)).astype(np.float64)
 
 
 def first_rows(rows: RowInput, layout: Layout) -> Array:
-    """Return the rows of the first slab in the working dtype: a read of the first chunks alone."""
+    """Return the rows of the first slab, mapped, in the working dtype; reads only the first chunks."""
     start, stop = layout.reads[0]
     reader, futures = rows.reader(start, stop)
     reader = with_inputs(reader, {k: f.result() for k, f in futures.items()})
-    with solve_paused():  # nodes of a graph may fold rows themselves
+    with solve_paused():  # because nodes of a graph may fold rows themselves
         read = reader.read(start, stop)
     values = read[: layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
     if not rows.steps:

@@ -1,8 +1,8 @@
-"""General Dask arrays: cut the graph of one group of row chunks, lazily, and carry it inside a reader.
+"""Dask arrays without a direct source: the graph of one group of row chunks is cut lazily and sent inside a reader.
 
-An array is *direct* when its chunks come straight from a source (:func:`bigpca.data.sources.source_of`). Anything else,
-sliced, rechunked or computed, is *general*: its group is culled layer by layer when its turn comes, so a graph of
-100,000 chunks is never materialised, and every Zarr array met on the way is wrapped so that missing chunks are caught.
+An array is *direct* when its chunks come straight from a source (:func:`bigpca.data.sources.source_of`). Any other
+array (sliced, rechunked, computed) is *general*: a group is culled layer by layer when it is submitted, so a graph of
+100,000 chunks is never materialised. Every Zarr array in the graph is wrapped, so that missing chunks are detected.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from bigpca.passes.engine.cluster.get import get_watched
 from bigpca.passes.engine.jobs import WORKERS_TIMEOUT, Inputs
 from bigpca.passes.reading.readers import GraphReader
 
-SHARED_BYTES = 256 << 20  # most bytes of nodes that all groups share and every task is sent
+SHARED_BYTES = 256 << 20  # limit of the computed nodes that all groups use and that are sent with every task
 
 
 @dataclass(frozen=True)
 class GraphCut:
-    """One group's reader, and the futures (persisted chunks) that its task must be given."""
+    """One group's reader, and the futures of persisted chunks that its task depends on."""
 
     reader: GraphReader
     futures: Inputs
@@ -46,9 +46,9 @@ class GraphSource:
     ----------
     X : dask.array.Array of shape (n, d)
     missing_chunks : {"raise", "fill"}
-        For the Zarr arrays in its graph.
+        Policy for the Zarr arrays in its graph.
     workers_timeout : float
-        Seconds without any worker after which the computation of small shared nodes gives up.
+        Seconds without any worker after which computing the shared nodes fails.
     """
 
     def __init__(self, X: da.Array, missing_chunks: str = "raise", workers_timeout: float = WORKERS_TIMEOUT) -> None:
@@ -74,7 +74,7 @@ class GraphSource:
         Raises
         ------
         ValueError
-            Where those rows need more than twice their share of the graph's input chunks.
+            If those rows need more than twice their share of the graph's input chunks.
         """
         first = int(np.searchsorted(self.offsets, start, side="right")) - 1
         last = int(np.searchsorted(self.offsets, stop, side="left"))
@@ -113,7 +113,7 @@ class GraphSource:
         return guarded(value, self.missing_chunks)
 
     def _compute_shared(self) -> None:
-        """Compute once what every group would compute again, such as the column means of ``X - X.mean(0)``."""
+        """Compute nodes that every group would repeat, such as the column means of ``X - X.mean(0)``."""
         first, _ = self._nodes(self.row_keys(0, 1)[0])
         last_row = len(self.X.chunks[0]) - 1
         last, _ = self._nodes(self.row_keys(last_row, last_row + 1)[0])
@@ -122,12 +122,12 @@ class GraphSource:
         def used(graph: Mapping[Key, GraphNode]) -> set[Key]:
             return {k for key, node in graph.items() if key not in shared for k in node.dependencies}
 
-        # Used by the own nodes of both: a chunk that one group reads itself and the other only through the shared part
-        # (its share of a mean) is not computed in advance.
+        # Nodes that both groups use directly. A chunk that one group reads itself, and the other only through a shared
+        # node (as a term of a mean), is not computed in advance.
         frontier = shared & used(first) & used(last)
         if frontier:
             one_of_each = list({_layer_of(k): k for k in sorted(frontier, key=str)}.values())
-            self._compute(one_of_each)  # tells what all of them weigh, before they are all in memory
+            self._compute(one_of_each)  # to estimate the size of all before they are in memory
             counts = Counter(map(_layer_of, frontier))
             self._check_shared_bytes(sum(counts[_layer_of(k)] * _nbytes(v) for k, v in self.shared.items()))
             self._compute(sorted(frontier - self.shared.keys(), key=str))
@@ -144,9 +144,9 @@ class GraphSource:
     def _check_shared_bytes(self, size: int) -> None:
         if size > SHARED_BYTES:
             raise MemoryBudgetError(
-                f"all groups of the Dask array {self.X.name} share computed nodes of {size / 2**20:.0f} MiB, which "
-                f"every task would be sent; at most {SHARED_BYTES >> 20} MiB were expected. Write the array first "
-                "with bp.ingest."
+                f"the groups of the Dask array {self.X.name} share {size / 2**20:.0f} MiB of computed nodes, more than "
+                f"the {SHARED_BYTES >> 20} MiB that may be sent with every task. Write the array with bp.ingest and "
+                "open the copy."
             )
 
     def _replace_shared(self) -> None:
@@ -162,14 +162,14 @@ class GraphSource:
         self.graph = HighLevelGraph(layers, dependencies)
 
     def _check_share(self, nodes: Mapping[Key, GraphNode], rows: int) -> None:
-        """Refuse a cut that reads more than twice its share of the chunks that the graph starts from."""
+        """Reject a cut that reads more than twice its share of the chunks from which the graph starts."""
         leaves = sum(1 for key in nodes if key not in self.shared and _is_leaf(key, nodes, self.shared))
         share = self._leaves * rows / max(1, int(self.offsets[-1]))
         if leaves > 2 * share + 16:
             raise ValueError(
-                f"{rows} rows of the Dask array {self.X.name} need {leaves} input chunks, their share is {share:.0f}: "
-                "every group would read most of the input again. Write the array once with bp.ingest(X, out) and "
-                "open that."
+                f"{rows} rows of the Dask array {self.X.name} need {leaves} input chunks, but their share is "
+                f"{share:.0f}: every group would read most of the input again. Write the array once with "
+                "bp.ingest(X, out) and open that."
             )
 
 
@@ -183,14 +183,14 @@ def _nbytes(value: object) -> int:
 
 
 def _is_computed(node: GraphNode, nodes: Mapping[Key, GraphNode]) -> bool:
-    """Whether a node is the result of work, and not a stored object or another name of one."""
+    """Whether a node computes something; stored objects and aliases of them do not."""
     while isinstance(node, Alias) and node.target in nodes:
         node = nodes[node.target]
     return not isinstance(node, DataNode | Alias)
 
 
 def _is_leaf(key: Key, nodes: Mapping[Key, GraphNode], shared: Mapping[Key, object]) -> bool:
-    """Whether a node reads: a chunk in memory, or one made of whole stored objects only (keys without a chunk)."""
+    """Whether a node reads: a chunk in memory, or a node that depends only on stored objects (keys without chunk)."""
     node = nodes[key]
     if isinstance(node, DataNode):
         return isinstance(node.value, np.ndarray)
@@ -226,7 +226,7 @@ def _as_layers(X: da.Array) -> HighLevelGraph:
 
 
 def sources_in(graph: HighLevelGraph, missing_chunks: str = "raise") -> list[RowSource | ZarrReader]:
-    """All sources in a graph, with the policy for missing chunks."""
+    """Return all sources in a graph, with the policy for missing chunks."""
     found = []
     for layer in graph.layers.values():
         if isinstance(layer, MaterializedLayer):
@@ -245,19 +245,19 @@ def paths_in(X: da.Array) -> dict[str, str]:
 
 def filling(source: RowSource) -> RowSource:
     """Return the source with missing chunks of Zarr and HDF5 read as the fill value."""
-    filled = getattr(source.storage, "filled", None)  # of formats whose chunks may be missing
+    filled = getattr(source.storage, "filled", None)  # only formats whose chunks may be missing have it
     return source if filled is None else replace(source, storage=filled())
 
 
 def guarded(value: Any, missing_chunks: str) -> object:
-    """Return a Zarr array or a source of a graph with the policy for missing chunks; anything else as it is."""
+    """Return a Zarr array or source with the policy for missing chunks; any other value unchanged."""
     if is_zarr_array(value):
         return wrap_zarr(value, missing_chunks)
-    if is_hdf5_dataset(value):  # an open handle does not travel
+    if is_hdf5_dataset(value):  # an open handle cannot be pickled
         if value.ndim != 2:
             raise TypeError(
-                f"the Dask array reads the h5py.Dataset {value.name} of shape {value.shape}, an open file that does "
-                "not travel to workers; one of two dimensions was expected. Pass the dataset, or bp.open(path, "
+                f"the Dask array reads the h5py.Dataset {value.name} of shape {value.shape} through an open file. "
+                "Workers can reopen only datasets of two dimensions. Pass the dataset itself, or bp.open(path, "
                 f"member={value.name!r})."
             )
         return row_source(value, missing_chunks=missing_chunks)
@@ -265,7 +265,7 @@ def guarded(value: Any, missing_chunks: str) -> object:
 
 
 def wrap_sources(X: da.Array, missing_chunks: str) -> da.Array:
-    """Return X with every Zarr array in its graph wrapped, so that a lazy result catches missing chunks too."""
+    """Return X with every Zarr array in its graph wrapped, so that lazy results detect missing chunks too."""
     graph = _as_layers(X)
     layers: dict[str, object] = {}
     for name, layer in graph.layers.items():

@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class PanelGroup:
-    """Holds one row panel and streams the rows from its start to the end past it."""
+    """Holds one row panel and reads the rows from its start to the last row of X, slab by slab."""
 
     index: int
     reader: Reader
@@ -88,7 +88,7 @@ def panel_layout(layout: Layout, panels: int) -> Layout:
 
 
 def panel_pass(rows: RowInput, count: int, *, times: Times = ONCE) -> PassPlan:
-    """Declare the dot matrix over pairs of at most ``count`` row panels; the cut changes no bit of the result."""
+    """Declare the dot matrix over pairs of at most ``count`` row panels; ``count`` changes no bit of the result."""
     base, dtype = rows.layout(0), dot_dtype(rows)
     layout, n = panel_layout(base, count), rows.n_rows
     panel_rows = _panel_rows(layout)
@@ -113,7 +113,7 @@ def panel_pass(rows: RowInput, count: int, *, times: Times = ONCE) -> PassPlan:
 def fold_panels(run: Run, cost: PassPlan, rows: RowInput, finish: Finish[R]) -> R:
     """Fill the dot matrix over pairs of row panels, and return ``finish(state)``: (panels + 1) / 2 reads of X.
 
-    A given centre and scale are a map of the rows; ``cost`` is that of :func:`panel_pass`.
+    ``cost`` is from :func:`panel_pass`. A given centre and scale are a row map.
     """
     layout = cost.layout
     template = DotPanels(rows.n_rows, rows.n_columns, _panel_rows(layout))

@@ -1,7 +1,7 @@
 """Map row blocks: lazily to a Dask array with the same row chunks, or to a new Zarr array, chunk by whole chunk.
 
-Writing is a pass like any other, whose groups are runs of output chunks and whose state is empty; the output is
-invisible until it is complete, and a killed run resumes with the chunks that were not yet written.
+Writing is a pass with one output chunk per group and an empty state. The output is invisible until it is complete, and
+a killed run resumes with the chunks that were not written.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from bigpca.storage import Annotations, ChunkWriter, Output, create_output
 from bigpca.storage.forms import STORE, Form, read_rows
 
 OUTPUT_CHUNK_BYTES = 16 * MIB
-OUTPUT_CHUNKS = 64  # at least so many where the input's chunks allow, so that all workers have work
+OUTPUT_CHUNKS = 64  # at least, if the input's chunks allow it, so that all workers have work
 
 
 def project_lazily(
@@ -57,7 +57,7 @@ def project_lazily(
     X = wrap_sources(X if chunk_rows is None else X.rechunk({0: chunk_rows}), missing_chunks)
     if len(X.chunks[1]) > 1:
         X = X.rechunk({1: -1})
-    name = f"bigpca-map-{tokenize(X.name, f.describe(), width)}"  # the same map of the same rows, the same name
+    name = f"bigpca-map-{tokenize(X.name, f.describe(), width)}"  # equal for the same map of the same rows
     shared, dtype = dask.delayed(f, name=f"{name}-function", pure=True), f.output_dtype(X.dtype)
     meta = np.empty((0, 0), dtype)
     return da.map_blocks(
@@ -82,7 +82,7 @@ def _apply_block(block: object, f: RowMap, n_columns: int, dtype: str) -> Array:
 
 
 def project_in_memory(rows: RowInput, f: RowMap, width: int) -> Array:
-    """Return ``f`` of the rows of an array in memory, 8,192 rows at a time per thread; bits as in the lazy result."""
+    """Return ``f`` of the rows of an array in memory, 8,192 rows at a time per thread; same bits as the lazy result."""
     out, steps = np.empty((rows.n_rows, width), f.output_dtype(rows.dtype)), (*rows.steps, MapStep(f, width))
 
     def write(start: int) -> None:
@@ -154,7 +154,7 @@ def output_chunk_rows(rows: RowInput, row_bytes: int, most_bytes: int = OUTPUT_C
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """What is stored beside an output.
+    """Metadata stored with an output.
 
     Attributes
     ----------
@@ -163,7 +163,7 @@ class Made:
     model : str or None
         Digest of the model.
     keys : anything that :func:`bigpca.data.keys.row_keys` reads, or None
-        None for those of the source, where it has any.
+        None for the keys of the source, if it has any.
     """
 
     call: str = ""
@@ -190,7 +190,7 @@ def project_to(
 ) -> da.Array:
     """Write ``f`` of the rows of X to a new Zarr array or table and return the Dask array over it.  # one pass over X
 
-    Workers write chunks of an unfinished Zarr array in any order. Where the form is a table, this process then copies
+    Workers write chunks of an unfinished Zarr array in any order. If the form is a table, this process then copies
     them in order, one at a time, into one file.
 
     Parameters
@@ -200,9 +200,9 @@ def project_to(
     width : int
         Columns of the result.
     out : path-like
-        Invisible until complete; a killed run of the same work continues there.
+        Invisible until complete; a rerun of the same call resumes a killed run there.
     made : Made
-        Row keys, and what made the output, stored beside it.
+        Row keys and provenance, stored with the output.
     form : Form
         A Zarr array, or a table.
 
@@ -210,9 +210,9 @@ def project_to(
     ------
     OutputExistsError, OutputLockedError
     MemoryBudgetError
-        Before any read, where a process has no room for the blocks, or the disk less free than the output needs.
+        Before any read, if the blocks do not fit in a process, or the output does not fit on the disk.
     OSError
-        With ``errno.ENOSPC`` where the disk fills up meanwhile; finished chunks are kept.
+        With ``errno.ENOSPC`` if the disk fills up during the run; finished chunks are kept.
     """
     began = time.perf_counter()
     _reject_own_source(rows, out)
@@ -239,8 +239,8 @@ def project_to(
 
 
 def _keys(rows: RowInput, given: object) -> Array | None:
-    """Return the keys of the rows: those that were given, or those of a source on disk that has some."""
-    from bigpca.data.keys import row_keys, stored_keys  # with all formats of labels, of no use to a fit
+    """Return the given keys of the rows, or those of a source on disk if it has any."""
+    from bigpca.data.keys import row_keys, stored_keys  # imports all formats of labels, which fits do not need
 
     if given is not None:
         return row_keys(given, rows.n_rows)
@@ -250,7 +250,7 @@ def _keys(rows: RowInput, given: object) -> Array | None:
 
 
 def open_table(path: str | os.PathLike[str], shape: tuple[int, int], dtype: DType, chunk_rows: int) -> da.Array:
-    """Return the Dask array over the k columns of a table that was written in chunks of that many rows."""
+    """Return the Dask array over the k columns of a table written in chunks of ``chunk_rows`` rows."""
     rows = tuple(min(chunk_rows, shape[0] - start) for start in range(0, shape[0], chunk_rows)) or (0,)
     read = dask.delayed(read_rows, pure=True)
     parts = [
@@ -261,7 +261,7 @@ def open_table(path: str | os.PathLike[str], shape: tuple[int, int], dtype: DTyp
 
 
 def _reject_own_source(rows: RowInput, out: str | os.PathLike[str]) -> None:
-    """Reject an output that is what is being read, or a file of it, or around it."""
+    """Reject an output path that is the input, one of its files, or a directory that contains it."""
     target = os.path.realpath(out)
     for source in rows.stored.sources:
         path = source.path if isinstance(source, RowSource) else source.store
@@ -279,7 +279,7 @@ def _reject_own_source(rows: RowInput, out: str | os.PathLike[str]) -> None:
 def plan_writing(
     rows: RowInput, f: RowMap, width: int, chunk_rows: int, name: str, resources: Resources, form: Form = STORE
 ) -> Plan:
-    """Return the cost of one read whose mapped rows are written: reads, maps, and one output chunk, raw and encoded."""
+    """Return the cost of writing mapped rows in one read: reads, maps, and one output chunk, raw and encoded."""
     base = rows.layout(0)
     dtype, working = f.output_dtype(rows.dtype), working_dtype(rows.dtype)
     read_rows = min(max(base.slab_rows, base.read_rows), max(base.read_rows, chunk_rows))
@@ -362,7 +362,7 @@ class Copy:
         return np.dtype(self.dtype) if self.dtype is not None else dtype.newbyteorder("=")
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """The cast rows, and before them three masks of which values fit."""
+        """The cast rows; before that, three masks of the values that fit."""
         return 0 if self.dtype is None else rows * d * max(3, np.dtype(self.dtype).itemsize), 0
 
     def describe(self) -> dict[str, object]:

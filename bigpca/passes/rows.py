@@ -1,4 +1,4 @@
-"""X as the engine sees it: where rows come from, how they are chunked, and what becomes of bad rows and lost chunks."""
+"""X as the engine sees it: a source or graph, a view, row maps, weights, and policies for bad rows and lost chunks."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ class Stored:
 
     @property
     def graph(self) -> GraphSource:
-        """The graph to cut; shared small nodes are computed when first asked for."""
-        with self._lock:  # the first groups ask from several threads
+        """The graph to cut; its shared nodes are computed on first use."""
+        with self._lock:  # the first groups are cut in several threads
             if self._graph is None:
                 self._graph = GraphSource(self.X, self.missing_chunks, self.workers_timeout)
         return self._graph
 
     @property
     def sources(self) -> Sequence[RowSource | ZarrReader]:
-        """All sources that are read."""
+        """All sources that tasks read."""
         return [self.source] if self.source is not None else self.graph.sources()
 
     def reader(self, start: int, stop: int) -> tuple[Reader, Inputs]:
@@ -88,20 +88,20 @@ class Stored:
 class RowInput:
     """X as the engine sees it: where rows come from, a view, a chain of row maps, weights, and policies.
 
-    The view says which numbers of a stored sample make a row, and so what a row number is; the maps are applied, in
-    order, inside the task that reads, to rows that are finite; weights belong to rows of the view by their absolute
-    numbers.
+    A view defines which numbers of a stored sample form a row, and so what a row number means. Maps are applied in
+    order, inside the task that reads, to the finite rows. Weights are aligned with the rows of the view by absolute row
+    number.
 
     Parameters
     ----------
     X : dask.array.Array of shape (n, d)
-        Unknown row chunks are counted first: one more read. A view that it carries is applied as rows are read.
+        Unknown row chunks are counted first, in one more read. The view attached to X is applied as rows are read.
     missing_chunks : {"raise", "fill"}
     nan_policy : {"raise", "omit"}
     workers_timeout : float
-        Seconds without any worker after which what is computed before a pass gives up.
+        Seconds without any worker after which a computation before the first pass fails.
     in_process : bool
-        Whether X is computed from an array of this process, which never travels to workers; known for NumPy input.
+        Whether X is computed from an array of this process, which is never sent to workers; implied by NumPy input.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class RowInput:
         self.weights: NDArray[np.float64] | None = None
 
     def mapped(self, *steps: MapStep) -> RowInput:
-        """Return the same rows with more maps at the end of the chain."""
+        """Return the same rows with ``steps`` appended to the chain of maps."""
         rows = copy(self)
         rows.steps = (*self.steps, *steps)
         return rows
@@ -139,7 +139,7 @@ class RowInput:
         Raises
         ------
         ValueError
-            For another number of weights, negative ones, and such as are not finite.
+            If there is not one weight per row, or a weight is negative or not finite.
         """
         given = np.asarray(weights, np.float64)
         if given.shape != (self.n_rows,):
@@ -154,7 +154,7 @@ class RowInput:
         return rows
 
     def check_states(self, states: Mapping[str, Accumulator]) -> None:
-        """Reject weighted rows where a state cannot use their weights.
+        """Reject weighted rows if a state cannot use their weights.
 
         Raises
         ------
@@ -164,13 +164,13 @@ class RowInput:
         without = sorted({state.tag for state in states.values() if "weights" not in state.accepts})
         if without and self.weights is not None:
             raise TypeError(
-                f"the rows have weights, which {', '.join(without)} cannot use. Accumulators that accept weights were "
-                f"expected, such as Moments. Fold rows without weights."
+                f"the rows have weights, which {', '.join(without)} cannot use. Fold them without weights, or into "
+                "accumulators that accept weights, such as Moments."
             )
 
     @property
     def source(self) -> RowSource | None:
-        """The source whose rows are analysed as they are; None for graphs, views and maps."""
+        """The source, if its rows are analysed as they are stored; None for graphs, views and maps."""
         return self.stored.source if self.view is None and not self.steps else None
 
     @property
@@ -207,34 +207,34 @@ class RowInput:
 
     @property
     def row_bytes(self) -> float:
-        """Stored bytes that are decoded for one row."""
+        """Stored bytes decoded for one row."""
         per_sample = 1 if self.view is None else self.view.rows_per_sample
         return int(self.stored.X.shape[1]) * self.dtype.itemsize / per_sample
 
     @property
     def counting(self) -> tuple[PassCost, ...]:
-        """What was read before any pass: all rows, where their number was unknown."""
+        """The read that counted the rows, if their number was unknown."""
         return (PassCost(name="count", bytes_read=self.bytes_of(self.n_rows)),) if self.counted else ()
 
     def bytes_of(self, rows: int) -> int:
-        """Stored bytes of so many rows."""
+        """Return the stored bytes of ``rows`` rows."""
         return int(rows * self.row_bytes)
 
     def read_bytes(self, rows: int) -> int:
-        """Bytes of so many rows as they are read, before the maps."""
+        """Return the bytes of ``rows`` rows as they are read, before the maps."""
         return rows * self.viewed_columns * self.dtype.itemsize
 
     def copied_row_bytes(self, dtype: DType) -> int:
-        """Bytes of one row's copy in ``dtype``; 0 where rows are read in it and may be overwritten."""
+        """Return the bytes of a row's copy in ``dtype``; 0 if rows are read in that dtype and may be overwritten."""
         owned = self.stored.source is not None or (self.view is not None and self.view.columns is not None)
         return 0 if owned and dtype == self.dtype else self.viewed_columns * dtype.itemsize
 
     def scratch_bytes(self, rows: int, itemsize: int) -> int:
-        """Return the bytes that the view, the maps and the weights take beside a read, for ``rows`` rows at a time."""
+        """Return the bytes that view, maps and weights need in addition to a read, for ``rows`` rows at a time."""
         chunk = 0
         if self.view is not None:
             chunk = max(self.stored.X.chunks[0], default=0) * int(self.stored.X.shape[1]) * self.dtype.itemsize
-        d, total = self.viewed_columns, 2 * chunk  # one that is read, and what is decoded for it
+        d, total = self.viewed_columns, 2 * chunk  # the chunk being read, and its decoded form
         for step in self.steps:
             total += sum(step.f.bytes_for(d, min(rows, step.tile_rows or rows), itemsize))
             d = step.width
@@ -243,7 +243,7 @@ class RowInput:
 
     @property
     def map_flops(self) -> int:
-        """Floating-point operations that the maps take for one row."""
+        """Floating-point operations of the maps per row."""
         return sum(step.flops_per_row for step in self.steps)
 
     @property
@@ -254,7 +254,7 @@ class RowInput:
 
     @property
     def member(self) -> str:
-        """Array or column inside the one source of the rows; empty where there is none, or several."""
+        """Array or column inside the source of the rows; empty if there is none, or no single source."""
         return "" if self.source is None else self.source.member
 
     @property
@@ -263,7 +263,7 @@ class RowInput:
         return self.stored.graph
 
     def layout(self, state_bytes: int) -> Layout:
-        """Cut the rows for a state of that size."""
+        """Cut the rows for states of ``state_bytes``."""
         return plan_layout(self.row_chunks, self.viewed_columns, self.dtype, state_bytes)
 
     def reader(self, start: int, stop: int) -> tuple[Reader, Inputs]:
@@ -277,7 +277,7 @@ class RowInput:
 
     @property
     def identity(self) -> dict[str, object]:
-        """What identifies view, maps and weights; empty where there are none."""
+        """What identifies view, maps and weights in fingerprints; empty if there are none."""
         own: dict[str, object] = {} if self.view is None else {"view": self.view.describe()}
         if self.steps:
             own["maps"] = [step.f.describe() for step in self.steps]
@@ -318,7 +318,7 @@ def _stamps(source: RowSource | ZarrReader) -> object:
 
 
 def count_rows(X: da.Array, workers_timeout: float = WORKERS_TIMEOUT) -> da.Array:
-    """Return X with known row chunks; a counting pass over X where they are unknown."""  # pass over X
+    """Return X with known row chunks, which are counted in one read."""  # one pass over X
     lengths = da.map_blocks(
         lambda block: np.array([[block.shape[0]]]),
         X,

@@ -1,7 +1,7 @@
-"""Which rows a sample takes, and how they are read.
+"""The rows of a sample, and the layout that reads them.
 
-Rows are taken in runs spread evenly over the file, one run in each stratum at a random place: dumps are often sorted by
-class, and a run is what chunks can serve. Neither chunks nor workers have a say in which rows are taken.
+A sample consists of runs spread evenly over the file, one run at a random place in each stratum: dumps are often sorted
+by class, and consecutive rows need few chunks. The choice does not depend on chunks or workers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ SAMPLE_SHARE = 10  # at most every tenth row
 def sample_size(n: int, row_bytes: int, least: int) -> int:
     """Rows of a sample: 16 for each of the ``least`` columns of a start, at most a tenth of n, 4,096 rows and 384 MiB.
 
-    The limit in bytes never goes below 4 rows a column. Returns 0 where a tenth of the rows is too few for ``least``
-    columns.
+    The limit in bytes never falls below 4 rows per column. Returns 0 if a tenth of the rows is fewer than ``least``.
 
     >>> sample_size(25_000, 4 * 25_088, 100), sample_size(25_000, 4 * 100_352, 100), sample_size(900, 400, 100)
     (1600, 1003, 0)
@@ -51,7 +50,7 @@ def sample_runs(n: int, wanted: int, seed: int) -> tuple[tuple[int, int], ...]:
 
 
 def sample_layout(base: Layout, runs: tuple[tuple[int, int], ...]) -> Layout:
-    """Return the layout of a read of those runs alone, a group each."""
+    """Return the layout of a read of those runs alone, one group per run."""
     reads: list[tuple[int, int]] = []
     groups = []
     for start, stop in runs:

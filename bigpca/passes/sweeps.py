@@ -1,8 +1,8 @@
 """One sweep over the kernel matrix ``K[i, j] = k(x_i, x_j)`` (n, n): every pair of tiles once, none kept.
 
-A task holds one panel of rows, prepared, and streams the rows from its start to the end past it; so a sweep of P panels
-reads X ``(P + 1) / 2`` times, and a little more where panels begin inside chunks. K is symmetric: a tile serves its
-mirror image too, and a sweep makes little more than ``n^2 / 2`` kernel evaluations.
+A task holds one prepared panel of rows and reads the rows from the start of the panel to the last row of X. A sweep of
+P panels therefore takes ``(P + 1) / 2`` reads, and slightly more if panels begin inside chunks. K is symmetric: each
+tile is used for its mirror image too, and a sweep computes little more than ``n^2 / 2`` kernel entries.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from bigpca.passes.rows import RowInput
 SweepState: TypeAlias = KernelProduct | DotPanels
 R = TypeVar("R")
 Vector = NDArray[np.float64]
-TILE_ROWS = 1024  # rows of a tile: 4 MiB in float32, near the processor
+TILE_ROWS = 1024  # rows of a tile, which is 4 MiB in float32 and fits in the cache
 MIN_TILE = 128
-TILES_ACROSS = 16  # at least, where rows allow: the tiles on the diagonal are made whole
-PANELS = 16  # at least, so that workers have work
+TILES_ACROSS = 16  # at least, if there are enough rows: tiles on the diagonal are computed in full
+PANELS = 16  # at least, so that all workers have work
 MAX_PANELS = 64
 PANEL_ROWS = 4096
 PANEL_BYTES = 128 * MIB
@@ -49,17 +49,17 @@ PANEL_BYTES = 128 * MIB
 
 @dataclass(frozen=True)
 class KernelLayout:
-    """How a sweep cuts the rows; it depends on shape, dtype, chunks and kernel alone.
+    """How a sweep cuts the rows, which depends on shape, dtype, chunks and kernel alone.
 
     Attributes
     ----------
     panels : Layout
-        One panel of rows a group.
+        One panel of rows per group.
     reads : tuple of (start, stop)
-        Runs of whole row chunks: what is read at a time.
+        Runs of whole row chunks that are read at a time.
     tile_rows : int
     begun : tuple of int
-        The row from which each panel reads on to the last: the beginning of the chunk in which it begins.
+        The row from which each panel is read: the start of the chunk in which the panel begins.
     """
 
     panels: Layout
@@ -69,7 +69,7 @@ class KernelLayout:
 
     @property
     def sweep_reads(self) -> float:
-        """Reads of X that one sweep takes."""
+        """Reads of X in one sweep."""
         return sum(map(self.rows_read, range(len(self.begun)))) / max(1, self.panels.n_rows)
 
     def rows_read(self, panel: int) -> int:
@@ -78,7 +78,7 @@ class KernelLayout:
 
     @property
     def panel_rows(self) -> int:
-        """Most rows of a panel."""
+        """Rows of the largest panel."""
         return self.panels.read_rows
 
     def clipped(self, start: int, stop: int) -> tuple[tuple[int, int], ...]:
@@ -86,7 +86,7 @@ class KernelLayout:
         return tuple((max(a, start), min(b, stop)) for a, b in self.reads if a < stop and b > start)
 
     def evaluations(self, panel: int) -> int:
-        """Kernel evaluations of one panel: its tiles with each other, each pair once, and with all rows after it."""
+        """Return the kernel evaluations of one panel: its tiles in pairs, each pair once, and with all later rows."""
         start, stop = self.panels.reads[panel]
         tiles = [min(self.tile_rows, b - i) for a, b in self.clipped(start, stop) for i in range(a, b, self.tile_rows)]
         rows = stop - start
@@ -117,7 +117,7 @@ def kernel_layout(rows: RowInput, kernel: Kernel, dtype: DType | None = None) ->
 
 
 def _begun(rows: RowInput, starts: list[int]) -> tuple[int, ...]:
-    """Return from where tasks read that begin at these rows: a chunk is decoded whole, an array in memory is cut."""
+    """Return the rows from which tasks read: the start of a chunk, which is decoded whole; arrays in memory are cut."""
     if rows.in_memory:
         return tuple(starts)
     chunks = np.concatenate([[0], np.cumsum(rows.row_chunks)])
@@ -125,14 +125,14 @@ def _begun(rows: RowInput, starts: list[int]) -> tuple[int, ...]:
 
 
 def kernel_dtype(rows: RowInput) -> DType:
-    """Dtype of the rows that a kernel sees: float64 where a sweep is small, else the working dtype."""
+    """Return the dtype of the rows that a kernel is given: float64 for small sweeps, else the working dtype."""
     return product_dtype(rows.dtype, float(rows.n_rows) ** 2 * rows.n_columns)
 
 
 def sweep_bytes(
     rows: RowInput, kernel: Kernel, layout: KernelLayout, columns: int, dtype: DType | None = None
 ) -> tuple[int, int]:
-    """Return the bytes that one task reads at a time, and those of its panel, tiles and products."""
+    """Return the bytes that a task reads at a time, and the bytes of its panel, tiles and products."""
     itemsize, d = (dtype or kernel_dtype(rows)).itemsize, rows.n_columns
     read = rows.read_bytes(max(b - a for a, b in layout.reads))
     prepared = (layout.panel_rows + 2 * layout.tile_rows) * kernel.prepared_bytes(d, itemsize)
@@ -143,7 +143,7 @@ def sweep_bytes(
 
 @dataclass(frozen=True)
 class KernelGroup:
-    """Holds one panel, prepared, and streams the rows from its start to the end past it."""
+    """Holds one prepared panel and reads the rows from its start to the last row of X, tile by tile."""
 
     index: int
     reader: Reader
@@ -163,7 +163,7 @@ class KernelGroup:
         template = self.template.with_shared(shared["kernel"]) if "kernel" in shared else self.template
         state = template.fresh(start, stop)
         held: list[tuple[int, object]] = []
-        # An overflow shows in the row means of K, which are looked at when the sweep is done.
+        # Overflows make row means of K infinite, which is checked after the sweep.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             for first, rows in read_ahead(reader, self.reads):
                 for row, tile in self._tiles(first, rows):
@@ -181,7 +181,7 @@ class KernelGroup:
         return PassState({"kernel": state}, stop - start, 0, {self.index: self.stamp})
 
     def _tiles(self, first: int, rows: Array) -> Iterator[tuple[int, Array]]:
-        """Cut what was read into tiles, none of which crosses the end of the panel."""
+        """Yield tiles of the rows that were read; no tile crosses the end of the panel."""
         end = first + len(rows)
         edge = min(max(self.stop, first), end)
         for a, b in ((first, edge), (edge, end)):
@@ -214,7 +214,7 @@ def sweep_pass(
 ) -> SweepPlan:  # fmt: skip
     """Declare one sweep over all pairs of rows that is folded into states like ``template``.
 
-    ``refinable`` has room for tiles in float64; see :func:`refined_sweep`.
+    If ``refinable``, memory is planned for tiles in float64; see :func:`refined_sweep`.
     """
     layout, d, dtype = kernel_layout(rows, kernel), rows.n_columns, kernel_dtype(rows)
     widest = np.dtype(np.float64) if refinable else dtype
@@ -260,12 +260,12 @@ def fold_kernel(
     Parameters
     ----------
     cost : SweepPlan
-        Of :func:`sweep_pass`.
+        From :func:`sweep_pass`.
     kernel : Kernel
         Resolved for the number of columns.
     template : KernelProduct (with V, for K V) or DotPanels (for K itself)
     finish : callable
-        Picklable; the complete state -> what the caller wants.
+        Picklable; complete state -> result.
     shift : ndarray of shape (d,)
         Near the mean of the rows; see :meth:`bigpca.kernels.base.Kernel.prepare`.
     """

@@ -63,7 +63,7 @@ def test_a_matrix_with_missing_rows_is_refused() -> None:
     K = matrix(RBF(gamma=0.1), VECTORS)
     K[7] = np.nan
     with pytest.raises(
-        ValueError, match=r"rows between 0 and 199 were left out for missing values, and Precomputed.* place"
+        ValueError, match=r"rows between 0 and 199 were omitted because of missing values, but Precomputed.* by number"
     ):
         choose("diagonal", request(K, Precomputed(), M, nan_policy="omit"))
     with pytest.raises(ValueError, match=r'"kmeans" averages rows, but .* does not compare real vectors'):

@@ -1,7 +1,7 @@
-"""What one read of X adds up: small states that fold blocks, merge, and travel as named arrays.
+"""The contract of accumulators: small states that fold blocks, merge, and are stored as named arrays.
 
-An accumulator is a template until :meth:`Accumulator.fresh` makes an empty copy for the rows of one group. The task
-that owns a copy may update it in place; ``merge`` never changes what it merges, because Dask may need its inputs again.
+An accumulator is a template until :meth:`Accumulator.fresh` returns an empty copy for the rows of one group. The task
+that owns a copy may update it in place; ``merge`` never changes its inputs, because Dask may use them again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Accumulator(ABC):
 
         template                  made by the caller: sizes and parameters, no rows
         for_rows(start, stop)     in the driver: only what the rows of one group need
-        without_shared()          travels to the task without the broadcast value, which every group needs
+        without_shared()          is sent to the task without the broadcast value, which every group needs
         with_shared(value)        in the task: has the broadcast value again
         fresh(start, stop)        an empty state for the group; ``for_rows`` has been applied
         update(block) ...         in place, in order of rows, all blocks about one shift
@@ -43,15 +43,15 @@ class Accumulator(ABC):
     Attributes
     ----------
     tag : str
-        Names the state in checkpoints and fingerprints: it never changes, whatever the class is called.
+        Name of the state in checkpoints and fingerprints; unlike the class name, it never changes.
     shared_field : str or None
-        The field that holds the broadcast value: a parameter that every group needs to fold, too large to travel with
-        each task. It is None in states that travel and in closed ones.
+        The field that holds the broadcast value: a parameter that every group needs to fold, and that is too large to
+        be sent with each task. It is None in templates being sent and in closed states.
     needs_largest : bool
-        Whether ``update`` asks for the largest magnitude in its block.
+        Whether ``update`` uses the largest magnitude in its block.
     accepts : frozenset of {"dense", "csr", "weights"}
-        What blocks ``update`` is given: sparse rows are made dense in strips for states that do not accept "csr", and
-        weighted rows are rejected before the read where a state does not accept "weights".
+        The blocks that ``update`` can use. Sparse rows are made dense in strips for states that do not accept "csr";
+        weighted rows are rejected before the read if a state does not accept "weights".
     """
 
     tag: ClassVar[str]
@@ -67,8 +67,8 @@ class Accumulator(ABC):
     def update(self, block: Block) -> None:
         """Add the rows of one block, in place. All blocks of one group have the same shift."""
 
-    def close(self) -> None:  # noqa: B027  (most states need no closing)
-        """Correct the state once at the end of a group, in place."""
+    def close(self) -> None:  # noqa: B027  (optional)
+        """Finish the state in place, once, at the end of a group."""
 
     def for_rows(self, start: int, stop: int) -> Self:
         """Return a template that carries only what rows ``start:stop`` need."""
@@ -80,11 +80,11 @@ class Accumulator(ABC):
 
     @property
     def shared(self) -> object:
-        """The broadcast value, or None where there is none or it travels with the state."""
+        """The broadcast value, or None if there is none, or if it is sent with the state."""
         return None if self.shared_field is None else getattr(self, self.shared_field)
 
     def without_shared(self) -> Self:
-        """Return a template that travels without the broadcast value."""
+        """Return a template without the broadcast value, to be sent to tasks."""
         return self if self.shared is None else self.with_shared(None)
 
     def with_shared(self, value: object) -> Self:
@@ -108,7 +108,7 @@ class Accumulator(ABC):
     @property
     @abstractmethod
     def flops_per_row(self) -> int:
-        """Floating-point operations that one row costs."""
+        """Floating-point operations per row."""
 
     @abstractmethod
     def to_arrays(self) -> Arrays:
@@ -116,10 +116,10 @@ class Accumulator(ABC):
 
     @abstractmethod
     def with_arrays(self, arrays: Mapping[str, Array]) -> Self:
-        """Return a closed state made of ``arrays``, as :meth:`to_arrays` gave them."""
+        """Return the closed state whose :meth:`to_arrays` returned ``arrays``."""
 
     def describe(self) -> dict[str, object]:
-        """Return what identifies the computation, for fingerprints: the tag, and :meth:`identity`."""
+        """Return what identifies the computation in fingerprints: the tag and :meth:`identity`."""
         return {"accumulator": self.tag, **self.identity()}
 
     def identity(self) -> dict[str, object]:
@@ -141,7 +141,7 @@ def broadcast(value: T | None) -> T:
 
 
 def feed(states: Iterable[Accumulator], block: Block, strip_shift: Vector | None) -> Vector | None:
-    """Update states with a block; those that take dense rows only, with strips of a sparse one.
+    """Update states with a block; states that require dense rows, with dense strips of a sparse block.
 
     Returns
     -------

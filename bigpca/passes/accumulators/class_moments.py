@@ -1,4 +1,4 @@
-"""What one read of labelled rows adds up: counts, means and the within-class scatter of every class."""
+"""Counts, means and the within-class scatter of labelled rows, in one read."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ class ClassMoments(Accumulator):
     """Count and mean of every class, and the scatter of all rows about the means of their classes.
 
     ``within = sum_t (x_t - mean_{y_t})(x_t - mean_{y_t})'``, accumulated directly: each class has a fixed shift in a
-    group, the rows of a block are multiplied once whatever the number of classes, and means are corrected as the group
-    closes. The difference of total and between-class scatter would cancel (0.39 of it in float32 for classes 1e3
-    apart). Rows of code -1 have no label and are left out. One class gives the moments of all rows.
+    group, the rows of a block are multiplied once for any number of classes, and means are corrected when the group
+    closes. The difference of total and between-class scatter would cancel (a relative error of 0.39 in float32 for
+    classes 1e3 apart). Rows with code -1 have no label and are omitted. With one class these are the moments of all
+    rows.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ class ClassMoments(Accumulator):
     codes : ndarray of shape (rows,), int32
         Classes of rows ``first_row : first_row + rows``.
     whole : bool
-        Whether the (d, d) scatter is kept, or its diagonal only.
+        Whether the (d, d) scatter is computed, or only its diagonal.
 
     Attributes
     ----------
@@ -67,12 +68,12 @@ class ClassMoments(Accumulator):
 
     @property
     def count(self) -> int:
-        """Rows with a label."""
+        """Number of labelled rows."""
         return int(self.counts.sum())
 
     @property
     def mean(self) -> Vector:
-        """Mean of all labelled rows (d,); that of the classes, to the last bit, where all have the same."""
+        """Mean of all labelled rows (d,); if all class means are equal, the same bits as theirs."""
         if not self.count:
             return np.zeros(self.n_features)
         origin = self.means[np.argmax(self.counts > 0)]
@@ -125,7 +126,7 @@ class ClassMoments(Accumulator):
             shifts[unseen] = sums[unseen] / counts[unseen, None].astype(values.dtype)
         rows = self._less_shifts(values, codes, shifts)
         self.counts += counts
-        self.means += one_hot.T @ rows  # sums about the shifts, until the group closes
+        self.means += one_hot.T @ rows  # until the group closes, these are sums about the shifts
         if not self.whole:
             self.within += column_squares(rows)
             return
@@ -134,7 +135,7 @@ class ClassMoments(Accumulator):
         add_packed(self.within, symmetric_product(rows, self._product, arithmetic))
 
     def _less_shifts(self, values: Array, codes: NDArray[np.int32], shifts: Array) -> Array:
-        """Return rows less the shifts of their classes, in a buffer that is used again and again."""
+        """Return rows minus the shifts of their classes, in a buffer that is reused."""
         if self._rows is None or self._rows.dtype != values.dtype or len(self._rows) < len(values):
             self._rows = np.empty(values.shape, values.dtype)
         rows = self._rows[: len(values)]
@@ -171,7 +172,7 @@ class ClassMoments(Accumulator):
         return merged
 
     def with_classes(self, positions: NDArray[np.int64], n_classes: int) -> ClassMoments:
-        """Return the state with class j moved to ``positions[j]`` of ``n_classes``; the others have no rows."""
+        """Return the state with class j at ``positions[j]`` of ``n_classes``; the other classes are empty."""
         counts, means = np.zeros(n_classes), np.zeros((n_classes, self.n_features))
         counts[positions], means[positions] = self.counts, self.means
         return replace(self, n_classes=n_classes, counts=counts, means=means)

@@ -1,4 +1,4 @@
-"""States of the dot matrix: panels of it (over pairs of row panels), or sums of it (over column blocks)."""
+"""States of the dot matrix: panels (over pairs of row panels), sums and products (over column blocks)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bigpca.passes.reading.blocks import Block, within_range
 from bigpca.triangles import add_packed, mirror_upper, packed_size, unpack
 
 Pieces = tuple[tuple[int, NDArray[np.float64]], ...]
-WIDTH = 8192  # columns multiplied in the block's precision before they are added in float64
+WIDTH = 8192  # columns multiplied in the block's precision before the product is added in float64
 
 
 @dataclass
@@ -43,10 +43,10 @@ class DotPanels(Accumulator):
         return DotPanels(self.n_samples, self.n_features, self.panel_rows, ((start, panel),))
 
     def update(self, block: Block) -> None:
-        raise NotImplementedError("a panel of the dot matrix is made of pairs of blocks: use add_pair")
+        raise NotImplementedError("a panel of the dot matrix is filled from pairs of blocks: use add_pair")
 
     def add_pair(self, first: int, rows: Array, other_first: int, others: Array) -> None:
-        """Add the products of ``rows`` (a, d) with ``others`` (b, d), which begin at ``first`` and ``other_first``.
+        """Add the products of ``rows`` (a, d) with ``others`` (b, d), whose first rows are ``first`` and ``other_first``.
 
         The product is summed in float64 every 8,192 columns; its bits do not depend on the panel's size.
         """
@@ -58,9 +58,9 @@ class DotPanels(Accumulator):
             target += rows[:, j : j + WIDTH] @ others[:, j : j + WIDTH].T
 
     def add_tile(self, K: Array, row: int, column: int, error: float = 0.0) -> None:
-        """Put a tile of G (a, b), whose rows begin at ``row`` and its columns at ``column``, in its place.
+        """Store a tile of G (a, b) whose first entry is ``G[row, column]``.
 
-        The error of its entries is not kept: nothing is bounded by what is known of a whole matrix.
+        The error of its entries is not used: eigenvalues of the whole matrix need no bounds.
         """
         start, panel = self.panels[0]
         panel[row - start : row - start + K.shape[0], column - start : column - start + K.shape[1]] = K
@@ -98,7 +98,7 @@ class DotPanels(Accumulator):
 class DotSum(Accumulator):
     """``G = sum over column blocks of Y_J Y_J'`` (n, n), each column centred (and scaled) before its product.
 
-    The columns' means, and their sums of squared deviations, are exact because a column block holds all rows.
+    Column means and sums of squared deviations are exact, because a column block holds all rows.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class DotSum(Accumulator):
         return DotSum(self.n_samples, self.center, self.scale, np.zeros(packed_size(self.n_samples)))
 
     def update(self, block: Block) -> None:
-        values, first = block.values, int(block.rows[0])  # (n, columns); rows of the fold are columns of X
+        values, first = block.values, int(block.rows[0])  # (n, columns): block.rows numbers columns of X
         residual, deviations = column_moments(block, self.center)
         self.means = (*self.means, (first, block.shift + residual))
         self.squares = (*self.squares, (first, deviations))
@@ -177,7 +177,7 @@ def _first(item: tuple[int, NDArray[np.float64]]) -> int:
 
 
 def joined(pieces: Pieces, axis: int = 0) -> NDArray[np.float64]:
-    """Put pieces together in the order of their first columns."""
+    """Concatenate pieces in the order of their first columns."""
     return np.concatenate([a for _, a in sorted(pieces, key=_first)], axis=axis)
 
 
@@ -187,7 +187,7 @@ def named_pieces(name: str, pieces: Pieces) -> Arrays:
 
 
 def pieces_in(arrays: Mapping[str, Array], name: str) -> Pieces:
-    """Take out of an archive what :func:`named_pieces` named, in order."""
+    """Return the pieces that :func:`named_pieces` named, in order."""
     return tuple(sorted(((int(k.split("-")[1]), a) for k, a in arrays.items() if k.startswith(f"{name}-")), key=_first))
 
 
@@ -206,7 +206,7 @@ def column_moments(block: Block, shifted: bool) -> tuple[NDArray[np.float64], ND
 
 
 def column_scale(squares: NDArray[np.float64], mean: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Return the standard deviations (divided by n) of columns, 1 where a column is constant to rounding.
+    """Return the standard deviations (divided by n) of columns, and 1 for columns that are constant to rounding.
 
     The rule for "constant" is scikit-learn's: ``var <= n eps var + (n mean eps)^2``.
     """
@@ -217,7 +217,7 @@ def column_scale(squares: NDArray[np.float64], mean: NDArray[np.float64], count:
 
 
 def double_centre(G: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ``H G H`` in place, ``H = I - 11'/n``: what is left of the mean after the shift."""
+    """Return ``H G H`` in place, ``H = I - 11'/n``, which removes the part of the mean that the shift left."""
     means = G.mean(axis=0)
     G -= means
     G -= means[:, None] - means.mean()
@@ -296,9 +296,10 @@ class DotProduct(Accumulator):
     ----------
     n_samples, n_columns : int
         n, and the columns l of V.
-    V : ndarray of shape (n, l), or None in states (the driver hands it over)
+    V : ndarray of shape (n, l)
+        A broadcast value: None in closed states, and in templates being sent.
     dtype : numpy.dtype
-        In which blocks are multiplied.
+        Dtype in which blocks are multiplied.
     product : ndarray of shape (n, l), float64
     total : float
         Trace of G.

@@ -1,8 +1,8 @@
-"""Rows drawn by weight in one read of X: an exponential race that no cut of the rows can change.
+"""Rows drawn by weight in one read of X: an exponential race, which does not depend on how the rows are cut.
 
-Row i gets the key ``E_i / w_i``, E_i a standard exponential that depends on the seed and i alone; the m smallest keys
-win. That is sampling without replacement, one row after the other with probability proportional to its weight among
-those left (Efraimidis & Spirakis 2006), and the winners of two sets of rows are winners of their union.
+Row i gets the key ``E_i / w_i``, where the standard exponential E_i depends on the seed and i alone; the m smallest
+keys win. This is sampling without replacement, each row with probability proportional to its weight among the remaining
+rows (Efraimidis & Spirakis 2006), and the winners of two sets of rows include those of their union.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ Integers = NDArray[np.int64]
 
 @dataclass
 class BestRows(Accumulator):
-    """The rows that win the race, with their keys, and the sums that say how much they stand for.
+    """The rows that win the race, with their keys, and the sums of weights over all rows.
 
-    The winners are the same for every layout of the rows where the weights are; the two sums agree to rounding.
+    If the weights do not depend on the layout, neither do the winners; the two sums agree to rounding.
 
     Attributes
     ----------
     n_features, wanted : int
-        d, and the number m of rows drawn at most; fewer win where fewer have a positive weight.
+        d, and the maximum number m of rows drawn; fewer are drawn if fewer have a positive weight.
     weight : RowWeight or None
-        None in states whose weight was handed over by the driver, and in closed ones.
+        None in closed states, and in templates without their broadcast value.
     seed, stream : int, str
-        Which exponentials.
+        Seed and name of the random numbers.
     count, evaluations : int
-        Rows seen (those with missing values left out), and kernel evaluations spent on them.
+        Rows read (without omitted ones), and kernel evaluations spent on them.
     rows : ndarray of shape (m, d), with indices (m,), keys (m,) (their logarithms) and weights (m,), best first
     weight_sum, diagonal_sum : float
-        Sums over all rows seen of the weight and of k(x, x); the latter 0 where the weight knows no kernel.
+        Sums over all rows read of the weight and of k(x, x); the latter is 0 for weights without a kernel.
     """
 
     tag: ClassVar[str] = "BestRows"
@@ -92,19 +92,19 @@ class BestRows(Accumulator):
         if len(near) > self.wanted:
             near = near[np.lexsort((block.rows[near], keys[near]))[: self.wanted]]
         if len(near):
-            self._take(block.values[near], block.rows[near], keys[near], weights[near])
+            self._insert(block.values[near], block.rows[near], keys[near], weights[near])
 
     def _race(self, weights: Vector, rows: Integers) -> Vector:
         first = int(rows[0])
         drawn = uniforms(self.seed, self.stream, first, int(rows[-1]) + 1, 1)[rows - first, 0]
-        with np.errstate(divide="ignore"):  # a uniform of 0 wins, a weight of 0 never does
+        with np.errstate(divide="ignore"):  # a uniform of 0 gives the key -inf, a weight of 0 the key inf
             keys: Vector = np.log(-np.log1p(-drawn)) - np.log(weights)
         return keys
 
     def _worst(self) -> float:
         return float(self.keys[-1]) if len(self.keys) == self.wanted else np.inf
 
-    def _take(self, rows: Array, indices: Integers, keys: Vector, weights: Vector) -> None:
+    def _insert(self, rows: Array, indices: Integers, keys: Vector, weights: Vector) -> None:
         """Merge rows into the best ones, in place; ties go to the lower row number."""
         if self.rows is not None:
             rows, indices = np.concatenate([self.rows, rows]), np.concatenate([self.indices, indices])
@@ -124,7 +124,7 @@ class BestRows(Accumulator):
             diagonal_sum=self.diagonal_sum + other.diagonal_sum,
         )
         if other.rows is not None:
-            merged._take(other.rows, other.indices, other.keys, other.weights)
+            merged._insert(other.rows, other.indices, other.keys, other.weights)
         return merged
 
     @property
@@ -134,7 +134,7 @@ class BestRows(Accumulator):
     @property
     def product_bytes(self) -> int:
         working = 0 if self.weight is None else self.weight.working_bytes(self.n_features, self.itemsize)
-        return working + 2 * self.state_bytes  # new rows beside the best ones, and both together
+        return working + 2 * self.state_bytes  # new rows, and their concatenation with the best ones
 
     @property
     def flops_per_row(self) -> int:

@@ -1,4 +1,4 @@
-"""What rows are multiplied by: a matrix that is held, or a sketch that is generated."""
+"""Thin matrices by which rows are multiplied: a given array, or a sketch that is generated where it is needed."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Factor(Protocol):
         """Floating-point operations of :meth:`multiply` for one row."""
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> int:
-        """Memory that :meth:`multiply` takes beside its input."""
+        """Memory that :meth:`multiply` needs in addition to its input."""
 
     def describe(self) -> dict[str, object]:
-        """What identifies W, for fingerprints."""
+        """What identifies W in fingerprints."""
 
 
 @dataclass(frozen=True)
@@ -71,25 +71,25 @@ class DenseFactor:
 def _check_one_factor(mine: dict[str, object], theirs: dict[str, object]) -> None:
     if mine != theirs:
         raise ValueError(
-            f"products with {mine} and with {theirs} were to be added: they are of different matrices W. Products add "
-            f"where the kind of sketch, its columns and its seed are the same; use one sketch for all rows."
+            f"products with {mine} and with {theirs} cannot be added, because these are different matrices W. "
+            f"Use the same sketch for all rows: the same kind, number of columns and seed."
         )
 
 
 @dataclass(frozen=True)
 class SketchFactor:
-    """A sketch, and Gaussian probes beside it, made anew where they are needed.
+    """A sketch, and Gaussian probes next to it, generated where they are needed.
 
     Attributes
     ----------
     sketch : Sketch
     d : int
     probes : int
-        Columns of independent standard normals after the sketch's, for the certificates.
+        Number of columns of independent standard normals after those of the sketch, for the certificates.
     seed : int
         Of the probes.
     inverse_scale : ndarray of shape (d,) or None
-        Rows are multiplied by it first: ``(x / scale)' W``.
+        Factors by which the columns of X are multiplied first: ``(x / scale)' W``.
     """
 
     sketch: Sketch
@@ -103,7 +103,7 @@ class SketchFactor:
         return self.sketch.width(self.d) + self.probes
 
     def multiply(self, rows: Array) -> Array:
-        if isinstance(rows, csr_array):  # sketches take dense rows
+        if isinstance(rows, csr_array):  # sketches require dense rows
             step = cached_rows(self.d * rows.dtype.itemsize)
             return np.concatenate([self.multiply(rows[i : i + step].toarray()) for i in range(0, rows.shape[0], step)])
         if self.inverse_scale is not None:
@@ -128,7 +128,7 @@ class SketchFactor:
 
 @lru_cache(maxsize=2)
 def probe_vectors(seed: int, d: int, probes: int) -> NDArray[np.float32]:
-    """Return the probes (d, r): standard normals, the same wherever they are made."""
+    """Return the probes (d, r): standard normals that depend on the seed and their position only."""
     vectors: NDArray[np.float32] = normals(seed, "probes", 0, d, probes, np.float32)
     vectors.flags.writeable = False
     return vectors

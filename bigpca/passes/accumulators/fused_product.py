@@ -1,4 +1,4 @@
-"""The fused multiplication ``X'(X W)`` by a thin W (d, l): one read of X where two products would need two.
+"""The fused multiplication ``X'(X W)`` by a thin W (d, l), in one read of X instead of two.
 
 One state serves the block Krylov iteration (W is an orthonormal block), the one-pass sketches (W is a sketch, and
 ``X'Z`` comes with ``Z = X W``) and the probes of the certificates (more columns of W).
@@ -22,26 +22,28 @@ from bigpca.passes.reading.layout import MIB, MIN_SLAB_BYTES, SLAB_ROWS
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-FLUSH_ROWS = 8192  # rows summed in the blocks' precision before they are added in float64
+FLUSH_ROWS = 8192  # rows summed in the blocks' precision before the sum is added in float64
 
 
 @dataclass
 class FusedProduct(Accumulator):
     """``X'(X W)`` about a shift, with the sums that centre it: ``product = sum_t (x_t - shift)(x_t - shift)'W``.
 
-    Blocks of one group share a shift; states about one shift add, and a state about another is moved first, which is
-    exact: ``(x - s + e)(x - s + e)'W`` expands into sums that travel with the state. Where all groups get the same
-    shift nothing needs W after the fold.
+    Blocks of one group share a shift. States about one shift are added; a state about another shift is moved first,
+    which is exact, because ``(x - s + e)(x - s + e)'W`` expands into sums that the state holds. If all groups have the
+    same shift, W is not needed after the fold.
 
     Attributes
     ----------
     n_features : int
     factor : Factor or None
-        W; None in states whose W was handed over by the driver (see ``shared``).
+        W; None in closed states and in templates being sent, if W is a broadcast value.
     n_columns : int
-        l, columns of W.
+        l, number of columns of W.
     squared : bool
-        Whether column sums of squares are collected (trace, scaling).
+        Whether column sums of squares are computed (for trace and scale).
+    by_driver : bool
+        Whether W is a broadcast value.
     count : int
     shift : ndarray of shape (d,), float64, or None before the first row
     sums : ndarray of shape (d,); ``sum_t (x_t - shift)``
@@ -74,7 +76,7 @@ class FusedProduct(Accumulator):
 
     @classmethod
     def of(cls, n_features: int, factor: Factor, *, squared: bool = True, by_driver: bool = False) -> FusedProduct:
-        """Return a template; ``by_driver`` for a W too large to travel with every task."""
+        """Return a template; ``by_driver`` if W is too large to be sent with every task."""
         return cls(n_features, factor, factor.columns, squared, by_driver)
 
     @property
@@ -145,13 +147,15 @@ class FusedProduct(Accumulator):
         Raises
         ------
         ValueError
-            Where W was dropped: such states are folded about one shift.
+            If W was a broadcast value, which is dropped: such states must be folded about one shift.
         """
         if self.factor is None:
-            raise ValueError("states of a factor that was handed over must share one shift")
+            raise ValueError(
+                "states without their factor W must share one shift to be merged; fold with a given shift."
+            )
         e = self.shift - shift  # type: ignore[operator]
-        # e'W in float64 whatever the rows are in: groups far from each other would leave float32's rounding of
-        # their distance.
+        # e'W is computed in float64 whatever the dtype of the rows, because e is as large as the distance between
+        # groups, and its rounding in float32 would remain in the product.
         projected = self.factor.multiply(e[None, :])[0]
         product = (np.column_stack([projected, self.weights]) @ np.vstack([self.sums + self.count * e, e])).T
         product += self.product
@@ -162,8 +166,6 @@ class FusedProduct(Accumulator):
             self, shift=shift, sums=self.sums + self.count * e, weights=self.weights + self.count * projected,
             product=product, squares=squares,
         )  # fmt: skip
-
-    # What the sums give ---------------------------------------------------------------------------------------------
 
     @property
     def mean(self) -> Vector:
@@ -178,15 +180,13 @@ class FusedProduct(Accumulator):
         return self.product - np.multiply.outer(self.weights / self.count, self.sums).T
 
     def projected_mean(self) -> Vector:
-        """Return ``W' mean`` (l,), for sums about zero; needs W, as :meth:`about` does."""
+        """Return ``W' mean`` (l,), for sums about zero; requires W, like :meth:`about`."""
         projected: Vector = broadcast(self.factor).multiply(self.mean[None, :])[0]
         return projected
 
     def centred_squares(self) -> Vector:
         """Return the sums of squared deviations (d,) from the mean."""
         return np.maximum(self.squares - self.sums**2 / max(1, self.count), 0)
-
-    # Bookkeeping ----------------------------------------------------------------------------------------------------
 
     @property
     def state_bytes(self) -> int:
@@ -225,5 +225,5 @@ class FusedProduct(Accumulator):
 
 
 def _zeros(d: int, width: int, dtype: DType | type[np.float64] = np.float64) -> Array:
-    """Return (d, width) zeros in Fortran order, in which ``X'Z`` takes a fifth less time (widths near 100)."""
+    """Return (d, width) zeros in Fortran order, in which ``X'Z`` is a fifth faster for widths near 100."""
     return np.zeros((width, d), dtype).T

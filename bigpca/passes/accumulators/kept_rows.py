@@ -1,4 +1,4 @@
-"""Accumulators that keep rows: those of given numbers, of a sample, or all of them."""
+"""Accumulators that keep rows: rows with given numbers, a sample, or all rows."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ Integers = NDArray[np.int64]
 
 @dataclass
 class RowsAt(Accumulator):
-    """The rows of given numbers.
+    """The rows with given numbers.
 
     Attributes
     ----------
     n_features : int
     numbers : ndarray of shape (m,), int64, ascending
-    rows : ndarray of shape (found, d), with ``indices`` (found,), ascending: those numbers that were met
+    rows : ndarray of shape (found, d), with ``indices`` (found,), ascending: their numbers
+        Rows found so far; None if there are none.
     """
 
     tag: ClassVar[str] = "RowsAt"
@@ -85,12 +86,12 @@ class RowsAt(Accumulator):
 
 @dataclass
 class RowSample(Accumulator):
-    """The rows of a sample, or all rows, as they are.
+    """The rows of a sample, or all rows, unchanged.
 
     Attributes
     ----------
     n_features, wanted : int
-        Columns, and rows of the whole sample.
+        Number of columns, and number of rows of the whole sample.
     pieces : tuple of (first row, ndarray of shape (rows, d))
     """
 

@@ -17,32 +17,34 @@ from bigpca.passes.reading.blocks import Block
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-COUNTED = 0.15  # of the error of entries
+COUNTED = 0.15  # share of the error of entries that counts as precision; see entry_precision
 
 
 def entry_precision(dtype: DType, error: float) -> float:
-    """Return eps, or where entries of a kernel err by more, what stands for their error in the slack of bounds.
+    """Return the precision of kernel entries from which the slack of bounds is computed: eps, or 0.15 of their error.
 
-    With errors e of random sign, the matrix errs by ``2 sqrt(n) e`` in the norm, of which the slack needs 3, and it
-    holds 40 ``precision |K|_F`` (10 of rounding_slack, 4 of the operator), ``|K|_F >= sqrt(n)`` where k(x, x) = 1.
+    Errors e of random sign change K by ``2 sqrt(n) e`` in the norm; the slack should be three times that. It is 40
+    ``precision |K|_F`` (10 from rounding_slack, 4 from the operator), with ``|K|_F >= sqrt(n)`` if k(x, x) = 1, so
+    ``precision = 0.15 e`` is enough.
     """
     return max(float(np.finfo(dtype).eps), COUNTED * error)
 
 
 @dataclass
 class KernelProduct(Accumulator):
-    """``K V`` for a thin V (n, l), from tiles of the upper triangle of K, each used twice: as is and mirrored.
+    """``K V`` for a thin V (n, l), from tiles of the upper triangle of K, each used twice: itself and its mirror image.
 
-    A state covers the rows from ``start`` to the end, because a panel meets only itself and what comes after it; states
-    about different starts add.
+    A state covers the rows from ``start`` to the last, because a panel is paired with itself and later rows; states
+    with different starts can be added.
 
     Attributes
     ----------
     n_samples, n_columns : int
-        n, and the columns l of V.
-    V : ndarray of shape (n, l), or None in states (the driver hands it over)
+        n, and the number l of columns of V.
+    V : ndarray of shape (n, l)
+        A broadcast value: None in closed states, and in templates being sent.
     squared : bool
-        Whether ``sum_j K_ij^2`` is collected for every row.
+        Whether ``sum_j K_ij^2`` is computed for every row.
     start : int
     product : ndarray of shape (n - start, l), float64
     squares : ndarray of shape (n - start,) or (0,), float64
@@ -51,7 +53,7 @@ class KernelProduct(Accumulator):
     evaluations : int
         Entries of K that were computed.
     precision : float
-        Of the coarsest tile, :func:`entry_precision`; 0 before the first.
+        :func:`entry_precision` of the coarsest tile; 0 before the first.
     """
 
     tag: ClassVar[str] = "KernelProduct"
@@ -74,13 +76,13 @@ class KernelProduct(Accumulator):
         return replace(self, start=start, product=np.zeros((rows, self.n_columns)), squares=squares)
 
     def update(self, block: Block) -> None:
-        raise NotImplementedError("a sweep over a kernel matrix is made of pairs of tiles: use add_tile")
+        raise NotImplementedError("a sweep over a kernel matrix computes pairs of tiles: use add_tile")
 
     def add_tile(self, K: Array, row: int, column: int, error: float = 0.0) -> None:
-        """Add a tile (a, b) whose rows begin at ``row`` and its columns at ``column``, ``row <= column``.
+        """Add a tile (a, b) of K whose first entry is ``K[row, column]``, ``row <= column``.
 
-        ``error`` is that of its entries, :meth:`bigpca.kernels.base.Kernel.entry_error`. Off the diagonal it stands for
-        its mirror image too. Products are made in the tile's precision and summed in float64.
+        ``error`` is :meth:`bigpca.kernels.base.Kernel.entry_error` of the tile. A tile off the diagonal is used for its
+        mirror image too. Products are computed in the tile's precision and summed in float64.
         """
         V = broadcast(self.V)
         a, b = K.shape
@@ -142,7 +144,7 @@ class KernelProduct(Accumulator):
 
 
 def reject_contradicted(kernel: Kernel, evidence: str | None) -> None:
-    """Refuse a kernel that was said to be positive semi-definite, where there is evidence that it is not.
+    """Reject a kernel that was declared positive semi-definite if there is evidence that it is not.
 
     Raises
     ------
@@ -150,14 +152,14 @@ def reject_contradicted(kernel: Kernel, evidence: str | None) -> None:
     """
     if evidence is not None:
         raise ValueError(
-            f"{kernel} was taken for positive semi-definite, but {evidence}; no negative eigenvalues were expected. "
-            "Use KernelPCA, and give -D**2 / 2 for a matrix D of distances, or keep the largest eigenvalues by value "
+            f"{kernel} was assumed to be positive semi-definite, but {evidence}, so it has negative eigenvalues. "
+            "Use KernelPCA with -D**2 / 2 for a matrix D of distances, or keep the largest eigenvalues by value "
             f"with Precomputed(indefinite=True) or FromFunction(f, positive_semidefinite=False)."
         )
 
 
 def reject_overflow(kernel: Kernel, row_means: Vector) -> None:
-    """Refuse kernel values that float64 does not hold, as the mean of each row of K shows them.
+    """Reject kernel values that overflow float64, detected by the mean of each row of K.
 
     Raises
     ------
@@ -167,7 +169,6 @@ def reject_overflow(kernel: Kernel, row_means: Vector) -> None:
     bad = np.flatnonzero(~np.isfinite(row_means))
     if len(bad):
         raise ValueError(
-            f"{kernel} has values beyond float64 (1.8e308), or squares beyond it on the way to them, in {len(bad)} "
-            f"rows of the kernel matrix; the first is row {bad[0]}. Finite values were expected. Divide the data "
-            "by their scale."
+            f"{kernel} has values beyond float64 (1.8e308), or computes them from squares beyond it, in {len(bad)} "
+            f"rows of the kernel matrix; the first is row {bad[0]}. Divide the data by their scale."
         )

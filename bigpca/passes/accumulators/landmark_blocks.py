@@ -1,7 +1,7 @@
-"""Kernel blocks of rows with landmarks: tiles of bounded memory, and few rows with any numbers.
+"""Kernel blocks between rows and landmarks: in tiles of bounded memory, and for a few rows with arbitrary numbers.
 
-Some kernels know rows by their absolute numbers, not by their contents (precomputed ones): landmarks, whose numbers are
-no run, are then prepared one by one.
+Precomputed kernels identify rows by absolute number, not by content. Landmarks, whose numbers are not consecutive, are
+then prepared one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TILE_ROWS = 4096
 
 
 def tile_rows(row_bytes: int) -> int:
-    """Rows evaluated at a time: what 16 MiB hold, at most 4,096 and at least one.
+    """Return the rows evaluated at a time: 16 MiB of them, at most 4,096 and at least one.
 
     >>> tile_rows(1 << 14), tile_rows(1), tile_rows(1 << 30)
     (1024, 4096, 1)
@@ -38,13 +38,13 @@ def prepare_tile(kernel: Kernel, block: Block, start: int, stop: int, shift: Vec
     Raises
     ------
     ValueError
-        Where the kernel knows rows by their numbers, and rows with missing values were left out between them.
+        If the kernel identifies rows by number, and rows with missing values were omitted between them.
     """
     rows = block.rows[start:stop]
     if not kernel.needs_rows and rows[-1] - rows[0] + 1 != len(rows):
         raise ValueError(
-            f"rows between {rows[0]} and {rows[-1]} were left out for missing values, and {kernel} knows rows by their "
-            f"place. A complete matrix was expected. Leave out those rows and columns before."
+            f"rows between {rows[0]} and {rows[-1]} were omitted because of missing values, but {kernel} identifies "
+            f"rows by number and requires a complete matrix. Remove those rows and columns from it first."
         )
     return kernel.prepare(block.values[start:stop], shift, int(rows[0]))
 
@@ -57,21 +57,21 @@ def prepare_landmarks(kernel: Kernel, rows: Array, numbers: Integers, shift: Vec
 
 
 def landmark_block(kernel: Kernel, A: object, landmarks: object) -> Array:
-    """Return ``k(A, L)`` (a, m) of a prepared block and what :func:`prepare_landmarks` returned."""
+    """Return ``k(A, L)`` (a, m) of a prepared block and the result of :func:`prepare_landmarks`."""
     if kernel.needs_rows:
         return kernel.block(A, landmarks)
     return np.hstack([kernel.block(A, one) for one in _one_by_one(landmarks)])
 
 
 def cross_block(kernel: Kernel, A: object, landmarks: object) -> Array:
-    """Return ``k(A, L)`` (a, m) where A, too, is what :func:`prepare_landmarks` returned."""
+    """Return ``k(A, L)`` (a, m) where both are results of :func:`prepare_landmarks`."""
     if kernel.needs_rows:
         return kernel.block(A, landmarks)
     return np.vstack([landmark_block(kernel, one, landmarks) for one in _one_by_one(A)])
 
 
 def square_block(kernel: Kernel, rows: Array, numbers: Integers, shift: Vector | None) -> Matrix:
-    """Return ``k(L, L)`` (m, m) in float64, whatever the precision of the rows: factors are made of it."""
+    """Return ``k(L, L)`` (m, m) in float64 for rows of any precision, because it is factorised."""
     A = prepare_landmarks(kernel, rows.astype(np.float64), numbers, shift)
     K_mm = cross_block(kernel, A, A)
     symmetric: Matrix = (K_mm + K_mm.T) / 2
@@ -79,7 +79,7 @@ def square_block(kernel: Kernel, rows: Array, numbers: Integers, shift: Vector |
 
 
 def diagonal_of(kernel: Kernel, A: object) -> Vector:
-    """Return ``k(x, x)`` (m,) of what :func:`prepare_landmarks` returned."""
+    """Return ``k(x, x)`` (m,) of the result of :func:`prepare_landmarks`."""
     if kernel.needs_rows:
         return kernel.diagonal_of(A)
     return np.concatenate([kernel.diagonal_of(one) for one in _one_by_one(A)])

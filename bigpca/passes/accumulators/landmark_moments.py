@@ -1,4 +1,4 @@
-"""Moments of Nyström features: the one pass over X that a fit by landmarks takes."""
+"""Moments of Nyström features, in the one read of X that a fit by landmarks needs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TILE_ROWS = 4096
 class LandmarkMap:
     """Features ``B = k(X, L) T`` (n, r) of landmarks L (m, d).
 
-    Several kernels that differ in their width alone share the distances to the landmarks.
+    Kernels that differ only in their width share the distances to the landmarks.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class LandmarkMap:
         ``T'K_mm T = I``.
     shift : ndarray of shape (d,)
     indices : ndarray of shape (m,), or None
-        Row numbers of the landmarks, for kernels that know rows by them.
+        Row numbers of the landmarks, for kernels that identify rows by number.
     """
 
     kernels: tuple[Kernel, ...]
@@ -67,7 +67,7 @@ class LandmarkMap:
         return B
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """What one tile takes, with the prepared landmarks."""
+        """The memory of one tile and of the prepared landmarks."""
         return self.working_bytes(d, 8), 0
 
     def __getstate__(self) -> dict[str, object]:
@@ -97,7 +97,7 @@ class LandmarkMap:
         return max(256, min(TILE_ROWS, TILE_BYTES // (4 * max(1, len(self.landmarks)))))
 
     def working_bytes(self, d: int, itemsize: int) -> int:
-        """Memory of one tile: kernel values, features and prepared rows; and of the prepared landmarks."""
+        """Return the memory of one tile (kernel values, features, prepared rows) and of the prepared landmarks."""
         kernel, m = self.kernels[0], len(self.landmarks)
         entries = self.tile_rows * m * (kernel.entry_bytes(itemsize) + 2 * itemsize)
         return (
@@ -108,7 +108,7 @@ class LandmarkMap:
         )
 
     def describe(self) -> dict[str, object]:
-        """What identifies the features."""
+        """What identifies the features in fingerprints."""
         content = hashlib.sha256(np.ascontiguousarray(self.landmarks).tobytes())
         for T in self.transforms:
             content.update(np.ascontiguousarray(T).tobytes())
@@ -117,20 +117,22 @@ class LandmarkMap:
 
 @dataclass
 class LandmarkMoments(Accumulator):
-    """Moments of the features of every kernel, and what the features leave of ``k(x, x)``.
+    """Moments of the features of every kernel, and the residuals of ``k(x, x)``.
 
     Attributes
     ----------
     n_features : int
         d.
-    features : LandmarkMap, or None in states (the driver hands it over)
+    features : LandmarkMap
+        A broadcast value: None in closed states, and in templates being sent.
     moments : tuple of Moments
-        Of ``B``, about the mean over all rows.
+        Moments of ``B`` about the mean of all rows.
     diagonals, residuals : ndarray of shape (kernels,)
-        ``sum_i k(x_i, x_i)`` and ``sum_i max(k(x_i, x_i) - |B_i|^2, 0)``: the trace of K, and of what K exceeds B B'
-        by.
+        ``sum_i k(x_i, x_i)`` and ``sum_i max(k(x_i, x_i) - |B_i|^2, 0)``: the traces of K and of ``K - B B'``.
     evaluations : int
+        Kernel evaluations so far.
     precision : float
+        :func:`entry_precision` of the coarsest tile; 0 before the first.
     """
 
     tag: ClassVar[str] = "LandmarkMoments"
@@ -233,7 +235,7 @@ class LandmarkMoments(Accumulator):
 
 
 def row_squares(B: Array) -> Vector:
-    """Return ``|B_i|^2`` (b,) in float64, a few rows at a time: no second block in float64."""
+    """Return ``|B_i|^2`` (b,) in float64, converting only a few rows at a time."""
     out = np.empty(len(B))
     for i in range(0, len(B), 256):
         rows = B[i : i + 256].astype(np.float64, copy=False)

@@ -1,4 +1,4 @@
-"""``V' X`` for a thin V, which is given whole or made slab by slab."""
+"""``V' X`` for a thin V, which is an array or is computed slab by slab."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TILE_BYTES = 16 * MIB  # of rows of V in float64
 
 
 class LeftRows(Protocol):
-    """Rows of V (n, k) that are made when they are asked for: labels are small, their features need not be."""
+    """Rows of V (n, k) that are computed on access, such as features of labels, which are larger than the labels."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -27,14 +27,14 @@ class LeftRows(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """What is held for them."""
+        """Bytes from which the rows are computed."""
 
     @overload
     def __getitem__(self, rows: slice[int, int, None]) -> Self: ...
     @overload
     def __getitem__(self, rows: NDArray[np.int64]) -> NDArray[np.float64]: ...
     def __getitem__(self, rows: slice[int, int, None] | NDArray[np.int64]) -> Self | NDArray[np.float64]:
-        """Return the maker of a slice of rows, or the rows of given numbers (b, k)."""
+        """Return the same object for a slice of rows, or an array (b, k) of the rows with given numbers."""
 
     def digest(self) -> str:
         """Digest of all rows."""
@@ -44,7 +44,7 @@ class LeftRows(Protocol):
 class LeftProduct(Accumulator):
     """``V' X`` for a thin V (n, k), about a shift: ``product = sum_t v_t (x_t - shift)'``.
 
-    States about different shifts merge exactly because the column sums of V travel with them.
+    States about different shifts merge exactly because they include the column sums of V.
 
     Attributes
     ----------

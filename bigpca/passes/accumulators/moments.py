@@ -28,20 +28,20 @@ class Moments(Accumulator):
     """Count, mean and centred scatter of the rows seen so far.
 
     ``scatter = sum_t (x_t - mean)(x_t - mean)'``. Inside a group the sums are about the group's shift, and the mean is
-    corrected once when the group closes; groups merge with the mean-difference term, so an offset of the data costs no
-    digits (Chan, Golub & LeVeque 1983, eq. 2.1). The scatter is its upper triangle only, packed.
+    corrected once when the group closes. Groups merge with the mean-difference term, so an offset of the data costs no
+    digits (Chan, Golub & LeVeque 1983, eq. 2.1). Only the upper triangle of the scatter is stored, packed.
 
     Attributes
     ----------
     n_features : int
     count : int
-        Rows, those of weight 0 aside.
+        Number of rows; rows of weight 0 are not counted.
     mean : ndarray of shape (d,), float64
     packed : ndarray of shape (packed_size(d),), float64
         The scatter's upper triangle as :func:`bigpca.triangles.packed_strips` lays it out; empty before the first
         block.
     weight_sums : (float, float) or None
-        ``sum_t w_t`` and ``sum_t w_t^2`` of weighted rows; None where every row counts once.
+        ``sum_t w_t`` and ``sum_t w_t^2`` of weighted rows; None if every row counts once.
     """
 
     tag: ClassVar[str] = "Moments"
@@ -79,7 +79,9 @@ class Moments(Accumulator):
         self.weight_sums = total + float(w.sum()), squares + float(w @ w)
         self.count += int(np.count_nonzero(w))
         root = np.sqrt(w).astype(block.values.dtype)[:, None]
-        rows = block.values * root  # sqrt(w) (x - shift), after the shift: weights cost no digits of the deviations
+        rows = (
+            block.values * root
+        )  # sqrt(w) (x - shift): weighted after the shift, so that the deviations keep their digits
         self._sums += block.arithmetic.column_sums(rows * root, None)
         self._multiply(rows, block.arithmetic)
 
@@ -93,10 +95,10 @@ class Moments(Accumulator):
         return (float(self.count), float(self.count)) if self.weight_sums is None else self.weight_sums
 
     def _multiply(self, values: Array, arithmetic: Arithmetic) -> None:
-        """Add ``values' values`` to the open product of earlier slabs while it has few rows, else to the total.
+        """Add ``values' values`` to the open product, which is added to the total every 8,192 rows.
 
-        Errors of float32 are then those of one slab of 8,192 rows, however few rows wide slabs have; and the addition
-        in float64, which waits for memory where the product does not, costs as little.
+        Slabs of wide rows are short. Summing several of them in float32 leaves the rounding error of one slab of 8,192
+        rows, and makes additions in float64 rare: those are limited by memory bandwidth, the products are not.
         """
         if self._product is None or self._product.dtype != values.dtype:
             self._flush()

@@ -1,4 +1,4 @@
-"""Symmetric products of the rows of a block, as the accumulators sum them."""
+"""Symmetric products of the rows of a block, in the precision that holds their squares."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from bigpca.arrays import Array, DType
 from bigpca.passes.reading.arithmetic import Arithmetic, Values
 from bigpca.passes.reading.blocks import cached_rows
 
-MIN_SQUARE, MAX_SQUARE = 1e-28, 1e38  # between which float32 holds sums of squares
+MIN_SQUARE, MAX_SQUARE = 1e-28, 1e38  # the range in which float32 holds sums of squares
 
 
 def column_squares(values: Values) -> NDArray[np.float64]:
-    """Return the sum of squares of every column in float64, a few rows at a time: no second slab in float64."""
+    """Return the sum of squares of every column in float64, converting only a few rows at a time."""
     total = np.zeros(values.shape[1])
     if isinstance(values, csr_array):
         np.add.at(total, values.indices, values.data.astype(np.float64) ** 2)
@@ -27,15 +27,15 @@ def column_squares(values: Values) -> NDArray[np.float64]:
 
 
 def product_scratch(d: int, dtype: DType) -> Array:
-    """Return a (d, d) array of zeros for :func:`symmetric_product` to write to, again and again."""
+    """Return a (d, d) array of zeros for :func:`symmetric_product` to write to repeatedly."""
     return np.zeros((d, d), dtype)
 
 
 def symmetric_product(rows: Array, out: Array, arithmetic: Arithmetic) -> Array:
-    """Return the upper triangle of ``rows' rows`` (d, d), in ``out`` where its precision holds it, else in float64.
+    """Return the upper triangle of ``rows' rows`` (d, d), in ``out`` if its precision holds it, else in float64.
 
-    Squares of float32 overflow beyond 1e19 and vanish below 1e-19; such blocks are multiplied again in float64. Below
-    the diagonal, ``out`` keeps what it had: zeros, when it was made by :func:`product_scratch`.
+    Squares of float32 overflow beyond 1e19 and underflow below 1e-19; such blocks are multiplied again in float64. The
+    entries of ``out`` below the diagonal do not change: they are zeros if :func:`product_scratch` returned it.
     """
     arithmetic.rank_update(rows, out, False)
     if rows.dtype == np.float64 or _squares_held(np.diagonal(out), rows):
@@ -46,12 +46,12 @@ def symmetric_product(rows: Array, out: Array, arithmetic: Arithmetic) -> Array:
 
 
 def add_symmetric_product(rows: Array, out: Array, arithmetic: Arithmetic) -> bool:
-    """Add the upper triangle of ``rows' rows`` to ``out`` (d, d) in its precision, where that holds every square of it.
+    """Add the upper triangle of ``rows' rows`` to ``out`` (d, d) in its precision, if that holds every square.
 
     Returns
     -------
     bool
-        False where it does not; ``out`` is then as it was.
+        False if it does not; ``out`` is then unchanged.
     """
     if rows.dtype != np.float64:
         squares = np.einsum("ij,ij->j", rows, rows)

@@ -27,43 +27,43 @@ Matrix = NDArray[np.float64]
 
 
 class RowWeight(ABC):
-    """A weight of every row, not negative; rows of weight 0 are never drawn."""
+    """A sampling weight of at least 0 for every row; rows of weight 0 are never drawn."""
 
-    by_driver = False  # whether it is too large to travel with every task
+    by_driver = False  # whether it is too large to be sent with every task, and so is a broadcast value
 
     @abstractmethod
     def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
-        """Return the weights (b,) of a block's rows, and their k(x, x) (b,), zeros where no kernel is known."""
+        """Return the weights (b,) of a block's rows, and their k(x, x) (b,), zeros without a kernel."""
 
     def prepared(self) -> object:
-        """Return what :meth:`weigh` needs of the landmarks, made once for a group of blocks. A hook."""
+        """Return the prepared landmarks for :meth:`weigh`, computed once per group; None if it needs none."""
         return None
 
     def for_rows(self, start: int, stop: int) -> Self:
-        """Return the weight with only what rows ``start:stop`` need. A hook."""
+        """Return the weight with only what rows ``start:stop`` need; itself by default."""
         return self
 
     @property
     @abstractmethod
     def evaluations_per_row(self) -> int:
-        """Kernel evaluations that one weight costs."""
+        """Kernel evaluations per row."""
 
     @abstractmethod
     def flops_per_row(self, d: int) -> int:
-        """Floating-point operations that one weight costs."""
+        """Floating-point operations per row."""
 
     @abstractmethod
     def working_bytes(self, d: int, itemsize: int) -> int:
-        """Memory that :meth:`weigh` takes beside the block, whatever its rows, and :meth:`prepared` keeps."""
+        """Return the memory of :meth:`weigh`, for a block of any size, and of the result of :meth:`prepared`."""
 
     @abstractmethod
     def describe(self) -> dict[str, object]:
-        """Return what identifies the weights, for fingerprints."""
+        """Return what identifies the weights in fingerprints."""
 
 
 @dataclass(frozen=True)
 class Ones(RowWeight):
-    """All rows alike: uniform sampling."""
+    """Equal weights: uniform sampling."""
 
     def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
         return np.ones(len(block.values)), np.zeros(len(block.values))
@@ -84,7 +84,7 @@ class Ones(RowWeight):
 
 @dataclass(frozen=True)
 class Given(RowWeight):
-    """Weights that are known already, one for each row of X.
+    """Weights that were computed before, one for each row of X.
 
     Attributes
     ----------
@@ -147,7 +147,7 @@ class Diagonal(RowWeight):
 
 @dataclass(frozen=True)
 class Residual(RowWeight):
-    """The residual of the landmarks: ``d(x) = k(x, x) - |k(x, L) T|^2``, always computed anew, never updated.
+    """The residual of the landmarks: ``d(x) = k(x, x) - |k(x, L) T|^2``, always computed from scratch, never updated.
 
     With ``T T' = pinv(k(L, L))`` this is the residual of pivoted Cholesky; with ``T T' = (k(L, L) + ridge W^-2)^-1``
     and ``cap = ridge``, ``min(1, d(x) / ridge)`` is a ridge leverage score (Musco & Musco 2017).
@@ -155,12 +155,12 @@ class Residual(RowWeight):
     Attributes
     ----------
     landmarks : ndarray of shape (m, d)
-        With ``indices`` (m,), their rows, which weigh exactly 0 unless ``cap`` is given.
+        Rows ``indices`` (m,) of X, which have a weight of exactly 0 unless ``cap`` is given.
     T : ndarray of shape (m, r), float64
     rounding : float
-        Residuals below this share of k(x, x) are rounding, and weigh 0.
+        Residuals below this share of k(x, x) are rounding errors, and are set to 0.
     shift : ndarray of shape (d,) or None
-        What translation-invariant kernels subtract.
+        Subtracted by translation-invariant kernels.
     cap : float or None
     """
 
@@ -189,7 +189,7 @@ class Residual(RowWeight):
             residual[i : i + step] = diagonal[i : i + step] - np.einsum("ij,ij->i", B, B, dtype=np.float64)
         if self.cap is not None:
             return np.minimum(1.0, np.maximum(residual, 0.0) / self.cap), diagonal
-        residual[residual <= self.rounding * diagonal] = 0.0  # NaN stays, and is refused
+        residual[residual <= self.rounding * diagonal] = 0.0  # NaN compares false, stays, and is rejected
         residual[np.isin(block.rows, self.indices)] = 0.0
         return residual, diagonal
 

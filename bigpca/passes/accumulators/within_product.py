@@ -1,4 +1,4 @@
-"""The within-class scatter times a thin matrix, in one read: for scatters that do not fit."""
+"""The within-class scatter times a thin matrix, in one read, for scatters that do not fit in memory."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ TILE_BYTES = 32 * MIB
 
 @dataclass(frozen=True)
 class WithinFactor:
-    """What every group needs.
+    """The broadcast value of :class:`WithinProduct`.
 
     Attributes
     ----------
     means : ndarray of shape (c, d)
-        Of the classes, from an earlier read.
+        Means of the classes, from an earlier read.
     W : ndarray of shape (d, l)
     """
 
@@ -36,9 +36,9 @@ class WithinFactor:
 
 @dataclass
 class WithinProduct(Accumulator):
-    """``S_W W = sum_t (x_t - mean_{y_t}) (x_t - mean_{y_t})'W`` (d, l), with the means of the classes known.
+    """``S_W W = sum_t (x_t - mean_{y_t}) (x_t - mean_{y_t})'W`` (d, l), with known class means.
 
-    Rows of code -1 are left out. Costs ``4 d l`` flops a row.
+    Rows with code -1 are omitted. Costs ``4 d l`` flops per row.
 
     Attributes
     ----------
@@ -46,7 +46,8 @@ class WithinProduct(Accumulator):
         d and l.
     codes : ndarray of shape (rows,), int32
         Classes of rows ``first_row : first_row + rows``.
-    factor : WithinFactor, or None in states (the driver hands it over)
+    factor : WithinFactor
+        A broadcast value: None in closed states, and in templates being sent.
     product : ndarray of shape (d, l), float64
     """
 
@@ -74,7 +75,7 @@ class WithinProduct(Accumulator):
 
     def update(self, block: Block) -> None:
         factor = broadcast(self.factor)
-        values = within_range(block.values, block.largest)  # two products in a row
+        values = within_range(block.values, block.largest)  # of two products in succession
         dtype = values.dtype
         if self._prepared is None or self._prepared[0] != dtype:
             means = (factor.means - block.shift).astype(dtype)  # all blocks of a group have one shift

@@ -1,15 +1,17 @@
 """Rows become blocks: which rows are read at a time, how, and in which precision. Everything here runs inside tasks.
 
-- ``layout``    chunks to reads, slabs, groups and segments: a function of shape, dtype and chunks only
-- ``readers``   read one range of rows, from a store or by running the Dask nodes that compute it, one read ahead
-- ``arithmetic``  the four operations that accumulators are written with: another library of arrays is one record
-- ``blocks``    a slab of rows shifted, checked and converted: the ``Block`` that accumulators receive
-- ``row_maps``  functions from rows to rows, and the chain of them that acts before the shift
+- ``layout``      chunks to reads, slabs, groups and segments: a function of shape, dtype and chunks only
+- ``readers``     one range of rows, read from a store or computed by Dask nodes, cut by a view, with one read ahead
+- ``arithmetic``  the four operations with which accumulators are written; another array library is one more record
+- ``blocks``      the ``Block`` that accumulators receive: rows checked, converted and shifted, dense or CSR
+- ``row_maps``    functions from rows to rows, and the chain of them that is applied before the shift
 
-A group task iterates over its reads; each slab of a read becomes one ``Block``, which exists only in that task and is
-never pickled. The shift is the same for all slabs of a group: sums are of ``x - shift``, so an offset of the data costs
-no precision.
+A group task iterates over its reads. A dense slab without maps becomes one ``Block``, checked and shifted in one
+traversal of memory. With maps, incomplete rows are rejected or omitted first, and each mapped tile becomes a ``Block``.
+Blocks exist only in that task and are never pickled. The shift is the same for all blocks of a group: sums are of
+``x - shift``, so an offset of the data costs no precision. Sparse rows have shift 0, and are made dense strip by strip
+for the accumulators that require it.
 
-Add a reader for a new origin of rows (a seekable stream, sparse chunks: a reader may return CSR); a preprocessing of
-rows as a row map; a policy for bad values in ``prepare_block``, the one place that examines every dense value.
+Add a reader for a new origin of rows (a seekable stream, sparse chunks: a reader may return CSR), a row map for a
+preprocessing of rows. Bad values are found in ``prepare_block`` (dense rows) and ``sparse_block``.
 """

@@ -1,6 +1,6 @@
-"""The arithmetic of a pass: the few operations on the rows of a block that accumulators are written with.
+"""The arithmetic of a pass: the few operations on the rows of a block with which accumulators are written.
 
-A pass declares one record and each task uses it throughout, so another library of arrays is one more record.
+A pass declares one record, which all its tasks use, so another array library is one more record.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Operations on the rows of a block; picklable, so functions of a module.
+    """Operations on the rows of a block; functions of a module, so that the record is picklable.
 
     Attributes
     ----------
     name : str
-        Part of a checkpoint's fingerprint: another name means other bits.
+        Part of the fingerprint of a checkpoint: different names may give different bits.
     asarray : callable
-        (rows, dtype) -> the rows as this library holds them.
+        (rows, dtype) -> the rows as an array of this library.
     rank_update : callable
-        (V, out, add): the upper triangle of ``V'V`` (d, d) to ``out``, or added to it.
+        (V, out, add): write the upper triangle of ``V'V`` (d, d) to ``out``, or add it.
     add_product : callable
         (V, Z, out): ``out += V'Z`` (d, l), for dense rows V (b, d) or CSR.
     column_sums : callable
-        (V, total): the sums of the columns of V in float64, added to ``total`` (d,) where that is given.
+        (V, total): return the column sums of V in float64, added to ``total`` (d,) if that is given.
     """
 
     name: str
@@ -46,22 +46,22 @@ class Arithmetic:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What checkpoints keep of it; nothing of the usual one."""
+        """Its entry in checkpoint fingerprints; empty for NumPy."""
         return {} if self.name == NUMPY.name else {"arithmetic": self.name}
 
 
 def asarray(rows: Array, dtype: DType) -> Array:
-    """Return the rows in ``dtype``, copied only where they have another."""
+    """Return the rows in ``dtype``, copied only if they have another."""
     return rows.astype(dtype, copy=False)
 
 
 def rank_update(V: Array, out: Array, add: bool) -> None:
-    """Write the upper triangle of ``V'V``, or add it, by BLAS syrk."""
+    """Write or add the upper triangle of ``V'V``, by BLAS syrk."""
     blas.symmetric_rank_update(V, out, add=add)
 
 
 def add_product(V: Values, Z: Array, out: Array) -> None:
-    """Add ``V'Z`` by BLAS gemm, or by a product of CSR rows."""
+    """Add ``V'Z``, by BLAS gemm or a sparse product."""
     if isinstance(V, csr_array):
         out += V.T @ Z
     else:

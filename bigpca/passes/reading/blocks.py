@@ -14,7 +14,7 @@ from bigpca.errors import NonFiniteError
 from bigpca.passes.reading.arithmetic import NUMPY, Arithmetic, Values, column_sums
 from bigpca.passes.reading.layout import MIB, working_dtype
 
-STRIP_BYTES = 4 * MIB  # of sparse rows that are dense at a time
+STRIP_BYTES = 4 * MIB  # of sparse rows that are made dense at a time
 CACHED_BYTES = 3 * MIB // 2  # of rows that are accessed several times in succession
 PRECISE_FLOPS = 1e11  # passes up to this cost are computed in float64
 FLOAT32_MIN, FLOAT32_MAX = 1e-12, 1e12  # largest entry of a block that is multiplied in float32
@@ -35,17 +35,17 @@ class Block:
 
     Attributes
     ----------
-    values : ndarray of shape (rows, d), float32 or float64; ``x - shift``. Or a csr_array, whose shift is 0
+    values : ndarray of shape (rows, d), float32 or float64, or csr_array; ``x - shift``, with shift 0 for CSR
     rows : ndarray of shape (rows,), int64
         Absolute row numbers: consecutive unless rows with missing values were omitted.
     shift : ndarray of shape (d,), float64
         Exactly representable in the dtype of ``values``.
     sums : ndarray of shape (d,), float64
-        Column sums of ``values``, not weighted.
+        Unweighted column sums of ``values``.
     largest : float or None
         Largest magnitude in ``values``; None if it was not computed.
     weights : ndarray of shape (rows,), float64, or None
-        How often each row counts.
+        Weight of each row; None if every row counts once.
     arithmetic : Arithmetic
     """
 
@@ -62,7 +62,7 @@ class Block:
         cls, values: Array, rows: NDArray[np.int64], shift: Array | None,
         arithmetic: Arithmetic = NUMPY,
     ) -> Block:  # fmt: skip
-        """Return a block of finite rows, from which the shift is subtracted in place; None for their own mean."""
+        """Return a block of finite rows; subtracts the shift in place, or their own mean if it is None."""
         shift = group_shift(values) if shift is None else shift.astype(values.dtype, copy=False)
         values -= shift
         sums = arithmetic.column_sums(values, None)
@@ -70,7 +70,7 @@ class Block:
 
     @classmethod
     def of_csr(cls, values: csr_array, rows: NDArray[np.int64], arithmetic: Arithmetic = NUMPY) -> Block:
-        """Return a block of finite sparse rows, about zero: a shift would fill them."""
+        """Return a block of finite sparse rows about zero, because a shift would make them dense."""
         zero = np.zeros(values.shape[1])
         return cls(values, rows, zero, arithmetic.column_sums(values, None), arithmetic=arithmetic)
 
@@ -80,7 +80,7 @@ class Block:
         return int(self.values.shape[0])
 
     def strips(self, shift: Array | None = None) -> Iterator[Block]:
-        """Yield the rows as dense blocks of at most 4 MiB, about ``shift``, or the mean of the first strip."""
+        """Yield the rows as dense blocks of at most 4 MiB, about ``shift`` or else the mean of the first strip."""
         if not isinstance(self.values, csr_array):
             yield self
             return
@@ -145,12 +145,12 @@ def prepare_block(
         Whether ``values`` may be overwritten.
     nan_policy : {"raise", "omit"}
     where : str
-        What to call the block in an error.
+        Name of the block in errors.
 
     Raises
     ------
     NonFiniteError
-        With count, first rows, column and block.
+        Names the number of values, the first rows, the column and the block.
     """
     rows = np.arange(row_start, row_start + len(values))
     with np.errstate(all="ignore"):
@@ -176,17 +176,17 @@ def prepare_block(
 
 
 def complete_rows(values: Array, row_start: int, *, owned: bool, nan_policy: str, where: str) -> Block:
-    """Return the rows about zero, those with bad values left out or reported as :func:`prepare_block` does."""
+    """Return the rows about zero; rows with bad values are omitted or rejected as by :func:`prepare_block`."""
     zero = np.zeros(values.shape[1], values.dtype)
     return prepare_block(values, row_start, zero, owned=owned, nan_policy=nan_policy, where=where)
 
 
 def sparse_block(values: csr_array, row_start: int, nan_policy: str, where: str, arithmetic: Arithmetic) -> Block:
-    """Return the block of sparse rows about zero; bad values are treated as :func:`prepare_block` does."""
+    """Return a block of sparse rows about zero; bad values are handled as by :func:`prepare_block`."""
     rows = np.arange(row_start, row_start + values.shape[0])
     bad = np.flatnonzero(~np.isfinite(values.data))
     if len(bad):
-        at = np.searchsorted(values.indptr, bad, side="right") - 1  # the row of each
+        at = np.searchsorted(values.indptr, bad, side="right") - 1  # row of each bad value
         if nan_policy == "raise":
             marks = np.zeros(values.shape, bool)
             marks[at, values.indices[bad]] = True

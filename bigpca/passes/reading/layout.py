@@ -1,6 +1,6 @@
 """How rows are divided, depending only on shape, dtype and chunks, never on memory limits, workers or threads.
 
-The same store so gives the same bits wherever it is folded:
+The same store therefore gives the same bits wherever it is folded:
 
 - a *read* is a run of whole row chunks, about 64 MiB, or one larger chunk;
 - a *slab* is multiplied at a time: a read, or a slice of a larger one;

@@ -1,7 +1,7 @@
 """Readers: rows of X inside a task, directly from a store or by running the Dask nodes that compute them.
 
-A reader is a small picklable record. ``read(start, stop)`` returns rows in the stored dtype, and ``owned`` tells
-whether the caller may overwrite them. I/O errors and undecodable chunks are retried twice, after a pause.
+A reader is a small picklable record. ``read(start, stop)`` returns rows in the stored dtype; ``owned`` is whether the
+caller may overwrite them. I/O errors and undecodable chunks are retried twice, after a pause.
 """
 
 from __future__ import annotations
@@ -178,14 +178,14 @@ class Nodes:
 
 @dataclass(frozen=True)
 class ViewReader:
-    """Rows of a view, made of samples that another reader reads.
+    """Rows of a view, cut from samples that another reader returns.
 
     Attributes
     ----------
     base : Reader
     view : View
     ends : ndarray of int64
-        Ends of the samples that are read at a time: no more than one chunk is held beside its rows.
+        Ends of chunks of samples: one chunk is read at a time, so that at most one is held in addition to its rows.
     """
 
     base: Reader
@@ -194,7 +194,7 @@ class ViewReader:
 
     @property
     def owned(self) -> bool:
-        """Whether the rows are a copy, or those of a reader that gives its own away."""
+        """Whether the rows are a copy, or the samples may be overwritten."""
         return self.base.owned or self.view.columns is not None
 
     def read(self, start: int, stop: int) -> Array:
@@ -225,7 +225,7 @@ def read_ahead(reader: Reader, reads: Sequence[tuple[int, int]]) -> Iterator[tup
     context = copy_context()
 
     def read(start: int, stop: int) -> Array:
-        return context.run(reader.read, start, stop)  # in the context of the fold that needs it
+        return context.run(reader.read, start, stop)  # in the context of the fold
 
     with ThreadPoolExecutor(1, thread_name_prefix="bigpca-read") as pool:
         ahead = pool.submit(read, *reads[0])

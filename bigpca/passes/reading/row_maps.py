@@ -1,4 +1,7 @@
-"""A row map: a pure function from rows to rows, applied inside the task that reads them."""
+"""Row maps: pure functions from rows to rows, applied in a chain inside the task that reads them.
+
+In folds they are applied to complete rows, before the shift; outputs are mapped whatever values the rows have.
+"""
 
 from __future__ import annotations
 
@@ -32,26 +35,26 @@ class RowMap(Protocol):
         """
 
     def describe(self) -> dict[str, object]:
-        """Return what identifies the map, for the fingerprint of a partial output."""
+        """Return what identifies the map, for fingerprints of checkpoints and partial outputs."""
 
 
 @runtime_checkable
 class NumberedMap(Protocol):
-    """A row map that also depends on the rows' absolute numbers: labels beside them, kernels that look rows up."""
+    """A row map that also depends on absolute row numbers: appended labels, kernels that look rows up."""
 
     def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
         """Map rows (b, d) with those numbers (b,) to rows (b, k)."""
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """As for a :class:`RowMap`."""
+        """See :class:`RowMap`."""
 
     def describe(self) -> dict[str, object]:
-        """As for a :class:`RowMap`."""
+        """See :class:`RowMap`."""
 
 
 @dataclass(frozen=True)
 class MapStep:
-    """One row map of a chain, and what it costs.
+    """One row map of a chain, and its cost.
 
     Attributes
     ----------
@@ -60,7 +63,7 @@ class MapStep:
         k, columns of its result.
     flops_per_row : int
     tile_rows : int or None
-        Most rows that it is given at a time; None for whole slabs.
+        Maximum rows per call; None for whole slabs.
     """
 
     f: RowMap | NumberedMap
@@ -76,7 +79,7 @@ class MapStep:
 
 
 def map_tiles(steps: tuple[MapStep, ...], complete: Block, where: str) -> Iterator[tuple[Array, Integers]]:
-    """Yield (mapped rows, their numbers), in tiles of as many rows as the maps are given at a time."""
+    """Yield (mapped rows, their numbers), in tiles of at most the smallest ``tile_rows`` of the chain."""
     values, numbers = complete.values, complete.rows
     size = min((step.tile_rows for step in steps if step.tile_rows), default=max(1, len(values)))
     for i in range(0, len(values), size):
@@ -93,7 +96,7 @@ def map_rows(steps: tuple[MapStep, ...], complete: Block, where: str) -> Array:
 
 
 def map_run(steps: tuple[MapStep, ...], rows: Array, first: int, where: str) -> Array:
-    """Return consecutive rows mapped, whatever values they have: what an output is written from."""
+    """Return consecutive rows mapped, finite or not, for an output."""
     numbers = np.arange(first, first + len(rows))
     for step in steps:
         rows = step.apply(rows, numbers, where)
@@ -136,7 +139,7 @@ class Affine:
 
 @dataclass(frozen=True)
 class Beside:
-    """Columns appended to each row by its number: labels beside the rows that they belong to.
+    """Appends columns to each row by its number, such as labels.
 
     Attributes
     ----------
@@ -153,7 +156,7 @@ class Beside:
         return np.concatenate([rows, self.columns(self.values[numbers])], axis=1)
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """The longer rows, with as much again for the columns; all values are kept."""
+        """Twice the longer rows, because the columns are computed first; all values are kept."""
         return 2 * rows * (d * itemsize + self.columns(self.values[:1]).nbytes), self.values.nbytes
 
     def describe(self) -> dict[str, object]:

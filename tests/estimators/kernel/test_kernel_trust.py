@@ -58,7 +58,7 @@ TRUSTED: dict[str, tuple[Any, Array]] = {
 @pytest.mark.parametrize("name", TRUSTED)
 def test_what_is_not_positive_semi_definite_is_refused_with_the_evidence(name: str, route: str) -> None:
     kernel, rows = TRUSTED[name]
-    evidence = r"was taken for positive semi-definite, but .* (the trace|eigenvalue|sum to).* -D\*\*2 / 2"
+    evidence = r"was assumed to be positive semi-definite, but .* (the trace|eigenvalue|sum to).* -D\*\*2 / 2"
     with pytest.raises(ValueError, match=evidence):
         ROUTES[route](kernel).fit(rows, Y)
 
