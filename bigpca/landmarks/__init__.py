@@ -1,4 +1,18 @@
-"""Landmarks of Nyström approximations: how the rows are chosen."""
+"""Landmarks of Nyström approximations, and the samplings that choose them.
+
+- ``base``        ``LandmarkRequest`` and ``Landmarks``, and the pass by which samplings draw rows by weight
+- ``given``       landmarks that the caller chose: row numbers, or rows
+- ``weighted``    "uniform", "diagonal", "column-norm": weights known from the rows, or from one sweep
+- ``rpcholesky``  randomly pivoted Cholesky: a few rounds of one read each
+- ``leverage``    ridge leverage scores, estimated from a uniform sample held in memory
+- ``kmeans``      cluster centres, by dask-ml
+
+A fit makes a ``LandmarkRequest`` from its rows, with their view and maps, and declares ``landmark_passes``;
+``select_landmarks`` then checks the sampling and calls its function, which folds ``BestRows`` with a ``RowWeight`` and
+returns ``Landmarks`` in the dtype of the rows. ``compared_rows`` is for the memory of the plan.
+
+Add a sampling: one file with the function and its passes, one row of ``SAMPLINGS``, one row in ``tests/landmarks``.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +41,7 @@ __all__ = ["LandmarkRequest", "Landmarks", "SAMPLINGS", "compared_rows", "landma
 
 @dataclass(frozen=True)
 class Sampling:
-    """A way to choose landmarks.
+    """A method that chooses landmarks.
 
     Attributes
     ----------
@@ -35,7 +49,7 @@ class Sampling:
     passes : callable
         Declares what ``choose`` reads.
     compared : callable
-        Most rows that ``choose`` compares with each other in memory.
+        Maximum number of rows that ``choose`` compares with each other in memory.
     """
 
     choose: Callable[[LandmarkRequest], Landmarks]
@@ -61,7 +75,7 @@ def landmark_passes(sampling: str | Array, request: LandmarkRequest) -> tuple[Pa
 
 
 def compared_rows(sampling: str | Array, request: LandmarkRequest) -> int:
-    """Return the most rows that :func:`select_landmarks` compares with each other in memory."""
+    """Return the maximum number of rows that :func:`select_landmarks` compares with each other in memory."""
     return SAMPLINGS[sampling].compared(request) if isinstance(sampling, str) else request.count
 
 
@@ -69,7 +83,7 @@ def select_landmarks(sampling: str | Array, request: LandmarkRequest) -> Landmar
     """Return m landmarks of X, chosen by the method ``sampling``.
 
     =============== =========================================== ====== =================== ============
-    sampling        which                                       passes kernel evaluations  kernels
+    sampling        which                                       reads  kernel evaluations  kernels
     =============== =========================================== ====== =================== ============
     "rpcholesky"    by the residual of k(x, x)                  rounds n m                 PSD
     "uniform"       with equal probability                      1      0                   all

@@ -37,7 +37,7 @@ class LandmarkRequest:
         m, at most n.
     seed : int
     shift : ndarray of shape (d,) or None
-        What translation-invariant kernels subtract; near the mean of the rows.
+        Subtracted by translation-invariant kernels; near the mean of the rows.
     run : Run
     threads : int or None
         BLAS threads of the m x m solves.
@@ -74,9 +74,9 @@ class Landmarks:
     ----------
     rows : ndarray of shape (m, d), in the working dtype of X
     indices : ndarray of shape (m,), int64, or None
-        Their row numbers, in the order in which they were chosen; None for centres, which are no rows.
+        Their row numbers, in the order in which they were chosen; None for cluster centres, which are not rows.
     trace : float or None
-        ``sum_i k(x_i, x_i)`` over all rows, where it was computed.
+        ``sum_i k(x_i, x_i)`` over all rows, if it was computed.
     """
 
     rows: NDArray[np.floating]
@@ -87,7 +87,7 @@ class Landmarks:
 def draw_pass(
     request: LandmarkRequest, count: int, *, name: str = STREAM, times: Times = ONCE, evaluations: float = 0.0
 ) -> PassPlan:
-    """Declare one draw of up to ``count`` rows, which takes so many kernel evaluations."""
+    """Declare one draw of up to ``count`` rows, with the given number of kernel evaluations."""
     rows, m, d = request.rows, request.count, request.rows.n_columns
     template = BestRows(d, count, Ones(), request.seed, name, request.dtype.itemsize)
     cost = row_pass(rows, name, [template], cut_bytes=template.state_bytes, work=0.0, dtype=request.dtype, times=times)
@@ -101,12 +101,12 @@ def draw_pass(
 def draw_rows(
     request: LandmarkRequest, cost: PassPlan, weight: RowWeight, count: int, *, stream: str = STREAM
 ) -> BestRows:
-    """Draw up to ``count`` rows with probability proportional to ``weight``, without replacement: one pass over X.
+    """Draw up to ``count`` rows with probability proportional to ``weight``, without replacement, in one read.
 
     Parameters
     ----------
     cost : PassPlan
-        Of :func:`draw_pass`.
+        From :func:`draw_pass`.
     stream : str
         Names the random numbers; the same stream and proportional weights draw the same rows.
 

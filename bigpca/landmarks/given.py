@@ -32,7 +32,7 @@ def landmark_values(landmarks: Any) -> Array:
 
 
 def given(landmarks: Array, request: LandmarkRequest) -> Landmarks:
-    """Return the rows with given numbers (m,), read in one pass and in the given order, or given rows (m, d) unchanged.
+    """Return the rows with given numbers (m,), read once and in the given order, or given rows (m, d) unchanged.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def _given_numbers(numbers: Array, request: LandmarkRequest) -> Landmarks:
 
 
 def given_passes(landmarks: Array, request: LandmarkRequest) -> tuple[PassPlan, ...]:
-    """Declare the pass of :func:`given`: none where rows were given."""
+    """Declare the pass of :func:`given`; none if rows were given."""
     if landmarks.ndim != 1:
         return ()
     rows, dtype = request.rows, working_dtype(request.rows.dtype)

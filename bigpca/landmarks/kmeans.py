@@ -27,7 +27,7 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
     """Return the centres of m clusters: ``dask_ml.cluster.KMeans`` on X, started by k-means||, at most 20 iterations.
 
     The centres minimise a bound on the Nyström approximation's error for distance kernels (Zhang, Tsang & Kwok 2008).
-    Two reads of X per iteration and up to fourteen for start and end: by far the most of all samplings; no kernel
+    Two reads of X per iteration and up to fourteen for start and end, by far the most of all samplings; no kernel
     evaluations. The centres depend on the chunks of X as well as on the seed, since dask-ml draws its random numbers
     chunk by chunk. Equal centres (if X has fewer than m distinct rows) are returned once.
 
@@ -52,8 +52,8 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
         random_state=seed,
     )  # fmt: skip
     here: Any = dask.config.set(scheduler="threads") if request.run.scheduler == "local" else nullcontext()
-    # dask-ml computes in a way that no pass knows of: as a fold, so that chunks which fold rows
-    # themselves find their turn.
+    # dask-ml computes outside the engine: with one BLAS thread, like a fold, so that chunks that fold rows themselves
+    # do not wait for this solve.
     with one_blas_thread(), here, warnings.catch_warnings():
         # With fewer distinct rows than clusters, 0 / 0 draws no further candidate; equal centres are returned once.
         for expected in (RuntimeWarning, ConvergenceWarning):
@@ -66,7 +66,7 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
 
 
 def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
-    """Declare the reads of :func:`kmeans`, which dask-ml makes."""
+    """Declare the reads of :func:`kmeans`, which dask-ml executes."""
     rows = request.rows
     size = rows.n_rows * rows.n_columns * rows.dtype.itemsize
     return (

@@ -57,10 +57,10 @@ class Sample:
 
 
 def leverage(request: LandmarkRequest) -> Landmarks:
-    """Draw rows by approximate ridge leverage scores, without replacement: two passes over X, (m + 1) n evaluations.
+    """Draw rows by approximate ridge leverage scores, without replacement: two reads, (m + 1) n evaluations.
 
-    The first pass draws ``16 m`` rows uniformly, on which the recursion over halves runs in memory; the second scores
-    all rows against the resulting weighted sample, and draws. Besides the passes, each level costs some ``32 m^2``
+    The first read draws ``16 m`` rows uniformly, on which the recursion over halves runs in memory; the second scores
+    all rows against the resulting weighted sample, and draws. In addition, each level costs some ``32 m^2``
     evaluations and ``m^3`` flops; state: ``16 m`` rows.
 
     Raises

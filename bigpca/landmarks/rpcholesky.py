@@ -1,4 +1,4 @@
-"""Randomly pivoted Cholesky in a few passes over all rows: each draws candidates by exact residuals and thins them."""
+"""Randomly pivoted Cholesky in a few reads: each draws candidates by exact residuals and thins them."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Chosen:
 
 
 def rpcholesky(request: LandmarkRequest) -> Landmarks:
-    """Draw landmarks by randomly pivoted Cholesky, in ``rounds`` passes over X with n m evaluations in all.
+    """Draw landmarks by randomly pivoted Cholesky, in ``rounds`` reads of X with n m evaluations in all.
 
     Each round computes the residuals ``d_i = k(x_i, x_i) - |k(x_i, S) T|^2`` of all rows, and draws twice as many
     candidates as it needs, with probability proportional to d and without replacement. A candidate is accepted with
-    probability (its residual once those accepted before it have joined S) / d_i. Near-duplicates are so rejected, and
-    the distribution is that of the sequential method as long as there are candidates. Only the last round fills up with
-    rejected ones. If it is still short although other rows have a residual, one more round follows (unless
-    ``rounds=1``).
+    probability (its residual once those accepted before it have joined S) / d_i. Near-duplicates are therefore
+    rejected, and the distribution is that of the sequential method as long as there are candidates. Only the last round
+    adds rejected candidates to complete its share. If there are still too few although other rows have a residual, one
+    more round follows (unless ``rounds=1``).
 
     Costs n m kernel evaluations (a third of m columns in the second of three rounds, two thirds in the third; 2 n m
     with an additional round) and about ``m^2`` more, ``n m^2`` flops; state: the candidates' rows, 4 m^2 numbers.
@@ -92,14 +92,14 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
 
 
 def rpcholesky_passes(request: LandmarkRequest) -> tuple[PassPlan]:
-    """Declare the rounds of :func:`rpcholesky`; one more where they accepted too few."""
+    """Declare the rounds of :func:`rpcholesky`; one more if they accepted too few."""
     n, m, rounds = request.rows.n_rows, request.count, max(1, min(request.rounds, request.count))
     times = Times(rounds, rounds + (rounds > 1))
     return (draw_pass(request, most_candidates(request), times=times, evaluations=float(n) * m / 2),)
 
 
 def most_candidates(request: LandmarkRequest) -> int:
-    """Most candidates of one round: twice what it needs, and room for what the rounds before it lack."""
+    """Return the maximum number of candidates of a round: twice what it and the shortfall of earlier rounds need."""
     m, rounds = request.count, max(1, min(request.rounds, request.count))
     return min(request.rows.n_rows, OVERSAMPLING * m, max(2 * OVERSAMPLING * -(-m // rounds), m))
 

@@ -13,7 +13,7 @@ from bigpca.passes.sweeps import SweepPlan
 
 
 def uniform(request: LandmarkRequest) -> Landmarks:
-    """Draw every row with the same probability, without replacement. One pass, no kernel evaluation."""
+    """Draw every row with the same probability, without replacement, in one read without kernel evaluations."""
     return _landmarks(draw_rows(request, *uniform_passes(request), Ones(), request.count), request)
 
 
@@ -23,7 +23,7 @@ def uniform_passes(request: LandmarkRequest) -> tuple[PassPlan]:
 
 
 def diagonal(request: LandmarkRequest) -> Landmarks:
-    """Draw rows with ``p_i = k(x_i, x_i)^2 / sum_j k(x_j, x_j)^2``, without replacement. One pass, n evaluations.
+    """Draw rows with ``p_i = k(x_i, x_i)^2 / sum_j k(x_j, x_j)^2``, without replacement: one read, n evaluations.
 
     For RBF, Laplacian, cosine and normalised kernels, whose diagonal is constant, this is uniform sampling, and draws
     the same rows for the same seed. For polynomial kernels it is far better.
@@ -50,13 +50,13 @@ def diagonal_passes(request: LandmarkRequest) -> tuple[PassPlan]:
 def column_norm(request: LandmarkRequest) -> Landmarks:
     """Draw rows with ``p_j ~ sum_i k(x_i, x_j)^2``, without replacement.
 
-    One sweep over the kernel matrix, and one pass. The sweep costs n^2 kernel evaluations, half where symmetry is used;
-    estimates of the sums from a few columns fail.
+    One sweep over the kernel matrix, and one read. The sweep costs n^2 / 2 kernel evaluations, because K is symmetric.
+    Estimating the sums from a few columns is not reliable.
 
     Raises
     ------
     ValueError
-        Where all entries of K are 0.
+        If all entries of K are 0.
 
     Notes
     -----
@@ -83,10 +83,7 @@ def reject_zero(weight_sum: float, what: str) -> None:
     ValueError
     """
     if weight_sum == 0:
-        raise ValueError(
-            f"{what} are 0, so no row can be drawn. At least one row of positive weight was expected. Check "
-            "the data (are all rows zero?) and the kernel."
-        )
+        raise ValueError(f"{what} are 0, so no row can be drawn. Check the data (are all rows zero?) and the kernel.")
 
 
 def _landmarks(drawn: BestRows, request: LandmarkRequest, trace: float | None = None) -> Landmarks:

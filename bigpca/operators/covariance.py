@@ -26,12 +26,12 @@ from bigpca.solvers.dual import SampleAxes, axes_bytes, leading_axes
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 PROBES = 10
-MAX_LENGTH_RATIO = 10.0  # ratio of the lengths that probes may have along two columns
+MAX_LENGTH_RATIO = 10.0  # of the standard deviations of probes along two columns, above which they are dropped
 
 
 @dataclass(frozen=True)
 class Probes:
-    """Gaussian vectors and their products, independent of any basis: what tighter bounds are made of.
+    """Gaussian vectors and their products, independent of any basis, from which tighter bounds are computed.
 
     Attributes
     ----------
@@ -64,9 +64,9 @@ class CovariancePasses:
     product : PassPlan
         One multiplication.
     sample : PassPlan or None
-        Of the rows from which an iteration starts; None for too few rows, or none wanted.
+        Reads the rows from which an iteration starts; None if there are too few rows, or no sample is used.
     first : PassCost
-        The rows that give the shift where there is no sample.
+        Reads the rows that define the shift if there is no sample.
     """
 
     product: PassPlan
@@ -80,7 +80,7 @@ class CovariancePasses:
     ) -> CovariancePasses:  # fmt: skip
         """Declare products with ``columns`` columns, or at most ``most``, and the probes.
 
-        They follow a sample for ``sampled`` columns, where that is not 0.
+        They follow a sample for ``sampled`` columns, unless that is 0.
         """
         n, d = rows.n_rows, rows.n_columns
         typical, largest = (_product_state(d, width + PROBES) for width in (columns, max(columns, most)))
@@ -108,24 +108,24 @@ class CovariancePasses:
 
     @property
     def costs(self) -> tuple[PassCost, ...]:
-        """All of them; without a sample, or where it has too few complete rows, the first rows are read."""
+        """All passes; the first rows are read without a sample, or if it has too few complete rows."""
         if self.sample is None:
             return (self.first, self.product)
         return (self.sample, self.first.repeated(Times(0, 1)), self.product)
 
 
 def _product_state(d: int, width: int) -> FusedProduct:
-    """Return the state of a product with so many columns, for its size."""
+    """Return the state of a product with ``width`` columns, from which its size is computed."""
     return FusedProduct.of(d, DenseFactor(np.broadcast_to(np.float32(0), (d, width))), by_driver=True)
 
 
 class CovarianceOperator:
-    """``A = Xc'Xc / (n - 1)`` (d, d), or the correlation matrix, seen only through passes over X.
+    """``A = Xc'Xc / (n - 1)`` (d, d), or the correlation matrix, accessed only by reads of X.
 
-    Every pass centres its rows; the first also finds their number, mean, total variance and scale. Where columns are
-    scaled by deviations that only the first pass can know, :meth:`begin` multiplies by a block scaled by the sample's
-    and says which block it was in the end: ``D^-1 A (G^-1 Q) = (D^-1 A D^-1) (D G^-1 Q)`` is exact for any
-    guess G of D.
+    Every read centres the product; the first also computes the number of rows, their mean, total variance and scale.
+    Standard deviations D are known only after the first read, so :meth:`begin` multiplies by a block that is scaled by
+    those of the sample, G, and returns the block for which the product is exact: for any guess G of D,
+    ``D^-1 A (G^-1 Q) = (D^-1 A D^-1) (D G^-1 Q)``.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class CovarianceOperator:
     scale : bool
         Divide each column by its standard deviation (divisor n).
     seed : int
-        Of the sample and of the probes.
+        Seed of the sample and of the probes.
     threads : int or None
         BLAS threads of the sample's solve; None for as many as there are cores where it is solved.
 
@@ -148,7 +148,7 @@ class CovarianceOperator:
     scale : ndarray of shape (d,) or None
     trace : float
     probes : Probes or None
-        All known after :meth:`begin`; no probes where the guessed deviations were far off.
+        All known after :meth:`begin`; no probes if the guessed deviations were far off.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class CovarianceOperator:
 
     @property
     def rounding(self) -> float:
-        """What bounds allow for, relative to |A|_F."""
+        """Rounding error that bounds allow for, relative to |A|_F."""
         return self.precision
 
     @property
@@ -202,21 +202,21 @@ class CovarianceOperator:
         return self.dtype != np.float64
 
     def refine(self) -> None:
-        """Multiply in float64 from now on, in which float32 rows are exact; the next pass finds the trace again."""
+        """Multiply in float64 from now on, in which float32 rows are exact; the next read computes the trace again."""
         self.dtype = np.dtype(np.float64)
         self._summed = False
 
     def sample(self, columns: int) -> SampleAxes | None:
         """Return up to ``columns`` principal axes of a sample of the rows, and their variances; None for too few rows.
 
-        Reads the sample's rows only.
+        Reads only the rows of the sample.
         """
         cost = self.passes.sample
         if cost is None:
             return None
         finish = partial(_solve_sample, columns=columns, center=self.center, scale=self.scaled, threads=self.threads)
         template = RowSample(self.size, cost.layout.n_rows, cost.dtype.itemsize)
-        found = fold_to(  # a part of a pass over X
+        found = fold_to(  # part of a pass over X
             self.run, cost, self.rows, {"sample": template}, finish, shift=np.zeros(self.size)
         )
         if found is None:
@@ -228,9 +228,9 @@ class CovarianceOperator:
     def begin(self, Q: Matrix) -> Products:
         """Multiply a first block (d, l) and the probes, in one read.
 
-        Returns the block that was multiplied in the end, and its product. With a guess G of the deviations D, probes g
-        are ``D G^-1 g`` in the end: Gaussian, with a covariance of at least I once they are divided by the least of
-        ``D G^-1``. They are dropped where its entries differ by more than a factor of ten.
+        Returns the block for which the product is exact, and the product. With a guess G of the deviations D, the
+        probes g become ``D G^-1 g``: Gaussian, and with a covariance of at least I after division by the smallest entry
+        of ``D G^-1``. They are dropped if its entries differ by more than a factor of ten.
         """
         omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
         guess = self._guess if self.scaled and self.scale is None else self.scale
@@ -252,21 +252,21 @@ class CovarianceOperator:
         Raises
         ------
         RuntimeError
-            Before the first pass of scaled columns, whose deviations are not known: use :meth:`begin`.
+            If columns are scaled and :meth:`begin` was not called, so that their deviations are not known.
         """
         if not self.scaled:
             return self._multiply(Q)
         if self.scale is None:
-            raise RuntimeError("the columns' deviations are known after the first pass: use begin")
+            raise RuntimeError("the columns' deviations are known only after the first read: call begin first.")
         return self._multiply(Q / self.scale[:, None])
 
     def _multiply(self, W: Matrix) -> Matrix:
-        """Return ``D^-1 Xc'Xc W / (n - 1)`` with the scale known after the pass, and keep what the pass finds."""
+        """Return ``D^-1 Xc'Xc W / (n - 1)`` with the scale known after the read; store count, mean, scale and trace."""
         factor = DenseFactor(np.ascontiguousarray(W, self.dtype))
         taken = self._fold(factor)
         self._learn(taken)
         Y = taken.product
-        if not self.center:  # adds, and cancels nothing
+        if not self.center:  # X'X = Xc'Xc + n m m': an addition, so nothing cancels
             Y += np.multiply.outer(factor.multiply(taken.mean[None, :])[0], taken.count * taken.mean).T
         Y /= max(1, self.count - 1)
         if self.scale is not None:
@@ -281,14 +281,14 @@ class CovarianceOperator:
         )
 
     def _current_shift(self) -> Vector:
-        """Return the mean of the sample, of an earlier pass, or else of the first chunk's rows."""
+        """Return the mean of the sample or of an earlier read, or else of the rows of the first chunk."""
         if self._shift is None:
             layout = CovariancePasses.first_layout(self.rows, self.passes.product)
             self._shift = first_shift(self.run, self.rows, layout)
         return self._shift
 
     def know(self, count: int, omitted: int, mean: Vector, scale: Vector | None, trace: float) -> None:
-        """Take what an earlier pass over the same rows found, so that this operator's first pass is not its first."""
+        """Set the statistics that an earlier read of the same rows computed, so that the next read need not."""
         self.count, self.omitted, self.scale, self.trace = count, omitted, scale, trace
         self.mean = self._shift = mean
         self._summed = True
@@ -300,21 +300,21 @@ class CovarianceOperator:
         self.count, self.omitted, self._shift = taken.count, taken.omitted, taken.mean
         about = taken.squares if self.center else taken.squares + taken.count * taken.mean**2
         if self.scaled:
-            if self.scale is None:  # a refined one would be of another matrix than the products so far
+            if self.scale is None:  # kept by refine: with another scale, earlier products would be of another matrix
                 self.scale = column_scale(taken.squares, taken.mean, taken.count)
             about = about / self.scale**2
         self.mean = taken.mean if self.center else np.zeros(self.size)
         self.trace = float(about.sum()) / max(1, taken.count - 1)
         if not np.isfinite(self.trace):
             raise ValueError(
-                f"the total variance is {self.trace}: squares of the values overflow float64 (beyond 1e154). Smaller "
-                f"numbers were expected. Divide the data by a constant first."
+                f"the total variance is {self.trace}: squares of the values overflow float64 (beyond 1e154). Divide "
+                f"the data by a constant first."
             )
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What one pass brings.
+    """The statistics and the product of one read.
 
     Attributes
     ----------
@@ -332,7 +332,7 @@ class Taken:
 
 
 def take_product(state: PassState) -> Taken:
-    """Centre the product where the state lies."""
+    """Return the statistics and the centred product, computed where the merged state is."""
     part = state.part("product", FusedProduct)
     squares = part.centred_squares() if part.squared else np.zeros(0)
     return Taken(part.count, state.omitted, part.mean, squares, part.centred())

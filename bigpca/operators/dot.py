@@ -28,7 +28,7 @@ def dot_pass(rows: RowInput, columns: int, times: Times, *, most: int = 0, drive
     Raises
     ------
     ValueError
-        For a store that is not chunked in columns.
+        If the store is not chunked in columns.
     """
     layout = column_layout(rows)
     if layout is None:
@@ -44,23 +44,23 @@ def dot_pass(rows: RowInput, columns: int, times: Times, *, most: int = 0, drive
 
 
 class DotOperator:
-    """``A = Xc Xc' / (n - 1)`` (n, n), seen only through passes over column blocks, each of which holds all rows.
+    """``A = Xc Xc' / (n - 1)`` (n, n), accessed only by reads of column blocks, each of which holds all rows.
 
-    Every block is centred and scaled exactly by its own columns before it is multiplied, so one read is enough whether
-    columns are scaled or not. It has the same non-zero eigenvalues as the covariance; its eigenvectors are the
-    examples' weights (tutorial, algorithm 2).
+    Every block is centred and scaled exactly before it is multiplied, so one read is enough whether columns are scaled
+    or not. A has the same non-zero eigenvalues as the covariance; its eigenvectors are the weights of the examples
+    (tutorial, algorithm 2).
 
     Parameters
     ----------
     rows : RowInput
-        Of a store chunked in columns: a store chunked in rows would be read once per panel; use
-        :class:`~bigpca.operators.covariance.CovarianceOperator` there.
+        Rows of a store chunked in columns. A store chunked in rows would be read once per block; use
+        :class:`~bigpca.operators.covariance.CovarianceOperator` for it.
     run : Run
     cost : PassPlan
-        Of :func:`dot_pass`.
+        From :func:`dot_pass`.
     center, scale : bool
     seed : int
-        Of the probes.
+        Seed of the probes.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class DotOperator:
 
     @property
     def rounding(self) -> float:
-        """What bounds allow for, relative to |A|_F."""
+        """Rounding error that bounds allow for, relative to |A|_F."""
         return self.precision
 
     @property

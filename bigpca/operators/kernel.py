@@ -20,7 +20,7 @@ from bigpca.passes.sweeps import SweepPlan, fold_kernel, refined_sweep, sweep_pa
 from bigpca.solvers.certificates import SLACK
 from bigpca.solvers.indefinite import contradiction
 
-ALIKE = 4.0
+ALIKE = 4.0  # rounding errors of rows that are alike do not cancel; see KernelOperator.precision
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ def product_pass(
     refinable: bool = False,
 ) -> SweepPlan:
     """Declare products of the centred kernel matrix with ``columns`` columns (at most ``most``) and the probes."""
-    width = max(columns, most) + PROBES + 1 + PROBES * refinable  # which go along once more after a refinement
+    width = max(columns, most) + PROBES + 1 + PROBES * refinable  # the probes are multiplied again after a refinement
     template = KernelProduct(
         rows.n_rows, width, np.broadcast_to(0.0, (rows.n_rows, width)), not kernel.positive_semidefinite
     )
@@ -46,10 +46,10 @@ def product_pass(
 
 
 class KernelOperator:
-    """``A = HKH`` (n, n), ``H = I - 11'/n``, seen only through sweeps over pairs of rows (tutorial, algorithm 5).
+    """``A = HKH`` (n, n), ``H = I - 11'/n``, accessed only by sweeps over pairs of rows (tutorial, algorithm 5).
 
-    Centring is implicit: ``A V = H (K (H V))``. A constant column beside the first block gives the row means of K in
-    the same sweep, and with them the trace and all that new rows need to be centred.
+    Centring is implicit: ``A V = H (K (H V))``. A constant column appended to the first block yields the row means of K
+    in the same sweep, and with them the trace and the centring of new rows.
 
     Parameters
     ----------
@@ -58,24 +58,24 @@ class KernelOperator:
         Resolved for the number of columns.
     run : Run
     cost : SweepPlan
-        Of :func:`product_pass`.
+        From :func:`product_pass`.
     shift : ndarray of shape (d,)
         Near the mean of the rows; see :meth:`bigpca.kernels.base.Kernel.prepare`.
     seed : int
-        Of the probes.
+        Seed of the probes.
 
     Attributes
     ----------
     trace : float
-        Of HKH.
+        Trace of HKH.
     row_means : ndarray of shape (n,)
         ``K 1 / n``.
     squared_norm : float
         An upper bound of ``|HKH|_F^2``, for kernels that are not positive semi-definite; else 0.
     precision : float
-        Rounding of a product relative to ``|HKH|_F``: that of the tiles is relative to ``|K|_F``, of which centring may
-        leave little (a wide Gaussian kernel is 1 less something small); four times as large as roundings that cancel
-        are, because those of rows that are alike, as in clusters, do not.
+        Rounding error of a product relative to ``|HKH|_F``. The error of the tiles is relative to ``|K|_F``, of which
+        centring may leave little (the entries of a wide Gaussian kernel are nearly 1). The factor of four is for rows
+        that are alike, as in clusters, whose rounding errors do not cancel.
     probes : Probes or None
         All known after :meth:`begin`.
     """
@@ -103,11 +103,11 @@ class KernelOperator:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """n twice: what limits the number of components."""
+        """(n, n), which limits the number of components."""
         return self.rows.n_rows, self.rows.n_rows
 
     def _eps(self, state: KernelProduct) -> float:
-        """Rounding of K's entries: of the tiles, and of the rows where K may be computed in float32."""
+        """Return the rounding error of K's entries: of the tiles, and of the rows if K may be computed in float32."""
         given = float(np.finfo(working_dtype(self.rows.dtype)).eps)
         return max(state.precision, given) if self.kernel.taken_on_trust else state.precision
 
@@ -118,12 +118,12 @@ class KernelOperator:
 
     @property
     def rounding(self) -> float:
-        """What bounds allow for, relative to |A|_F: their slack covers rows that are alike by itself."""
+        """Rounding error that bounds allow for, relative to |A|_F; their slack already covers rows that are alike."""
         return self.precision / ALIKE
 
     @property
     def refinable(self) -> bool:
-        """Whether tiles are made of float32 rows, and the plan has room for float64."""
+        """Whether tiles are computed from float32 rows, and memory is planned for float64."""
         return self.cost.refinable and self.dtype != np.float64
 
     def refine(self) -> None:
@@ -134,7 +134,7 @@ class KernelOperator:
         self._learned = False
 
     def begin(self, V: Matrix) -> Products:
-        """Multiply a first block (n, l) and the probes, in one sweep, which finds trace, means and norms too."""
+        """Multiply a first block (n, l) and the probes, in one sweep, which also computes trace, means and norms."""
         return Products(V, self._multiply_and_learn(V))
 
     def _multiply_and_learn(self, V: Matrix) -> Matrix:
@@ -164,7 +164,7 @@ class KernelOperator:
         return product
 
     def _look_for_evidence(self, V: Matrix, product: Matrix, state: KernelProduct) -> None:
-        """Refuse a kernel that was said to be positive semi-definite where ``A V`` shows that HKH is not."""
+        """Reject a kernel that was declared positive semi-definite if ``A V`` shows that HKH is not."""
         if self.kernel.taken_on_trust and V.size:
             trace = state.diagonal - self.size * self.mean
             reject_contradicted(self.kernel, contradiction(V, product, trace, self._norm, self._rounding))
@@ -178,10 +178,10 @@ class KernelOperator:
         return state
 
     def _learn(self, state: KernelProduct, norm: float) -> None:
-        """Take trace and norms from the first sweep; ``norm`` estimates ``|HKH|_F`` (from probes, without bias).
+        """Compute trace and norms from the first sweep; ``norm`` is an unbiased estimate of ``|HKH|_F`` from probes.
 
-        ``|K|_F^2 = |HKH|_F^2 + 2 n |r|^2 - n^2 mean^2``, r the row means. A trace and a norm below what rounding leaves
-        of them are set to that: HKH may be 0, but nothing shows it.
+        ``|K|_F^2 = |HKH|_F^2 + 2 n |r|^2 - n^2 mean^2`` with the row means r. A trace or norm below its rounding error
+        is set to that error, because HKH = 0 cannot be distinguished from it.
         """
         n, eps, self._learned = self.size, self._eps(state), True
         around = max(0.0, 2 * n * float(self.row_means @ self.row_means) - (n * self.mean) ** 2)

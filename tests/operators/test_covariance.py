@@ -107,7 +107,7 @@ def test_the_block_that_was_given_is_multiplied_unless_columns_are_scaled() -> N
 
 def test_scaled_columns_need_a_first_pass_before_products() -> None:
     op = operator(bp.open(offset_data(N, D, mean=0.0)), scale=True)
-    with pytest.raises(RuntimeError, match="the columns' deviations are known after the first pass: use begin"):
+    with pytest.raises(RuntimeError, match="the columns' deviations are known only after the first read: call begin"):
         op.multiply(Q)
 
 

@@ -11,22 +11,26 @@ import dask.array as da
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
 import bigpca as bp
 from bigpca import kernels
 from bigpca.data.views import View, columns_of, view_of, viewed
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.class_moments import ClassMoments
+from bigpca.passes.accumulators.dot_matrix import DotPanels, DotSum
 from bigpca.passes.accumulators.kept_rows import RowSample, RowsAt
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap
 from bigpca.passes.accumulators.left_product import LeftProduct
 from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.columns import column_layout, column_pass, fold_columns
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.run import Run
-from bigpca.passes.fold import fold_to, row_pass
+from bigpca.passes.fold import first_rows, fold_to, row_pass
 from bigpca.passes.project import project_in_memory, project_to
 from bigpca.passes.reading.row_maps import Affine, Beside, MapStep
 from bigpca.passes.rows import RowInput
+from bigpca.passes.sweeps import fold_kernel, sweep_pass
 from bigpca.solvers.features import landmark_transform
 from tests.estimators.labelled import centred, labelled_rows, within_scatter
 from tests.passes.kit import assert_moments, folded, full, write_store
@@ -103,6 +107,31 @@ def test_a_chain_of_maps_acts_in_folds_and_in_what_is_written(chain: str, tmp_pa
     np.testing.assert_array_equal(written.compute(), truth)
     in_memory = RowInput(bp.open(X)).mapped(*steps)
     np.testing.assert_array_equal(project_in_memory(in_memory, identity, truth.shape[1]), truth)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_sweeps_and_first_rows_are_of_mapped_rows(chain: str) -> None:
+    steps, truth = CHAINS[chain]
+    rows = RowInput(da.from_array(X, chunks=(64, D)) + 0).mapped(*steps)
+    np.testing.assert_array_equal(first_rows(rows, rows.layout(0)), truth[: rows.layout(0).read_rows])
+    template, kernel = DotPanels(N, rows.n_columns, N), kernels.RBF(0.1)
+    cost = sweep_pass(rows, kernel, "kernel", template)
+    found: Any = fold_kernel(Run(), cost, rows, kernel, template, lambda s: s.parts["kernel"], shift=truth.mean(axis=0))
+    np.testing.assert_allclose(found.matrix(), np.exp(-0.1 * cdist(truth, truth, "sqeuclidean")), rtol=0, atol=1e-13)
+
+
+def test_column_folds_reject_rows_that_are_not_columns_of_a_store(tmp_path: Path) -> None:
+    plain = RowInput(bp.open(write_store(tmp_path / "x.zarr", X, (N, 2))))
+    layout = column_layout(plain)
+    assert layout is not None
+    cost = column_pass(plain, "dot", DotSum(N), layout)
+    viewed_rows = RowInput(columns_of(plain.X, np.array([0, 2])))
+    for rows, made in ((plain.mapped(*CHAINS["centre and scale"][0]), "row maps"), (viewed_rows, "a view")):
+        assert column_layout(rows) is None
+        with pytest.raises(ValueError, match=f"the columns are computed by {made}, but .* Fold over rows"):
+            fold_columns(Run(), cost, rows, DotSum(N))
+    with pytest.raises(TypeError, match="the rows have weights, which DotSum cannot use"):
+        fold_columns(Run(), cost, plain.weighted(np.ones(N)), DotSum(N))
 
 
 SAMPLES = np.random.default_rng(3).standard_normal((40, 3 * 4 * 5)) + 2.0

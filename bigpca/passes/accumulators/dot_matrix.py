@@ -46,7 +46,7 @@ class DotPanels(Accumulator):
         raise NotImplementedError("a panel of the dot matrix is filled from pairs of blocks: use add_pair")
 
     def add_pair(self, first: int, rows: Array, other_first: int, others: Array) -> None:
-        """Add the products of ``rows`` (a, d) with ``others`` (b, d), whose first rows are ``first`` and ``other_first``.
+        """Add the products of ``rows`` (a, d) from row ``first`` on with ``others`` (b, d) from row ``other_first`` on.
 
         The product is summed in float64 every 8,192 columns; its bits do not depend on the panel's size.
         """

@@ -79,9 +79,8 @@ class Moments(Accumulator):
         self.weight_sums = total + float(w.sum()), squares + float(w @ w)
         self.count += int(np.count_nonzero(w))
         root = np.sqrt(w).astype(block.values.dtype)[:, None]
-        rows = (
-            block.values * root
-        )  # sqrt(w) (x - shift): weighted after the shift, so that the deviations keep their digits
+        # sqrt(w) (x - shift): weighted after the shift, so that the deviations keep their digits
+        rows = block.values * root
         self._sums += block.arithmetic.column_sums(rows * root, None)
         self._multiply(rows, block.arithmetic)
 

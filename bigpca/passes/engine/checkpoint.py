@@ -32,8 +32,8 @@ from bigpca.storage.regular import read_document, read_regular
 from bigpca.storage.zip_members import read_arrays
 
 FORMAT = 1
-STATE_MARGIN = 4  # times the bytes that a state is said to have: what a file may hold of it
-MAX_RECORD = 1 << 26  # bytes of its stamps and its small arrays
+STATE_MARGIN = 4  # a file may hold this many times the declared bytes of a state
+MAX_RECORD = 1 << 26  # bytes of the stamps and small arrays of a state
 
 
 class WriteFailed(RuntimeError):
@@ -241,7 +241,7 @@ class Checkpoint:
         layout: Layout,
         rows: Mapping[str, object] | None = None,
     ) -> SegmentFiles:
-        """Return the files of pass ``number`` of these views and maps; others are deleted with a warning."""
+        """Return the files of pass ``number``; if its layout, rows or templates changed, delete them with a warning."""
         directory = self.directory / f"pass-{number:02d}"
         cut = digest(
             [layout.reads, layout.slab_rows, [list(g) for g in layout.groups], [list(s) for s in layout.segments]]

@@ -15,7 +15,7 @@ from bigpca.errors import format_bytes
 
 @dataclass(frozen=True)
 class PlanEvent:
-    """What is about to run: the solver, why it was chosen, and its cost (the peak in bytes per worker thread)."""
+    """A plan is about to run: solver, reason for the choice, and cost (``peak_bytes`` per worker thread)."""
 
     solver: str
     reason: str
@@ -142,7 +142,7 @@ class PassTally:
 
     @property
     def _done_here(self) -> float:
-        """Share of the pass that this run has done: by kernel evaluations if there are any, else by rows."""
+        """Share of the pass that this run has done, in kernel evaluations if there are any, else in rows."""
         if self.event.evaluations_total:
             return self.evaluations / self.event.evaluations_total
         return self.rows / self.event.rows_total if self.event.rows_total else 0.0

@@ -29,7 +29,7 @@ from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.readers import Reader
 
 R = TypeVar("R")
-Inputs: TypeAlias = Mapping[Key, Any]  # of a task, by key: values of Dask nodes (or their futures), broadcast values
+Inputs: TypeAlias = Mapping[Key, Any]  # by key: values of Dask nodes or their futures, broadcast values
 Finish = Callable[[PassState], R]
 WORKERS_TIMEOUT = 60.0  # seconds
 STALLED_SECONDS = 60.0
@@ -38,11 +38,11 @@ MAPS = "bigpca-maps"  # the key of the row maps among the broadcast values
 
 
 class GroupTask(Protocol):
-    """What one task reads and folds into one state; picklable."""
+    """The rows of one group and how they are folded into one state; picklable."""
 
     @property
     def reader(self) -> Reader:
-        """The reader of its rows, which names them in errors."""
+        """The reader of the rows, which also names them in errors."""
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fold the group. ``inputs`` are the values of persisted chunks, and the broadcast values."""
@@ -50,17 +50,17 @@ class GroupTask(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PassPlan(PassCost):
-    """A pass as it is declared and as it is cut: the rows' groups and the arithmetic follow from the declaration alone.
+    """The declaration of a pass with its layout and arithmetic, which do not change when it is executed.
 
     Attributes
     ----------
     layout : Layout
     dtype : numpy.dtype
-        In which blocks are multiplied.
+        Dtype in which blocks are multiplied.
     refinable : bool
         Whether the fit may switch to float64, for which the plan has room.
     arithmetic : Arithmetic
-        What the rows are multiplied with.
+        The array library that multiplies the rows.
     """
 
     layout: Layout
@@ -83,7 +83,7 @@ class Pass(Generic[R]):
     Attributes
     ----------
     cost : PassPlan
-        Its name, how it is cut, and what it may cost.
+        Name, layout and planned cost.
     templates : dict of str to Accumulator
     cut : callable
         Group number -> (GroupTask, futures it depends on); called when the group is submitted.
@@ -98,11 +98,11 @@ class Pass(Generic[R]):
     rows_read : callable or None
         Group number -> rows that the group decodes; None if these are the rows that it folds.
     unit_bytes : float
-        Stored bytes of one row (one column where columns are read).
+        Stored bytes of one row (of one column, if columns are read).
     input : dict
-        What identifies a view, maps and weights of the rows, for checkpoints; empty where there are none.
+        Identifies view, maps and weights of the rows in checkpoints; empty if there are none.
     whole : int
-        Rows of X (columns of X where columns are read) that one read decodes.
+        Rows of X (columns, if columns are read) that one read decodes.
     paths : dict of str to {"reads", "writes"}
         Files and directories that the tasks use, and how; workers must be able to access them.
     run_id : str

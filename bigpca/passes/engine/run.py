@@ -1,4 +1,4 @@
-"""One execution of a fit: numbers its passes, holds them to what was planned, and adds up what they read."""
+"""One execution of a fit: numbers its passes, checks them against the plan, and counts their reads."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ def no_progress(event: Event) -> None:
 
 @dataclass
 class Run:
-    """One execution: how it runs, which changes no bit of the result, and what it has done so far.
+    """One execution: options, which change no bit of the result, and what it has done so far.
 
     Attributes
     ----------
     checkpoint : Checkpoint or None
     progress : callable taking events
     workers_timeout : float
-        Seconds without any worker after which a run on a cluster gives up.
+        Seconds without any worker after which a run on a cluster fails.
     scheduler : "local" to stay in this process whatever client there is (NumPy input), or None.
     peak_bytes : int
-        Planned peak of one worker thread, for errors; 0 where nobody planned.
+        Planned peak of one worker thread, for errors; 0 without a plan.
     stalled_seconds : float
-        Silence of a worker after which it is reported, and what it has is sent to others too.
+        Seconds without an answer after which a worker is reported and its segments are submitted to others too.
     rounding_warned : bool
-        Whether this run has warned of integers that float64 does not hold.
+        Whether this run has warned of integers that float64 cannot represent.
     declared : dict of str to PassCost, or None
-        The passes of the plan, by name; None where a single read was priced by its caller.
+        The passes of the plan, by name; None for a single read that its caller planned.
     number : int
-        Of the latest pass, from 1; names its checkpoint directory.
+        Number of the latest pass, from 1; names its checkpoint directory.
     reads : float
         Reads of X so far.
     evaluations : int
@@ -71,7 +71,7 @@ class Run:
         Raises
         ------
         UndeclaredPassError
-            For two of one name.
+            If two have the same name.
         """
         named: dict[str, PassCost] = {}
         for one in passes:
@@ -86,25 +86,25 @@ class Run:
             self.progress(event)
 
     def begin_pass(self, cost: PassCost, state_bytes: int) -> int:
-        """Hold a pass with states of that size to the plan, and return its number.
+        """Check a pass and the size of its states against the plan, and return its number.
 
         Raises
         ------
         UndeclaredPassError
-            For a pass that the plan does not have, or one with a larger state, more reads, another arithmetic or more
-            repetitions.
+            If the plan does not have the pass, or has it with a smaller state, fewer reads, another dtype of products,
+            or fewer repetitions.
         """
         self._admit(cost, state_bytes, 1)
         self.number += 1
         return self.number
 
     def read_beside(self, cost: PassCost, times: float = 1) -> None:
-        """Count reads that are no pass of the engine: of the first rows, for a count, by another library.
+        """Count reads that are not a pass of the engine: of the first rows, to count rows, or by another library.
 
         Raises
         ------
         UndeclaredPassError
-            As :meth:`begin_pass`.
+            As for :meth:`begin_pass`.
         """
         self._admit(cost, cost.state_bytes, times)
         self.reads += cost.reads * times

@@ -1,6 +1,6 @@
-"""How fast this machine multiplies and reads: measured once, in a second, for the time that a plan states.
+"""The speed at which this machine multiplies and reads, measured once in about a second, for time estimates of plans.
 
-No solver is chosen by it: what is chosen, and with it the bits, must not depend on the machine.
+No solver is chosen by it, because the choice, and with it the bits, must not depend on the machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bigpca.passes.reading.blocks import prepare_block
 SIDE, WIDTH = 1024, 128  # of the matrices multiplied: as thin as the blocks of an iteration
 STORED = 16 << 20  # bytes of a chunk
 ROUNDS = 3
-VERSION = 2  # of what is measured
+VERSION = 2  # of the measurement
 
 
 @cache
@@ -36,7 +36,7 @@ def machine_speed() -> Speed:
         if stored["key"] == key:
             return Speed(**{name: float(value) for name, value in stored["speed"].items()})
     speed = measure()
-    with suppress(OSError, RuntimeError):  # no room, or no home
+    with suppress(OSError, RuntimeError):  # disk full, or no home directory
         path = _cache_file()
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}")
@@ -46,14 +46,14 @@ def machine_speed() -> Speed:
 
 
 def _cache_file() -> Path:
-    """Return where it is kept."""
+    """Return the path of the cached measurement."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "bigpca" / "speed.json"
 
 
 def measure() -> Speed:
     """Measure products in both precisions; and reading: a chunk is decoded, copied, shifted and searched for NaN."""
-    from numcodecs import Zstd  # with Zarr, and needed here only
+    from numcodecs import Zstd  # installed with Zarr; only needed here
 
     rng = np.random.default_rng(0)
     rates = []

@@ -1,4 +1,4 @@
-"""Everything that talks to ``distributed``: no other module of the engine imports it.
+"""Everything that talks to ``distributed``, which no other module of the engine imports.
 
 - ``run``            one pass on a client: a window of segments, waits with limits, states moved off the workers
 - ``segments``       segments in flight: submitted, watched, folded in order
@@ -11,6 +11,6 @@
 - ``outcomes``       the result of a future, or an error that a user can act on
 - ``get``            a small graph computed where the passes run, with their limits
 
-``run`` submits segments in a window, ``watch`` checks the cluster meanwhile, ``suspects`` decides what to submit again.
-The first result of a group counts, and results are merged by group number, so retries do not change a bit.
+``run`` submits segments in a window, ``watch`` checks the cluster meanwhile, ``suspects`` decides which tasks to submit
+again. The first result of a group counts, and results are merged by group number, so retries do not change a bit.
 """
