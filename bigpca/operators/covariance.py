@@ -263,21 +263,21 @@ class CovarianceOperator:
     def _multiply(self, W: Matrix) -> Matrix:
         """Return ``D^-1 Xc'Xc W / (n - 1)`` with the scale known after the read; store count, mean, scale and trace."""
         factor = DenseFactor(np.ascontiguousarray(W, self.dtype))
-        taken = self._fold(factor)
-        self._learn(taken)
-        Y = taken.product
+        found = self._fold(factor)
+        self._learn(found)
+        Y = found.product
         if not self.center:  # X'X = Xc'Xc + n m m': an addition, so nothing cancels
-            Y += np.multiply.outer(factor.multiply(taken.mean[None, :])[0], taken.count * taken.mean).T
+            Y += np.multiply.outer(factor.multiply(found.mean[None, :])[0], found.count * found.mean).T
         Y /= max(1, self.count - 1)
         if self.scale is not None:
             Y /= self.scale[:, None]
         return Y
 
-    def _fold(self, factor: DenseFactor) -> Taken:
+    def _fold(self, factor: DenseFactor) -> CentredProduct:
         template = FusedProduct.of(self.size, factor, squared=not self._summed, by_driver=True)
         cost = replace(self.passes.product, dtype=self.dtype)
         return fold_to(  # one pass over X
-            self.run, cost, self.rows, {"product": template}, take_product, shift=self._current_shift()
+            self.run, cost, self.rows, {"product": template}, centred_product, shift=self._current_shift()
         )
 
     def _current_shift(self) -> Vector:
@@ -293,18 +293,18 @@ class CovarianceOperator:
         self.mean = self._shift = mean
         self._summed = True
 
-    def _learn(self, taken: Taken) -> None:
+    def _learn(self, found: CentredProduct) -> None:
         if self._summed:
             return
         self._summed = True
-        self.count, self.omitted, self._shift = taken.count, taken.omitted, taken.mean
-        about = taken.squares if self.center else taken.squares + taken.count * taken.mean**2
+        self.count, self.omitted, self._shift = found.count, found.omitted, found.mean
+        about = found.squares if self.center else found.squares + found.count * found.mean**2
         if self.scaled:
             if self.scale is None:  # kept by refine: with another scale, earlier products would be of another matrix
-                self.scale = column_scale(taken.squares, taken.mean, taken.count)
+                self.scale = column_scale(found.squares, found.mean, found.count)
             about = about / self.scale**2
-        self.mean = taken.mean if self.center else np.zeros(self.size)
-        self.trace = float(about.sum()) / max(1, taken.count - 1)
+        self.mean = found.mean if self.center else np.zeros(self.size)
+        self.trace = float(about.sum()) / max(1, found.count - 1)
         if not np.isfinite(self.trace):
             raise ValueError(
                 f"the total variance is {self.trace}: squares of the values overflow float64 (beyond 1e154). Divide "
@@ -313,7 +313,7 @@ class CovarianceOperator:
 
 
 @dataclass(frozen=True)
-class Taken:
+class CentredProduct:
     """The statistics and the product of one read.
 
     Attributes
@@ -331,11 +331,11 @@ class Taken:
     product: Matrix
 
 
-def take_product(state: PassState) -> Taken:
+def centred_product(state: PassState) -> CentredProduct:
     """Return the statistics and the centred product, computed where the merged state is."""
     part = state.part("product", FusedProduct)
     squares = part.centred_squares() if part.squared else np.zeros(0)
-    return Taken(part.count, state.omitted, part.mean, squares, part.centred())
+    return CentredProduct(part.count, state.omitted, part.mean, squares, part.centred())
 
 
 def _solve_sample(

@@ -127,7 +127,7 @@ class DotOperator:
         )
         cost = replace(self.cost, dtype=self.dtype)
         product, total, self.mean, self.squares = fold_columns_to(  # one pass over X
-            self.run, cost, self.rows, template, _take
+            self.run, cost, self.rows, template, _product_of
         )
         divisor = max(1, self.size - 1)
         product /= divisor
@@ -135,6 +135,6 @@ class DotOperator:
         return product
 
 
-def _take(state: PassState) -> tuple[Matrix, float, Vector, Vector]:
+def _product_of(state: PassState) -> tuple[Matrix, float, Vector, Vector]:
     part = state.part("dot", DotProduct)
     return part.product.copy(), part.total, part.columns("means"), part.columns("squares")

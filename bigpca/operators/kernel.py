@@ -172,7 +172,7 @@ class KernelOperator:
     def _sweep(self, V: Matrix, *, squared: bool) -> KernelProduct:
         template = KernelProduct(self.size, V.shape[1], np.ascontiguousarray(V), squared)
         state = fold_kernel(  # one sweep over all pairs of rows
-            self.run, self.cost, self.rows, self.kernel, template, _take, shift=self.shift
+            self.run, self.cost, self.rows, self.kernel, template, _state_of, shift=self.shift
         )
         self.precision = self._eps(state) * self.magnification
         return state
@@ -207,12 +207,12 @@ def squares_pass(rows: RowInput, kernel: Kernel) -> SweepPlan:
 
 def kernel_row_squares(run: Run, cost: SweepPlan, rows: RowInput, kernel: Kernel, *, shift: Vector) -> Vector:
     """Return ``sum_j K_ij^2`` (n,) by one sweep."""
-    return fold_kernel(run, cost, rows, kernel, _squares(rows), _take, shift=shift).squares
+    return fold_kernel(run, cost, rows, kernel, _squares(rows), _state_of, shift=shift).squares
 
 
 def _squares(rows: RowInput) -> KernelProduct:
     return KernelProduct(rows.n_rows, 0, np.zeros((rows.n_rows, 0)), squared=True)
 
 
-def _take(state: PassState) -> KernelProduct:
+def _state_of(state: PassState) -> KernelProduct:
     return state.part("kernel", KernelProduct)

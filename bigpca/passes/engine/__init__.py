@@ -2,7 +2,7 @@
 
 - ``jobs``        a pass described as data, and the functions that its tasks run on any scheduler
 - ``run``         one execution: numbers passes, rejects those that exceed the plan, counts reads and evaluations
-- ``states``      the state of a pass: what all accumulators hold, with the bookkeeping that travels with it
+- ``states``      the state of a pass: its accumulators over some groups, with counts and stamps
 - ``events``      what a run reports, as frozen records; ``progress`` displays them: terminal, notebook, log, JSON
 - ``checkpoint``  finished segments and one growing prefix, as files that are complete or absent
 - ``resources``   threads, memory limit and idle memory of the processes of a run

@@ -177,6 +177,9 @@ class Pass(Generic[R]):
         return sum(stop - start for start, stop in reads)
 
 
+AnyPass: TypeAlias = Pass[Any]  # with a result of any type, for the engine, which only passes results on
+
+
 def fold_group(task: GroupTask, run_id: str, keys: tuple[Key, ...], *values: object) -> PassState:
     """Fold one group; ``keys`` and ``values`` are its inputs."""
     steady_heap()

@@ -19,7 +19,7 @@ from bigpca.blas import inside_fold
 from bigpca.passes.engine.checkpoint import Resumed, SegmentFiles, WriteFailed, warn_unwritten
 from bigpca.passes.engine.events import CheckpointEvent
 from bigpca.passes.engine.forks import reject_inherited
-from bigpca.passes.engine.jobs import SHARED, Pass, merge_states, run_group, tree
+from bigpca.passes.engine.jobs import SHARED, AnyPass, Pass, R, merge_states, run_group, tree
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 
@@ -104,7 +104,7 @@ class StateWriter:
 class LocalPass:
     """One pass in this process: its tasks and their graph."""
 
-    def __init__(self, job: Pass[Any], options: Run, resumed: Resumed) -> None:
+    def __init__(self, job: AnyPass, options: Run, resumed: Resumed) -> None:
         self.job, self.options, self.resumed = job, options, resumed
         self.files, self.writer = resumed.files, StateWriter(resumed.files, options)
 
@@ -159,7 +159,7 @@ class LocalPass:
         return name
 
 
-def run_locally(job: Pass[Any], options: Run, resumed: Resumed) -> Any:
+def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
     """Run one pass in this process; see :func:`bigpca.passes.engine.driver.run_pass`."""
     graph, key = LocalPass(job, options, resumed).graph()
     if key is not None:

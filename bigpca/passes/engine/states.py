@@ -1,4 +1,4 @@
-"""The state of one pass: what all accumulators hold after some rows, with the bookkeeping that travels with it."""
+"""The state of one pass: its accumulators over some groups, with the counts and stamps of their rows."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_products_with_another_matrix_are_not_added(other: Sketch) -> None:
 def test_default_sketches_of_different_widths_are_not_added() -> None:
     wide = data_with_spectrum(260, power_law(250))[0]
     few, many = (ApproximatePCA(k, solve_threads=1).fit(wide) for k in (5, 20))
-    with pytest.raises(ValueError, match="they are of different matrices W"):
+    with pytest.raises(ValueError, match="these are different matrices W"):
         merge(few, many)
 
 

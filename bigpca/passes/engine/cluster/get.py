@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 
 
-def get_watched(graph: Any, keys: Any, paths: Mapping[str, str], workers_timeout: float, **options: Any) -> Any:
+def get_watched(
+    graph: object, keys: object, paths: Mapping[str, str], workers_timeout: float, **options: object
+) -> Any:
     """Compute ``keys`` of a graph on the scheduler that Dask would use; on a client, under :class:`Watch`.
 
     Parameters

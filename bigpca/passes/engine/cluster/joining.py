@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from distributed import Client
@@ -23,6 +23,7 @@ from bigpca.passes.engine.resources import IMPORTED_BYTES
 from bigpca.planning import SAFE_SHARE
 
 SCHEDULER = "the scheduler"
+Answer: TypeAlias = dict[str, Any]  # of a process to a message: small built-in values by name
 # Client -> worker address (or SCHEDULER) -> paths that were checked there.
 _looked: WeakKeyDictionary[Client, dict[str, set[str]]] = WeakKeyDictionary()
 
@@ -78,7 +79,7 @@ def join_workers(
     return [line for who in new if who in answers for line in _shortage(who, answers[who], process_bytes)]
 
 
-def look(paths: list[str], dask_worker: Any = None) -> dict[str, Any]:
+def look(paths: list[str], dask_worker: Any = None) -> Answer:
     """Describe this process: the version of bigpca or None, threads and memory, and what exists under each path.
 
     It is pickled by value and imports what it needs, because bigpca may be missing where it runs.
@@ -133,11 +134,11 @@ def package_versions(
     return _of_interest(get_versions(packages)), others
 
 
-def _of_interest(answer: Mapping[str, Any]) -> Versions:
+def _of_interest(answer: Answer) -> Versions:
     return {name: answer["packages"].get(name) for name in PACKAGES if name != "bigpca"}
 
 
-def _check_answers(found: Mapping[str, Any]) -> None:
+def _check_answers(found: Mapping[str, object]) -> None:
     for who, answer in found.items():
         if isinstance(answer, Exception) and not isinstance(answer, OSError):
             raise ConnectionError(
@@ -146,7 +147,7 @@ def _check_answers(found: Mapping[str, Any]) -> None:
             ) from answer
 
 
-def _check_paths(seen: Mapping[str, Mapping[str, Any]], paths: Mapping[str, str]) -> None:
+def _check_paths(seen: Mapping[str, Answer], paths: Mapping[str, str]) -> None:
     here = look(list(paths))["paths"]
     for path, how in paths.items():
         blind = [f"worker {who}" for who, found in seen.items() if found[path] is None]
@@ -164,7 +165,7 @@ def _check_paths(seen: Mapping[str, Mapping[str, Any]], paths: Mapping[str, str]
             )
 
 
-def _shortage(who: str, answer: Mapping[str, Any], process_bytes: Callable[[int], int]) -> list[str]:
+def _shortage(who: str, answer: Answer, process_bytes: Callable[[int], int]) -> list[str]:
     threads, limit, needed = answer["threads"], answer["limit"], process_bytes(answer["threads"])
     room = int(SAFE_SHARE * (limit or 0)) - max(IMPORTED_BYTES, answer["memory"])
     if not limit or needed <= room:

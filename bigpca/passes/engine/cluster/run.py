@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from distributed import Client, KilledWorker
 
@@ -34,14 +34,14 @@ from bigpca.passes.engine.cluster.suspects import killed
 from bigpca.passes.engine.cluster.tasks import Stored, finish_stored
 from bigpca.passes.engine.cluster.watch import Watch, ask, scheduler_loss_named
 from bigpca.passes.engine.events import RetryEvent
-from bigpca.passes.engine.jobs import Pass
+from bigpca.passes.engine.jobs import AnyPass, Pass, R
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 
 CLIENT_BYTES = 64 << 20  # largest state that is gathered to the client
 
 
-def run_on_cluster(client: Client, job: Pass[Any], options: Run, resumed: Resumed) -> Any:
+def run_on_cluster(client: Client, job: Pass[R], options: Run, resumed: Resumed) -> R:
     """Run one pass on a client; see :func:`bigpca.passes.engine.driver.run_pass`."""
 
     def join(workers: Iterable[str]) -> list[str]:
@@ -51,17 +51,17 @@ def run_on_cluster(client: Client, job: Pass[Any], options: Run, resumed: Resume
     with scheduler_loss_named(watch):
         watch.wait_for_workers()
         try:
-            return _run(watch, job, resumed)
+            return cast("R", _run(watch, job, resumed))
         except WriteFailed as error:
             if resumed.files is None or options.checkpoint is None:
                 raise
             warn_unwritten(error, options.checkpoint.path)
             options.emit(RetryEvent("checkpoint not writable", 1))
             resumed = replace(options.checkpoint.finished(resumed.files, job.layout.segments), writing=False)
-            return _run(watch, replace(job, run_id=uuid.uuid4().hex[:12]), resumed)
+            return cast("R", _run(watch, replace(job, run_id=uuid.uuid4().hex[:12]), resumed))
 
 
-def _run(watch: Watch, job: Pass[Any], resumed: Resumed) -> Any:
+def _run(watch: Watch, job: AnyPass, resumed: Resumed) -> object:
     run = _start(watch, job, resumed)
     waiting = [i for i in range(resumed.covered, len(job.layout.segments)) if i not in resumed.segments]
     try:
@@ -84,7 +84,7 @@ def _run(watch: Watch, job: Pass[Any], resumed: Resumed) -> Any:
                 run.copies.release()
 
 
-def _start(watch: Watch, job: Pass[Any], resumed: Resumed) -> ClusterRun:
+def _start(watch: Watch, job: AnyPass, resumed: Resumed) -> ClusterRun:
     client, files = watch.client, resumed.files if resumed.writing else None
     shared = files is not None and _workers_see(client, Path(files.directory))
     if files is not None and not shared and job.state_bytes > CLIENT_BYTES:
@@ -102,7 +102,7 @@ def _start(watch: Watch, job: Pass[Any], resumed: Resumed) -> ClusterRun:
     return run
 
 
-def _finish(run: ClusterRun, watch: Watch) -> Any:
+def _finish(run: ClusterRun, watch: Watch) -> object:
     if run.gather:
         return run.job.finish(cast(PassState, run.total))
     if run.shared:
@@ -119,8 +119,8 @@ def _sees(path: str) -> bool:
     return Path(path).exists()
 
 
-def planned_bytes(job: Pass[Any], options: Run, threads: int) -> int:
-    """Return the planned bytes of a process with so many threads, above the idle process; 0 without a plan."""
+def planned_bytes(job: AnyPass, options: Run, threads: int) -> int:
+    """Return the planned bytes of a process with ``threads`` threads, above the idle process; 0 without a plan."""
     return threads * options.peak_bytes + 3 * job.state_bytes if options.peak_bytes else 0
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from distributed import Client, Future, KilledWorker
 
@@ -22,7 +22,7 @@ from bigpca.passes.engine.cluster.suspects import RESUBMISSIONS, Suspects
 from bigpca.passes.engine.cluster.tasks import Stored, extend_prefix, group_task, segment_graph
 from bigpca.passes.engine.cluster.watch import Watch
 from bigpca.passes.engine.events import CheckpointEvent, RetryEvent
-from bigpca.passes.engine.jobs import Pass, merge_states
+from bigpca.passes.engine.jobs import AnyPass, merge_states
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 
@@ -50,7 +50,7 @@ class ClusterRun:
     """
 
     client: Client
-    job: Pass[Any]
+    job: AnyPass
     options: Run
     files: SegmentFiles | None
     shared: bool
@@ -144,7 +144,7 @@ class ClusterRun:
     def _awake(self) -> dict[str, int]:
         return self.stalls.awake(self.watch.workers)
 
-    def _place(self) -> dict[str, Any]:
+    def _place(self) -> dict[str, object]:
         """Return the options of a submission that prefer workers that do not stall."""
         awake = self._awake()
         return {"workers": list(awake), "allow_other_workers": True} if self.stalls.workers and awake else {}
@@ -171,7 +171,7 @@ class ClusterRun:
         workers = self._awake() or self.watch.workers
         return [None] * count if self.copies is None else self.copies.take(count, workers)
 
-    def submit(self, what: str, function: Callable[..., Any], *args: Any) -> Future:
+    def submit(self, what: str, function: Callable[..., object], *args: object) -> Future:
         """Submit one task and watch it."""
         future = self.client.submit(
             function, *args, key=self.job.key(what, uuid.uuid4().hex[:8]), pure=False, **self._place()
@@ -310,7 +310,7 @@ class ClusterRun:
         if self.stalls.holds(key) and self._awake():
             raise RunCancelled("a stalled worker holds the result")
 
-    def _value(self, future: Future, index: int) -> Any:
+    def _value(self, future: Future, index: int) -> PassState | Future | Stored:
         if not self.gather and not self.shared and future.status == "finished":
             return future  # stays on the workers
         value = result_of(future, partial(self._check_result, future.key))

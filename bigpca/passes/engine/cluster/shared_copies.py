@@ -35,7 +35,7 @@ class SharedCopies:
     """
 
     client: Client
-    value: Mapping[str, Any]
+    value: Mapping[str, object]
     name: str
     copies: dict[str, Future] = field(default_factory=dict)
     _made: list[Future] = field(default_factory=list)

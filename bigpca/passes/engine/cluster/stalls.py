@@ -24,7 +24,7 @@ from bigpca.passes.engine.cluster.joining import by_value
 from bigpca.passes.engine.cluster.tasks import group_of, segment_of_key
 from bigpca.passes.engine.cluster.watch import ask
 from bigpca.passes.engine.events import RetryEvent
-from bigpca.passes.engine.jobs import Pass
+from bigpca.passes.engine.jobs import AnyPass
 from bigpca.passes.engine.run import Run
 
 LOOKS = 4  # checks within the time after which a worker counts as stalled
@@ -43,7 +43,7 @@ class Stalls:
     """
 
     client: Client
-    job: Pass[Any]
+    job: AnyPass
     options: Run
     workers: dict[str, set[str]] = field(default_factory=dict)
     _suspected: set[str] = field(default_factory=set)

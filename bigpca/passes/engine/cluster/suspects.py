@@ -27,7 +27,7 @@ from bigpca.errors import format_bytes
 from bigpca.passes.engine.cluster.tasks import group_of
 from bigpca.passes.engine.cluster.watch import resume_hint
 from bigpca.passes.engine.events import RetryEvent
-from bigpca.passes.engine.jobs import Pass
+from bigpca.passes.engine.jobs import AnyPass
 from bigpca.passes.engine.run import Run
 
 RESUBMISSIONS = 3
@@ -54,10 +54,10 @@ class Suspects:
     count : int
         Suspicions so far.
     resubmissions : Counter
-        Segment -> how often it was resubmitted because of a task that reads nothing; -1 stands for the prefix.
+        Segment -> how often it was resubmitted because of a task that reads nothing; -1 for the prefix.
     """
 
-    job: Pass[Any]
+    job: AnyPass
     options: Run
     waiting: dict[int, int] = field(default_factory=dict)
     trial: tuple[int, int, str] | None = None
@@ -115,7 +115,7 @@ class Suspects:
         )
 
 
-def killed(error: KilledWorker, doing: str, job: Pass[Any], options: Run) -> RuntimeError:
+def killed(error: KilledWorker, doing: str, job: AnyPass, options: Run) -> RuntimeError:
     """Return the error that reports what workers were doing when they died, the planned memory and theirs."""
     return RuntimeError(
         f"workers died {_times(error)} while they {doing}: most likely they were killed for lack of memory "
@@ -128,7 +128,7 @@ def _times(error: KilledWorker) -> str:
     return f"{deaths} time{'s' if deaths > 1 else ''}"
 
 
-def _memory(job: Pass[Any], options: Run, worker: Any) -> str:
+def _memory(job: AnyPass, options: Run, worker: Any) -> str:
     """Describe the planned bytes of a process, and the limit of the worker that died last."""
     threads = max(1, int(worker.nthreads))
     thread = options.peak_bytes or _peak_of(job)
@@ -141,7 +141,7 @@ def _memory(job: Pass[Any], options: Run, worker: Any) -> str:
     )
 
 
-def _peak_of(job: Pass[Any]) -> int:
+def _peak_of(job: AnyPass) -> int:
     """Return the peak bytes of a thread that folds this pass, for runs without a plan: every slab counts as copied."""
     layout = job.layout
     read = layout.read_rows * layout.row_bytes

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from dask.task_spec import GraphNode, Task, TaskRef
 from dask.typing import Key
 from distributed import Future
 
 from bigpca.passes.engine.checkpoint import SegmentFiles
-from bigpca.passes.engine.jobs import SHARED, Finish, Pass, fold_group, merge_states, tree
+from bigpca.passes.engine.jobs import SHARED, AnyPass, Finish, fold_group, merge_states, tree
 from bigpca.passes.engine.states import PassState
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ def extend_prefix(files: SegmentFiles, covered: int, stop: int) -> int:
     return stop
 
 
-def finish_stored(finish: Finish[Any], files: SegmentFiles, covered: int) -> Any:
+def finish_stored(finish: Finish[T], files: SegmentFiles, covered: int) -> T:
     """Apply ``finish`` to the stored prefix, in a task."""
     return finish(files.read("prefix", covered))
 
@@ -52,7 +52,7 @@ def identity(value: T) -> T:
     return value
 
 
-def group_task(job: Pass[Any], group: int, key: str, shared_input: Future | None) -> Task:
+def group_task(job: AnyPass, group: int, key: str, shared_input: Future | None) -> Task:
     """Return the task that folds one group; ``shared_input`` is the future of the broadcast values, or None."""
     task, inputs = job.cut(group)
     if shared_input is not None:
@@ -61,7 +61,7 @@ def group_task(job: Pass[Any], group: int, key: str, shared_input: Future | None
 
 
 def segment_graph(
-    job: Pass[Any],
+    job: AnyPass,
     index: int,
     attempt: int,
     shared: Sequence[Future | None],
@@ -110,7 +110,7 @@ def group_of(prefix: str, key: Key) -> int | None:
     return int(first) if first.isdigit() else None
 
 
-def segment_of_key(job: Pass[Any], key: str) -> int | None:
+def segment_of_key(job: AnyPass, key: str) -> int | None:
     """Return the segment that a task of this pass belongs to, or None for those of the whole pass."""
     group = group_of(job.prefix, key)
     if group is not None:
