@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import DType
+from bigpca.arrays import Array, DType
 from bigpca.costs import ONCE, Times
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.drawn_rows import BestRows
@@ -79,7 +79,7 @@ class Landmarks:
         ``sum_i k(x_i, x_i)`` over all rows, if it was computed.
     """
 
-    rows: NDArray[np.floating]
+    rows: Array
     indices: NDArray[np.int64] | None
     trace: float | None = None
 
@@ -127,7 +127,7 @@ def draw_rows(
     return drawn
 
 
-def rows_of(drawn: BestRows, request: LandmarkRequest) -> NDArray[np.floating]:
+def rows_of(drawn: BestRows, request: LandmarkRequest) -> Array:
     """Return the drawn rows (m, d) in the working dtype of X, which represents them exactly."""
     if drawn.rows is None:
         return np.zeros((0, request.rows.n_columns), working_dtype(request.rows.dtype))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
 
 import dask
 import numpy as np
@@ -51,7 +50,9 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
         request.count, oversampling_factor=2 * request.count, init_max_iter=INIT_ROUNDS, max_iter=MAX_ITERATIONS,
         random_state=seed,
     )  # fmt: skip
-    here: Any = dask.config.set(scheduler="threads") if request.run.scheduler == "local" else nullcontext()
+    here: AbstractContextManager[object] = (
+        dask.config.set(scheduler="threads") if request.run.scheduler == "local" else nullcontext()
+    )
     # dask-ml computes outside the engine: with one BLAS thread, like a fold, so that chunks that fold rows themselves
     # do not wait for this solve.
     with one_blas_thread(), here, warnings.catch_warnings():

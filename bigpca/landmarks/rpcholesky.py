@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.costs import Times
 from bigpca.landmarks.base import LandmarkRequest, Landmarks, draw_pass, draw_rows, reject_indefinite, rows_of
 from bigpca.landmarks.weighted import reject_zero
@@ -36,7 +37,7 @@ class Chosen:
     T : ndarray of shape (s, r)
     """
 
-    rows: NDArray[np.floating]
+    rows: Array
     indices: Integers
     T: Matrix
 
@@ -133,7 +134,7 @@ def _join(request: LandmarkRequest, chosen: Chosen, drawn: BestRows, needed: int
     return Chosen(joined, indices, T), spent + len(joined) ** 2
 
 
-def _features(request: LandmarkRequest, chosen: Chosen, drawn: BestRows, rows: NDArray[np.floating]) -> Matrix:
+def _features(request: LandmarkRequest, chosen: Chosen, drawn: BestRows, rows: Array) -> Matrix:
     if not len(chosen.rows):
         return np.zeros((len(rows), 0))
     kernel, shift = request.kernel, request.shift

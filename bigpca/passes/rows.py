@@ -144,11 +144,11 @@ class RowInput:
         given = np.asarray(weights, np.float64)
         if given.shape != (self.n_rows,):
             raise ValueError(
-                f"the weights have shape {given.shape}; one for each of the {self.n_rows} rows was expected."
+                f"the weights have shape {given.shape}, but X has {self.n_rows} rows. Give one weight per row."
             )
         if not (np.isfinite(given) & (given >= 0)).all():
             row = int(np.flatnonzero(~(np.isfinite(given) & (given >= 0)))[0])
-            raise ValueError(f"the weight of row {row} is {given[row]}; finite weights of at least 0 were expected.")
+            raise ValueError(f"the weight of row {row} is {given[row]}; weights must be finite and not negative.")
         rows = copy(self)
         rows.weights = given
         return rows

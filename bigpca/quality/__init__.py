@@ -1,10 +1,15 @@
 """The quality of an answer, measured against data or against another answer, in planned reads.
 
-- ``metrics``      the front of ``axes`` (axes and eigenvalues), ``reconstruction`` and ``dot_products``
+- ``metrics``      the public names of ``axes`` (axes and eigenvalues), ``reconstruction`` and ``dot_products``
 - ``importance``   the weight of examples in components; features replaced by their neighbours
 - ``dependence``   the Hilbert-Schmidt independence criterion
 - ``memory``       the measured peak of a run above its idle processes
 - ``reading``, ``states``   one read of X for a measurement, and the states it is folded into
 
-Everything here uses public estimators and the verbs of ``bigpca.passes``; nothing below imports it.
+A measurement opens X, makes a ``Measurement`` (a plan of one read) and folds one of the ``states``; its numbers are
+returned as a frozen record. ``dependence`` runs the fits of the supervised estimators instead. Nothing below imports
+this package.
+
+Add a measurement: a state in ``states`` with a row of ``CASES`` in the shared accumulator tests, and a function that
+calls ``read_once``.
 """

@@ -13,7 +13,7 @@ Matrix = NDArray[np.float64]
 def similarity(V: ArrayLike, V2: ArrayLike) -> Vector:
     """Compare axes one by one: ``Sim_i = |v_i' v2_i| / (|v_i| |v2_i|)``, 1 for the same axis up to its sign.
 
-    It penalises rotations within nearly equal eigenvalues, where the axes are arbitrary but their span is not: see also
+    It penalises rotations within nearly equal eigenvalues, where axes are arbitrary but their span is not; see also
     :func:`principal_angles`.
 
     Parameters

@@ -1,6 +1,6 @@
 """How well an approximation agrees with the original: axes, eigenvalues, reconstructions, dot products.
 
-The public front of ``axes``, ``reconstruction`` and ``dot_products``.
+The public names of ``axes``, ``reconstruction`` and ``dot_products``.
 """
 
 from bigpca.quality.axes import eigenvalue_difference, principal_angles, similarity

@@ -34,10 +34,10 @@ class Measurement(Reading, Generic[State]):
     Attributes
     ----------
     solver : str
-        Its name.
+        Name of the read.
     template : Accumulator
     part : Layout or None
-        Which rows are read, unshifted and in their own precision; None for all.
+        The rows that are read, unshifted and in their own precision; None for all rows.
     """
 
     name: str
@@ -88,7 +88,7 @@ def read_once(
     Parameters
     ----------
     layout : Layout or None
-        Which rows to read, unshifted and in their own precision; None for all.
+        The rows to read, unshifted and in their own precision; None for all rows.
 
     Raises
     ------

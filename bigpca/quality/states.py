@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.arrays import Array
+from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.layout import MIB
@@ -58,7 +59,7 @@ class Residuals(Accumulator):
     ----------
     n_features, n_components : int
     subspace : Subspace or None
-        A broadcast value: None in states, and in tasks until ``with_shared``.
+        A broadcast value: None in closed states, and in templates being sent.
     count : int
     residual, total : float
     """
@@ -77,15 +78,14 @@ class Residuals(Accumulator):
         return Residuals(self.n_features, self.n_components, self.subspace)
 
     def update(self, block: Block) -> None:
-        if self.subspace is None:
-            raise ValueError("the state received rows before its subspace; call with_shared first.")
-        step, offset = strip_rows(self.n_features), block.shift - self.subspace.mean
+        subspace = broadcast(self.subspace)
+        step, offset = strip_rows(self.n_features), block.shift - subspace.mean
         for i in range(0, len(block.values), step):
             rows = block.values[i : i + step] + offset  # float64
-            if self.subspace.scale is not None:
-                rows /= self.subspace.scale
+            if subspace.scale is not None:
+                rows /= subspace.scale
             self.total += float(np.einsum("ij,ij->", rows, rows))
-            rows -= (rows @ self.subspace.axes.T) @ self.subspace.axes
+            rows -= (rows @ subspace.axes.T) @ subspace.axes
             self.residual += float(np.einsum("ij,ij->", rows, rows))
         self.count += len(block.values)
 
@@ -111,11 +111,11 @@ class Residuals(Accumulator):
     def to_arrays(self) -> Arrays:
         return {"count": np.array(self.count), "sums": np.array([self.residual, self.total])}
 
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> Residuals:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> Residuals:
         residual, total = (float(value) for value in arrays["sums"])
         return replace(self.bare(), count=int(arrays["count"]), residual=residual, total=total)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"subspace": None if self.subspace is None else self.subspace.digest()}
 
 
@@ -136,7 +136,7 @@ class ChosenRows(Accumulator):
     n_features: int
     wanted: NDArray[np.int64]
     dtype: str
-    rows: tuple[tuple[int, NDArray[Any]], ...] = ()
+    rows: tuple[tuple[int, Array], ...] = ()
 
     def fresh(self, start: int, stop: int) -> ChosenRows:
         return replace(self.for_rows(start, stop), rows=())
@@ -153,9 +153,9 @@ class ChosenRows(Accumulator):
     def merge(self, other: ChosenRows) -> ChosenRows:
         return replace(self, wanted=np.union1d(self.wanted, other.wanted), rows=self.rows + other.rows)
 
-    def matrix(self) -> NDArray[Any]:
+    def matrix(self) -> Array:
         """Return the rows (m, d) in the order of their numbers."""
-        found: NDArray[Any] = np.empty((len(self.rows), self.n_features), self.dtype)
+        found: Array = np.empty((len(self.rows), self.n_features), self.dtype)
         for place, (_, row) in enumerate(sorted(self.rows, key=lambda numbered: numbered[0])):
             found[place] = row
         return found
@@ -172,11 +172,11 @@ class ChosenRows(Accumulator):
         numbers = sorted(number for number, _ in self.rows)
         return {"numbers": np.array(numbers, np.int64), "rows": self.matrix()}
 
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> ChosenRows:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> ChosenRows:
         numbers = [int(number) for number in arrays["numbers"]]
         return replace(self, rows=tuple(zip(numbers, arrays["rows"], strict=True)))
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"rows": hashlib.sha256(self.wanted.tobytes()).hexdigest()}
 
 
@@ -231,7 +231,7 @@ class ReplacementMoments(Accumulator):
         parts = {"own": self.own, "difference": self.difference}
         return {f"{name}_{key}": array for name, part in parts.items() for key, array in part.to_arrays().items()}
 
-    def with_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> ReplacementMoments:
+    def with_arrays(self, arrays: Mapping[str, Array]) -> ReplacementMoments:
         empty = ColumnMoments(len(self.replacements))
         own, difference = (
             empty.with_arrays({key: arrays[f"{name}_{key}"] for key in ("count", "mean", "squares")})
@@ -239,7 +239,7 @@ class ReplacementMoments(Accumulator):
         )
         return ReplacementMoments(self.replacements, own, difference)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {
             "replacements": hashlib.sha256(self.replacements.tobytes()).hexdigest(),
         }

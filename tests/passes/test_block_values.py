@@ -59,7 +59,7 @@ def test_weights_of_float32_rows_far_from_zero_cost_no_digits() -> None:
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        (np.ones(N - 1), r"shape \(299,\); one for each of the 300 rows"),
+        (np.ones(N - 1), r"shape \(299,\), but X has 300 rows"),
         (np.where(np.arange(N) == 4, -1.0, 1.0), r"the weight of row 4 is -1\.0"),
         (np.where(np.arange(N) == 9, np.nan, 1.0), "the weight of row 9 is nan"),
     ],
