@@ -138,9 +138,11 @@ def _scorer(sample: Sample, positions: Integers, weights: Vector, rank: int, sha
     weighted = K_ss * weights * weights[:, None]
     trace = float(np.trace(weighted))
     largest = top_eigenpairs(weighted, min(rank, len(positions)), threads=sample.threads)[0]
+    # ridge = (sum of all eigenvalues but the ``rank`` largest) / rank, for which the scores sum to at most 2 rank
     ridge = max((trace - float(largest.sum())) / rank, MIN_RIDGE * trace / len(positions))
     if ridge <= 0:  # all rows are zero, so any ridge will do
         ridge = 1.0
+    # T = U diag(l)^-1/2 from K_SS + ridge W^-2 = U diag(l) U'
     np.fill_diagonal(K_ss, np.diagonal(K_ss) + ridge / weights**2)
     eigenvalues, vectors = top_eigenpairs(K_ss, threads=sample.threads)
     eigenvalues = np.maximum(eigenvalues, np.finfo(np.float64).eps * eigenvalues[0])

@@ -198,7 +198,7 @@ class CovarianceOperator:
 
     @property
     def refinable(self) -> bool:
-        """Whether products are made in float32."""
+        """Whether products are computed in float32."""
         return self.dtype != np.float64
 
     def refine(self) -> None:

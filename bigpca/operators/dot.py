@@ -106,7 +106,7 @@ class DotOperator:
 
     @property
     def refinable(self) -> bool:
-        """Whether products are made in float32."""
+        """Whether products are computed in float32."""
         return self.dtype != np.float64
 
     def refine(self) -> None:

@@ -140,6 +140,7 @@ class KernelOperator:
     def _multiply_and_learn(self, V: Matrix) -> Matrix:
         omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
         W = np.hstack([V, omega])
+        # K [H V, H omega, 1 / n]: the last column is the row means of K.
         W = np.hstack([W - W.mean(axis=0), np.full((self.size, 1), 1.0 / self.size)])
         state = self._sweep(W, squared=not self.kernel.positive_semidefinite)
         product: Matrix = state.product

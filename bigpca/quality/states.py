@@ -202,6 +202,7 @@ class ReplacementMoments(Accumulator):
 
     def update(self, block: Block) -> None:
         self.own.update(block)
+        # With u = x - s:  x - x[r] = (u - u[r]) + (s - s[r]), so the differences have one shift too.
         shift = block.shift - block.shift[self.replacements]
         for i in range(0, len(block.values), step := strip_rows(len(self.replacements))):
             rows = block.values[i : i + step].astype(np.float64)

@@ -71,7 +71,7 @@ class Accumulator(ABC):
         """Finish the state in place, once, at the end of a group."""
 
     def for_rows(self, start: int, stop: int) -> Self:
-        """Return a template that carries only what rows ``start:stop`` need."""
+        """Return a template with only the parameters that rows ``start:stop`` need."""
         return self
 
     def bare(self) -> Self:

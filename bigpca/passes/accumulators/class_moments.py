@@ -147,6 +147,7 @@ class ClassMoments(Accumulator):
         self.codes, self._product, self._rows = self.codes[:0], None, None
         if self._shifts is None or self._group_shift is None:
             return
+        # For each class, about its shift s_c:  S_c = sum_t (x_t - s_c)(x_t - s_c)' - n_c o_c o_c', o_c = mean_c - s_c.
         seen = self.counts > 0
         offsets = self.means[seen] / self.counts[seen, None]
         weighted = offsets * np.sqrt(self.counts[seen, None])
@@ -162,6 +163,7 @@ class ClassMoments(Accumulator):
             self.within += sign * np.einsum("ij,ij->j", rows, rows)
 
     def merge(self, other: ClassMoments) -> ClassMoments:
+        # For each class, S = S_a + S_b + (n_a n_b / n) e e' with e = mean_b - mean_a, as in Moments.merge.
         counts = self.counts + other.counts
         share = np.divide(other.counts, counts, out=np.zeros_like(counts), where=counts > 0)
         difference = other.means - self.means

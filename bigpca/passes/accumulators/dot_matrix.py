@@ -218,6 +218,7 @@ def column_scale(squares: NDArray[np.float64], mean: NDArray[np.float64], count:
 
 def double_centre(G: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ``H G H`` in place, ``H = I - 11'/n``, which removes the part of the mean that the shift left."""
+    # (H G H)_ij = G_ij - m_i - m_j + mean(m) with the row means m, because G is symmetric
     means = G.mean(axis=0)
     G -= means
     G -= means[:, None] - means.mean()
@@ -250,7 +251,7 @@ class ColumnProducts(Accumulator):
         residual, deviations = column_moments(block, self.center)
         piece = (self.V.T.astype(values.dtype) @ values).astype(np.float64)
         if self.center:
-            piece -= np.multiply.outer(self.V.sum(axis=0), residual)
+            piece -= np.multiply.outer(self.V.sum(axis=0), residual)  # V'(Y - 1 r') = V'Y - (V'1) r'
         if self.scale:
             piece /= column_scale(deviations, block.shift + residual, len(values))
         self.pieces = (*self.pieces, (first, piece))

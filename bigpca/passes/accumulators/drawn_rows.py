@@ -97,6 +97,7 @@ class BestRows(Accumulator):
     def _race(self, weights: Vector, rows: Integers) -> Vector:
         first = int(rows[0])
         drawn = uniforms(self.seed, self.stream, first, int(rows[-1]) + 1, 1)[rows - first, 0]
+        # log(E / w) with E = -log(1 - u): logarithms, because E / w overflows for tiny weights
         with np.errstate(divide="ignore"):  # a uniform of 0 gives the key -inf, a weight of 0 the key inf
             keys: Vector = np.log(-np.log1p(-drawn)) - np.log(weights)
         return keys

@@ -157,6 +157,7 @@ class FusedProduct(Accumulator):
         # e'W is computed in float64 whatever the dtype of the rows, because e is as large as the distance between
         # groups, and its rounding in float32 would remain in the product.
         projected = self.factor.multiply(e[None, :])[0]
+        # With u = x - s:  sum_t (u_t + e)(u_t + e)'W = sum_t u_t u_t'W + (sum_t u_t + n e) e'W + e sum_t u_t'W.
         product = (np.column_stack([projected, self.weights]) @ np.vstack([self.sums + self.count * e, e])).T
         product += self.product
         if added is not None:
@@ -177,6 +178,7 @@ class FusedProduct(Accumulator):
         """Return ``Xc'Xc W`` (d, l), centred exactly at the mean."""
         if not self.count:
             return self.product.copy()
+        # sum_t u_t u_t'W - n m m'W with u = x - s and m = sum_t u_t / n
         return self.product - np.multiply.outer(self.weights / self.count, self.sums).T
 
     def projected_mean(self) -> Vector:

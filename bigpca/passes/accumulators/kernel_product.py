@@ -89,6 +89,7 @@ class KernelProduct(Accumulator):
         rows = slice(row - self.start, row - self.start + a)
         columns = slice(column - self.start, column - self.start + b)
         self.product[rows] += K @ V[column : column + b].astype(K.dtype, copy=False)
+        # K_ji = K_ij': a tile off the diagonal adds K_ij V_j to rows i, and K_ij' V_i to rows j.
         mirrored = row != column
         if mirrored:
             self.product[columns] += K.T @ V[row : row + a].astype(K.dtype, copy=False)

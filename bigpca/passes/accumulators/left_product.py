@@ -90,6 +90,7 @@ class LeftProduct(Accumulator):
         """Return ``sum_t v_t (x_t - shift)'`` (k, d) for another shift."""
         if self.shift is None:
             return self.product
+        # sum_t v_t (x_t - s')' = sum_t v_t (x_t - s)' + (sum_t v_t) (s - s')'
         return self.product + np.multiply.outer(self.weight, self.shift - shift)
 
     def merge(self, other: LeftProduct) -> LeftProduct:

@@ -125,6 +125,7 @@ class Moments(Accumulator):
         if self._sums is None or self._shift is None or not self.count:
             self.packed, self._sums, self._shift = np.zeros(packed_size(self.n_features)), None, None
             return
+        # With o = mean - shift:  sum_t w_t (x_t - mean)(x_t - mean)' = sum_t w_t (x_t - shift)(x_t - shift)' - w o o'.
         offset = self._sums / self.weight
         self.mean = self._shift + offset
         self._sums = self._shift = None
@@ -133,6 +134,7 @@ class Moments(Accumulator):
     def merge(self, other: Moments) -> Moments:
         if not other.count or not self.count:
             return self if self.count else other
+        # S = S_a + S_b + (w_a w_b / w) e e' with e = mean_b - mean_a (Chan, Golub & LeVeque 1983, eq. 2.1).
         weight = self.weight + other.weight
         difference = other.mean - self.mean
         mean = self.mean + difference * (other.weight / weight)

@@ -1,6 +1,6 @@
 """The BLAS threads of everything that a fit computes in the calling process, and of the last task of its passes.
 
-They are set in one place, the public method, and need not be passed on to what it calls. The bits so depend on
+They are set in one place, the public method, and need not be passed on to what it calls. The bits therefore depend on
 ``solve_threads`` (or the number of cores), and not on the environment in which the process was started.
 """
 
@@ -26,7 +26,7 @@ _solve_threads: ContextVar[int | None] = ContextVar("bigpca_solve_threads", defa
 
 @contextmanager
 def solving_with(solve_threads: int | None) -> Iterator[None]:
-    """Run the body with ``solve_threads`` BLAS threads (None: one per core here); its passes use one thread as ever.
+    """Run the body with ``solve_threads`` BLAS threads (None: one per core here); its passes use one thread.
 
     Raises
     ------

@@ -20,7 +20,7 @@ from bigpca.arrays import DType
 MIB = 1 << 20
 SLAB_BYTES = 64 * MIB
 WIDE_SLAB_BYTES = 32 * MIB  # for rows over 64 KiB, whose states are already large
-SLAB_ROWS = 8192  # enough rows that a d x d addition per slab takes little time beside the product
+SLAB_ROWS = 8192  # enough rows that a d x d addition per slab takes little time compared with the product
 MIN_SLAB_BYTES = 4 * MIB
 GROUP_BYTES = 256 * MIB
 MIN_GROUP_BYTES = 4 * MIB

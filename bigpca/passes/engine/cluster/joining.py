@@ -2,7 +2,7 @@
 
 The client queries its scheduler, and each worker when it first appears, including workers that join during a pass;
 files are checked once per worker and path. Versions are requested by Dask's own message, which contains no pickle and
-so works between different Pythons; the rest by one small function that requires only Python there.
+therefore works between different Pythons; the rest by one small function that requires only Python there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Drive one pass on a ``distributed.Client``: segments in a window, waits with limits, states moved off the workers.
 
 A segment's state is moved off the workers as soon as it is finished: to the checkpoint if workers can write it, else to
-the client up to 64 MiB. A lost worker so costs the segments in flight, and not the sub-tree above them. Larger states
-without a checkpoint stay on the workers, and Dask recomputes those that a dead worker held.
+the client up to 64 MiB. A lost worker therefore costs the segments in flight, not the sub-tree above them. Without a
+checkpoint, larger states stay on the workers, and Dask recomputes those that a dead worker held.
 
 Workers may join and leave at any time. Each is checked when it first appears
 (:mod:`bigpca.passes.engine.cluster.joining`), and the window of segments in flight follows the number of threads. A
