@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from bigpca.estimators.kernel.model import KernelModel
+from bigpca.estimators.kernel.preimages import check_regression
 from bigpca.estimators.kernel.sketch_fit import KernelSketchFit
 from bigpca.estimators.kernel.spectrum import check_kernel_components, check_references
 from bigpca.estimators.linear.sketch_fit import CORES
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.inputs import Opened
-from bigpca.estimators.shared.transformer import RandomState
+from bigpca.estimators.shared.seeding import RandomState
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.components import NComponents
 
@@ -108,7 +109,7 @@ class ApproximateKernelPCA(KernelModel):
             )
         settings, n = self._settings(rows.n_columns, opened.seed), rows.n_rows
         check_kernel_components(self.n_components, n, rows.n_columns)
-        self._check_preimage(n)
+        check_regression(self, n)
         check_references(rows, settings.kernel)
         return KernelSketchFit(rows, resources, settings, self._sketch(n, opened.seed), self.core)
 

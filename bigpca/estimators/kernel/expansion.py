@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array, DType
 from bigpca.estimators.shared.references import STREAM_BYTES, TILE_ROWS, References, content_digest
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
@@ -64,7 +65,7 @@ class Expansion:
     mean_weights: Vector
     mean_square: float
     centre: Vector
-    dtype: np.dtype[Any] = FLOAT64
+    dtype: DType = FLOAT64
 
     def __post_init__(self) -> None:
         # The order of a matrix in memory is in the bits of its products, and a stored model has it in rows.
@@ -79,7 +80,7 @@ class Expansion:
             return replace(self, dtype=FLOAT64)
         count, A = scored_rows(self.references.shape[0]), self.coefficients
         scores = {dtype: np.zeros((count, A.shape[1])) for dtype in (FLOAT32, FLOAT64)}
-        sample: dict[np.dtype[Any], Any] = {}
+        sample: dict[DType, Any] = {}
         for first, references in self.references.tiles():
             if not sample:  # rows from everywhere where they are at hand, else from the first tile that is read
                 rows = spread_rows(references if self.references.rows is None else self.references.rows, count)
@@ -91,7 +92,7 @@ class Expansion:
         left = self.offsets - self.centre @ A
         return replace(self, dtype=needed_precision(scores[FLOAT32] - left, scores[FLOAT64] - left))
 
-    def products(self, rows: NDArray[Any], weights: Matrix, centre: Vector | None = None) -> Matrix:
+    def products(self, rows: Array, weights: Matrix, centre: Vector | None = None) -> Matrix:
         """Return ``k(rows, R) weights`` (b, l) in float64, or ``(k(rows, R) - centre') weights``; one read of the
         references.
 
@@ -111,16 +112,16 @@ class Expansion:
                     self._add(total, start, A, B, weights, first, centre)
         return total
 
-    def squares(self, rows: NDArray[Any]) -> Vector:
+    def squares(self, rows: Array) -> Vector:
         """Return ``k(x, x)`` (b,) of the rows."""
         tiles = self._tiles(rows, working_dtype(rows.dtype))
         return np.concatenate([np.zeros(0), *(self.kernel.diagonal_of(A) for _, A in tiles)])
 
-    def _tiles(self, rows: NDArray[Any], dtype: np.dtype[Any]) -> Iterator[tuple[int, Any]]:
+    def _tiles(self, rows: Array, dtype: DType) -> Iterator[tuple[int, Any]]:
         for i in range(0, len(rows), TILE_ROWS):
             yield i, self._prepare(rows[i : i + TILE_ROWS], dtype, 0)
 
-    def _reference_tiles(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, Any]]:
+    def _reference_tiles(self, dtype: DType) -> Iterator[tuple[int, Any]]:
         for first, rows in self.references.tiles():
             yield first, self._prepare_references(rows, dtype, first)
 
@@ -136,22 +137,22 @@ class Expansion:
             total[start : start + len(K)] += (near - exact) @ W
         total[start : start + len(K)] += K @ W.astype(K.dtype, copy=False)
 
-    def _prepare(self, rows: NDArray[Any], dtype: np.dtype[Any], first: int) -> Any:
+    def _prepare(self, rows: Array, dtype: DType, first: int) -> Any:
         return self.kernel.prepare(rows.astype(dtype, copy=False), self.shift, first)
 
-    def _prepare_references(self, rows: NDArray[Any], dtype: np.dtype[Any], first: int) -> Any:
+    def _prepare_references(self, rows: Array, dtype: DType, first: int) -> Any:
         if self.references.indices is None:
             return self._prepare(rows, dtype, first)
         numbers = self.references.indices[first : first + len(rows)]
         return prepare_landmarks(self.kernel, rows.astype(dtype, copy=False), numbers, self.shift)
 
-    def apply(self, rows: NDArray[Any]) -> Matrix:
+    def apply(self, rows: Array) -> Matrix:
         """Return ``f`` of rows (b, d)."""
         total = self.products(rows, self.coefficients, self.centre)
         total -= self.offsets - self.centre @ self.coefficients
         return total
 
-    def distances(self, rows: NDArray[Any]) -> Vector:
+    def distances(self, rows: Array) -> Vector:
         """Return ``k_c(x, x) - |f(x)|^2`` (b,), clipped at 0: ``k_c(x, x) = k(x, x) - 2 k(x, R) c + c' k(R, R) c``."""
         weights = np.column_stack([self.coefficients, self.mean_weights])
         values = rows.astype(np.float64)
@@ -195,26 +196,26 @@ class FeatureProjection:
     kernel: Kernel
     mean: Vector
     components: Matrix
-    dtype: np.dtype[Any] = FLOAT64
+    dtype: DType = FLOAT64
 
     @property
     def coefficients(self) -> Matrix:
         """What the centred features are multiplied by (D, k)."""
         return self.components.T
 
-    def in_needed_precision(self, rows: NDArray[Any]) -> FeatureProjection:
+    def in_needed_precision(self, rows: Array) -> FeatureProjection:
         """Return the same map, in float32 where these rows (finite) have the same scores to 1e-4 as in float64."""
         if scored_in_float64(self.kernel, rows.dtype) or not len(rows):
             return replace(self, dtype=FLOAT64)
         return replace(self, dtype=needed_precision(self._scores(rows, FLOAT32), self._scores(rows, FLOAT64)))
 
-    def _scores(self, rows: NDArray[Any], dtype: np.dtype[Any]) -> Matrix:
+    def _scores(self, rows: Array, dtype: DType) -> Matrix:
         features = self.kernel.features(rows.astype(dtype, copy=False))
         near = self.mean.astype(features.dtype)
         scores = (features - near) @ self.components.T.astype(features.dtype)
         return scores + (near - self.mean) @ self.components.T
 
-    def apply(self, rows: NDArray[Any]) -> NDArray[np.floating]:
+    def apply(self, rows: Array) -> NDArray[np.floating]:
         """Return ``f`` of rows (b, d), a few thousand at a time."""
         dtype = np.result_type(working_dtype(rows.dtype), self.dtype)
         out = np.empty((len(rows), len(self.components)), working_dtype(rows.dtype))
@@ -222,7 +223,7 @@ class FeatureProjection:
             out[i : i + self.step] = self._scores(rows[i : i + self.step], dtype)
         return out
 
-    def distances(self, rows: NDArray[Any]) -> Vector:
+    def distances(self, rows: Array) -> Vector:
         """Return ``|phi(x) - mean|^2 - |f(x)|^2`` (b,), clipped at 0, from features in float64."""
         out = np.empty(len(rows))
         for i in range(0, len(rows), self.step):
@@ -254,13 +255,13 @@ def kernel_identity(kernel: Kernel) -> Any:
         return repr(kernel)
 
 
-def needed_precision(single: Matrix, double: Matrix) -> np.dtype[Any]:
+def needed_precision(single: Matrix, double: Matrix) -> DType:
     """Return float32 if scores in it (s, k) differ by at most 1e-4 of each component's size from those in float64."""
     difference, size = (np.linalg.norm(scores, axis=0) for scores in (single - double, double))
     return FLOAT32 if bool((difference <= MAX_DIFFERENCE * size).all()) else FLOAT64
 
 
-def scored_in_float64(kernel: Kernel, dtype: np.dtype[Any]) -> bool:
+def scored_in_float64(kernel: Kernel, dtype: DType) -> bool:
     """Whether rows of this dtype meet references in float64 in any case: float32 is no faster for strings."""
     return working_dtype(dtype) == FLOAT64 or kernel.accepts_strings
 
@@ -274,11 +275,11 @@ def scored_rows(p: int) -> int:
     return min(p, max(MIN_SCORED, min(SCORED_ROWS, p // SCORED_SHARE)))
 
 
-def scored_evaluations(kernel: Kernel, dtype: np.dtype[Any], p: int) -> int:
+def scored_evaluations(kernel: Kernel, dtype: DType, p: int) -> int:
     """Return the kernel evaluations of :meth:`Expansion.in_needed_precision` with p references of this dtype."""
     return 0 if scored_in_float64(kernel, dtype) or not kernel.needs_rows else 2 * scored_rows(p) * p
 
 
-def spread_rows(rows: NDArray[Any], count: int) -> NDArray[Any]:
+def spread_rows(rows: Array, count: int) -> Array:
     """Return ``count`` rows at even distances, or all where there are fewer."""
     return rows[np.unique(np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64))]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array, DType
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.kernel.expansion import (
     SCORED_ROWS,
@@ -36,13 +36,13 @@ class FeatureMap:
     """The exact features of rows, in ``dtype`` or the working dtype, whichever is wider; a row map."""
 
     kernel: Kernel
-    dtype: np.dtype[Any]
+    dtype: DType
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """The wider of the working dtype and that of the map."""
         return np.result_type(working_dtype(dtype), self.dtype)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return ``phi(x)`` (b, D); rows that are not finite have features that are not, for the pass to find."""
         bad = ~np.isfinite(rows).all(axis=1)
         dtype = self.output_dtype(rows.dtype)
@@ -146,7 +146,7 @@ class FeaturesFit(KernelFit):
     def identity(self) -> dict[str, Any]:
         return self.pca.identity() | {"features of": kernel_identity(self.settings.kernel)}
 
-    def _scored_rows(self, run: Run) -> NDArray[Any]:
+    def _scored_rows(self, run: Run) -> Array:
         """Return rows that are scored in both precisions: the first, or some at even distances if X is in memory."""
         given = self.given
         if scored_in_float64(self.settings.kernel, given.dtype):
@@ -158,7 +158,7 @@ class FeaturesFit(KernelFit):
         else:
             rows = first_rows(given, given.layout(0))
         rows = spread_rows(rows, SCORED_ROWS)
-        finite: NDArray[Any] = rows[np.isfinite(rows).all(axis=1)]
+        finite: Array = rows[np.isfinite(rows).all(axis=1)]
         return finite
 
     def run(self, run: Run) -> KernelSpectrum:

@@ -6,8 +6,8 @@ import os
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
 from bigpca.errors import brief
@@ -40,13 +40,13 @@ def expansion_bytes(rows: RowInput, kernel: Kernel, k: int, landmarks: int | Non
     return 8 * (2 * k + rows.n_columns + p * k + 2 * p) + held
 
 
-def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return a solved problem as arrays and JSON values.
 
     Training rows of at most 256 MiB, and those that are in memory, are copied into the model; a larger store is named,
     and must be there when the model is loaded.
     """
-    arrays: dict[str, NDArray[Any]] = {"eigenvalues": found.eigenvalues}
+    arrays: dict[str, Array] = {"eigenvalues": found.eigenvalues}
     attributes: dict[str, Any] = {
         "n_samples": int(found.count), "n_omitted": int(found.omitted), "total": float(found.total),
         "evaluations": int(found.evaluations), "references": None,

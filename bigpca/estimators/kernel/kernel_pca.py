@@ -6,10 +6,12 @@ from typing import Any
 
 from bigpca.estimators.kernel.choosing import check_solver, plan_kernel_fit
 from bigpca.estimators.kernel.model import KernelModel
+from bigpca.estimators.kernel.parameters import resolved_kernel
+from bigpca.estimators.kernel.preimages import check_regression
 from bigpca.estimators.kernel.spectrum import KernelFit, KernelSettings, check_kernel_components
 from bigpca.estimators.linear.choosing import check_iteration
 from bigpca.estimators.shared.inputs import Opened
-from bigpca.estimators.shared.transformer import RandomState
+from bigpca.estimators.shared.seeding import RandomState
 from bigpca.solvers.components import NComponents
 
 
@@ -113,7 +115,7 @@ class KernelPCA(KernelModel):
         self._check_components(rows.n_rows, rows.n_columns)
         settings = self._settings(rows.n_columns, opened.seed)
         fit = plan_kernel_fit(rows, resources, settings, self.solver, pairs_only=self.fit_inverse_transform)
-        self._check_preimage(rows.n_rows)
+        check_regression(self, rows.n_rows)
         return fit
 
     def _check_components(self, n: int, d: int) -> None:
@@ -126,6 +128,6 @@ class KernelPCA(KernelModel):
 
     def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         return KernelSettings(
-            self.n_components, self._resolved_kernel(d), self.tol, self.max_passes, seed,
+            self.n_components, resolved_kernel(self, d), self.tol, self.max_passes, seed,
             self.solve_threads, self.max_kernel_evaluations,
         )  # fmt: skip

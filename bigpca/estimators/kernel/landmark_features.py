@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.estimators.kernel.expansion import Expansion
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
 from bigpca.estimators.linear.spectrum import Certificate
@@ -58,7 +59,7 @@ class LandmarkFeatures:
     """
 
     kernel: Kernel
-    landmarks: NDArray[Any]
+    landmarks: Array
     transform: Matrix
     shift: Vector
     indices: NDArray[np.int64] | None = None

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve
 
+from bigpca.arrays import Array, DType
 from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection
 from bigpca.estimators.linear.maps import settle_non_finite
 from bigpca.estimators.shared.references import TILE_ROWS, References
@@ -32,11 +33,11 @@ class KernelScores:
     expansion: Expansion | FeatureProjection
     nan_policy: str = "raise"
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """float32 for float32 and narrower input, else float64."""
         return working_dtype(dtype)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return scores (b, k) of rows (b, d).
 
         Raises
@@ -67,11 +68,11 @@ class Novelty:
     expansion: Expansion | FeatureProjection
     nan_policy: str = "raise"
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """Always float64: the difference of nearly equal numbers."""
         return np.dtype(np.float64)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return squared distances (b, 1)."""
         clean, bad = _set_aside(rows, where, self.nan_policy, "distances")
         distances = self.expansion.distances(clean)
@@ -88,7 +89,7 @@ class Novelty:
         return {"map": "novelty", "nan_policy": self.nan_policy, **self.expansion.describe()}
 
 
-def _set_aside(rows: NDArray[Any], where: str, nan_policy: str, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def _set_aside(rows: Array, where: str, nan_policy: str, name: str) -> tuple[Array, NDArray[np.bool_]]:
     """Return the rows with zeros for those that are not finite, and which those are.
 
     Raises
@@ -125,11 +126,11 @@ class FixedPoint:
     max_iter: int = 100
     tol: float = 1e-6
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """float32 for float32 and narrower input, else float64."""
         return working_dtype(dtype)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return pre-images (b, d) of the projections of rows (b, d); where the weights vanish, the row so far."""
         clean, _ = _set_aside(rows, where, "raise", "pre-images")
         e = self.expansion
@@ -178,11 +179,11 @@ class RidgePreimage:
 
     expansion: Expansion
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """The working dtype of the scores."""
         return working_dtype(dtype)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return rows (b, d) from scores (b, k)."""
         clean, _ = _set_aside(rows, where, "raise", "reconstructions")
         return self.expansion.apply(clean).astype(working_dtype(rows.dtype), copy=False)
@@ -196,7 +197,7 @@ class RidgePreimage:
         return {"map": "ridge pre-image", **self.expansion.describe()}
 
 
-def ridge_preimage(kernel: Kernel, rows: NDArray[Any], scores: Matrix, alpha: float) -> Expansion:
+def ridge_preimage(kernel: Kernel, rows: Array, scores: Matrix, alpha: float) -> Expansion:
     """Return the regression from scores (p, k) to rows (p, d): ``(k(S, S) + alpha I)^-1 R``; p^3 / 3 + 2 p^2 d flop."""
     K = kernel(scores).astype(np.float64)
     K.flat[:: len(K) + 1] += alpha

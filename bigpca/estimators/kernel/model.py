@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -12,109 +11,29 @@ from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.data.containers import is_path_list, reject_foreign
-from bigpca.errors import MemoryBudgetError, format_bytes
-from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection
+from bigpca.arrays import Array
+from bigpca.data.containers import is_path_list
+from bigpca.estimators.kernel.conditions import grows, has_fixed_points, measures_distances, regresses
+from bigpca.estimators.kernel.expansion import Expansion
 from bigpca.estimators.kernel.files import pack_kernel_spectrum, stored_moments, unpack_kernel_spectrum
 from bigpca.estimators.kernel.landmarks_fit import Growth
-from bigpca.estimators.kernel.maps import FixedPoint, KernelScores, Novelty, RidgePreimage, ridge_preimage
+from bigpca.estimators.kernel.maps import FixedPoint, KernelScores, Novelty, RidgePreimage
+from bigpca.estimators.kernel.parameters import coded_strings, resolved_kernel
+from bigpca.estimators.kernel.preimages import fitted_regression
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
 from bigpca.estimators.linear.spectrum import Certificate, certified_attributes, containment_bound
 from bigpca.estimators.shared.files import StoredModel, StoredState
-from bigpca.estimators.shared.inputs import Opened, is_lazy
-from bigpca.estimators.shared.transformer import Destination, Estimator, Lazy, Path
+from bigpca.estimators.shared.inputs import Opened, is_lazy, open_scores
+from bigpca.estimators.shared.outputs import Destination, Lazy, Path
+from bigpca.estimators.shared.transformer import Estimator
 from bigpca.kernels import as_kernel
-from bigpca.kernels.base import Kernel, is_number
-from bigpca.kernels.codes import string_codes
-from bigpca.kernels.distance import RBF
-from bigpca.kernels.rows import checked_switch
+from bigpca.kernels.base import Kernel
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.solving import solving
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.solvers.components import NComponents
 
-PREIMAGE_ROWS = 10_000  # up to which inverse_transform may regress on the reference rows
-WIDTHS = {"gamma": None, "degree": 3, "coef0": 1}  # parameters of kernels given by name, and scikit-learn's defaults
-
-PAIRWISE = ("precomputed", "Precomputed")  # whose rows cross-validation cuts in both directions
-
-
-def check_numbers(model: KernelModel) -> None:
-    """Reject a switch that is neither True nor False, a ridge penalty below 0, and a budget that is no number above 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-    """
-    checked_switch("fit_inverse_transform", model.fit_inverse_transform)
-    budget, alpha = model.max_kernel_evaluations, model.alpha
-    if not is_number(budget) or not budget > 0:
-        raise ValueError(
-            f"max_kernel_evaluations = {budget!r}; a number above 0 was expected. Use np.inf for no limit."
-        )
-    if not is_number(alpha) or not 0 <= alpha < np.inf:
-        raise ValueError(
-            f"alpha = {alpha!r}; a finite number of at least 0 was expected, the penalty of the regression that "
-            f"inverse_transform needs. Use for example 1.0."
-        )
-
-
-def kernel_asked_for(model: KernelModel) -> Kernel | None:
-    """Return the kernel that the parameters name, of rows of one feature; None if ``fit`` will reject them."""
-    try:
-        return model._resolved_kernel(1)
-    except (TypeError, ValueError):
-        return None
-
-
-def _measures_distances(model: Any) -> bool:
-    """Whether the squared distance to the subspace can be computed; AttributeError with the reason where not."""
-    kernel = kernel_asked_for(model)
-    if kernel is not None and not kernel.needs_rows:
-        raise AttributeError(
-            f"the distance of a row's image requires k(x, x), which is not in the rows that {kernel} takes: they hold "
-            f"k(x, training rows) alone. Use a kernel that computes its entries."
-        )
-    return _projects(model)
-
-
-def _has_fixed_points(model: Any) -> bool:
-    """Whether the fixed-point iteration is defined; AttributeError with the reason where not."""
-    kernel = kernel_asked_for(model)
-    if kernel is not None and not isinstance(kernel, RBF):
-        raise AttributeError(
-            f"the fixed-point pre-image requires a Gaussian kernel; this model's is {kernel}. Use "
-            f"fit_inverse_transform=True and inverse_transform, which regress rows on scores for any kernel."
-        )
-    return _projects(model)
-
-
-def _regresses(model: Any) -> bool:
-    """Whether a fit learns the way back from scores; AttributeError with the reason where not."""
-    if not model.fit_inverse_transform:
-        raise AttributeError(
-            "inverse_transform regresses rows on scores after a fit with fit_inverse_transform=True. For a Gaussian "
-            "kernel, denoise(X) gives fixed-point pre-images without."
-        )
-    return True
-
-
-def _projects(model: Any) -> bool:
-    """Whether scores make a projection; AttributeError with the reason where not, as scikit-learn wants."""
-    if not model._orthonormal:
-        raise AttributeError(
-            "the axes are not orthonormal where r2 > 0, so that scores make no projection: neither a distance to it "
-            "nor a pre-image of it exists. Use r2 = 0, KernelPCA, or inverse_transform after a fit with "
-            "fit_inverse_transform=True."
-        )
-    return True
-
-
-def _grows(model: Any) -> bool:
-    """Whether rows can be added; AttributeError with the reason where not, as scikit-learn wants."""
-    if model._why_fixed:
-        raise AttributeError(model._why_fixed)
-    return True
+PAIRWISE = ("precomputed", "Precomputed")  # kernels whose rows cross-validation splits in both directions
 
 
 def _shares(found: KernelSpectrum) -> NDArray[np.float64]:
@@ -173,10 +92,10 @@ class KernelModel(Estimator[KernelSpectrum]):
     negative_mass_: float
     trace_error_: float
     rank_: int
-    landmarks_: NDArray[Any]
+    landmarks_: Array
     landmark_transform_: NDArray[np.float64]
     landmark_indices_: NDArray[np.int64]
-    classes_: NDArray[Any]
+    classes_: Array
     n_unlabelled_: int
     missed_label_trace_: float
     _preimage: Expansion
@@ -185,7 +104,7 @@ class KernelModel(Estimator[KernelSpectrum]):
 
     containment_bound = containment_bound
 
-    @available_if(_grows)  # type: ignore[untyped-decorator]
+    @available_if(grows)  # type: ignore[untyped-decorator]
     @solving
     def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
         """Add rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
@@ -217,7 +136,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         self._grown = grown.found
         return self
 
-    @available_if(_measures_distances)  # type: ignore[untyped-decorator]
+    @available_if(measures_distances)  # type: ignore[untyped-decorator]
     def novelty(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return the squared distance of each row's image to the fitted subspace: 0 for rows like the training rows.
 
@@ -228,7 +147,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         distances = self._map(X, self._open_like(X), self._novelty_map(), 1, Destination(out, overwrite))
         return distances if out is not None else distances[:, 0]
 
-    @available_if(_has_fixed_points)  # type: ignore[untyped-decorator]
+    @available_if(has_fixed_points)  # type: ignore[untyped-decorator]
     def denoise(
         self, X: Any, *, max_iter: int = 100, tol: float = 1e-6, out: Path | None = None, overwrite: bool = False
     ) -> Lazy:
@@ -242,7 +161,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         back = FixedPoint(expansion, max_iter, tol)
         return self._map(X, self._open_like(X), back, self.n_features_in_, Destination(out, overwrite))
 
-    @available_if(_regresses)  # type: ignore[untyped-decorator]
+    @available_if(regresses)  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k), by kernel ridge regression of the reference rows on their scores.
 
@@ -262,7 +181,11 @@ class KernelModel(Estimator[KernelSpectrum]):
                 "kernel, denoise(X) gives fixed-point pre-images without."
             )
         return self._map(
-            X, self._open_scores(X), RidgePreimage(found), self.n_features_in_, Destination(out, overwrite)
+            X,
+            open_scores(X, type(self).__name__, self._n_features_out),
+            RidgePreimage(found),
+            self.n_features_in_,
+            Destination(out, overwrite),
         )
 
     @property
@@ -289,28 +212,6 @@ class KernelModel(Estimator[KernelSpectrum]):
         """Whether the axes are; a hook for models whose axes need not be."""
         return True
 
-    def _resolved_kernel(self, d: int) -> Kernel:
-        """Return the kernel with the parameters that scikit-learn gives beside its name, and defaults filled in.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For what is no kernel, and for parameters that a kernel given as an object has of its own.
-        """
-        kernel = as_kernel(self.kernel)
-        check_numbers(self)
-        values = {name: getattr(self, name) for name in WIDTHS}
-        given = {n: v for n, v in values.items() if v != WIDTHS[n] or isinstance(v, bool | np.bool_)}  # True == 1
-        own = {field.name for field in fields(kernel)}
-        if given and not isinstance(self.kernel, str):
-            raise ValueError(
-                f"{', '.join(given)} were given beside kernel = {self.kernel!r}, which has parameters of its own. Set "
-                f"them there."
-            )
-        if self.kernel == "linear":
-            return kernel.resolve(d)
-        return replace(kernel, **{name: value for name, value in given.items() if name in own}).resolve(d)
-
     def _open_like(self, X: Any) -> da.Array:
         if as_kernel(self.kernel).accepts_strings:
             return self._open(X).array  # strings may be longer than those of the fit
@@ -320,21 +221,11 @@ class KernelModel(Estimator[KernelSpectrum]):
         lazy = is_lazy(X) and not is_path_list(X, (str,))  # a list of strings is rows
         if lazy or not as_kernel(self.kernel).accepts_strings:
             return super()._open(X, minimum=minimum)
-        reject_foreign(X)
-        if np.ma.is_masked(X):
-            raise ValueError("X has masked strings; one string for each row was expected. Leave those rows out.")
-        values = np.asarray(X)
-        if values.dtype.kind in "OSU":  # X itself: of a list with other values NumPy would make strings, too
-            codes = string_codes(X if isinstance(X, list | tuple) else values)
-        else:
-            codes = values
-        if not codes.shape[-1]:  # empty strings only
-            codes = np.zeros((len(codes), 1), codes.dtype)
-        return super()._open(codes, minimum=minimum)
+        return super()._open(coded_strings(X), minimum=minimum)
 
     def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         return KernelSettings(
-            self.n_components, self._resolved_kernel(d), seed=seed, solve_threads=self.solve_threads,
+            self.n_components, resolved_kernel(self, d), seed=seed, solve_threads=self.solve_threads,
             max_kernel_evaluations=self.max_kernel_evaluations,
         )  # fmt: skip
 
@@ -349,7 +240,7 @@ class KernelModel(Estimator[KernelSpectrum]):
 
     def _take(self, found: KernelSpectrum, solver: str) -> None:
         n, k, expansion = found.count, len(found.eigenvalues), found.expansion
-        preimage = self._regressed(expansion)
+        preimage = fitted_regression(self, expansion)
         variances, landmarks, eigenvectors = None, None, None
         if not self._labelled:
             variances = found.eigenvalues / max(1, n - 1)
@@ -372,28 +263,6 @@ class KernelModel(Estimator[KernelSpectrum]):
         self._found, self._certificate = found, found.certificate
         self._set_known(**certified_attributes(found.certificate))
 
-    def _check_preimage(self, n: int) -> None:
-        """Reject a regression on too many reference rows, or by a kernel that takes no scores.
-
-        Raises
-        ------
-        MemoryBudgetError
-        ValueError
-        """
-        kernel = as_kernel(self.kernel)
-        if self.fit_inverse_transform and (kernel.accepts_strings or not kernel.needs_rows):
-            raise ValueError(
-                f"fit_inverse_transform regresses rows on their scores, which {kernel} cannot compare: it takes "
-                f"{'strings' if kernel.accepts_strings else 'rows of a kernel matrix'}. Use "
-                f"fit_inverse_transform=False."
-            )
-        if self.fit_inverse_transform and n > PREIMAGE_ROWS:
-            raise MemoryBudgetError(
-                f"fit_inverse_transform regresses {n} rows on their scores, an {n} x {n} matrix = "
-                f"{format_bytes(8 * n * n)}; at most {PREIMAGE_ROWS} rows are done. Use NystromKernelPCA, which "
-                f"regresses its landmarks, or denoise(X) for a Gaussian kernel."
-            )
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         kernel: Any = self.kernel
@@ -402,21 +271,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         )
         return tags
 
-    def _regressed(self, expansion: Expansion | FeatureProjection) -> Expansion | None:
-        """Return the regression of the reference rows on their scores, if that was asked for."""
-        if not self.fit_inverse_transform or not isinstance(expansion, Expansion):
-            return None
-        rows = np.concatenate([tile for _, tile in expansion.references.tiles()])
-        scores = expansion.apply(rows)
-        try:
-            return ridge_preimage(expansion.kernel, rows, scores, self.alpha)
-        except ValueError as error:
-            raise ValueError(
-                f"fit_inverse_transform regresses rows on their scores, which {expansion.kernel} does not take: "
-                f"{error} Use fit_inverse_transform=False."
-            ) from error
-
-    def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def _fitted_values(self) -> tuple[dict[str, Array], dict[str, Any]]:
         arrays, attributes = pack_kernel_spectrum(self._found)
         return arrays, attributes | {"solver": self.solver_, "n_features": self.n_features_in_}
 
@@ -426,6 +281,6 @@ class KernelModel(Estimator[KernelSpectrum]):
 
     def _restore(self, stored: StoredModel) -> None:
         self.n_features_in_ = int(stored.attributes["n_features"])
-        kernel = self._resolved_kernel(self.n_features_in_)
+        kernel = resolved_kernel(self, self.n_features_in_)
         found = unpack_kernel_spectrum(stored, kernel, self._stored_state(stored))
         self._take(found, stored.attributes["solver"])

@@ -11,11 +11,12 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
 from bigpca.estimators.kernel.landmarks_fit import Choice, MomentsGrowth, NystromFit, landmark_features
-from bigpca.estimators.kernel.model import KernelModel, kernel_asked_for
+from bigpca.estimators.kernel.model import KernelModel
+from bigpca.estimators.kernel.parameters import requested_kernel
 from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.inputs import Opened
-from bigpca.estimators.shared.transformer import RandomState
+from bigpca.estimators.shared.seeding import RandomState, draw_fit_seed
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import SAMPLINGS
 from bigpca.landmarks.given import landmark_values
@@ -36,7 +37,7 @@ def _keeps_moments(model: Any) -> bool:
 
 def _has_widths(model: Any) -> bool:
     """Whether several widths can be fitted from one read; AttributeError with the reason where not."""
-    kernel = kernel_asked_for(model)
+    kernel = requested_kernel(model)
     if kernel is not None and not hasattr(kernel, "blocks_at"):
         raise AttributeError(f"{kernel} has no width: fit_widths requires a kernel of distances (RBF, Laplacian).")
     return _keeps_moments(model)
@@ -155,7 +156,7 @@ class NystromKernelPCA(KernelModel):
             Where no gamma is given. There is no such method for a kernel without a width, and for
             ``extension="tutorial"``.
         """
-        opened = replace(self._open(X, minimum=2), seed=self._drawn_seed())
+        opened = replace(self._open(X, minimum=2), seed=draw_fit_seed(self))
         planned = self._fit(opened, None)
         kernel: Any = planned.settings.kernel
         if not len(gammas):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.costs import PassCost
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.estimators.kernel.expansion import (
@@ -118,7 +119,7 @@ class KernelSpectrum:
     rank: int | None = None
     landmark_transform: Matrix | None = None
     landmark_indices: NDArray[np.int64] | None = None
-    classes: NDArray[Any] | None = None
+    classes: Array | None = None
     n_unlabelled: int | None = None
     missed_label_trace: float | None = None
     state: StoredState | None = None
@@ -294,7 +295,7 @@ def check_references(rows: RowInput, kernel: Kernel) -> None:
         )
 
 
-def collect_rows(run: Run, rows: RowInput) -> NDArray[Any]:
+def collect_rows(run: Run, rows: RowInput) -> Array:
     """Return all rows, in one read."""
     cost = collect_pass(rows)
     template = RowSample(rows.n_columns, rows.n_rows, cost.dtype.itemsize)
@@ -302,5 +303,5 @@ def collect_rows(run: Run, rows: RowInput) -> NDArray[Any]:
     return fold_to(run, cost, rows, {"sample": template}, _take_rows, shift=zero)  # one pass over X
 
 
-def _take_rows(state: PassState) -> NDArray[Any]:
+def _take_rows(state: PassState) -> Array:
     return np.concatenate(state.part("sample", RowSample).rows())

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.estimators.linear.certified import pack_certificate, unpack_certificate
 from bigpca.estimators.linear.spectrum import Spectrum, orthonormality_error
 from bigpca.estimators.shared.files import StoredModel
@@ -42,7 +42,7 @@ def linear_bytes(k: int, d: int, *, scaled: bool = False, state: int = 0) -> int
     return 8 * (k * d + k + (2 if scaled else 1) * d) + state
 
 
-def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return a solved problem as arrays and JSON values."""
     arrays = {"components": found.components, "explained_variance": found.variances, "mean": found.mean}
     if found.scale is not None:
@@ -87,7 +87,7 @@ def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *,
     )  # fmt: skip
 
 
-def _check_components(arrays: dict[str, NDArray[Any]], required: set[str]) -> tuple[int, int]:
+def _check_components(arrays: dict[str, Array], required: set[str]) -> tuple[int, int]:
     missing = required - arrays.keys()
     if missing:
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
@@ -97,7 +97,7 @@ def _check_components(arrays: dict[str, NDArray[Any]], required: set[str]) -> tu
     return shape[0], shape[1]
 
 
-def _check_shapes(arrays: dict[str, NDArray[Any]], k: int, d: int, form: StateForm) -> None:
+def _check_shapes(arrays: dict[str, Array], k: int, d: int, form: StateForm) -> None:
     shapes = {
         "explained_variance": (k,),
         "mean": (d,),
@@ -113,7 +113,7 @@ def _check_shapes(arrays: dict[str, NDArray[Any]], k: int, d: int, form: StateFo
             )
 
 
-def _check_values(arrays: dict[str, NDArray[Any]], orthonormal: bool) -> None:
+def _check_values(arrays: dict[str, Array], orthonormal: bool) -> None:
     for name, array in arrays.items():
         if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
             raise ValueError(f"it has {name} with values that are not finite numbers")
@@ -122,7 +122,7 @@ def _check_values(arrays: dict[str, NDArray[Any]], orthonormal: bool) -> None:
         raise ValueError(f"it has components that are not orthonormal (off by {off:.1g})")
 
 
-def _read_state(arrays: dict[str, NDArray[Any]], form: StateForm) -> Accumulator | None:
+def _read_state(arrays: dict[str, Array], form: StateForm) -> Accumulator | None:
     """Return the stored sufficient statistics, if the model kept them."""
     start = f"{form.prefix}_"
     own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}

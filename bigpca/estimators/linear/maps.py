@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array, DType
 from bigpca.errors import NonFiniteError
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.sketches import Sketch
@@ -41,11 +42,11 @@ class Projection:
     deviations: Vector | None = None
     nan_policy: str = "raise"
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """float32 for float32 and narrower input, else float64."""
         return working_dtype(dtype)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return the scores (b, k) of rows (b, d).
 
         Raises
@@ -91,7 +92,7 @@ def strip_rows(rows: int, d: int, itemsize: int) -> int:
     return max(1, -(-rows // max(1, -(-rows // most))))
 
 
-def settle_non_finite(rows: NDArray[Any], mapped: NDArray[Any], where: str, nan_policy: str, name: str) -> None:
+def settle_non_finite(rows: Array, mapped: Array, where: str, nan_policy: str, name: str) -> None:
     """Reject what is not finite in mapped rows, or make all of such a row NaN, in place.
 
     Parameters
@@ -121,7 +122,7 @@ def settle_non_finite(rows: NDArray[Any], mapped: NDArray[Any], where: str, nan_
     mapped[lines] = np.nan
 
 
-def reject_non_finite(rows: NDArray[Any], where: str, name: str) -> None:
+def reject_non_finite(rows: Array, where: str, name: str) -> None:
     """Reject rows (b, d) that hold NaN or infinities; ``where`` and ``name`` as for :func:`settle_non_finite`.
 
     Raises
@@ -154,11 +155,11 @@ class Sketching:
     sketch: Sketch
     nan_policy: str = "raise"
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """float32 for float32 and narrower input, else float64."""
         return working_dtype(dtype)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return sketches (b, q) of rows (b, d).
 
         Raises
@@ -198,17 +199,17 @@ class Reconstruction:
     components: NDArray[np.float64]
     deviations: Vector | None = None
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """The working dtype of the scores."""
         return working_dtype(dtype)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return rows (b, d) from scores (b, k)."""
         dtype = working_dtype(rows.dtype)
         axes = self.components if self.deviations is None else self.components * self.deviations[:, None]
         if self.scale is not None:
             axes = axes * self.scale
-        back: NDArray[Any] = rows.astype(dtype, copy=False) @ axes.astype(dtype) + self.mean.astype(dtype)
+        back: Array = rows.astype(dtype, copy=False) @ axes.astype(dtype) + self.mean.astype(dtype)
         return back
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
@@ -233,11 +234,11 @@ class LogLikelihood:
     variances: Vector
     noise: float
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """Always float64."""
         return np.dtype(np.float64)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return log-likelihoods (b, 1)."""
         scores = self.projection.apply(rows.astype(np.float64), where)
         k, d = self.projection.components.shape

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.arrays import Array
 from bigpca.data.sources import open_in_memory
 from bigpca.estimators.linear.files import StateForm, pack_spectrum, unpack_spectrum
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction
@@ -24,8 +25,9 @@ from bigpca.estimators.linear.spectrum import (
     orthonormality_error,
 )
 from bigpca.estimators.shared.files import StoredModel
-from bigpca.estimators.shared.inputs import check_features, in_memory, is_lazy
-from bigpca.estimators.shared.transformer import Destination, Estimator, Lazy, Path
+from bigpca.estimators.shared.inputs import check_features, in_memory, is_lazy, open_scores
+from bigpca.estimators.shared.outputs import Destination, Lazy, Path
+from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
@@ -88,7 +90,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     whiten: bool
     keep_state_bytes: int
     _state: State | None
-    _apart: tuple[NDArray[Any], ...] = ()  # rows in memory that were added and are not in the state yet
+    _apart: tuple[Array, ...] = ()  # rows in memory that were added and are not in the state yet
     _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
     _certificate: Certificate | None
     _output_name: ClassVar[str] = "scores"
@@ -156,7 +158,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             self._absorb(state, omitted)
             self._remember(opened)
             return self
-        apart: tuple[NDArray[Any], ...] = self._apart
+        apart: tuple[Array, ...] = self._apart
         old = self._state
         if old is None:
             raise ValueError(self._missing_state("partial_fit"))
@@ -175,7 +177,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k): the least-squares reconstruction."""
         check_is_fitted(self)
-        opened = self._open_scores(X)
+        opened = open_scores(X, type(self).__name__, self._n_features_out)
         axes = self.components_
         if not self._orthonormal:
             axes = np.linalg.pinv(axes @ axes.T, hermitian=True) @ axes  # (C C')^+ C: back from scores X C'
@@ -231,7 +233,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         weights = 1 / np.maximum(self.explained_variance_, noise) - 1 / noise
         return low_rank_plus_diagonal(self.components_, weights, 1 / noise)
 
-    def _small_batch(self, X: Any) -> NDArray[Any] | None:
+    def _small_batch(self, X: Any) -> Array | None:
         """Return a copy of rows in memory that need no read of their own; None for others, and for non-finite ones."""
         if is_lazy(X) or not self._apart_bytes:
             return None
@@ -239,14 +241,14 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         check_features(self, batch.shape[1], names)
         return batch.copy() if batch.nbytes <= self._apart_bytes and np.isfinite(batch).all() else None
 
-    def _with_apart(self, state: State, apart: tuple[NDArray[Any], ...]) -> State:
+    def _with_apart(self, state: State, apart: tuple[Array, ...]) -> State:
         """Return the statistics with those of rows that were kept apart."""
         for dtype in sorted({batch.dtype for batch in apart}, key=str):
             rows = np.concatenate([batch for batch in apart if batch.dtype == dtype])
             state = state.merge(self._read_state(open_in_memory(rows), old=state, progress=None)[0])
         return state
 
-    def _absorb(self, state: State, omitted: int, apart: tuple[NDArray[Any], ...] = ()) -> None:
+    def _absorb(self, state: State, omitted: int, apart: tuple[Array, ...] = ()) -> None:
         """Keep statistics, and rows apart from them, and solve when asked; fewer than two rows have no answer."""
         count = state.count + sum(len(batch) for batch in apart)
         solve, solver = self._solution(state, count, omitted)
@@ -293,7 +295,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             self.total_variance_, self._state, self._certificate,
         )  # fmt: skip
 
-    def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def _fitted_values(self) -> tuple[dict[str, Array], dict[str, Any]]:
         arrays, attributes = pack_spectrum(self._found(), self._state_form(self.n_features_in_))
         return arrays, attributes | {"solver": self.solver_}
 

@@ -23,7 +23,7 @@ from bigpca.estimators.linear.spectrum import (
     solve_moments,
 )
 from bigpca.estimators.shared.inputs import Opened
-from bigpca.estimators.shared.transformer import RandomState
+from bigpca.estimators.shared.seeding import RandomState
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.solvers.components import NComponents, check_n_components

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from numpy.typing import NDArray
-
+from bigpca.arrays import Array
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.linear.maps import Sketching, reject_non_finite
 from bigpca.estimators.shared.files import StoredModel
@@ -140,7 +139,7 @@ class SketchTransformer(Estimator[Sketch]):
     def _row_map(self) -> Sketching:
         return Sketching(self.sketch_, self._policies["nan_policy"])
 
-    def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def _fitted_values(self) -> tuple[dict[str, Array], dict[str, Any]]:
         return {}, {"n_features": self.n_features_in_}
 
     def _restore(self, stored: StoredModel) -> None:

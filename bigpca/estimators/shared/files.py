@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.blas import numerical_environment
 from bigpca.data.provenance import Provenance
 from bigpca.data.urls import public
@@ -64,7 +64,7 @@ class TrustedRows:
 class StoredState(Protocol):
     """Sufficient statistics that a model keeps, so that rows can be added."""
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         """Return named arrays that hold them."""
 
 
@@ -88,7 +88,7 @@ class StoredModel:
     """
 
     kind: str
-    arrays: dict[str, NDArray[Any]]
+    arrays: dict[str, Array]
     attributes: dict[str, Any]
     rows: TrustedRows = TrustedRows()
     inner: Any = None
@@ -108,7 +108,7 @@ class StoredModel:
         made = model.provenance_ and replace(model.provenance_, model=model._digest())
         return cls(type(model).__name__, arrays, common | attributes, provenance=made)
 
-    def named(self, prefix: str) -> dict[str, NDArray[Any]]:
+    def named(self, prefix: str) -> dict[str, Array]:
         """Return the arrays whose names start with a prefix, without it."""
         return {n.removeprefix(prefix): a for n, a in self.arrays.items() if n.startswith(prefix)}
 
@@ -116,13 +116,13 @@ class StoredModel:
 _DTYPES = {"b": np.bool_, "i": np.int64, "u": np.uint64, "U": np.str_}
 
 
-def pack_values(values: NDArray[Any]) -> list[Any]:
+def pack_values(values: Array) -> list[Any]:
     """Return an array (c,) of integers, bools, strings or bytes as JSON values."""
     plain = np.char.decode(values, "latin1") if values.dtype.kind == "S" else values
     return [values.dtype.kind, plain.tolist()]
 
 
-def unpack_values(packed: list[Any]) -> NDArray[Any]:
+def unpack_values(packed: list[Any]) -> Array:
     """Return what :func:`pack_values` packed."""
     kind, values = packed
     if kind == "S":

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from bigpca.arrays import Array
 from bigpca.data.checks import check_dtype, row_width
 from bigpca.data.containers import (
     is_dask_frame,
@@ -102,7 +103,21 @@ def open_rows(X: Any, estimator: str, *, minimum: int = 1) -> Opened:
     return Opened(opened, feature_names(X))
 
 
-def in_memory(X: Any, estimator: str, *, minimum: int = 1) -> tuple[NDArray[Any], Names]:
+def open_scores(X: Any, estimator: str, k: int) -> da.Array:
+    """Open scores of k components.
+
+    Raises
+    ------
+    ValueError
+        For another number of columns.
+    """
+    opened = open_rows(X, estimator).array
+    if opened.shape[1] != k:
+        raise ValueError(f"scores have {opened.shape[1]} columns; {k} (n_components_) were expected.")
+    return opened
+
+
+def in_memory(X: Any, estimator: str, *, minimum: int = 1) -> tuple[Array, Names]:
     """Return X, no lazy container, as a checked array (n, d), and names; raises as :func:`open_rows`."""
     reject_foreign(X)
     if isinstance(X, list | tuple):
@@ -117,7 +132,7 @@ def in_memory(X: Any, estimator: str, *, minimum: int = 1) -> tuple[NDArray[Any]
     asked: Any = BaseEstimator()  # takes the names
     options = {"dtype": "numeric", "ensure_all_finite": False, "ensure_min_samples": minimum}
     try:
-        checked: NDArray[Any] = np.asarray(validate_data(asked, X, estimator=estimator, **options))
+        checked: Array = np.asarray(validate_data(asked, X, estimator=estimator, **options))
     except ValueError as error:
         reject_text_columns(X)
         raise error from None
@@ -181,14 +196,18 @@ def _check_names(estimator: Any, names: Names) -> None:
     raise ValueError(message)
 
 
-def check_plain_parameters(estimator: Any) -> None:
-    """Reject switches that are not booleans, and counts that are not integers, under the names that all estimators
-    share.
+def check_policies(estimator: BaseEstimator) -> None:
+    """Reject unknown policies, switches that are not booleans and counts that are not integers.
 
     Raises
     ------
     TypeError, ValueError
     """
+    for name, allowed in (("nan_policy", ("raise", "omit")), ("missing_chunks", ("raise", "fill"))):
+        if getattr(estimator, name) not in allowed:
+            raise ValueError(
+                f'{name} = {getattr(estimator, name)!r} is unknown; "{allowed[0]}" or "{allowed[1]}" was expected.'
+            )
     for name in ("center", "scale", "whiten"):
         value = getattr(estimator, name, False)
         if not isinstance(value, bool | np.bool_):
@@ -200,7 +219,7 @@ def check_plain_parameters(estimator: Any) -> None:
         raise TypeError(f"keep_state_bytes = {kept!r} is a {type(kept).__name__}; a number of bytes was expected.")
 
 
-def _check_kind(X: np.ndarray[Any, Any]) -> None:
+def _check_kind(X: Array) -> None:
     if X.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: X is {X.dtype}. Take real and imaginary parts as columns.")
     check_dtype(X.dtype)

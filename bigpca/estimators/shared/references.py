@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array, DType
 from bigpca.data.row_source import RowSource
 from bigpca.passes.engine.states import digest
 from bigpca.passes.reading.readers import DirectReader
@@ -34,7 +35,7 @@ class References:
         Digest of (key, size, mtime) of the files of ``source``, which must not change.
     """
 
-    rows: NDArray[Any] | None
+    rows: Array | None
     source: RowSource | None = None
     indices: NDArray[np.int64] | None = None
     stamp: str = ""
@@ -51,13 +52,13 @@ class References:
         return int(given.shape[0]), int(given.shape[1])
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """Of the rows, as they are held or stored."""
         given: Any = self.source if self.rows is None else self.rows
-        dtype: np.dtype[Any] = np.dtype(given.dtype)
+        dtype: DType = np.dtype(given.dtype)
         return dtype
 
-    def tiles(self) -> Iterator[tuple[int, NDArray[Any]]]:
+    def tiles(self) -> Iterator[tuple[int, Array]]:
         """Yield (first row, rows) in tiles of 1,024 rows; one read of them where they lie in a store."""
         count, d = self.shape
         if self.rows is not None:
@@ -111,7 +112,7 @@ class References:
         return {"rows": content_digest(np.ascontiguousarray(self.rows))}
 
 
-def content_digest(*arrays: NDArray[Any]) -> str:
+def content_digest(*arrays: Array) -> str:
     """Return the digest of arrays' values."""
     content = hashlib.sha256()
     for array in arrays:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
+from bigpca.arrays import Array, DType
 from bigpca.errors import NonFiniteError
 from bigpca.estimators.linear.maps import settle_non_finite
 from bigpca.solvers.discriminants import Discriminants
@@ -33,15 +34,15 @@ class ClassMap:
     """
 
     functions: Discriminants
-    classes: NDArray[Any]
+    classes: Array
     output: str
     nan_policy: str = "raise"
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """That of the classes, or float64."""
         return self.classes.dtype if self.output == "classes" else np.dtype(np.float64)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return the output for rows (b, d).
 
         Raises
@@ -55,7 +56,7 @@ class ClassMap:
             values: Matrix = centred @ of.slopes.T
         settle_non_finite(rows, values, where, self.nan_policy, self.output)
         values += of.offsets
-        found: NDArray[Any]
+        found: Array
         if self.output == "classes":
             self._reject_missing(values, where)
             found = self.classes[values.argmax(axis=1)][:, None]

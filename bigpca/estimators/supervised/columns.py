@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array, DType
 from bigpca.estimators.shared.references import content_digest
 from bigpca.passes.reading.row_maps import RowMap
 
@@ -25,11 +26,11 @@ class Selected:
     columns: NDArray[np.int64]
     inner: RowMap
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """That of the inner map."""
         return self.inner.output_dtype(dtype)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return the map of those columns; a row that is not finite elsewhere counts as one that is not."""
         chosen = rows[:, self.columns]
         if rows.dtype.kind == "f":
@@ -59,11 +60,11 @@ class Placed:
     columns: NDArray[np.int64]
     mean: NDArray[np.float64]
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """That of the columns."""
         return dtype
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return rows (b, d); NaN where the columns are NaN."""
         placed = np.tile(self.mean.astype(rows.dtype), (len(rows), 1))
         placed[:, self.columns] = rows

@@ -8,17 +8,13 @@ import dask.array as da
 
 from bigpca.estimators.kernel.landmarks_fit import landmark_features
 from bigpca.estimators.kernel.model import KernelModel
+from bigpca.estimators.kernel.preimages import check_regression
 from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_references
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.estimators.shared.inputs import Opened
-from bigpca.estimators.shared.transformer import RandomState
-from bigpca.estimators.supervised.kernel_fit import (
-    DualFit,
-    FeatureLabelFit,
-    LabelledGrowth,
-    kept_by,
-    stored_statistics,
-)
+from bigpca.estimators.shared.seeding import RandomState
+from bigpca.estimators.supervised.dual_fit import DualFit
+from bigpca.estimators.supervised.kernel_fit import FeatureLabelFit, LabelledGrowth, kept_by, stored_statistics
 from bigpca.estimators.supervised.labels import KeptStatistics, read_labels
 from bigpca.estimators.supervised.problems import Problem, SupervisedProblem
 from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_conditioning, check_factor
@@ -140,7 +136,7 @@ class KernelSupervisedPCA(KernelModel):
                 'missing values nor for missing labels. Remove such rows first, or use form="direct".'
             )
         settings = self._settings(rows.n_columns, opened.seed)
-        self._check_preimage(rows.n_rows)
+        check_regression(self, rows.n_rows)
         check_references(rows, settings.kernel)
         return DualFit(rows, resources, settings, labelled)
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread
 from bigpca.estimators.shared.references import content_digest
 from bigpca.kernels.distance import RBF
@@ -35,7 +36,7 @@ class LabelFeatures(Protocol):
     def features(self, values: Matrix) -> Matrix:
         """Return Delta (n, m) of labels (n, t)."""
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         """Return what makes them again, by :func:`label_features_from`."""
 
 
@@ -70,7 +71,7 @@ class LinearLabels:
         """Return the labels less the offset."""
         return values - self.offset
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         """Return the offset."""
         return {"offset": self.offset}
 
@@ -148,7 +149,7 @@ class LandmarkLabels:
             out[i : i + 4096] = kernel(values[i : i + 4096], self.landmarks) @ self.transform
         return out
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         """Return the landmarks and their factor."""
         return {"gamma": np.array(self.gamma), "landmarks": self.landmarks, "transform": self.transform}
 
@@ -187,7 +188,7 @@ class FourierLabels:
         features: Matrix = np.sqrt(2 / len(self.phases)) * np.cos(values @ self.frequencies + self.phases)
         return features
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         """Return frequencies and phases."""
         return {"frequencies": self.frequencies, "phases": self.phases}
 
@@ -241,7 +242,7 @@ class DeltaRows:
         return content_digest(self.values, *self.maker.to_arrays().values())
 
 
-def label_features_from(arrays: dict[str, NDArray[Any]]) -> LabelFeatures:
+def label_features_from(arrays: dict[str, Array]) -> LabelFeatures:
     """Return the features that ``to_arrays`` gave."""
     if "frequencies" in arrays:
         return FourierLabels(arrays["frequencies"], arrays["phases"])

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.data.labels import ClassLabels, Labels, TargetLabels, merge_classes, open_labels
 from bigpca.errors import warn_approximation
 from bigpca.estimators.supervised.label_features import DeltaRows, LabelFeatures, LandmarkLabels, label_features_from
@@ -36,7 +37,7 @@ class Supervision:
         Share of the RBF label kernel's trace that its features miss; 0 for other features.
     """
 
-    classes: NDArray[Any] | None
+    classes: Array | None
     features: LabelFeatures | None
     unlabelled: int
     missed: float = 0.0
@@ -131,7 +132,7 @@ class KeptStatistics:
     statistics: LabelStatistics
     supervision: Supervision
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         """Return named arrays, for a model file that holds the classes beside."""
         arrays = self.statistics.to_arrays()
         features = self.supervision.features
@@ -142,9 +143,7 @@ class KeptStatistics:
         return arrays | {"counted": counted, "missed": np.array(self.supervision.missed)}
 
     @classmethod
-    def of_arrays(
-        cls, arrays: Mapping[str, NDArray[Any]], columns: int, classes: NDArray[Any] | None
-    ) -> KeptStatistics:
+    def of_arrays(cls, arrays: Mapping[str, Array], columns: int, classes: Array | None) -> KeptStatistics:
         """Return what :meth:`to_arrays` gave.
 
         Raises

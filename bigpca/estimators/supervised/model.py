@@ -11,12 +11,14 @@ from sklearn.utils import ClassifierTags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread
 from bigpca.data.labels import merge_classes, open_labels
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
-from bigpca.estimators.shared.inputs import Opened
-from bigpca.estimators.shared.transformer import Destination, Estimator, Lazy, Path
+from bigpca.estimators.shared.inputs import Opened, open_scores
+from bigpca.estimators.shared.outputs import Destination, Lazy, Path
+from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.choosing import plan_labelled
 from bigpca.estimators.supervised.class_maps import ClassMap
 from bigpca.estimators.supervised.label_features import label_features_from
@@ -98,7 +100,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
     n_components: NComponents
     solve_threads: int | None
     missing_labels: str
-    classes_: NDArray[Any]
+    classes_: Array
     class_counts_: NDArray[np.int64]
     class_means_: NDArray[np.float64]
     n_passes_: int
@@ -157,7 +159,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
     def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k): ``U (U'U)^-1 y + mean``, least squares (SPCA paper, eq. 4)."""
         check_is_fitted(self)
-        opened = self._open_scores(X)
+        opened = open_scores(X, type(self).__name__, self._n_features_out)
         axes = np.asarray(np.linalg.pinv(self.components_).T, np.float64)  # rows of (U'U)^-1 U'
         back = Reconstruction(self.mean_, None, axes, None)
         return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
@@ -273,7 +275,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         self.coef_, self.intercept_ = functions.coefficients, functions.intercepts
         self.explained_variance_ratio_ = statistics.shares_between(self.components_, functions.slopes)
 
-    def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def _fitted_values(self) -> tuple[dict[str, Array], dict[str, Any]]:
         features, classes = self._supervision.features, self._supervision.classes
         arrays = {"components": self.components_, "eigenvalues": self.eigenvalues_} | self._statistics.to_arrays()
         if hasattr(self, "discriminants_"):

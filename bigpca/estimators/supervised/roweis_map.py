@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from bigpca.arrays import Array
 from bigpca.data.labels import open_labels
 from bigpca.estimators.kernel.maps import KernelScores
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.shared.inputs import Opened
+from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.kernel_fit import FeatureRead
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis
@@ -121,7 +123,7 @@ class Means:
     scores: NDArray[np.float64]
 
 
-def _error(means: Means, scores: NDArray[Any], truth: NDArray[Any], criterion: str) -> float:
+def _error(means: Means, scores: Array, truth: Array, criterion: str) -> float:
     """Return the share of rows whose nearest mean or neighbour is of another class."""
     from sklearn.neighbors import NearestNeighbors
 
@@ -215,7 +217,7 @@ def roweis_map(
             f"KernelRoweisDiscriminantAnalysis was expected. Fisher's discriminant is the map's corner (0, 1)."
         )
     problem = replace(template._problem().at(0.5, 0.5), solver="covariance")  # the whole scatter serves every point
-    opened = replace(template._open(X, minimum=2), seed=template._seed)
+    opened = replace(template._open(X, minimum=2), seed=fit_seed(template))
     fit: Any = template._planned(opened, y, problem)
     grid_values(grid, spacing, fit.rows.n_rows)  # rejected before the read, as is a scatter that must be singular
     if not problem.featured and 1.0 in grid_values(grid, spacing, 2):

@@ -17,13 +17,16 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.arrays import Array
 from bigpca.data.views import columns_of
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
 from bigpca.estimators.shared.inputs import Opened, open_rows
-from bigpca.estimators.shared.transformer import Destination, Estimator, Lazy, Path, RandomState
+from bigpca.estimators.shared.outputs import Destination, Lazy, Path
+from bigpca.estimators.shared.seeding import RandomState, draw_fit_seed, fit_seed
+from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.columns import Placed, Selected
 from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, Supervision, merge_labelled, read_labels
 from bigpca.estimators.supervised.problems import LabelUse
@@ -142,7 +145,7 @@ class ScoredPCA(Estimator[ScoredResult]):
             For labels that are missing, all alike or all different classes, and more features than there are.
         """
         places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
-        opened = replace(self._open(X, minimum=2), seed=self._drawn_seed(places["folds"]))
+        opened = replace(self._open(X, minimum=2), seed=draw_fit_seed(self, places["folds"]))
         planned = self._fit(opened, y)
         planned.plan.check()
         scoring, X, found = planned.scoring, planned.rows.X, None
@@ -251,7 +254,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         """Return q; None where cross-validation chooses."""
         given: Any = self.n_features_to_select
         if isinstance(given, str) and given == "cv":
-            _ = self._seed  # rejects what is none
+            fit_seed(self)  # raises if random_state is not one
             if positive_integer("folds", self.folds) < 2:
                 raise ValueError(f"folds = {self.folds}; at least 2 were expected, one of which is left out in turn.")
             return None
@@ -269,7 +272,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         labelled = self._scorable(y, rows.n_rows)  # unknown row chunks are counted once for all reads
         scoring = Scoring(rows, resources, "scores", labelled, False)
         some = estimator._open(some_columns(rows.X, q), minimum=2)
-        inner = estimator._fit(replace(some, seed=estimator._seed), y)
+        inner = estimator._fit(replace(some, seed=fit_seed(estimator)), y)
         folding = None
         if q is None:
             folding = self._folding(rows.X, np.arange(min(d, MAX_CANDIDATES)), scoring.labelled, opened.seed)
@@ -317,7 +320,7 @@ class ScoredPCA(Estimator[ScoredResult]):
             for count in counts
         }
 
-    def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def _fitted_values(self) -> tuple[dict[str, Array], dict[str, Any]]:
         inner, supervision = StoredModel.of(self.estimator_), self._supervision
         arrays = {f"inner_{name}": array for name, array in inner.arrays.items()}
         kept = KeptStatistics(self._statistics, supervision).to_arrays()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.estimators.supervised.statistics import LabelStatistics, check_shapes
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.solvers.components import resolve_components
@@ -55,12 +56,12 @@ class LabelSpread:
         scatter = self.scatter + other.scatter + self.count * other.count / n * np.outer(apart, apart)
         return LabelSpread(n, self.mean + other.count / n * apart, scatter)
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         """Return it as named arrays."""
         return {"count": np.array(self.count), "mean": self.mean, "scatter": self.scatter}
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> LabelSpread:
+    def of_arrays(cls, arrays: Mapping[str, Array]) -> LabelSpread:
         """Return what :meth:`to_arrays` gave.
 
         Raises

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.left_product import LeftProduct, LeftRows
@@ -130,7 +131,7 @@ class LabelStatistics:
         """Return the statistics with the classes moved to ``positions`` of ``n_classes``."""
         return replace(self, moments=self.moments.with_classes(positions, n_classes))
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         """Return them as named arrays, for a model file."""
         arrays = {f"moments_{name}": array for name, array in self.moments.to_arrays().items()}
         if self.cross is not None:
@@ -138,7 +139,7 @@ class LabelStatistics:
         return arrays
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]], d: int, *, whole: bool, omitted: int) -> LabelStatistics:
+    def of_arrays(cls, arrays: Mapping[str, Array], d: int, *, whole: bool, omitted: int) -> LabelStatistics:
         """Return what :meth:`to_arrays` gave.
 
         Raises
@@ -162,7 +163,7 @@ class LabelStatistics:
         return cls(moments, cross, omitted)
 
 
-def check_shapes(arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> None:
+def check_shapes(arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Reject stored arrays of other shapes than expected.
 
     Raises
