@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.estimators.linear.choosing import SolverChoice
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.pca import PCA
+from bigpca.estimators.shared.inputs import Input
 from bigpca.passes.engine.solving import solving_with
 from bigpca.solvers.components import NComponents
 
@@ -67,6 +68,6 @@ def merge(a: Model, b: Model) -> Model:
     return both
 
 
-def select_solver(X: Any, n_components: NComponents = None, **parameters: Any) -> SolverChoice:
+def select_solver(X: Input, n_components: NComponents = None, **parameters: Input) -> SolverChoice:
     """Return the solver that ``PCA(n_components, **parameters).fit(X)`` will use, and why."""
     return PCA(n_components, **parameters).select_solver(X)

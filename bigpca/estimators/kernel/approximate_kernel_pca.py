@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.preimages import check_regression
 from bigpca.estimators.kernel.sketch_fit import KernelSketchFit
 from bigpca.estimators.kernel.spectrum import check_kernel_components, check_references
 from bigpca.estimators.linear.sketch_fit import CORES
-from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.shared.inputs import Opened
+from bigpca.estimators.linear.spectrum import check_enough_rows, counted
+from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.seeding import RandomState
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.components import NComponents
@@ -64,7 +60,7 @@ class ApproximateKernelPCA(KernelModel):
         self,
         n_components: NComponents = None,
         *,
-        kernel: Any = "linear",
+        kernel: Input = "linear",
         gamma: float | None = None,
         degree: int = 3,
         coef0: float = 1,
@@ -97,7 +93,7 @@ class ApproximateKernelPCA(KernelModel):
         self.solve_threads = solve_threads
         self.workers_timeout = workers_timeout
 
-    def _fit(self, opened: Opened, y: Any) -> KernelSketchFit:
+    def _fit(self, opened: Opened, y: Input) -> KernelSketchFit:
         if self.core not in CORES:
             raise ValueError(f"core = {self.core!r} is unknown; one of {', '.join(map(repr, CORES))} was expected.")
         rows, resources = self._rows(opened.array)
@@ -123,8 +119,7 @@ class ApproximateKernelPCA(KernelModel):
         ValueError
             For a sketch narrower than the components wanted.
         """
-        given: Any = self.n_components
-        k = int(given) if isinstance(given, int | np.integer) else 1
+        k = counted(self.n_components) or 1
         if self.sketch is None:
             return Gaussian(min(n, max(50, 3 * k)), seed=seed)
         if not isinstance(self.sketch, Sketch):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +79,7 @@ class Expansion:
             return replace(self, dtype=FLOAT64)
         count, A = scored_rows(self.references.shape[0]), self.coefficients
         scores = {dtype: np.zeros((count, A.shape[1])) for dtype in (FLOAT32, FLOAT64)}
-        sample: dict[DType, Any] = {}
+        sample: dict[DType, object] = {}
         for first, references in self.references.tiles():
             if not sample:  # rows from everywhere where they are at hand, else from the first tile that is read
                 rows = spread_rows(references if self.references.rows is None else self.references.rows, count)
@@ -117,16 +116,16 @@ class Expansion:
         tiles = self._tiles(rows, working_dtype(rows.dtype))
         return np.concatenate([np.zeros(0), *(self.kernel.diagonal_of(A) for _, A in tiles)])
 
-    def _tiles(self, rows: Array, dtype: DType) -> Iterator[tuple[int, Any]]:
+    def _tiles(self, rows: Array, dtype: DType) -> Iterator[tuple[int, object]]:
         for i in range(0, len(rows), TILE_ROWS):
             yield i, self._prepare(rows[i : i + TILE_ROWS], dtype, 0)
 
-    def _reference_tiles(self, dtype: DType) -> Iterator[tuple[int, Any]]:
+    def _reference_tiles(self, dtype: DType) -> Iterator[tuple[int, object]]:
         for first, rows in self.references.tiles():
             yield first, self._prepare_references(rows, dtype, first)
 
     def _add(
-        self, total: Matrix, start: int, A: Any, B: Any, weights: Matrix, first: int, centre: Vector | None
+        self, total: Matrix, start: int, A: object, B: object, weights: Matrix, first: int, centre: Vector | None
     ) -> None:
         K = landmark_block(self.kernel, A, B) if self.references.indices is not None else self.kernel.block(A, B)
         W = weights[first : first + K.shape[1]]
@@ -137,10 +136,10 @@ class Expansion:
             total[start : start + len(K)] += (near - exact) @ W
         total[start : start + len(K)] += K @ W.astype(K.dtype, copy=False)
 
-    def _prepare(self, rows: Array, dtype: DType, first: int) -> Any:
+    def _prepare(self, rows: Array, dtype: DType, first: int) -> object:
         return self.kernel.prepare(rows.astype(dtype, copy=False), self.shift, first)
 
-    def _prepare_references(self, rows: Array, dtype: DType, first: int) -> Any:
+    def _prepare_references(self, rows: Array, dtype: DType, first: int) -> object:
         if self.references.indices is None:
             return self._prepare(rows, dtype, first)
         numbers = self.references.indices[first : first + len(rows)]
@@ -171,7 +170,7 @@ class Expansion:
         read = self.references.held_bytes if self.references.rows is None else 0
         return prepared + tile + read + 8 * (rows + 2 * TILE_ROWS) * columns
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the expansion."""
         digest = content_digest(self.coefficients, self.offsets, self.shift, self.centre)
         return {
@@ -215,7 +214,7 @@ class FeatureProjection:
         scores = (features - near) @ self.components.T.astype(features.dtype)
         return scores + (near - self.mean) @ self.components.T
 
-    def apply(self, rows: Array) -> NDArray[np.floating]:
+    def apply(self, rows: Array) -> Array:
         """Return ``f`` of rows (b, d), a few thousand at a time."""
         dtype = np.result_type(working_dtype(rows.dtype), self.dtype)
         out = np.empty((len(rows), len(self.components)), working_dtype(rows.dtype))
@@ -241,13 +240,13 @@ class FeatureProjection:
         """Peak bytes beside the input: a step of features, three copies of it, and the result."""
         return 4 * 8 * self.step * max(1, len(self.mean)) + 8 * rows * columns
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map."""
         digest = content_digest(self.mean, self.components)
         return {"kernel": kernel_identity(self.kernel), "digest": digest, "dtype": self.dtype.name}
 
 
-def kernel_identity(kernel: Kernel) -> Any:
+def kernel_identity(kernel: Kernel) -> object:
     """Return what identifies a kernel in a fingerprint; one with a Python function by its representation."""
     try:
         return kernel.describe()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class FeatureMap:
         """The features, and about as much while they are made."""
         return 2 * rows * (self.kernel.feature_width(d) or 0) * itemsize, 0
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """What identifies the map."""
         return {"map": "features", "kernel": kernel_identity(self.kernel), "dtype": self.dtype.name}
 
@@ -143,7 +143,7 @@ class FeaturesFit(KernelFit):
     def solve_cost(self) -> SolveCost:
         return self.pca.solve_cost()
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return self.pca.identity() | {"features of": kernel_identity(self.settings.kernel)}
 
     def _scored_rows(self, run: Run) -> Array:
@@ -175,21 +175,24 @@ class FeaturesFit(KernelFit):
             certificate = replace(certificate, eigenvalue_bounds=bounds, residuals=residuals, n_passes=run.reads)
         eigenvalues = found.variances * (n - 1)
         spectrum = KernelSpectrum(n, found.omitted, eigenvalues, found.total * (n - 1), projection, 0, certificate)
-        spectrum = _without_null_axes(spectrum, projection, whole=self.settings.n_components is None)
-        expansion: Any = spectrum.expansion
-        return replace(spectrum, expansion=expansion.in_needed_precision(scored))
+        spectrum, kept = _without_null_axes(spectrum, projection, whole=self.settings.n_components is None)
+        return replace(spectrum, expansion=kept.in_needed_precision(scored))
 
 
-def _without_null_axes(spectrum: KernelSpectrum, projection: FeatureProjection, *, whole: bool) -> KernelSpectrum:
-    """Return the spectrum with 0 for axes whose eigenvalue is 0 to rounding: no row's image has a part in them.
+def _without_null_axes(
+    spectrum: KernelSpectrum, projection: FeatureProjection, *, whole: bool
+) -> tuple[KernelSpectrum, FeatureProjection]:
+    """Return the spectrum and its projection with zeros for axes whose eigenvalue is 0 to rounding.
 
-    Where the ``whole`` spectrum was asked for they are left out, but for one.
+    The images of the rows have no part in such axes. If the ``whole`` spectrum was requested, all of them are removed,
+    unless no other axis is left.
     """
     n, eps = spectrum.count, float(np.finfo(np.float64).eps)
     largest = float(spectrum.eigenvalues.max(initial=0.0))
     rounding = eps * (max(n, len(projection.mean)) * largest + 10 * n * float(projection.mean @ projection.mean))
     used = spectrum.eigenvalues > rounding
-    kept = max(1, int(np.count_nonzero(used))) if whole else len(used)
-    components = np.where(used[:, None], projection.components, 0.0)[:kept]
-    eigenvalues = np.where(used, spectrum.eigenvalues, 0.0)[:kept]
-    return replace(spectrum, eigenvalues=eigenvalues, expansion=replace(projection, components=components))
+    k = max(1, int(np.count_nonzero(used))) if whole else len(used)
+    components = np.where(used[:, None], projection.components, 0.0)[:k]
+    eigenvalues = np.where(used, spectrum.eigenvalues, 0.0)[:k]
+    kept = replace(projection, components=components)
+    return replace(spectrum, eigenvalues=eigenvalues, expansion=kept), kept

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from bigpca.errors import brief
 from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection
 from bigpca.estimators.kernel.spectrum import HELD_BYTES, KernelSpectrum
 from bigpca.estimators.linear.certified import pack_certificate, unpack_certificate
-from bigpca.estimators.shared.files import StoredModel, StoredState, pack_values, unpack_values
+from bigpca.estimators.shared.files import StoredModel, StoredState, Values, pack_values, unpack_values
 from bigpca.estimators.shared.references import References
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
@@ -40,14 +39,14 @@ def expansion_bytes(rows: RowInput, kernel: Kernel, k: int, landmarks: int | Non
     return 8 * (2 * k + rows.n_columns + p * k + 2 * p) + held
 
 
-def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, Array], dict[str, Any]]:
+def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, Array], Values]:
     """Return a solved problem as arrays and JSON values.
 
     Training rows of at most 256 MiB, and those that are in memory, are copied into the model; a larger store is named,
     and must be there when the model is loaded.
     """
     arrays: dict[str, Array] = {"eigenvalues": found.eigenvalues}
-    attributes: dict[str, Any] = {
+    attributes: Values = {
         "n_samples": int(found.count), "n_omitted": int(found.omitted), "total": float(found.total),
         "evaluations": int(found.evaluations), "references": None,
     }  # fmt: skip
@@ -137,11 +136,10 @@ def stored_moments(stored: StoredModel) -> LandmarkMoments | None:
 
 
 def _bytes(references: References) -> int:
-    source: Any = references.source
-    return int(source.shape[0]) * int(source.shape[1]) * int(source.dtype.itemsize)
+    return references.shape[0] * references.shape[1] * references.dtype.itemsize
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 

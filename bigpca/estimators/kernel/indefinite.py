@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from bigpca.estimators.linear.iteration import (
     kept_components,
     warn_unconverged,
 )
-from bigpca.estimators.linear.spectrum import Certificate
+from bigpca.estimators.linear.spectrum import Certificate, counted
 from bigpca.operators.covariance import Probes, Products
 from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.engine.run import Run
@@ -139,7 +138,7 @@ def frobenius_bounds(operator: KernelOperator, lower: Vector) -> Certificate:
 
 def warn_fewer(settings: KernelSettings, positive: int, where: str, remedy: str) -> None:
     """Warn where an indefinite kernel has fewer positive eigenvalues than components were asked for."""
-    given: Any = settings.n_components
+    given = counted(settings.n_components)
     if given is not None and positive < given:
         warn_approximation(
             f"{given} components were asked for, and {positive} positive eigenvalues are what {where}: "

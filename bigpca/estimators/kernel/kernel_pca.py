@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bigpca.estimators.kernel.choosing import check_solver, plan_kernel_fit
 from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.parameters import resolved_kernel
 from bigpca.estimators.kernel.preimages import check_regression
 from bigpca.estimators.kernel.spectrum import KernelFit, KernelSettings, check_kernel_components
 from bigpca.estimators.linear.choosing import check_iteration
-from bigpca.estimators.shared.inputs import Opened
+from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.seeding import RandomState
 from bigpca.solvers.components import NComponents
 
@@ -73,7 +71,7 @@ class KernelPCA(KernelModel):
         self,
         n_components: NComponents = None,
         *,
-        kernel: Any = "linear",
+        kernel: Input = "linear",
         gamma: float | None = None,
         degree: int = 3,
         coef0: float = 1,
@@ -108,7 +106,7 @@ class KernelPCA(KernelModel):
         self.solve_threads = solve_threads
         self.workers_timeout = workers_timeout
 
-    def _fit(self, opened: Opened, y: Any) -> KernelFit:
+    def _fit(self, opened: Opened, y: Input) -> KernelFit:
         check_iteration(self.tol, self.max_passes)
         check_solver(self.solver)
         rows, resources = self._rows(opened.array)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,7 +154,7 @@ class KernelKrylovFit(KernelFit):
         output = expansion_bytes(self.rows, self.settings.kernel, k) + certificate_bytes(k, n)
         return SolveCost(held_bytes=held, output_bytes=output)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Later passes depend on everything that led to their block."""
         settings, iteration = self.settings, self.iteration
         return {

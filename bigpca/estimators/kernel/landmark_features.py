@@ -7,15 +7,14 @@ bounds the error of every eigenvalue.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array
+from bigpca.arrays import Array, DType
 from bigpca.estimators.kernel.expansion import Expansion
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
-from bigpca.estimators.linear.spectrum import Certificate
+from bigpca.estimators.linear.spectrum import Certificate, counted
 from bigpca.estimators.shared.references import References
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import Landmarks
@@ -30,7 +29,7 @@ from bigpca.passes.fold import Folded, fold, row_pass
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.rows import RowInput
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
-from bigpca.solvers.components import needs_full_spectrum, resolve_components, resolve_partial
+from bigpca.solvers.components import resolve_components, resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.features import landmark_transform, truncation_for
 from bigpca.solvers.indefinite import SIGNIFICANT, negative_eigenvalue
@@ -116,13 +115,13 @@ def features_of(
     return replace(found, transform=T)
 
 
-def features_dtype(rows: RowInput, kernel: Kernel, m: int) -> np.dtype[np.floating]:
+def features_dtype(rows: RowInput, kernel: Kernel, m: int) -> DType:
     """Dtype of the rows that the kernel sees: float64 where a pass is small, else the working dtype."""
     flops = rows.n_rows * m * (kernel.flops_per_entry(rows.n_columns) + 3.0 * m)
     return product_dtype(rows.dtype, flops)
 
 
-def pass_dtype(rows: RowInput, features: tuple[LandmarkFeatures, ...]) -> np.dtype[np.floating]:
+def pass_dtype(rows: RowInput, features: tuple[LandmarkFeatures, ...]) -> DType:
     """Dtype of the rows of a pass: float64, too, if a T magnifies the rounding of float32 more than one made for it."""
     if max(f.amplification for f in features) > MAX_AMPLIFICATION:
         return np.dtype(np.float64)
@@ -228,12 +227,12 @@ def _components(settings: KernelSettings, values: Vector, total: float, n: int) 
     ValueError
         Where a share or a rule needs more of the spectrum than the landmarks give.
     """
-    given: Any = settings.n_components
+    given, number = settings.n_components, counted(settings.n_components)
     rank = max(1, int(np.count_nonzero(values > len(values) * np.finfo(np.float64).eps * values[0])))
     if given is None:
         return rank
-    if not needs_full_spectrum(given):
-        return min(int(given), len(values))
+    if number is not None:
+        return min(number, len(values))
     k = resolve_partial(given, values, total, n, n)
     if k is None:
         share = float(values.sum()) / total if total > 0 else 1.0
@@ -285,7 +284,7 @@ def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: Ke
     K = features.block()
     m, means = len(K), K.mean(axis=1)
     centred = double_centre(K.copy())
-    given: Any = settings.n_components
+    given = settings.n_components
     values, vectors = top_eigenpairs(centred, threads=settings.threads)
     rank = max(1, int(np.count_nonzero(values > m * np.finfo(np.float64).eps * values[0])))
     k = rank if given is None else min(resolve_components(given, values, float(values.sum()), m, m), m)

@@ -6,13 +6,12 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.costs import PassCost, SolveCost
-from bigpca.estimators.kernel.expansion import kernel_identity
+from bigpca.estimators.kernel.expansion import Expansion, kernel_identity
 from bigpca.estimators.kernel.files import expansion_bytes
 from bigpca.estimators.kernel.landmark_features import (
     LandmarkFeatures,
@@ -31,6 +30,7 @@ from bigpca.estimators.kernel.spectrum import (
     row_shift,
     row_shift_pass,
 )
+from bigpca.estimators.shared.inputs import Input
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import LandmarkRequest, Landmarks, compared_rows, landmark_passes, select_landmarks
 from bigpca.landmarks.given import landmark_values
@@ -56,7 +56,7 @@ class Choice:
     """
 
     count: int
-    sampling: Any
+    sampling: Input
     rounds: int
 
     @property
@@ -70,7 +70,7 @@ class Choice:
             rows, settings.kernel, self.count, settings.seed, threads=settings.threads, rounds=self.rounds
         )
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What identifies it."""
         sampling = self.sampling if isinstance(self.sampling, str) else landmark_values(self.sampling).tolist()
         return {"count": self.count, "sampling": sampling, "rounds": self.rounds}
@@ -129,7 +129,7 @@ class LandmarksFit(KernelFit):
         numbered = sampling != "kmeans" if isinstance(sampling, str) else np.ndim(sampling) == 1
         return expansion_bytes(self.rows, self.settings.kernel, k, m) + 8 * (m * m + (m if numbered else 0))
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {
             "computes": "landmarks", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel),
             "seed": self.settings.seed, **self.choice.identity(),
@@ -257,7 +257,7 @@ class Growth(KernelReading):
         m = len(self.features.landmarks)
         return SolveCost(14.0 * m**3, bytes=8 * 6 * m**2)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"computes": "growth", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel)}
 
 
@@ -271,8 +271,9 @@ class MomentsGrowth(Growth):
 
     def read(self, run: Run, latest: KernelSpectrum) -> Grown:
         new = fold_features(run, self.read_of_features, self.rows, (self.features,))
-        old: Any = latest.state
-        state = old.merge(new.state)
+        if not isinstance(latest.state, LandmarkMoments):
+            raise TypeError(f"the fit keeps {type(latest.state).__name__}, where moments of features were expected")
+        state = latest.state.merge(new.state)
         grown = replace(
             latest, state=state, omitted=latest.omitted + new.omitted,
             evaluations=latest.evaluations + new.state.evaluations,
@@ -304,7 +305,9 @@ def _with_landmarks(
 
 def landmark_features(found: KernelSpectrum) -> LandmarkFeatures:
     """Return the features that a fit by landmarks maps rows to."""
-    expansion: Any = found.expansion
+    expansion = found.expansion
+    if not isinstance(expansion, Expansion) or expansion.references.rows is None:
+        raise TypeError("the fit is not an expansion over landmarks in memory")
     return LandmarkFeatures(
         expansion.kernel, expansion.references.rows, np.asarray(found.landmark_transform), expansion.shift,
         expansion.references.indices,

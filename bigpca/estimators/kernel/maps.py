@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +55,7 @@ class KernelScores:
         own = rows * (k * itemsize + d * (1 + itemsize))
         return self.expansion.bytes_for(d, rows, itemsize, k) + own, self.expansion.coefficients.nbytes
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map."""
         return {"map": "kernel scores", "nan_policy": self.nan_policy, **self.expansion.describe()}
 
@@ -84,7 +83,7 @@ class Novelty:
         base, kept = KernelScores(self.expansion).bytes_for(d, rows, 8)
         return base + 8 * rows * (d + 4), 2 * kept
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map."""
         return {"map": "novelty", "nan_policy": self.nan_policy, **self.expansion.describe()}
 
@@ -97,7 +96,7 @@ def _set_aside(rows: Array, where: str, nan_policy: str, name: str) -> tuple[Arr
     NonFiniteError
         Where the policy is to raise.
     """
-    bad: NDArray[np.bool_] = ~np.isfinite(rows).all(axis=1)
+    bad = ~np.asarray(np.isfinite(rows).all(axis=1), np.bool_)
     if not bad.any():
         return rows, bad
     settle_non_finite(rows, np.where(np.isfinite(rows), 0.0, np.nan), where, nan_policy, name)
@@ -162,7 +161,7 @@ class FixedPoint:
         held = self.expansion.references.held_bytes
         return 8 * rows * (p + 2 * TILE_ROWS + 5 * d) + 3 * 8 * TILE_ROWS * d, held
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map."""
         return {"map": "fixed point", "max_iter": self.max_iter, "tol": self.tol, **self.expansion.describe()}
 
@@ -192,7 +191,7 @@ class RidgePreimage:
         """As for scores, with d columns."""
         return KernelScores(self.expansion).bytes_for(d, rows, itemsize)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map."""
         return {"map": "ridge pre-image", **self.expansion.describe()}
 

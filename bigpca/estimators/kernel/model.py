@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
 from bigpca.data.containers import is_path_list
 from bigpca.estimators.kernel.conditions import grows, has_fixed_points, measures_distances, regresses
-from bigpca.estimators.kernel.expansion import Expansion
+from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection
 from bigpca.estimators.kernel.files import pack_kernel_spectrum, stored_moments, unpack_kernel_spectrum
 from bigpca.estimators.kernel.landmarks_fit import Growth
 from bigpca.estimators.kernel.maps import FixedPoint, KernelScores, Novelty, RidgePreimage
@@ -22,9 +23,10 @@ from bigpca.estimators.kernel.parameters import coded_strings, resolved_kernel
 from bigpca.estimators.kernel.preimages import fitted_regression
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
 from bigpca.estimators.linear.spectrum import Certificate, certified_attributes, containment_bound
-from bigpca.estimators.shared.files import StoredModel, StoredState
-from bigpca.estimators.shared.inputs import Opened, is_lazy, open_scores
-from bigpca.estimators.shared.outputs import Destination, Lazy, Path
+from bigpca.estimators.shared.files import StoredModel, StoredState, Values
+from bigpca.estimators.shared.inputs import Input, Lazy, Opened, is_lazy, open_scores
+from bigpca.estimators.shared.outputs import Destination, Path
+from bigpca.estimators.shared.seeding import RandomState
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.kernels import as_kernel
 from bigpca.kernels.base import Kernel
@@ -76,11 +78,11 @@ class KernelModel(Estimator[KernelSpectrum]):
     """
 
     n_components: NComponents
-    kernel: Any
+    kernel: Input
     gamma: float | None
     degree: int
     coef0: float
-    random_state: Any
+    random_state: RandomState
     solve_threads: int | None
     max_kernel_evaluations: float
     fit_inverse_transform: bool
@@ -106,7 +108,7 @@ class KernelModel(Estimator[KernelSpectrum]):
 
     @available_if(grows)  # type: ignore[untyped-decorator]
     @solving
-    def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
+    def partial_fit(self, X: Input, y: Input = None, *, progress: ProgressArgument = None) -> Self:
         """Add rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
 
         The first call is a fit, which chooses the landmarks; later ones keep them, and solve nothing until a fitted
@@ -137,7 +139,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         return self
 
     @available_if(measures_distances)  # type: ignore[untyped-decorator]
-    def novelty(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+    def novelty(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return the squared distance of each row's image to the fitted subspace: 0 for rows like the training rows.
 
         ``k_c(x, x) - |y|^2 >= 0``, in the units of the kernel; lazy for lazy input. Shape (n,), or (n, 1) in ``out``.
@@ -149,7 +151,7 @@ class KernelModel(Estimator[KernelSpectrum]):
 
     @available_if(has_fixed_points)  # type: ignore[untyped-decorator]
     def denoise(
-        self, X: Any, *, max_iter: int = 100, tol: float = 1e-6, out: Path | None = None, overwrite: bool = False
+        self, X: Input, *, max_iter: int = 100, tol: float = 1e-6, out: Path | None = None, overwrite: bool = False
     ) -> Lazy:
         """Return pre-images (n, d) of the projections of rows, by the fixed-point iteration of a Gaussian kernel.
 
@@ -157,12 +159,14 @@ class KernelModel(Estimator[KernelSpectrum]):
         ``inverse_transform``.
         """
         check_is_fitted(self)
-        expansion: Any = self._found.expansion
+        expansion = self._found.expansion
+        if not isinstance(expansion, Expansion):
+            raise TypeError(f"the fit is a {type(expansion).__name__}; an expansion over rows was expected")
         back = FixedPoint(expansion, max_iter, tol)
         return self._map(X, self._open_like(X), back, self.n_features_in_, Destination(out, overwrite))
 
     @available_if(regresses)  # type: ignore[untyped-decorator]
-    def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+    def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k), by kernel ridge regression of the reference rows on their scores.
 
         As scikit-learn's, after a fit with ``fit_inverse_transform=True``. By landmarks, the regression is over them
@@ -193,7 +197,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         """Why no rows can be added; empty where they can."""
         return f"{type(self).__name__} compares all pairs of rows, so that none can be added. Use NystromKernelPCA."
 
-    def _growth(self, X: da.Array, y: Any, latest: KernelSpectrum) -> Growth:
+    def _growth(self, X: da.Array, y: Input, latest: KernelSpectrum) -> Growth:
         """Plan the read of more rows."""
         raise AttributeError(self._why_fixed)
 
@@ -212,12 +216,12 @@ class KernelModel(Estimator[KernelSpectrum]):
         """Whether the axes are; a hook for models whose axes need not be."""
         return True
 
-    def _open_like(self, X: Any) -> da.Array:
+    def _open_like(self, X: Input) -> da.Array:
         if as_kernel(self.kernel).accepts_strings:
             return self._open(X).array  # strings may be longer than those of the fit
         return super()._open_like(X)
 
-    def _open(self, X: Any, *, minimum: int = 1) -> Opened:
+    def _open(self, X: Input, *, minimum: int = 1) -> Opened:
         lazy = is_lazy(X) and not is_path_list(X, (str,))  # a list of strings is rows
         if lazy or not as_kernel(self.kernel).accepts_strings:
             return super()._open(X, minimum=minimum)
@@ -235,7 +239,7 @@ class KernelModel(Estimator[KernelSpectrum]):
     def _novelty_map(self) -> RowMap:
         return Novelty(self._expansion(), self.nan_policy)
 
-    def _expansion(self) -> Any:
+    def _expansion(self) -> Expansion | FeatureProjection:
         return self._found.expansion
 
     def _take(self, found: KernelSpectrum, solver: str) -> None:
@@ -263,15 +267,15 @@ class KernelModel(Estimator[KernelSpectrum]):
         self._found, self._certificate = found, found.certificate
         self._set_known(**certified_attributes(found.certificate))
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        kernel: Any = self.kernel
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        kernel: Input = self.kernel
         tags.input_tags.pairwise = (isinstance(kernel, Kernel) and not kernel.needs_rows) or (
             isinstance(kernel, str) and kernel in PAIRWISE
         )
         return tags
 
-    def _fitted_values(self) -> tuple[dict[str, Array], dict[str, Any]]:
+    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         arrays, attributes = pack_kernel_spectrum(self._found)
         return arrays, attributes | {"solver": self.solver_, "n_features": self.n_features_in_}
 

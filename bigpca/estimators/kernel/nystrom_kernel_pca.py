@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 import dask.array as da
 from sklearn.base import clone
@@ -15,7 +15,7 @@ from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.parameters import requested_kernel
 from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.shared.inputs import Opened
+from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.seeding import RandomState, draw_fit_seed
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import SAMPLINGS
@@ -28,14 +28,14 @@ from bigpca.solvers.components import NComponents
 EXTENSIONS = ("features", "tutorial")
 
 
-def _keeps_moments(model: Any) -> bool:
+def _keeps_moments(model: NystromKernelPCA) -> bool:
     """Whether a fit keeps the moments of the features; AttributeError with the reason where not."""
     if model._why_fixed:
         raise AttributeError(model._why_fixed)
     return True
 
 
-def _has_widths(model: Any) -> bool:
+def _has_widths(model: NystromKernelPCA) -> bool:
     """Whether several widths can be fitted from one read; AttributeError with the reason where not."""
     kernel = requested_kernel(model)
     if kernel is not None and not hasattr(kernel, "blocks_at"):
@@ -98,12 +98,12 @@ class NystromKernelPCA(KernelModel):
         self,
         n_components: NComponents = None,
         *,
-        kernel: Any = "linear",
+        kernel: Input = "linear",
         gamma: float | None = None,
         degree: int = 3,
         coef0: float = 1,
         n_landmarks: int | None = None,
-        sampling: Any = "rpcholesky",
+        sampling: Input = "rpcholesky",
         rounds: int = 3,
         extension: str = "features",
         random_state: RandomState = 0,
@@ -137,7 +137,7 @@ class NystromKernelPCA(KernelModel):
 
     @available_if(_has_widths)  # type: ignore[untyped-decorator]
     @solving
-    def fit_widths(self, X: Any, gammas: Sequence[float], *, progress: ProgressArgument = None) -> list[Self]:
+    def fit_widths(self, X: Input, gammas: Sequence[float], *, progress: ProgressArgument = None) -> list[Self]:
         """Fit one model for each gamma, on shared landmarks, from ONE read beyond their choice.
 
         The landmarks are chosen by this estimator's kernel; the distances to them are computed once for all widths.
@@ -158,7 +158,7 @@ class NystromKernelPCA(KernelModel):
         """
         opened = replace(self._open(X, minimum=2), seed=draw_fit_seed(self))
         planned = self._fit(opened, None)
-        kernel: Any = planned.settings.kernel
+        kernel: Input = planned.settings.kernel
         if not len(gammas):
             raise ValueError("gammas is empty; at least one width was expected. Give for example [0.1, 1.0].")
         fit = replace(planned, kernels=tuple(kernel.with_gamma(gamma) for gamma in gammas))
@@ -180,15 +180,15 @@ class NystromKernelPCA(KernelModel):
             'extension="features".'
         )
 
-    def _growth(self, X: da.Array, y: Any, latest: KernelSpectrum) -> MomentsGrowth:
+    def _growth(self, X: da.Array, y: Input, latest: KernelSpectrum) -> MomentsGrowth:
         rows, resources = self._rows(X)
         return MomentsGrowth(rows, resources, self._settings(rows.n_columns), landmark_features(latest))
 
-    def _with_width(self, kernel: Kernel) -> dict[str, Any]:
-        width: Any = kernel
+    def _with_width(self, kernel: Kernel) -> dict[str, Input]:
+        width: Input = kernel
         return {"gamma": width.gamma} if isinstance(self.kernel, str) else {"kernel": kernel}
 
-    def _fit(self, opened: Opened, y: Any) -> NystromFit:
+    def _fit(self, opened: Opened, y: Input) -> NystromFit:
         rounds = positive_integer("rounds", self.rounds)
         if self.extension not in EXTENSIONS:
             raise ValueError(f"extension = {self.extension!r} is unknown; one of {EXTENSIONS} was expected.")

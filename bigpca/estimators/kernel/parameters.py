@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.data.containers import reject_foreign
+from bigpca.estimators.shared.inputs import Input
 from bigpca.kernels import as_kernel
 from bigpca.kernels.base import Kernel, is_number
 from bigpca.kernels.codes import string_codes
@@ -20,7 +21,7 @@ WIDTHS = {"gamma": None, "degree": 3, "coef0": 1}  # parameters of kernels given
 class KernelParameters(Protocol):
     """The parameters that all kernel models have."""
 
-    kernel: Any
+    kernel: Input
     gamma: float | None
     degree: int
     coef0: float
@@ -80,7 +81,7 @@ def requested_kernel(model: KernelParameters) -> Kernel | None:
         return None
 
 
-def coded_strings(X: Any) -> Array:
+def coded_strings(X: Input) -> Array:
     """Return strings as rows of character codes; rows of numbers are returned as an array.
 
     Raises

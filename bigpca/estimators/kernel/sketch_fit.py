@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,7 @@ from bigpca.estimators.kernel.spectrum import (
 from bigpca.estimators.linear.certificates import certify
 from bigpca.estimators.linear.certified import certificate_bytes
 from bigpca.estimators.linear.sketched import Sketched, solve_nystrom
-from bigpca.estimators.linear.spectrum import Certificate, Settings
+from bigpca.estimators.linear.spectrum import Certificate, Settings, counted
 from bigpca.operators.covariance import PROBES
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.passes.engine.run import Run
@@ -58,7 +57,7 @@ class KernelSketchFit(KernelFit):
     core: str
 
     def __post_init__(self) -> None:
-        given: Any = self.settings.n_components
+        given = self.settings.n_components
         kernel = self.settings.kernel
         if not kernel.positive_semidefinite and given is not None and needs_full_spectrum(given):
             raise ValueError(
@@ -101,12 +100,12 @@ class KernelSketchFit(KernelFit):
     def solve_cost(self) -> SolveCost:
         n, q = self.rows.n_rows, self.q
         held = held_bytes(self.rows, self.settings.kernel)
-        given: Any = self.settings.n_components
-        k = q if given is None or needs_full_spectrum(given) else min(int(given), q)
+        given = counted(self.settings.n_components)
+        k = q if given is None else min(given, q)
         output = expansion_bytes(self.rows, self.settings.kernel, k) + certificate_bytes(k, n)
         return SolveCost(8.0 * n * q * q, held_bytes=held, output_bytes=output)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         kernel = kernel_identity(self.settings.kernel)
         return {
             "computes": "kernel sketch", "input": self.rows.describe(), "kernel": kernel,
@@ -145,8 +144,9 @@ def _definite(
     found = Sketched(n, 0, np.zeros(n), None, operator.trace, W, Y, operator.probes, operator.rounding, orthonormal)
     fit = Settings(settings.n_components, solve_threads=settings.solve_threads, seed=settings.seed)
     spectrum = solve_nystrom(found, fit, multiplied=True)
-    certificate: Any = spectrum.certificate
-    return spectrum.variances, spectrum.components.T, certificate
+    if spectrum.certificate is None:
+        raise TypeError("Nyström's formula returned no certificate")
+    return spectrum.variances, spectrum.components.T, spectrum.certificate
 
 
 def _tutorial(
@@ -207,8 +207,8 @@ def _signed(
         pairs = signed_nystrom(W, Y, q, precision=operator.precision)
     rounding = n * np.finfo(np.float64).eps * float(np.abs(pairs.values).max(initial=0.0))
     positive = int(np.count_nonzero(pairs.values > rounding))
-    given: Any = settings.n_components  # a number or None: the fit rejects the others
-    wanted = positive if given is None else int(given)
+    given = counted(settings.n_components)  # None for all: the fit rejects shares and rules
+    wanted = positive if given is None else given
     k = max(1, min(wanted, positive))
     remedy = 'Use a wider sketch, core="ritz", or fewer components.'
     warn_fewer(settings, positive, f"a sketch of {q} columns shows", remedy)
@@ -222,11 +222,11 @@ def _signed(
 
 
 def _components(settings: KernelSettings, values: Vector, operator: KernelOperator) -> int:
-    given: Any = settings.n_components
+    given, number = settings.n_components, counted(settings.n_components)
     if given is None:
         return len(values)
-    if not needs_full_spectrum(given):
-        return min(int(given), len(values))
+    if number is not None:
+        return min(number, len(values))
     k = resolve_partial(given, values, operator.trace, operator.size, operator.size)
     if k is None:
         raise ValueError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from bigpca.estimators.kernel.maps import KernelScores
 from bigpca.estimators.kernel.spectrum import (
     KernelSettings,
 )
+from bigpca.estimators.linear.spectrum import counted
 from bigpca.landmarks import LandmarkRequest, landmark_passes, select_landmarks
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.engine.jobs import PassPlan
@@ -69,8 +69,7 @@ class Start:
 
     @property
     def _wanted(self) -> int:
-        wanted: Any = self.settings.n_components
-        return int(wanted)
+        return counted(self.settings.n_components) or 0
 
     def axes(self, run: Run, shift: Vector) -> tuple[Matrix, Vector] | None:
         """Return the axes (n, l) and their eigenvalues (l,); None where there are none."""

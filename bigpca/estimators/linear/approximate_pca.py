@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -13,8 +12,8 @@ import numpy as np
 from bigpca.estimators.linear.files import StateForm
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.sketch_fit import CORES, SketchFit, SketchSettings, solve_product, warn_if_wide
-from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows
-from bigpca.estimators.shared.inputs import Opened
+from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted
+from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.sketches import Gaussian, Sketch
@@ -122,8 +121,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
                 f"sketch = {self.sketch!r} is a {type(self.sketch).__name__}; a sketch such as "
                 f"bp.sketches.Gaussian(500) was expected."
             )
-        given: Any = self.n_components
-        k = int(given) if isinstance(given, int | np.integer) else 0
+        k = counted(self.n_components) or 0
         sketch = self.sketch or Gaussian(min(d, max(MIN_COLUMNS, COLUMNS_PER_COMPONENT * k)))
         q = sketch.width(d)
         if k > q:
@@ -138,7 +136,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         fit = Settings(self.n_components, self.center, self.scale, self.solve_threads, self.keep_state_bytes)
         return SketchSettings(fit, sketch, self.core)
 
-    def _fit(self, opened: Opened, y: Any) -> SketchFit:
+    def _fit(self, opened: Opened, y: Input) -> SketchFit:
         return self._planned(opened.array, minimum=2)
 
     def _planned(self, X: da.Array, *, minimum: int) -> SketchFit:
@@ -166,8 +164,8 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         self, state: FusedProduct, count: int, omitted: int
     ) -> tuple[Callable[[FusedProduct], Spectrum], str]:
         settings = self._settings(state.n_features)
-        given: Any = self.n_components
-        if isinstance(given, int | np.integer) and count < given:
+        k = counted(self.n_components)
+        if k is not None and count < k:
             settings = replace(settings, fit=replace(settings.fit, n_components=None))
         return partial(_solve_and_warn, settings=settings, omitted=omitted), f"sketch ({self.core})"
 

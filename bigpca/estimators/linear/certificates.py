@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from bigpca.solvers.certificates import (
     trustworthy,
 )
 from bigpca.solvers.krylov_basis import ORTHONORMAL
+from bigpca.solvers.nystrom import NystromApproximation
 from bigpca.solvers.subspaces import SeenAxes, see_axes, subspace_bounds
 
 Vector = NDArray[np.float64]
@@ -31,7 +31,7 @@ Matrix = NDArray[np.float64]
 
 
 def certify(
-    approximation: Any,
+    approximation: NystromApproximation,
     k: int,
     trace: float,
     *,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.estimators.linear.spectrum import Certificate
+from bigpca.estimators.shared.files import Values
 from bigpca.solvers.subspaces import SubspaceBounds
 
 ARRAYS = ("eigenvalue_bounds", "residuals", "captured_variance_bounds")
@@ -20,7 +20,7 @@ def certificate_bytes(k: int, size: int) -> int:
     return 8 * (6 * k + 2 + min(2 * k, size) + 1)
 
 
-def pack_certificate(certificate: Certificate | None) -> tuple[dict[str, Array], dict[str, Any] | None]:
+def pack_certificate(certificate: Certificate | None) -> tuple[dict[str, Array], Values | None]:
     """Return a certificate as arrays and JSON values; None for the values of none."""
     if certificate is None:
         return {}, None
@@ -34,7 +34,7 @@ def pack_certificate(certificate: Certificate | None) -> tuple[dict[str, Array],
     }
 
 
-def unpack_certificate(arrays: dict[str, Array], certified: dict[str, Any] | None) -> Certificate | None:
+def unpack_certificate(arrays: dict[str, Array], certified: Values | None) -> Certificate | None:
     """Return the certificate that :func:`pack_certificate` took apart.
 
     Raises

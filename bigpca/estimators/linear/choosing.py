@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
 
 from bigpca.errors import closest
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
@@ -58,7 +57,7 @@ def check_iteration(tol: float, max_passes: int) -> None:
     ------
     TypeError, ValueError
     """
-    given: Any = tol
+    given: object = tol
     if isinstance(given, bool) or not isinstance(given, Real):
         raise TypeError(f"tol = {tol!r} is a {type(tol).__name__}; a number in (0, 1) was expected, such as 1e-3.")
     if not 0 < tol < 1:

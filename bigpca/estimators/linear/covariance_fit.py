@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.linear.files import linear_bytes
-from bigpca.estimators.linear.spectrum import PCAFit, Spectrum, solve_moments
+from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, solve_moments
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
@@ -65,7 +65,7 @@ class CovarianceFit(PCAFit):
         output = linear_bytes(k, d, scaled=self.settings.scale, state=state)
         return SolveCost(4 / 3 * d**3 + 2.0 * d * d * k, output_bytes=output)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """The moments depend on the input alone, so a checkpoint serves any n_components, scale or centring."""
         return {"computes": "moments", "input": self.rows.describe()}
 
@@ -78,6 +78,6 @@ class CovarianceFit(PCAFit):
         return fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X
 
 
-def _solve(state: PassState, *, settings: Any) -> Spectrum:
+def _solve(state: PassState, *, settings: Settings) -> Spectrum:
     """Solve where the state lies."""
     return solve_moments(state.part("moments", Moments), settings, omitted=state.omitted)

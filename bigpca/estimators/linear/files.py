@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.estimators.linear.certified import pack_certificate, unpack_certificate
 from bigpca.estimators.linear.spectrum import Spectrum, orthonormality_error
-from bigpca.estimators.shared.files import StoredModel
+from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.passes.accumulators.base import Accumulator
 
 REQUIRED = {"components", "explained_variance", "mean"}
@@ -42,14 +41,14 @@ def linear_bytes(k: int, d: int, *, scaled: bool = False, state: int = 0) -> int
     return 8 * (k * d + k + (2 if scaled else 1) * d) + state
 
 
-def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, Array], dict[str, Any]]:
+def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, Array], Values]:
     """Return a solved problem as arrays and JSON values."""
     arrays = {"components": found.components, "explained_variance": found.variances, "mean": found.mean}
     if found.scale is not None:
         arrays["scale"] = found.scale
     if found.state is not None:
         arrays |= {f"{form.prefix}_{name}": np.asarray(array) for name, array in found.state.to_arrays().items()}
-    attributes: dict[str, Any] = {
+    attributes: Values = {
         "n_samples": int(found.count),
         "n_omitted": int(found.omitted),
         "total_variance": float(found.total),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,7 +195,7 @@ def _pairs_wanted(
     return partial(_wanted, settings.n_components, operator, room)
 
 
-def _wanted(n_components: Any, operator: Operator, most: int, ritz: Vector) -> int:
+def _wanted(n_components: NComponents, operator: Operator, most: int, ritz: Vector) -> int:
     """How many components the Ritz values so far ask for; one more than there are where they do not tell.
 
     Raises

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,7 +133,7 @@ class KrylovFit(PCAFit):
         certificate = certificate_bytes(k, d)
         return SolveCost(output_bytes=linear_bytes(k, d, scaled=self.settings.scale) + certificate)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Later passes depend on everything that led to their block."""
         settings, iteration = self.settings, self.iteration
         return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +75,7 @@ class Projection:
         strip = strip_rows(rows, d, itemsize)
         return (strip + 2) * d * itemsize + k * d * (itemsize + 8 * divided) + rows * k * (itemsize + 1), 0
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map, for the identity of a partial output."""
         digest = _digest(self.mean, self.scale, self.components, self.deviations)
         return {"map": "projection", "nan_policy": self.nan_policy, "digest": digest}
@@ -178,7 +177,7 @@ class Sketching:
         searching = rows * (q * itemsize + q + d)
         return max(self.sketch.apply_bytes(d, rows, itemsize) - kept, searching), kept
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """What identifies the map."""
         return {"map": "sketch", "nan_policy": self.nan_policy, "sketch": self.sketch.describe()}
 
@@ -217,7 +216,7 @@ class Reconstruction:
         scaled = (self.scale is not None) + (self.deviations is not None)
         return self.components.size * (itemsize + 8 * scaled) + 2 * rows * self.components.shape[1] * itemsize, 0
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map."""
         digest = _digest(self.mean, self.scale, self.components, self.deviations)
         return {"map": "reconstruction", "digest": digest}
@@ -260,6 +259,6 @@ class LogLikelihood:
         projecting, kept = self.projection.bytes_for(d, rows, 8)
         return 8 * rows * (d + 2 * len(self.variances)) + projecting, kept
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map."""
         return {"map": "log-likelihood", "of": self.projection.describe(), "noise": self.noise}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import ClassVar, Generic, Self, TypeVar, cast
 
 import dask.array as da
 import numpy as np
@@ -24,9 +24,9 @@ from bigpca.estimators.linear.spectrum import (
     low_rank_plus_diagonal,
     orthonormality_error,
 )
-from bigpca.estimators.shared.files import StoredModel
-from bigpca.estimators.shared.inputs import check_features, in_memory, is_lazy, open_scores
-from bigpca.estimators.shared.outputs import Destination, Lazy, Path
+from bigpca.estimators.shared.files import StoredModel, Values
+from bigpca.estimators.shared.inputs import Input, Lazy, check_features, in_memory, is_lazy, open_scores
+from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
@@ -38,7 +38,7 @@ from bigpca.solvers.components import NComponents
 State = TypeVar("State", Moments, FusedProduct)
 
 
-def _has_covariance(model: Any) -> bool:
+def _has_covariance(model: LinearModel[State]) -> bool:
     """Whether components are orthonormal; AttributeError with the reason where not, as scikit-learn wants."""
     if not model._orthonormal:
         off = f" (off by {orthonormality_error(model.components_):.2g})" if "components_" in vars(model) else ""
@@ -50,7 +50,7 @@ def _has_covariance(model: Any) -> bool:
     return True
 
 
-def _adds_rows(model: Any) -> bool:
+def _adds_rows(model: LinearModel[State]) -> bool:
     """Whether one read's state is all there is; AttributeError with the reason where not."""
     if not model._additive:
         raise AttributeError(model._missing_state("partial_fit"))
@@ -138,7 +138,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
     @available_if(_adds_rows)  # type: ignore[untyped-decorator]
     @solving
-    def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
+    def partial_fit(self, X: Input, y: Input = None, *, progress: ProgressArgument = None) -> Self:
         """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
 
         A ``PCA`` works by the covariance whatever ``solver`` says. Until there are as many rows as ``n_components``
@@ -174,7 +174,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         return self
 
     @solving
-    def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+    def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k): the least-squares reconstruction."""
         check_is_fitted(self)
         opened = open_scores(X, type(self).__name__, self._n_features_out)
@@ -186,7 +186,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
     @available_if(_has_covariance)  # type: ignore[untyped-decorator]
     @solving
-    def score_samples(self, X: Any) -> Lazy:
+    def score_samples(self, X: Input) -> Lazy:
         """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, where scaled).
 
         Raises
@@ -207,7 +207,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         return self._map(X, self._open_like(X), likelihood, 1, Destination())[:, 0]
 
     @available_if(_has_covariance)  # type: ignore[untyped-decorator]
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Input, y: Input = None) -> float:
         """Return the mean log-likelihood of the rows (with ``nan_policy="omit"``, of the others); one read."""
         mean = np.nanmean if self.nan_policy == "omit" else np.mean
         return float(mean(self.score_samples(X)))
@@ -233,7 +233,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         weights = 1 / np.maximum(self.explained_variance_, noise) - 1 / noise
         return low_rank_plus_diagonal(self.components_, weights, 1 / noise)
 
-    def _small_batch(self, X: Any) -> Array | None:
+    def _small_batch(self, X: Input) -> Array | None:
         """Return a copy of rows in memory that need no read of their own; None for others, and for non-finite ones."""
         if is_lazy(X) or not self._apart_bytes:
             return None
@@ -295,7 +295,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             self.total_variance_, self._state, self._certificate,
         )  # fmt: skip
 
-    def _fitted_values(self) -> tuple[dict[str, Array], dict[str, Any]]:
+    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         arrays, attributes = pack_spectrum(self._found(), self._state_form(self.n_features_in_))
         return arrays, attributes | {"solver": self.solver_}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -22,7 +21,7 @@ from bigpca.estimators.linear.spectrum import (
     no_state,
     solve_moments,
 )
-from bigpca.estimators.shared.inputs import Opened
+from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.seeding import RandomState
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
@@ -144,7 +143,7 @@ class PCA(LinearModel[Moments]):
         self.workers_timeout = workers_timeout
         self.keep_state_bytes = keep_state_bytes
 
-    def select_solver(self, X: Any) -> SolverChoice:
+    def select_solver(self, X: Input) -> SolverChoice:
         """Return the solver that ``fit(X)`` will use, and why; nothing is read."""
         plan = self.plan(X)
         return SolverChoice(plan.solver, plan.reason)
@@ -160,7 +159,7 @@ class PCA(LinearModel[Moments]):
             tol=self.tol, max_passes=self.max_passes, seed=seed,
         )  # fmt: skip
 
-    def _fit(self, opened: Opened, y: Any) -> PCAFit:
+    def _fit(self, opened: Opened, y: Input) -> PCAFit:
         n, d = opened.array.shape
         check_n_components(self.n_components, None if np.isnan(n) else n, d)
         rows, resources = self._rows(opened.array)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,7 +133,7 @@ class SketchFit(Fit[Spectrum]):
         output = linear_bytes(k, d, scaled=scaled, state=state) + certificate_bytes(k, d)
         return SolveCost(8.0 * d * settings.sketch.width(d) ** 2, output_bytes=output)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         fit = self.settings.fit
         return {
             "computes": "sketch", "input": self.rows.describe(), "center": fit.center, "scale": fit.scale,
@@ -147,8 +146,8 @@ class SketchFit(Fit[Spectrum]):
 
     def run(self, run: Run) -> Spectrum:
         found = self._run_ritz(run) if self.settings.core == "ritz" else self._run_once(run)
-        certificate: Any = found.certificate
-        found = replace(found, certificate=replace(certificate, n_passes=run.reads))
+        if found.certificate is not None:
+            found = replace(found, certificate=replace(found.certificate, n_passes=run.reads))
         warn_if_wide(found)
         return found
 

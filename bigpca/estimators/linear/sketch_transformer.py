@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from bigpca.arrays import Array
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.linear.maps import Sketching, reject_non_finite
-from bigpca.estimators.shared.files import StoredModel
+from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.inputs import Opened
+from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.engine.run import Run
 from bigpca.sketches import Gaussian, Sketch
@@ -46,7 +46,7 @@ class SketchingFit(Fit[Sketch]):
     def solve_cost(self) -> SolveCost:
         return SolveCost()
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"computes": "sketching", "input": self.rows.describe(), "sketch": self.sketch.describe()}
 
     def run(self, run: Run) -> Sketch:
@@ -113,7 +113,7 @@ class SketchTransformer(Estimator[Sketch]):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "sketch_")
 
-    def _fit(self, opened: Opened, y: Any) -> SketchingFit:
+    def _fit(self, opened: Opened, y: Input) -> SketchingFit:
         sketch = self._sketch_for(opened.n_features)
         rows, resources = self._rows(opened.array)
         return SketchingFit(rows, resources, sketch, checked=opened.in_memory and rows.nan_policy == "raise")
@@ -139,7 +139,7 @@ class SketchTransformer(Estimator[Sketch]):
     def _row_map(self) -> Sketching:
         return Sketching(self.sketch_, self._policies["nan_policy"])
 
-    def _fitted_values(self) -> tuple[dict[str, Array], dict[str, Any]]:
+    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         return {}, {"n_features": self.n_features_in_}
 
     def _restore(self, stored: StoredModel) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from numbers import Integral
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
-from bigpca.solvers.components import NComponents, needs_full_spectrum, resolve_components
+from bigpca.solvers.components import NComponents, resolve_components
 from bigpca.solvers.eigh import fix_signs, numerical_rank, top_eigenpairs
 from bigpca.solvers.subspaces import SubspaceBounds
 from bigpca.triangles import STRIP, add_outer_upper
@@ -62,8 +63,13 @@ class Settings:
 
     def wanted(self, n: int, d: int) -> int:
         """Number of eigenpairs to compute."""
-        given: Any = self.n_components
-        return min(n, d) if needs_full_spectrum(given) else min(int(given), n, d)
+        k = counted(self.n_components)
+        return min(n, d) if k is None else min(k, n, d)
+
+
+def counted(n_components: NComponents) -> int | None:
+    """Return the number of components if it is given; None for a share, a rule, or all."""
+    return int(n_components) if isinstance(n_components, Integral) else None
 
 
 CERTIFICATE_FIELDS = {
@@ -115,18 +121,25 @@ class Certificate:
         return None if self.subspaces is None else self.subspaces.errors
 
 
-def certified_attributes(certificate: Certificate | None) -> dict[str, Any]:
+def certified_attributes(certificate: Certificate | None) -> dict[str, object]:
     """Return what a certificate is among the fitted attributes; None for what is not known."""
     return {name: getattr(certificate, field, None) for name, field in CERTIFICATE_FIELDS.items()}
 
 
-def _bounds_subspaces(model: Any) -> bool:
+def _bounds_subspaces(model: object) -> bool:
     """Whether a model has bounds of subspaces; the method that needs them does not exist otherwise."""
     return getattr(getattr(model, "_certificate", None), "subspaces", None) is not None
 
 
+class Certified(Protocol):
+    """A model with a certificate that bounds subspaces."""
+
+    @property
+    def _certificate(self) -> Certificate | None: ...
+
+
 @available_if(_bounds_subspaces)  # type: ignore[untyped-decorator]
-def containment_bound(self: Any, n_axes: int, n_true: int) -> float:
+def containment_bound(self: Certified, n_axes: int, n_true: int) -> float:
     """Bound how far the leading axes point out of a larger true principal subspace.
 
     Where eigenvalues lie close together, as in a cluster cut by ``n_axes``, the leading axes are not determined,
@@ -153,7 +166,9 @@ def containment_bound(self: Any, n_axes: int, n_true: int) -> float:
     AttributeError
         If the model has no ``subspace_error_bounds_``.
     """
-    subspaces = self._certificate.subspaces
+    subspaces = None if self._certificate is None else self._certificate.subspaces
+    if subspaces is None:
+        raise AttributeError("the model has no certified bounds of subspaces.")
     k, most = len(subspaces.lowest), len(subspaces.upper) - 1
     if not 1 <= n_axes <= k or not n_axes <= n_true <= most:
         raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from bigpca.errors import ModelFormatError, brief
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
 from bigpca.storage import MODEL_FORMAT, Annotations, write_group
+
+Values: TypeAlias = dict[str, Any]  # JSON values by name
 
 MAX_PLACE = 400  # characters of a path in a message
 
@@ -89,7 +91,7 @@ class StoredModel:
 
     kind: str
     arrays: dict[str, Array]
-    attributes: dict[str, Any]
+    attributes: Values
     rows: TrustedRows = TrustedRows()
     inner: Any = None
     provenance: Provenance | None = None
@@ -130,7 +132,7 @@ def unpack_values(packed: list[Any]) -> Array:
     return np.array(values, _DTYPES.get(kind))  # uint64 and int64 together would become float64
 
 
-def _encode_all(model: Any) -> dict[str, Any]:
+def _encode_all(model: Any) -> Values:
     parameters = model.get_params(deep=False)
     if isinstance(parameters.get("random_state"), np.random.RandomState | np.random.Generator):
         parameters["random_state"] = vars(model).get("seed_")  # what was drawn from it; the generator itself is no JSON
@@ -157,7 +159,7 @@ def _encode(name: str, value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def decode_parameters(values: dict[str, Any]) -> dict[str, Any]:
+def decode_parameters(values: Values) -> Values:
     """Return parameters as they were given, from their JSON forms.
 
     Raises

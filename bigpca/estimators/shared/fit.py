@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 from bigpca.costs import PassCost, SolveCost
 from bigpca.errors import MemoryBudgetError, format_bytes
@@ -61,7 +61,7 @@ class Reading(ABC):
         """What is computed and held in the fitting process."""
 
     @abstractmethod
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """All that the passes depend on, for the fingerprint of checkpoints; threads and limits never."""
 
     @property
@@ -112,7 +112,7 @@ class Fit(Reading, Generic[Found]):
         return seconds(self.plan) if self.exact else max(EXACT_SECONDS, 2 * seconds(self.plan))
 
 
-AnyFit = TypeVar("AnyFit", bound=Fit[Any])
+AnyFit = TypeVar("AnyFit", bound=Fit[object])
 
 
 def seconds(plan: Plan) -> float:

@@ -32,11 +32,13 @@ from bigpca.data.sources import open_in_memory
 from bigpca.errors import warn_caller, warn_rounded
 from bigpca.sketches.base import positive_integer
 
+Input: TypeAlias = Any  # what a user passed as X, y or a parameter, before its type is checked
+Lazy: TypeAlias = Any  # an array in memory, or a Dask array (which has no types) for lazy input
 Names: TypeAlias = NDArray[np.object_] | None
 LAZY = (da.Array, str, os.PathLike, np.memmap)
 
 
-def is_lazy(X: Any) -> bool:
+def is_lazy(X: Input) -> bool:
     """Whether the engine reads X (Dask, Zarr, xarray, HDF5, paths, memory maps), and not a plain array in memory."""
     known = (is_labelled, is_dask_frame, is_zarr_array, is_zarr_group, is_hdf5_dataset, is_path_list)
     return isinstance(X, LAZY) or any(is_one(X) for is_one in known)
@@ -68,7 +70,7 @@ class Opened:
         return int(self.array.shape[1])
 
 
-def open_rows(X: Any, estimator: str, *, minimum: int = 1) -> Opened:
+def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Opened:
     """Open X, having checked dtype and shape; nothing is read.
 
     Arrays in memory pass scikit-learn's validation (which knows data frames and feature names); NaN is left to the
@@ -103,7 +105,7 @@ def open_rows(X: Any, estimator: str, *, minimum: int = 1) -> Opened:
     return Opened(opened, feature_names(X))
 
 
-def open_scores(X: Any, estimator: str, k: int) -> da.Array:
+def open_scores(X: Input, estimator: str, k: int) -> da.Array:
     """Open scores of k components.
 
     Raises
@@ -117,7 +119,7 @@ def open_scores(X: Any, estimator: str, k: int) -> da.Array:
     return opened
 
 
-def in_memory(X: Any, estimator: str, *, minimum: int = 1) -> tuple[Array, Names]:
+def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Array, Names]:
     """Return X, no lazy container, as a checked array (n, d), and names; raises as :func:`open_rows`."""
     reject_foreign(X)
     if isinstance(X, list | tuple):
@@ -129,7 +131,7 @@ def in_memory(X: Any, estimator: str, *, minimum: int = 1) -> tuple[Array, Names
         X = np.asarray(X).reshape(X.shape[0], row_width(X.shape))
     if isinstance(X, np.ndarray) and X.dtype.kind not in "OUS":
         _check_kind(X)
-    asked: Any = BaseEstimator()  # takes the names
+    asked = BaseEstimator()  # takes the names
     options = {"dtype": "numeric", "ensure_all_finite": False, "ensure_min_samples": minimum}
     try:
         checked: Array = np.asarray(validate_data(asked, X, estimator=estimator, **options))
@@ -142,7 +144,7 @@ def in_memory(X: Any, estimator: str, *, minimum: int = 1) -> tuple[Array, Names
     return checked, getattr(asked, "feature_names_in_", None)
 
 
-def check_features(estimator: Any, n_features: int, names: Names) -> None:
+def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> None:
     """Compare number and names of features with those of the fit.
 
     Raises
@@ -158,7 +160,7 @@ def check_features(estimator: Any, n_features: int, names: Names) -> None:
         )
 
 
-def _rounded_before(X: Any) -> int:
+def _rounded_before(X: Input) -> int:
     """Count the integers that a conversion to float64 has rounded: Python's, and columns of a frame beside floats."""
     if isinstance(X, np.ndarray):
         whole = (value for value in X.ravel() if isinstance(value, int)) if X.dtype.kind == "O" else ()
@@ -169,7 +171,7 @@ def _rounded_before(X: Any) -> int:
     return tally.count
 
 
-def _check_names(estimator: Any, names: Names) -> None:
+def _check_names(estimator: BaseEstimator, names: Names) -> None:
     """Compare names of features with those of the fit, in scikit-learn's words."""
     known = getattr(estimator, "feature_names_in_", None)
     name = type(estimator).__name__

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import dask.array as da
 from sklearn import get_config
 from sklearn.base import BaseEstimator
 
-from bigpca.estimators.shared.inputs import is_lazy
+from bigpca.estimators.shared.inputs import Input, Lazy, is_lazy
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
 from bigpca.passes.project import Made, project_in_memory, project_lazily, project_to
@@ -19,7 +19,6 @@ from bigpca.passes.rows import RowInput
 from bigpca.storage.forms import form_of
 
 Path: TypeAlias = str | os.PathLike[str]
-Lazy: TypeAlias = Any  # an array in memory, or a Dask array (which has no types) for lazy input
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,11 @@ class Destination:
     out: Path | None = None
     overwrite: bool = False
     progress: ProgressArgument = None
-    keys: Any = None
+    keys: Input = None
     names: tuple[str, ...] = ()
 
 
-def map_rows(X: Any, opened: da.Array, f: RowMap, columns: int, *, missing_chunks: str) -> Lazy:
+def map_rows(X: Input, opened: da.Array, f: RowMap, columns: int, *, missing_chunks: str) -> Lazy:
     """Return ``f`` of the rows of X, which ``opened`` holds as a Dask array: lazy if X is lazy, else computed."""
     if is_lazy(X):
         return project_lazily(opened, f, columns, missing_chunks=missing_chunks)

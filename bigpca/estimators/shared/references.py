@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,17 +45,22 @@ class References:
         return cls(None, source, None, digest(source.stamps(0, source.shape[0])))
 
     @property
+    def _store(self) -> RowSource:
+        """The store of rows that are not in memory."""
+        if self.source is None:
+            raise TypeError("the references are neither in memory nor in a store")
+        return self.source
+
+    @property
     def shape(self) -> tuple[int, int]:
         """(p, d)."""
-        given: Any = self.source if self.rows is None else self.rows
-        return int(given.shape[0]), int(given.shape[1])
+        p, d = (self._store if self.rows is None else self.rows).shape
+        return int(p), int(d)
 
     @property
     def dtype(self) -> DType:
         """Of the rows, as they are held or stored."""
-        given: Any = self.source if self.rows is None else self.rows
-        dtype: DType = np.dtype(given.dtype)
-        return dtype
+        return np.dtype((self._store if self.rows is None else self.rows).dtype)
 
     def tiles(self) -> Iterator[tuple[int, Array]]:
         """Yield (first row, rows) in tiles of 1,024 rows; one read of them where they lie in a store."""
@@ -66,20 +70,20 @@ class References:
                 yield start, self.rows[start : start + TILE_ROWS]
             return
         self._check_stamp()
-        reader = DirectReader(self.source)  # type: ignore[arg-type]
-        itemsize = self.source.dtype.itemsize  # type: ignore[union-attr]
-        step = max(1, STREAM_BYTES // (TILE_ROWS * d * itemsize)) * TILE_ROWS
+        reader = DirectReader(self._store)
+        step = max(1, STREAM_BYTES // (TILE_ROWS * d * self._store.dtype.itemsize)) * TILE_ROWS
         for first in range(0, count, step):
             try:
                 rows = reader.read(first, min(first + step, count))
             except FileNotFoundError as error:
-                path = self.source.path  # type: ignore[union-attr]
-                raise FileNotFoundError(f"the model's training rows were in {path}, {GONE} ({error})") from error
+                raise FileNotFoundError(
+                    f"the model's training rows were in {self._store.path}, {GONE} ({error})"
+                ) from error
             for start in range(0, len(rows), TILE_ROWS):
                 yield first + start, rows[start : start + TILE_ROWS]
 
     def _check_stamp(self) -> None:
-        source: Any = self.source
+        source = self._store
         try:
             stamp = digest(source.stamps(0, source.shape[0]))
         except FileNotFoundError as error:
@@ -97,7 +101,7 @@ class References:
         chosen = np.unique(np.linspace(0, count - 1, FINGERPRINT_ROWS).astype(np.int64))
         if self.rows is not None:
             return content_digest(np.ascontiguousarray(self.rows[chosen]))
-        source: Any = self.source
+        source = self._store
         return content_digest(*(np.ascontiguousarray(source.read(int(i), int(i) + 1)) for i in chosen))
 
     @property
@@ -105,7 +109,7 @@ class References:
         """Bytes of the rows in memory, or of those read at a time."""
         return self.rows.nbytes if self.rows is not None else STREAM_BYTES
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """What identifies the rows."""
         if self.source is not None:
             return {"source": self.source.describe(), "stamp": self.stamp}

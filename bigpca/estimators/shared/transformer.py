@@ -6,22 +6,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar, cast
 
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
 from bigpca.data.provenance import Provenance
 from bigpca.estimators.shared.display import captured
-from bigpca.estimators.shared.files import StoredModel, save_model
-from bigpca.estimators.shared.fit import Reading
-from bigpca.estimators.shared.inputs import Opened, check_features, check_policies, is_lazy, open_rows
+from bigpca.estimators.shared.files import StoredModel, Values, save_model
+from bigpca.estimators.shared.fit import Fit, Reading
+from bigpca.estimators.shared.inputs import Input, Lazy, Opened, check_features, check_policies, is_lazy, open_rows
 from bigpca.estimators.shared.names import check_parameter_names
-from bigpca.estimators.shared.outputs import Destination, Lazy, Path, map_rows, reject_container, write_rows
+from bigpca.estimators.shared.outputs import Destination, Path, map_rows, reject_container, write_rows
 from bigpca.estimators.shared.running import made_by, running
 from bigpca.estimators.shared.seeding import draw_fit_seed, fit_seed
 from bigpca.estimators.shared.waiting import Unsolved, is_answer, postpone, settle, without_answer
@@ -79,13 +80,13 @@ class Estimator(
     _min_rows: ClassVar[int] = 2  # that a fit requires
     _labelled: ClassVar[bool] = False  # whether a fit requires labels
 
-    def __new__(cls, *args: Any, **parameters: Any) -> Self:
+    def __new__(cls, *args: Input, **parameters: Input) -> Self:
         if parameters and not parameters.keys() <= set(cls.__init__.__code__.co_varnames):
             check_parameter_names(cls.__name__, parameters, cls._get_param_names())
         return object.__new__(cls)
 
     @abstractmethod
-    def _fit(self, opened: Opened, y: Any) -> Reading:
+    def _fit(self, opened: Opened, y: Input) -> Reading:
         """Check the parameters and plan the fit, without reading X: a ``Fit``, unless the class overrides ``fit``."""
 
     @abstractmethod
@@ -102,14 +103,14 @@ class Estimator(
         """Number of columns of the output of ``transform``."""
 
     @abstractmethod
-    def _fitted_values(self) -> tuple[dict[str, Array], dict[str, Any]]:
+    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         """Return the fitted values except the feature names: arrays, and JSON values."""
 
     @abstractmethod
     def _restore(self, stored: StoredModel) -> None:
         """Set the attributes from :meth:`_fitted_values`; KeyError, TypeError or ValueError if they are invalid."""
 
-    def plan(self, X: Any, y: Any = None) -> Plan:
+    def plan(self, X: Input, y: Input = None) -> Plan:
         """Return the cost of ``fit(X, y)`` without reading X: print the plan, or use its fields.
 
         The first plan on a machine takes about a second, to measure the speed from which times are estimated.
@@ -123,7 +124,9 @@ class Estimator(
         return replace(self._fit(opened, y).plan, speed=machine_speed())
 
     @solving
-    def fit(self, X: Any, y: Any = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None) -> Self:
+    def fit(
+        self, X: Input, y: Input = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None
+    ) -> Self:
         """Fit to X (n, d), in the reads that :meth:`plan` counts.
 
         Parameters
@@ -149,7 +152,7 @@ class Estimator(
             If the checkpoint belongs to another computation, or is in use.
         """
         opened = replace(self._open(X, minimum=self._min_rows), seed=draw_fit_seed(self, checkpoint))
-        planned: Any = self._fit(opened, y)
+        planned = cast("Fit[Found]", self._fit(opened, y))
         seed = opened.seed if hasattr(self, "random_state") else None
         with running(
             planned, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, seed=seed
@@ -159,15 +162,15 @@ class Estimator(
         self._provenance = made_by(f"{self._called}.fit(X)", planned, run)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, **options: Any) -> Lazy:
+    def fit_transform(self, X: Input, y: Input = None, **options: Input) -> Lazy:
         """Fit to X and return its transform, which reads X once more (a lazy result: when it is computed)."""
         if is_lazy(X):
             reject_container(self, self._output_name)
         return self.fit(X, y, **options).transform(X)
 
     def transform(
-        self, X: Any, *, out: Path | None = None, overwrite: bool = False, progress: ProgressArgument = None,
-        keys: Any = None,
+        self, X: Input, *, out: Path | None = None, overwrite: bool = False, progress: ProgressArgument = None,
+        keys: Input = None,
     ) -> Lazy:  # fmt: skip
         """Map X (n, d) row by row: lazily and with the same row chunks if X is lazy, else at once.
 
@@ -214,7 +217,7 @@ class Estimator(
         check_is_fitted(self)
         save_model(path, StoredModel.of(self), overwrite=overwrite)
 
-    def report(self, out: Path = "report.html", **options: Any) -> FilePath:
+    def report(self, out: Path = "report.html", **options: Input) -> FilePath:
         """Write a report on the model to an HTML file and return its path; see :func:`bigpca.report.write_report`.
 
         Parameters
@@ -233,18 +236,18 @@ class Estimator(
         """How the model was made; None if not recorded: after added rows or a merge, and in older files."""
         return vars(self).get("_provenance")
 
-    def _open(self, X: Any, *, minimum: int = 1) -> Opened:
+    def _open(self, X: Input, *, minimum: int = 1) -> Opened:
         """Open X; a hook for estimators that accept more than numbers."""
         return open_rows(X, type(self).__name__, minimum=minimum)
 
-    def _open_like(self, X: Any) -> da.Array:
+    def _open_like(self, X: Input) -> da.Array:
         """Open new rows, and compare the number and names of their features with those of the fit."""
         opened = self._open(X)
         check_features(self, opened.n_features, opened.names)
         return opened.array
 
     @property
-    def _policies(self) -> dict[str, Any]:
+    def _policies(self) -> dict[str, Input]:
         check_policies(self)
         return {name: getattr(self, name) for name in ("nan_policy", "missing_chunks", "workers_timeout")}
 
@@ -277,7 +280,7 @@ class Estimator(
             self.seed_ = opened.seed
         self.plan_ = plan
 
-    def _set_known(self, **values: Any) -> None:
+    def _set_known(self, **values: object) -> None:
         """Set the attributes whose value is not None, and delete the others, which an earlier fit may have set."""
         for name, value in values.items():
             if value is None:
@@ -285,7 +288,7 @@ class Estimator(
             else:
                 setattr(self, name, value)
 
-    def _map(self, X: Any, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy:
+    def _map(self, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy:
         """Return ``f`` of the rows of X, which ``opened`` holds as a Dask array."""
         if to.out is None:
             return map_rows(X, opened, f, columns, missing_chunks=self.missing_chunks)
@@ -302,8 +305,8 @@ class Estimator(
         """Return the digest of the row map: it identifies a model, and the scores that the model made."""
         return digest(self._row_map().describe())
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.input_tags.allow_nan = self.nan_policy == "omit"
         tags.target_tags.required = self._labelled
@@ -315,7 +318,7 @@ class Estimator(
 
     if not TYPE_CHECKING:  # a type checker would conclude that every attribute exists
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> object:
             if is_answer(name):
                 settle(self)
             return object.__getattribute__(self, name)  # set by now, or AttributeError
@@ -332,15 +335,15 @@ class Estimator(
     def _repr_html_inner(self) -> str:
         return str(super(Estimator, without_answer(self))._repr_html_inner()) + captured(vars(self))
 
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        bundle: dict[str, Any] = super(Estimator, without_answer(self))._repr_mimebundle_(**options)
+    def _repr_mimebundle_(self, **options: Input) -> dict[str, str]:
+        bundle: dict[str, str] = super(Estimator, without_answer(self))._repr_mimebundle_(**options)
         if "text/html" in bundle:
             bundle["text/html"] += captured(vars(self))
         return bundle
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         settle(self)
-        state: dict[str, Any] = super().__getstate__()
+        state: dict[str, object] = super().__getstate__()
         return state
 
     def __sklearn_is_fitted__(self) -> bool:

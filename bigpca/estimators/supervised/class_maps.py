@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +81,7 @@ class ClassMap:
         """Centred rows in float64, and values before and after their last step."""
         return 8 * rows * (d + 4 * len(self.functions.slopes)), 0
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map."""
         of, content = self.functions, hashlib.sha256(str(self.classes.dtype).encode())
         for array in (of.mean, of.slopes, of.offsets, of.common, self.classes):

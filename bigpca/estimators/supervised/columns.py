@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +41,7 @@ class Selected:
         mapping, kept = self.inner.bytes_for(len(self.columns), rows, itemsize)
         return mapping + rows * (len(self.columns) * itemsize + d), kept
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """What identifies the map."""
         return {"map": "selected", "columns": self.columns.tolist(), "inner": self.inner.describe()}
 
@@ -75,6 +74,6 @@ class Placed:
         """The rows and a copy."""
         return 2 * rows * len(self.mean) * itemsize, 0
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """What identifies the map."""
         return {"map": "placed", "columns": self.columns.tolist(), "mean": content_digest(self.mean)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,7 @@ class DualFit(KernelFit):
         output = expansion_bytes(self.rows, self.settings.kernel, k) + classes_bytes(self.labelled)
         return SolveCost(held_bytes=held, output_bytes=output)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {
             "computes": "kernel label product", "input": self.rows.describe(),
             "kernel": kernel_identity(self.settings.kernel), "labels": self.labelled.describe(),

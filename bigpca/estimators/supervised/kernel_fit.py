@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from bigpca.estimators.kernel.spectrum import (
     KernelSpectrum,
 )
 from bigpca.estimators.shared.files import StoredModel, unpack_values
+from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, merge_labelled
 from bigpca.estimators.supervised.problems import Problem
 from bigpca.estimators.supervised.statistics import LabelStatistics, fold_labels
@@ -119,7 +119,7 @@ class FeatureLabelFit(LandmarksFit):
     @classmethod
     def of(
         cls, rows: RowInput, resources: Resources, settings: KernelSettings, labelled: Labelled, problem: Problem, *,
-        n_landmarks: int | None, sampling: Any, rounds: int,
+        n_landmarks: int | None, sampling: Input, rounds: int,
     ) -> FeatureLabelFit:  # fmt: skip
         """Return the fit: all rows are landmarks up to 2,000, unless a number or the landmarks are given.
 
@@ -180,7 +180,7 @@ class FeatureLabelFit(LandmarksFit):
         kept = self.labelled.kept_bytes(self.choice.count, whole=self.whole)
         return super().output_bytes + kept + 8 * 4 + classes_bytes(self.labelled)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return super().identity() | {"labels": self.labelled.describe(), "whole": self.whole}
 
     def read(self, run: Run) -> FeatureRead:
@@ -219,7 +219,7 @@ class LabelledGrowth(Growth):
     def solve_cost(self) -> SolveCost:
         return replace(super().solve_cost(), held_bytes=self.labelled.nbytes)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return super().identity() | {"labels": self.labelled.describe()}
 
     def read(self, run: Run, latest: KernelSpectrum) -> Grown:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import dask.array as da
 
 from bigpca.estimators.kernel.landmarks_fit import landmark_features
@@ -11,7 +9,7 @@ from bigpca.estimators.kernel.model import KernelModel
 from bigpca.estimators.kernel.preimages import check_regression
 from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_references
 from bigpca.estimators.shared.files import StoredModel
-from bigpca.estimators.shared.inputs import Opened
+from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.seeding import RandomState
 from bigpca.estimators.supervised.dual_fit import DualFit
 from bigpca.estimators.supervised.kernel_fit import FeatureLabelFit, LabelledGrowth, kept_by, stored_statistics
@@ -71,14 +69,14 @@ class KernelSupervisedPCA(KernelModel):
         n_components: NComponents = None,
         *,
         form: str = "direct",
-        kernel: Any = "rbf",
+        kernel: Input = "rbf",
         gamma: float | None = None,
         degree: int = 3,
         coef0: float = 1,
         label_kernel: str = "linear",
         label_gamma: float | None = None,
         n_landmarks: int | None = None,
-        sampling: Any = "rpcholesky",
+        sampling: Input = "rpcholesky",
         rounds: int = 3,
         random_state: RandomState = 0,
         max_kernel_evaluations: float = 2e11,
@@ -122,7 +120,7 @@ class KernelSupervisedPCA(KernelModel):
     def _problem(self, seed: int = 0) -> SupervisedProblem:
         return SupervisedProblem(self.n_components, self.solve_threads, self.label_kernel, self.label_gamma)
 
-    def _fit(self, opened: Opened, y: Any) -> FeatureLabelFit | DualFit:
+    def _fit(self, opened: Opened, y: Input) -> FeatureLabelFit | DualFit:
         if self.form not in FORMS:
             raise ValueError(f'form = {self.form!r} is unknown; "direct" or "dual" was expected.')
         if self.form == "direct":
@@ -140,7 +138,7 @@ class KernelSupervisedPCA(KernelModel):
         check_references(rows, settings.kernel)
         return DualFit(rows, resources, settings, labelled)
 
-    def _growth(self, X: da.Array, y: Any, latest: KernelSpectrum) -> LabelledGrowth:
+    def _growth(self, X: da.Array, y: Input, latest: KernelSpectrum) -> LabelledGrowth:
         rows, resources = self._rows(X)
         return labelled_growth(self, rows, resources, y, latest)
 
@@ -184,12 +182,12 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
         robust_share: float = 0.98,
         regularization: float | str | None = None,
         normalize: bool = False,
-        kernel: Any = "rbf",
+        kernel: Input = "rbf",
         gamma: float | None = None,
         degree: int = 3,
         coef0: float = 1,
         n_landmarks: int | None = None,
-        sampling: Any = "rpcholesky",
+        sampling: Input = "rpcholesky",
         rounds: int = 3,
         random_state: RandomState = 0,
         max_kernel_evaluations: float = 2e11,
@@ -252,13 +250,13 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
             featured=True,
         )  # fmt: skip
 
-    def _fit(self, opened: Opened, y: Any) -> FeatureLabelFit:
+    def _fit(self, opened: Opened, y: Input) -> FeatureLabelFit:
         return self._planned(opened, y, self._problem())
 
-    def _planned(self, opened: Opened, y: Any, problem: RoweisProblem) -> FeatureLabelFit:
+    def _planned(self, opened: Opened, y: Input, problem: RoweisProblem) -> FeatureLabelFit:
         return plan_features(self, opened, y, problem)
 
-    def _growth(self, X: da.Array, y: Any, latest: KernelSpectrum) -> LabelledGrowth:
+    def _growth(self, X: da.Array, y: Input, latest: KernelSpectrum) -> LabelledGrowth:
         rows, resources = self._rows(X)
         return labelled_growth(self, rows, resources, y, latest)
 
@@ -267,7 +265,7 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
 
 
 def plan_features(
-    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, opened: Opened, y: Any, problem: Problem
+    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, opened: Opened, y: Input, problem: Problem
 ) -> FeatureLabelFit:
     """Plan a fit on the features of landmarks."""
     rows, resources = model._rows(opened.array)
@@ -280,7 +278,7 @@ def plan_features(
 
 
 def labelled_growth(
-    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, rows: RowInput, resources: Resources, y: Any,
+    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, rows: RowInput, resources: Resources, y: Input,
     latest: KernelSpectrum,
 ) -> LabelledGrowth:  # fmt: skip
     """Plan the read of more labelled rows."""

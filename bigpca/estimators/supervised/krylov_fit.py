@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,7 +111,7 @@ class KrylovRoweisFit(LabelledFit):
     def solve_cost(self) -> SolveCost:
         return SolveCost(output_bytes=self.output_bytes())
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         states = {name: template.describe() for name, template in self.templates.items()}
         problem = self.problem
         settings = [

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, overload
+from typing import Protocol, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread
+from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.references import content_digest
 from bigpca.kernels.distance import RBF
 from bigpca.seeds import normals, uniforms
@@ -221,7 +222,7 @@ class DeltaRows:
     def __getitem__(self, rows: slice) -> Self: ...
     @overload
     def __getitem__(self, rows: NDArray[np.int64]) -> Matrix: ...
-    def __getitem__(self, rows: Any) -> Any:
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> Self | Matrix:
         """Return the maker of a slice of rows, or rows of Delta."""
         chosen = self.values[rows]
         if isinstance(rows, slice):
@@ -251,7 +252,7 @@ def label_features_from(arrays: dict[str, Array]) -> LabelFeatures:
     return LinearLabels(arrays["offset"])
 
 
-def label_width(values: Matrix, gamma: Any = None) -> float:
+def label_width(values: Matrix, gamma: Input = None) -> float:
     """Return the gamma of a label kernel: the given one, or ``1 / sum_j var(y_j)`` over the t columns of labels.
 
     Raises

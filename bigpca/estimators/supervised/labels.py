@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bigpca.arrays import Array
 from bigpca.data.labels import ClassLabels, Labels, TargetLabels, merge_classes, open_labels
 from bigpca.errors import warn_approximation
+from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.label_features import DeltaRows, LabelFeatures, LandmarkLabels, label_features_from
 from bigpca.estimators.supervised.problems import LabelUse
 from bigpca.estimators.supervised.statistics import LabelStatistics, label_templates
@@ -80,7 +81,7 @@ class Labelled:
         """Accumulators of one labelled pass over rows of d columns; ``whole`` keeps the (d, d) scatter."""
         return label_templates(d, self.codes, self.n_classes, self.features, whole=whole)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Fingerprint of the labels."""
         return {name: part.describe() for name, part in self.templates(1, whole=False).items()}
 
@@ -175,7 +176,7 @@ class KeptStatistics:
 
 
 def read_labels(
-    y: Any, n: int, use: LabelUse, *, missing: str, owner: str, like: Supervision | None = None
+    y: Input, n: int, use: LabelUse, *, missing: str, owner: str, like: Supervision | None = None
 ) -> Labelled:
     """Read the labels of n rows; of a batch, ``like`` those of the rows before.
 
@@ -212,7 +213,7 @@ def read_labels(
     return Labelled(codes, 1, DeltaRows(maker, labels.values), Supervision(None, maker, labels.missing, missed))
 
 
-def _opened(y: Any, n: int, use: LabelUse, missing: str, like: Supervision | None) -> Labels:
+def _opened(y: Input, n: int, use: LabelUse, missing: str, like: Supervision | None) -> Labels:
     if like is not None:
         kind = "targets" if like.classes is None else "classes"
         return open_labels(y, n, kind=kind, missing=missing, min_classes=1)
@@ -257,7 +258,21 @@ def missed_trace(features: LabelFeatures, values: NDArray[np.float64]) -> float:
     return missed
 
 
-def check_among(y: Any, classes: Any, missing: str) -> None:
+def open_classes(y: Input, n: int, *, missing: str) -> ClassLabels:
+    """Read the classes of n rows that a model is to be compared with: one class is enough.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`bigpca.data.labels.open_labels`.
+    """
+    labels = open_labels(y, n, kind="classes", missing=missing, min_classes=1)
+    if not isinstance(labels, ClassLabels):
+        raise TypeError(f"labels were read as {type(labels).__name__}, where classes were expected")
+    return labels
+
+
+def check_among(y: Input, classes: Input, missing: str) -> None:
     """Reject labels that are none of the classes.
 
     Raises

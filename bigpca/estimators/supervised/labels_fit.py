@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.shared.fit import Fit, Reading
@@ -132,7 +131,7 @@ class LabelsFit(LabelledFit):
             output_bytes=self.output_bytes(),
         )
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """The read serves any components and (r1, r2)."""
         states = {name: template.describe() for name, template in self.templates.items()}
         return {"computes": "labelled moments", "input": self.rows.describe(), "states": states}

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import ClassifierTags
+from sklearn.utils import ClassifierTags, Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread
-from bigpca.data.labels import merge_classes, open_labels
+from bigpca.data.labels import merge_classes
 from bigpca.estimators.linear.maps import Projection, Reconstruction
-from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
-from bigpca.estimators.shared.inputs import Opened, open_scores
-from bigpca.estimators.shared.outputs import Destination, Lazy, Path
+from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
+from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_scores
+from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.choosing import plan_labelled
 from bigpca.estimators.supervised.class_maps import ClassMap
 from bigpca.estimators.supervised.label_features import label_features_from
-from bigpca.estimators.supervised.labels import KeptStatistics, Supervision, check_among, merge_labelled, read_labels
+from bigpca.estimators.supervised.labels import (
+    KeptStatistics,
+    Supervision,
+    check_among,
+    merge_labelled,
+    open_classes,
+    read_labels,
+)
 from bigpca.estimators.supervised.labels_fit import LabelledFit, LabelsFit, SupervisedResult
 from bigpca.estimators.supervised.problems import Problem
 from bigpca.estimators.supervised.statistics import LabelStatistics
@@ -33,7 +40,7 @@ from bigpca.solvers.discriminants import Discriminants
 from bigpca.solvers.roweis import Axes
 
 
-def _grows(model: Any) -> bool:
+def _grows(model: SupervisedModel) -> bool:
     """Whether a model takes more rows; AttributeError with the reason where not, as scikit-learn wants."""
     thin = (getattr(model, "r1", 0.0), getattr(model, "r2", 1.0)) == (1, 0)  # which has one solver
     if getattr(model, "solver", "auto") == "krylov" and not thin:
@@ -45,7 +52,7 @@ def _grows(model: Any) -> bool:
     return True
 
 
-def _classifies(model: Any) -> bool:
+def _classifies(model: SupervisedModel) -> bool:
     """Whether a model is a classifier; AttributeError with the reason where not, as scikit-learn wants."""
     if not model._classifies:
         point = f" with r2 = {model.r2!r}" if hasattr(model, "r2") else ""
@@ -121,7 +128,9 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     @available_if(_grows)  # type: ignore[untyped-decorator]
     @solving
-    def partial_fit(self, X: Any, y: Any = None, *, classes: Any = None, progress: ProgressArgument = None) -> Self:
+    def partial_fit(
+        self, X: Input, y: Input = None, *, classes: Input = None, progress: ProgressArgument = None
+    ) -> Self:
         """Add labelled rows; the result equals a fit on all rows to rounding. One read of the new rows.
 
         New classes may come with them, of one row too; features of real labels stay those of the first fit. The first
@@ -156,7 +165,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         return self
 
     @solving
-    def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+    def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k): ``U (U'U)^-1 y + mean``, least squares (SPCA paper, eq. 4)."""
         check_is_fitted(self)
         opened = open_scores(X, type(self).__name__, self._n_features_out)
@@ -165,7 +174,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
-    def predict(self, X: Any) -> Lazy:
+    def predict(self, X: Input) -> Lazy:
         """Return the most probable class of each row of X (n, d), (n,): lazy for lazy input, as ``transform``.
 
         Raises
@@ -176,24 +185,24 @@ class SupervisedModel(Estimator[SupervisedResult]):
         return self._classified(X, "classes", 1)[:, 0]
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Lazy:
+    def predict_proba(self, X: Input) -> Lazy:
         """Return the posterior probabilities of classes (n, c), float64; lazy for lazy input."""
         return self._classified(X, "probabilities", None)
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> Lazy:
+    def predict_log_proba(self, X: Input) -> Lazy:
         """Return the logarithms of :meth:`predict_proba` (n, c), which do not underflow; lazy for lazy input."""
         return self._classified(X, "log-probabilities", None)
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
-    def decision_function(self, X: Any) -> Lazy:
+    def decision_function(self, X: Input) -> Lazy:
         """Return log-posteriors up to a constant of each row (n, c), or log-odds of ``classes_[1]`` (n,); lazily."""
         two = len(self.classes_) == 2 if hasattr(self, "classes_") else False
         found = self._classified(X, "decisions", 1 if two else None)
         return found[:, 0] if two else found
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Input, y: Input, sample_weight: Input = None) -> float:
         """Return the share of rows of X whose class is the one predicted: one read. Rows without a label do not count.
 
         Parameters
@@ -202,14 +211,14 @@ class SupervisedModel(Estimator[SupervisedResult]):
         sample_weight : array-like of shape (n,), or None
         """
         predicted = np.asarray(self.predict(X))
-        labels: Any = open_labels(y, len(predicted), kind="classes", missing=self.missing_labels, min_classes=1)
+        labels = open_classes(y, len(predicted), missing=self.missing_labels)
         _, known, given = merge_classes(self.classes_, labels.classes)
         used = labels.used
         hits = known[np.searchsorted(self.classes_, predicted[used])] == given[labels.codes[used]]
         weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)[used]
         return float(np.average(hits, weights=weights))
 
-    def _classified(self, X: Any, output: str, columns: int | None) -> Lazy:
+    def _classified(self, X: Input, output: str, columns: int | None) -> Lazy:
         check_is_fitted(self)
         functions = getattr(self, "discriminants_", None)
         if functions is None:
@@ -232,16 +241,16 @@ class SupervisedModel(Estimator[SupervisedResult]):
         except (TypeError, ValueError):
             return False
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
         if self._classifies:
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
         return tags
 
-    def _fit(self, opened: Opened, y: Any) -> LabelledFit:
+    def _fit(self, opened: Opened, y: Input) -> LabelledFit:
         return self._planned(opened, y, self._problem(opened.seed))
 
-    def _planned(self, opened: Opened, y: Any, problem: Problem) -> LabelledFit:
+    def _planned(self, opened: Opened, y: Input, problem: Problem) -> LabelledFit:
         rows, resources = self._rows(opened.array)
         problem.check(rows.n_columns)
         name = type(self).__name__
@@ -275,7 +284,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         self.coef_, self.intercept_ = functions.coefficients, functions.intercepts
         self.explained_variance_ratio_ = statistics.shares_between(self.components_, functions.slopes)
 
-    def _fitted_values(self) -> tuple[dict[str, Array], dict[str, Any]]:
+    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         features, classes = self._supervision.features, self._supervision.classes
         arrays = {"components": self.components_, "eigenvalues": self.eigenvalues_} | self._statistics.to_arrays()
         if hasattr(self, "discriminants_"):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigpca.data.labels import TargetLabels
+from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.label_features import (
     FourierLabels,
     LabelFeatures,
@@ -55,7 +56,7 @@ class Problem(LabelUse):
         BLAS threads of the solve.
     """
 
-    n_components: Any
+    n_components: Input
     threads: int | None
 
     @property
@@ -138,7 +139,7 @@ class ProjectionProblem(Problem):
         return FourierLabels.draw(known.shape[1], positive_integer("n_features", self.n_features), gamma, self.seed)
 
 
-def leading_axes(statistics: LabelStatistics, n_components: Any, threads: int | None) -> Axes:
+def leading_axes(statistics: LabelStatistics, n_components: Input, threads: int | None) -> Axes:
     """Return the axes of supervised PCA.
 
     Raises
@@ -153,7 +154,7 @@ def leading_axes(statistics: LabelStatistics, n_components: Any, threads: int | 
     return cut_axes(found, n_components, f"X'H Delta with {len(psi)} label features")
 
 
-def cut_axes(found: Axes, n_components: Any, what: str) -> Axes:
+def cut_axes(found: Axes, n_components: Input, what: str) -> Axes:
     """Return as many axes as are wanted: a number, or those that hold a share of the sum of all eigenvalues.
 
     Raises
@@ -181,18 +182,18 @@ def cut_axes(found: Axes, n_components: Any, what: str) -> Axes:
     return Axes(found.values[:k], found.components[:k], found.rank)
 
 
-def is_share(n_components: Any) -> bool:
+def is_share(n_components: Input) -> bool:
     """Whether a number of components is given as a share of the sum of the eigenvalues."""
     return isinstance(n_components, float) and 0 < n_components < 1
 
 
-def share_count(values: Any, share: float) -> int:
+def share_count(values: NDArray[np.float64], share: float) -> int:
     """Return how many leading eigenvalues hold that share of their sum; 1 at least."""
     shares = np.cumsum(values) / max(values.sum(), np.finfo(np.float64).tiny)
     return min(int(np.searchsorted(shares, share)) + 1, len(shares))
 
 
-def check_count(n_components: Any) -> None:
+def check_count(n_components: Input) -> None:
     """Reject what is neither None, nor a share in (0, 1), nor a positive integer.
 
     Raises
@@ -203,7 +204,7 @@ def check_count(n_components: Any) -> None:
         positive_integer("n_components", n_components)
 
 
-def check_label_kernel(label_kernel: Any) -> None:
+def check_label_kernel(label_kernel: Input) -> None:
     """Reject an unknown label kernel.
 
     Raises

@@ -11,16 +11,15 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from bigpca.arrays import Array
-from bigpca.data.labels import open_labels
 from bigpca.estimators.kernel.maps import KernelScores
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
-from bigpca.estimators.shared.inputs import Opened
+from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.kernel_fit import FeatureRead
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis
-from bigpca.estimators.supervised.labels import KeptStatistics
+from bigpca.estimators.supervised.labels import KeptStatistics, open_classes
 from bigpca.estimators.supervised.labels_fit import SupervisedResult
 from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_classes, check_factor, family_of
 from bigpca.estimators.supervised.statistics import LabelStatistics
@@ -58,7 +57,7 @@ class RoweisMap:
     statistics: LabelStatistics
     axes: list[list[Axes]]
 
-    def errors(self, X: Any, y: Any, *, criterion: str = "nearest-mean") -> NDArray[np.float64]:
+    def errors(self, X: Input, y: Input, *, criterion: str = "nearest-mean") -> NDArray[np.float64]:
         """Return the share of held-out rows that are classified wrongly by their scores, (a, b): one read of X.
 
         Parameters
@@ -79,7 +78,7 @@ class RoweisMap:
         flat = [model for line in self.models for model in line]
         opened = first._open_like(X)
         rows = RowInput(opened, **first._policies)
-        labels: Any = open_labels(y, rows.n_rows, kind="classes", missing=first.missing_labels, min_classes=1)
+        labels = open_classes(y, rows.n_rows, missing=first.missing_labels)
         truth = labels.with_classes(first.classes_).codes
         stacked, ends = _joint_map(flat), np.cumsum([model.n_components_ for model in flat])
         if rows.in_memory:
@@ -99,7 +98,7 @@ def _joint_map(models: list[RoweisModel]) -> RowMap:
     """Return the map to the scores of all models, side by side."""
     first = models[0]
     if isinstance(first, RoweisDiscriminantAnalysis):
-        components: Any = np.concatenate([model.components_ for model in models])
+        components = np.concatenate([model.components_ for model in models])
         return Projection(first.mean_, None, components, None, first.nan_policy)
     expansions = [model._expansion() for model in models]
     joint = replace(
@@ -170,8 +169,8 @@ def grid_values(grid: int | Sequence[float], spacing: str, n: int) -> NDArray[np
 
 
 def roweis_map(
-    X: Any,
-    y: Any,
+    X: Input,
+    y: Input,
     grid: int | Sequence[float] = 11,
     *,
     spacing: str = "even",

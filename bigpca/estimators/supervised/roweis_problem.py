@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from bigpca.data.labels import TargetLabels
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.choosing import check_iteration
+from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.label_features import LabelFeatures
 from bigpca.estimators.supervised.labels import Labelled
 from bigpca.estimators.supervised.problems import Problem, is_share, share_count
@@ -104,7 +105,7 @@ class RoweisProblem(Problem):
         ValueError
             If the parameters need the whole spectrum of the scatter.
         """
-        given: Any = n_classes - 1 if self.n_components is None else self.n_components
+        given: Input = n_classes - 1 if self.n_components is None else self.n_components
         if not self.iterates:
             what = "robust=True" if self.conditioning.robust else f"n_components = {self.n_components!r}"
             what = 'regularization="pinv"' if self.conditioning.regularization == "pinv" else what
@@ -134,7 +135,7 @@ class RoweisProblem(Problem):
         return family_axes(family, self.r1, self.r2, self.n_components, self.conditioning, statistics)
 
 
-def check_factor(name: str, value: Any) -> float:
+def check_factor(name: str, value: Input) -> float:
     """Return a Roweis factor.
 
     Raises
@@ -148,14 +149,14 @@ def check_factor(name: str, value: Any) -> float:
     return float(value)
 
 
-def check_conditioning(robust: Any, robust_share: Any, regularization: Any) -> Conditioning:
+def check_conditioning(robust: Input, robust_share: Input, regularization: Input) -> Conditioning:
     """Return what is done where R2 is singular.
 
     Raises
     ------
     ValueError
     """
-    given: Any = regularization
+    given: Input = regularization
     number = not isinstance(given, bool) and isinstance(given, Real) and 0 < float(given) < np.inf
     if given is not None and not number and not (isinstance(given, str) and given == "pinv"):
         raise ValueError(f'regularization = {regularization!r}; None, "pinv" or a positive number was expected.')
@@ -213,7 +214,7 @@ def family_axes(
     family: RoweisFamily,
     r1: float,
     r2: float,
-    n_components: Any,
+    n_components: Input,
     conditioning: Conditioning,
     statistics: LabelStatistics,
 ) -> Axes:
@@ -238,7 +239,7 @@ def family_axes(
     return replace(found, inverses=family.inverses(rows, statistics.count, conditioning))
 
 
-def thin_axes(statistics: LabelStatistics, n_components: Any, *, normalize: bool, threads: int | None) -> Axes:
+def thin_axes(statistics: LabelStatistics, n_components: Input, *, normalize: bool, threads: int | None) -> Axes:
     """Return the axes at (1, 0), where Psi is enough.
 
     Raises
@@ -257,7 +258,12 @@ def thin_axes(statistics: LabelStatistics, n_components: Any, *, normalize: bool
 
 
 def wanted_axes(
-    solve: Callable[[int | None], Axes], size: int, r1: float, r2: float, n_components: Any, statistics: LabelStatistics
+    solve: Callable[[int | None], Axes],
+    size: int,
+    r1: float,
+    r2: float,
+    n_components: Input,
+    statistics: LabelStatistics,
 ) -> Axes:
     """Return as many axes as are wanted, with a warning of those that are arbitrary: one rule for all points of the
     family.
@@ -303,7 +309,7 @@ def wanted_axes(
     return Axes(found.values[:k], found.components[:k], found.rank)
 
 
-def check_components(n_components: Any, d: int) -> None:
+def check_components(n_components: Input, d: int) -> None:
     """Reject a number of components that no labels could make right.
 
     Raises

@@ -22,9 +22,9 @@ from bigpca.data.views import columns_of
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
-from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
-from bigpca.estimators.shared.inputs import Opened, open_rows
-from bigpca.estimators.shared.outputs import Destination, Lazy, Path
+from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
+from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_rows
+from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.seeding import RandomState, draw_fit_seed, fit_seed
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.columns import Placed, Selected
@@ -131,7 +131,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         self.workers_timeout = workers_timeout
 
     @solving
-    def fit(self, X: Any, y: Any = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None) -> Self:
+    def fit(
+        self, X: Input, y: Input = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None
+    ) -> Self:
         """Score the features, choose, and fit the estimator to the chosen ones.
 
         Parameters
@@ -164,7 +166,7 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     @available_if(_estimator_has("partial_fit"))  # type: ignore[untyped-decorator]
     @solving
-    def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
+    def partial_fit(self, X: Input, y: Input = None, *, progress: ProgressArgument = None) -> Self:
         """Add labelled rows: two reads of them. The scores are those of all rows; the features stay those of the first
         fit.
 
@@ -196,11 +198,10 @@ class ScoredPCA(Estimator[ScoredResult]):
         return self
 
     @available_if(_estimator_has("inverse_transform"))  # type: ignore[untyped-decorator]
-    def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+    def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k): the estimator's in the chosen features, elsewhere the means."""
         check_is_fitted(self)
-        inner: Any = self.estimator_
-        back = inner.inverse_transform(X)
+        back = self.estimator_.inverse_transform(X)
         placed = Placed(self.selected_, self.mean_)
         opened = open_rows(back, type(self).__name__).array
         return self._map(X, opened, placed, self.n_features_in_, Destination(out, overwrite))
@@ -214,10 +215,10 @@ class ScoredPCA(Estimator[ScoredResult]):
         given: int | None = getattr(self.estimator, "solve_threads", None)
         return given
 
-    def _read_labels(self, y: Any, n: int, like: Supervision | None = None) -> Labelled:
+    def _read_labels(self, y: Input, n: int, like: Supervision | None = None) -> Labelled:
         return read_labels(y, n, LabelUse(), missing=self.missing_labels, owner=type(self).__name__, like=like)
 
-    def _scorable(self, y: Any, n: int) -> Labelled:
+    def _scorable(self, y: Input, n: int) -> Labelled:
         labelled = self._read_labels(y, n)
         used = int(np.count_nonzero(labelled.codes >= 0))
         if labelled.features is None and used <= labelled.n_classes:
@@ -266,7 +267,7 @@ class ScoredPCA(Estimator[ScoredResult]):
             f'n_features_to_select = {given!r}; an integer from 1 to {d}, a share in (0, 1) or "cv" was expected.'
         )
 
-    def _fit(self, opened: Opened, y: Any) -> ScoredFit:
+    def _fit(self, opened: Opened, y: Input) -> ScoredFit:
         d, estimator = opened.n_features, self._inner()
         q, (rows, resources) = self._count(d), self._rows(opened.array)
         labelled = self._scorable(y, rows.n_rows)  # unknown row chunks are counted once for all reads
@@ -320,7 +321,7 @@ class ScoredPCA(Estimator[ScoredResult]):
             for count in counts
         }
 
-    def _fitted_values(self) -> tuple[dict[str, Array], dict[str, Any]]:
+    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         inner, supervision = StoredModel.of(self.estimator_), self._supervision
         arrays = {f"inner_{name}": array for name, array in inner.arrays.items()}
         kept = KeptStatistics(self._statistics, supervision).to_arrays()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
+from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.statistics import LabelStatistics, check_shapes
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.solvers.components import resolve_components
@@ -95,7 +95,7 @@ def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> V
 
 
 def explained_share(
-    folds: list[ClassMoments], left_out: int, columns: NDArray[np.int64], q: int, n_components: Any
+    folds: list[ClassMoments], left_out: int, columns: NDArray[np.int64], q: int, n_components: Input
 ) -> float:
     """Return the share of the labels' variance in one fold that components and regression of the others explain."""
     train = None

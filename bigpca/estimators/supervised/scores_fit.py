@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.shared.fit import Reading
@@ -38,7 +38,7 @@ class Scoring(LabelledReading):
     def solve_cost(self) -> SolveCost:
         return SolveCost(4.0 * self.labels.state_bytes / 8, bytes=3 * self.labels.state_bytes)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {
             "computes": "feature scores", "input": self.rows.describe(), "labels": self.labelled.describe(),
         }  # fmt: skip
@@ -67,7 +67,7 @@ class ScoredResult:
     spread: LabelSpread | None
     scores: NDArray[np.float64]
     selected: NDArray[np.int64]
-    estimator: Any
+    estimator: BaseEstimator
     cv_scores: dict[int, float] | None
 
 
@@ -132,7 +132,7 @@ class ScoredFit(Reading):
         spread = 0 if labelled.features is None else 8 * (1 + m + m * m)
         return labelled.kept_bytes(d, whole=False) + 8 * (4 + d + self.fit.rows.n_columns) + spread
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"computes": "scored", "parts": [part.identity() for part in self.parts]}
 
 
@@ -148,7 +148,7 @@ class Folding(Reading):
     """
 
     templates: dict[str, Accumulator]
-    about: Mapping[str, Any]
+    about: Mapping[str, object]
 
     @property
     def solver(self) -> str:
@@ -175,7 +175,7 @@ class Folding(Reading):
     def solve_cost(self) -> SolveCost:
         return SolveCost(4.0 * self.folds.state_bytes / 8, bytes=3 * self.folds.state_bytes)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"computes": "folds", "input": self.rows.describe(), **self.about}
 
     def read(self, run: Run) -> list[ClassMoments]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,7 +146,7 @@ class LabelStatistics:
         KeyError, ValueError
             For arrays that are missing or of other shapes.
         """
-        parts: dict[str, dict[str, Any]] = {"moments": {}, "cross": {}}
+        parts: dict[str, dict[str, Array]] = {"moments": {}, "cross": {}}
         for name, array in arrays.items():
             kind, _, own = name.partition("_")
             parts[kind][own] = array
