@@ -17,8 +17,8 @@ from bigpca.estimators.kernel.nystrom_kernel_pca import NystromKernelPCA
 from bigpca.estimators.linear.approximate_pca import ApproximatePCA
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
-from bigpca.estimators.shared.files import StoredModel, TrustedRows, decode_parameters
-from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.shared.files import StoredModel, TrustedRows, Values, decode_parameters
+from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.estimators.supervised.discriminants import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA
 from bigpca.estimators.supervised.scored_pca import ScoredPCA
@@ -29,7 +29,7 @@ from bigpca.storage import MODEL_FORMAT, read_group
 MAX_REASON = 1000  # characters
 Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-CLASSES: dict[str, type[Estimator[Any]]] = {
+CLASSES: dict[str, type[AnyEstimator]] = {
     "ApproximateKernelPCA": ApproximateKernelPCA,
     "ApproximatePCA": ApproximatePCA,
     "KernelPCA": KernelPCA,
@@ -88,7 +88,7 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
         ) from error
 
 
-def restored(stored: StoredModel) -> Any:
+def restored(stored: StoredModel) -> AnyEstimator:
     """Return the estimator that a stored model was.
 
     Raises
@@ -112,7 +112,7 @@ def restored(stored: StoredModel) -> Any:
     return model
 
 
-def _of_parameters(kind: str, parameters: dict[str, Any]) -> Any:
+def _of_parameters(kind: str, parameters: Values) -> AnyEstimator:
     decoded = decode_parameters(parameters)
     inner = decoded.get("estimator")
     if inner is not None:

@@ -139,7 +139,7 @@ def _encode_all(model: Any) -> Values:
     return {name: _encode(name, value) for name, value in parameters.items()}
 
 
-def _encode(name: str, value: Any) -> Any:
+def _encode(name: str, value: Any) -> object:
     """Return a parameter as a JSON value."""
     from bigpca.kernels.base import Kernel  # 20 modules: only where a model is saved
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, ClassVar, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast
 
 import dask.array as da
 import numpy as np
@@ -352,3 +352,6 @@ class Estimator(
     def _with_parameters(self) -> Self:
         """Return an unfitted estimator with the current parameters, for a solve that waits."""
         return type(self)(**self.get_params(deep=False))
+
+
+AnyEstimator: TypeAlias = Estimator[Any]  # type: ignore[explicit-any]  # whatever its fit returns

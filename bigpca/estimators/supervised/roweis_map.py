@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
 from bigpca.arrays import Array
+from bigpca.estimators.kernel.expansion import Expansion
 from bigpca.estimators.kernel.maps import KernelScores
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
@@ -100,7 +101,7 @@ def _joint_map(models: list[RoweisModel]) -> RowMap:
     if isinstance(first, RoweisDiscriminantAnalysis):
         components = np.concatenate([model.components_ for model in models])
         return Projection(first.mean_, None, components, None, first.nan_policy)
-    expansions = [model._expansion() for model in models]
+    expansions = [e for e in (model._expansion() for model in models) if isinstance(e, Expansion)]
     joint = replace(
         expansions[0], coefficients=np.hstack([e.coefficients for e in expansions]),
         offsets=np.concatenate([e.offsets for e in expansions]),
@@ -217,11 +218,12 @@ def roweis_map(
         )
     problem = replace(template._problem().at(0.5, 0.5), solver="covariance")  # the whole scatter serves every point
     opened = replace(template._open(X, minimum=2), seed=fit_seed(template))
-    fit: Any = template._planned(opened, y, problem)
+    fit = template._planned(opened, y, problem)
     grid_values(grid, spacing, fit.rows.n_rows)  # rejected before the read, as is a scatter that must be singular
     if not problem.featured and 1.0 in grid_values(grid, spacing, 2):
         problem.at(0.5, 1.0).check_labels(fit.labelled, fit.rows.n_columns)
-    read = template._execute(fit, fit.read, progress=progress)
+    found = template._execute(fit, fit.read, progress=progress)
+    read = cast("KeptStatistics | FeatureRead", found)  # what both kinds of fit read
     check_classes(read.statistics, 1.0, 1.0)
     with solving_with(template.solve_threads):
         values = grid_values(grid, spacing, read.statistics.count)
@@ -236,7 +238,7 @@ def _result(read: KeptStatistics | FeatureRead, axes: Axes) -> SupervisedResult 
 
 
 def _solve_map(
-    template: Any, problem: RoweisProblem, opened: Opened, plan: Plan, read: KeptStatistics | FeatureRead,
+    template: RoweisModel, problem: RoweisProblem, opened: Opened, plan: Plan, read: KeptStatistics | FeatureRead,
     values: NDArray[np.float64],
 ) -> RoweisMap:  # fmt: skip
     statistics = read.statistics
@@ -247,7 +249,7 @@ def _solve_map(
         models.append([])
         found.append([])
         for r2 in values:
-            own: Any = clone(template).set_params(r1=float(r1), r2=float(r2))
+            own = clone(template).set_params(r1=float(r1), r2=float(r2))
             axes = problem.at(r1, r2).axes(family, statistics)
             own._finish(opened, plan, _result(read, axes))
             models[-1].append(own)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path as Place
-from typing import Any, Self
+from typing import Self
 
 import dask.array as da
 import numpy as np
@@ -26,7 +26,7 @@ from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unp
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_rows
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.seeding import RandomState, draw_fit_seed, fit_seed
-from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.shared.transformer import AnyEstimator, Estimator
 from bigpca.estimators.supervised.columns import Placed, Selected
 from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, Supervision, merge_labelled, read_labels
 from bigpca.estimators.supervised.problems import LabelUse
@@ -39,13 +39,14 @@ from bigpca.passes.engine.solving import solving
 from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap
 from bigpca.seeds import integers
 from bigpca.sketches.base import positive_integer
+from bigpca.solvers.components import NComponents
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 MAX_CANDIDATES = 2048  # columns among which cross-validation chooses
 
 
-def _estimator_has(method: str) -> Callable[[Any], bool]:
+def _estimator_has(method: str) -> Callable[[ScoredPCA], bool]:
     """Return whether the estimator, a PCA by default, has a method; its own AttributeError says why not."""
 
     def check(model: ScoredPCA) -> bool:
@@ -107,10 +108,10 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     def __init__(
         self,
-        n_components: Any = None,
+        n_components: NComponents = None,
         *,
         n_features_to_select: int | float | str = 0.5,
-        estimator: Any = None,
+        estimator: Input = None,
         folds: int = 5,
         random_state: RandomState = 0,
         missing_labels: str = "raise",
@@ -175,7 +176,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         """
         if not hasattr(self, "estimator_"):
             return self.fit(X, y, progress=progress)
-        inner: Any = copy(self.estimator_)
+        inner = copy(self.estimator_)
         rows, resources = self._rows(self._open_like(X))
         labelled = self._read_labels(y, rows.n_rows, self._supervision)
         scoring = Scoring(rows, resources, "scores", labelled, False)
@@ -236,7 +237,7 @@ class ScoredPCA(Estimator[ScoredResult]):
     def _row_map(self) -> RowMap:
         return Selected(self.selected_, self.estimator_._row_map())
 
-    def _inner(self) -> Estimator[Any]:
+    def _inner(self) -> AnyEstimator:
         if self.estimator is None:
             policies = {
                 name: getattr(self, name)
@@ -248,12 +249,12 @@ class ScoredPCA(Estimator[ScoredResult]):
                 f"estimator = {self.estimator!r} is a {type(self.estimator).__name__}; an estimator of bigpca was "
                 f"expected, such as bigpca.KernelPCA(10). Pass one."
             )
-        inner: Estimator[Any] = clone(self.estimator)
+        inner: AnyEstimator = clone(self.estimator)
         return inner
 
     def _count(self, d: int) -> int | None:
         """Return q; None where cross-validation chooses."""
-        given: Any = self.n_features_to_select
+        given: Input = self.n_features_to_select
         if isinstance(given, str) and given == "cv":
             fit_seed(self)  # raises if random_state is not one
             if positive_integer("folds", self.folds) < 2:
