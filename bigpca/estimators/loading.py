@@ -53,13 +53,13 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
     ----------
     path : path of the model's Zarr group
     references : path, URL, or sequence of those
-        Where the training rows of a kernel model may be read, if they lie in a store (those of at most 256 MiB lie in
-        the model) that is neither beside nor below the model: the store, or a folder around it.
+        Where the training rows of a kernel model may be read, if they are in a store that is neither beside nor below
+        the model: the store, or a folder that contains it. (Rows of at most 256 MiB are part of the model.)
 
     Raises
     ------
     ModelFormatError
-        Where it is truncated, altered, of a newer format, or no bigpca model at all; where it names training rows that
+        If the file is truncated, altered, of a newer format, or not a bigpca model, or if it names training rows that
         ``references`` does not allow.
 
     Examples
@@ -79,7 +79,7 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
         return restored(stored)
     except (MemoryError, ImportError):
         raise
-    except Exception as error:  # whatever the parameters of a forged model make of their class
+    except Exception as error:  # a forged model may make its class raise anything
         if isinstance(error, ModelFormatError) and rows.model in str(error):
             raise
         raise ModelFormatError(
@@ -89,16 +89,16 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
 
 
 def restored(stored: StoredModel) -> AnyEstimator:
-    """Return the estimator that a stored model was.
+    """Return the estimator of a stored model.
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        Where something is missing or wrong.
+        If a value is missing or invalid.
     """
     model = _of_parameters(stored.kind, stored.attributes["parameters"])
     inner = stored.attributes.get("inner")
-    if inner is not None:  # inside out: an estimator that holds another need not know this table
+    if inner is not None:  # inside out, so that an estimator that holds another does not need this table
         held = StoredModel(inner["kind"], stored.named("inner_"), inner["attributes"], stored.rows)
         stored = replace(stored, inner=restored(held))
     model._restore(stored)

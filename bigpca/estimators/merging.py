@@ -1,4 +1,4 @@
-"""Models made of models, and the choice of a solver without one."""
+"""The model of all rows of two models, and the choice of a solver without a model."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def merge(a: Model, b: Model) -> Model:
     Raises
     ------
     TypeError
-        Where they are of different classes.
+        If their classes differ.
     ValueError
-        Where they differ in features, or in parameters that change the statistics (centring, scaling), or have none.
+        If they differ in features or in parameters that change the statistics (centring, scaling), or if one of them
+        has no statistics.
 
     Examples
     --------

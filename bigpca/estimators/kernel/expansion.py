@@ -1,10 +1,10 @@
-"""Row maps of kernel models: every one is an expansion over reference rows, ``score(x) = k(x, R) A - b``.
+"""The functions that kernel models apply to rows: expansions over reference rows, ``score(x) = k(x, R) A - b``.
 
 Exact kernel PCA expands over all training rows, Nyström's features over the landmarks; the centring is in A and b. The
 same sums give the distance of a row's image to the subspace.
 
-The precision of scores is decided once, at the end of a fit, from a sample of rows that is scored in float32 and in
-float64; what was decided is part of the model, so that scores do not depend on which rows are mapped together.
+The precision of scores is chosen once, at the end of a fit, by scoring a sample of rows in float32 and in float64. It
+is part of the model, so scores do not depend on which rows are mapped together.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ MAX_DIFFERENCE = 1e-4  # of a component's scores in float32 from those in float6
 class Expansion:
     """``f(x) = k(x, R) A - b`` over reference rows R (p, d), computed as ``(k(x, R) - c') A - (b - c'A)``.
 
-    Far from the origin all kernel values may be nearly equal: the sums keep their digits where the values are centred
-    first.
+    Far from the origin all kernel values may be nearly equal: centring them first preserves the digits of the sums.
 
     Attributes
     ----------
@@ -53,7 +52,7 @@ class Expansion:
     centre : ndarray of shape (p,); c
         Near the mean of ``k(x, R)`` over the rows of the fit.
     dtype : float32 or float64
-        Precision in which float32 rows meet the references; see :meth:`in_needed_precision`.
+        Precision in which float32 rows are compared with the references; see :meth:`in_needed_precision`.
     """
 
     kernel: Kernel
@@ -67,13 +66,13 @@ class Expansion:
     dtype: DType = FLOAT64
 
     def __post_init__(self) -> None:
-        # The order of a matrix in memory is in the bits of its products, and a stored model has it in rows.
+        # The memory order of a matrix affects the bits of its products, and a stored model is in row order.
         object.__setattr__(self, "coefficients", np.ascontiguousarray(self.coefficients))
 
     def in_needed_precision(self) -> Expansion:
-        """Return the same map, in float32 where some of the references have the same scores to 1e-4 as in float64.
+        """Return the same map, in float32 if a sample of the references has the same scores as in float64, to 1e-4.
 
-        One read of the references, and :func:`scored_evaluations` kernel evaluations; nothing where they are float64.
+        One read of the references and :func:`scored_evaluations` kernel evaluations; none if they are float64.
         """
         if scored_in_float64(self.kernel, self.references.dtype):
             return replace(self, dtype=FLOAT64)
@@ -81,7 +80,7 @@ class Expansion:
         scores = {dtype: np.zeros((count, A.shape[1])) for dtype in (FLOAT32, FLOAT64)}
         sample: dict[DType, object] = {}
         for first, references in self.references.tiles():
-            if not sample:  # rows from everywhere where they are at hand, else from the first tile that is read
+            if not sample:  # spread over all rows in memory, or over the first tile that is read
                 rows = spread_rows(references if self.references.rows is None else self.references.rows, count)
                 sample = {dtype: self._prepare(rows, dtype, 0) for dtype in scores}
                 scores = {dtype: total[: len(rows)] for dtype, total in scores.items()}
@@ -95,7 +94,7 @@ class Expansion:
         """Return ``k(rows, R) weights`` (b, l) in float64, or ``(k(rows, R) - centre') weights``; one read of the
         references.
 
-        The side that is smaller, rows or references, is held prepared, and the other goes past it tile by tile.
+        The smaller side, rows or references, is held prepared, and the other side is compared with it tile by tile.
         """
         dtype = np.result_type(working_dtype(rows.dtype), self.dtype)
         total = np.zeros((len(rows), weights.shape[1]))
@@ -132,7 +131,7 @@ class Expansion:
         if centre is not None:
             exact = centre[first : first + K.shape[1]]
             near = exact.astype(K.dtype)
-            K -= near  # hardly rounds: both are nearly equal where that matters
+            K -= near  # almost no rounding, because both are nearly equal when cancellation matters
             total[start : start + len(K)] += (near - exact) @ W
         total[start : start + len(K)] += K @ W.astype(K.dtype, copy=False)
 
@@ -199,11 +198,11 @@ class FeatureProjection:
 
     @property
     def coefficients(self) -> Matrix:
-        """What the centred features are multiplied by (D, k)."""
+        """Matrix (D, k) that multiplies the centred features."""
         return self.components.T
 
     def in_needed_precision(self, rows: Array) -> FeatureProjection:
-        """Return the same map, in float32 where these rows (finite) have the same scores to 1e-4 as in float64."""
+        """Return the same map, in float32 if these finite rows have the same scores as in float64, to 1e-4."""
         if scored_in_float64(self.kernel, rows.dtype) or not len(rows):
             return replace(self, dtype=FLOAT64)
         return replace(self, dtype=needed_precision(self._scores(rows, FLOAT32), self._scores(rows, FLOAT64)))
@@ -247,7 +246,7 @@ class FeatureProjection:
 
 
 def kernel_identity(kernel: Kernel) -> object:
-    """Return what identifies a kernel in a fingerprint; one with a Python function by its representation."""
+    """Return the identity of a kernel for a fingerprint; the representation of one with a Python function."""
     try:
         return kernel.describe()
     except TypeError:
@@ -261,7 +260,7 @@ def needed_precision(single: Matrix, double: Matrix) -> DType:
 
 
 def scored_in_float64(kernel: Kernel, dtype: DType) -> bool:
-    """Whether rows of this dtype meet references in float64 in any case: float32 is no faster for strings."""
+    """Whether rows of this dtype are always compared in float64: float32 is not faster for strings."""
     return working_dtype(dtype) == FLOAT64 or kernel.accepts_strings
 
 

@@ -19,42 +19,41 @@ class KernelPCA(KernelModel):
 
     (Tutorial, algorithm 5.) ``HKH v = lambda v``, ``H = I - 11'/n``; the score of x is
     ``sum_t v_t k_c(x_t, x) / sqrt(lambda)``, with the kernel centred by the training rows. Up to 2,000 rows the matrix
-    is in memory; beyond, a block Krylov iteration multiplies HKH by thin blocks in sweeps over pairs of row blocks:
-    ``n^2 / 2`` kernel evaluations each, about three of them, memory of some (n, 2 k) arrays. Kernels with an exact
-    finite feature map (linear, cosine, Hellinger, sums of these, polynomials of few columns) need no kernel matrix: the
-    PCA of their features is the same, in a read or a few.
+    is in memory; for more, a block Krylov iteration multiplies HKH by thin blocks in sweeps over pairs of row blocks:
+    about three, of ``n^2 / 2`` kernel evaluations each, in the memory of a few (n, 2 k) arrays. Kernels with an exact
+    finite feature map (linear, cosine, Hellinger, sums of these, polynomials of few columns) require no kernel matrix:
+    the PCA of their features is the same, in one read or a few.
 
     Parameters
     ----------
     n_components : int, float in (0, 1), a rule, or None
-        None keeps all with a positive eigenvalue (few rows only).
+        None for all components with a positive eigenvalue (few rows only).
     kernel : str, Kernel, or callable
-        One of :mod:`bigpca.kernels`, or scikit-learn's names; a function takes two blocks of rows (a, d), (b, d).
+        One of :mod:`bigpca.kernels`, or scikit-learn's names; a function of two blocks of rows (a, d), (b, d).
         "linear" by default here, in :class:`bigpca.ApproximateKernelPCA` and in :class:`bigpca.NystromKernelPCA`, as in
-        scikit-learn: another way of solving is no other model, and no width of a Gaussian suits data of all units.
+        scikit-learn: the solver does not change the model, and no width of a Gaussian suits data of all units.
     gamma, degree, coef0 : of a kernel given by name; ``gamma=None`` is 1 / d.
     solver : {"auto", "dense", "krylov", "features"}
     tol : float
-        Largest relative error of each eigenvalue wanted at which "krylov" stops, as probes in every sweep estimate it.
+        "krylov" stops when the relative error of every requested eigenvalue, estimated by probes, is at most this.
     max_passes : int
-        Most sweeps; where they are not enough, a warning reports the error reached, and ``converged_`` is False.
+        Maximum number of sweeps. If that is not enough, a warning reports the error reached, and ``converged_`` is False.
     random_state : int, RandomState, Generator or None
         As in :class:`bigpca.PCA`.
     max_kernel_evaluations : float
-        A plan that needs more is rejected, before any read.
+        A plan that requires more is rejected before any read.
     fit_inverse_transform, alpha : bool, float
-        Also fit the ridge regression that ``inverse_transform`` needs, of this penalty: n^3 / 3 flops, 10,000 rows at
-        most.
+        Also fit the ridge regression for ``inverse_transform``, with this penalty: n^3 / 3 flops, at most 10,000 rows.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
         As in :class:`bigpca.PCA`.
 
     Attributes
     ----------
     eigenvectors_ : ndarray of shape (n, k)
-        Unit vectors; not where ``solver_`` is "features".
+        Unit vectors; not set if ``solver_`` is "features".
     negative_mass_ : float
-        Of kernels that are not positive semi-definite: what their negative eigenvalues sum to, less the sign; a lower
-        bound of it unless ``solver_`` is "dense".
+        For kernels that are not positive semi-definite: the absolute sum of the negative eigenvalues, or a lower bound
+        of it unless ``solver_`` is "dense".
 
     See :class:`bigpca.estimators.kernel.model.KernelModel` for the others.
 

@@ -1,4 +1,4 @@
-"""What kernel models do to rows in a pass: scores, distances to the subspace, and pre-images."""
+"""Row maps of kernel models: scores, distances to the subspace, and pre-images."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class KernelScores:
         return scores
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """What the expansion takes, clean rows and scores; its coefficients are kept."""
+        """The memory of the expansion, clean rows and scores; its coefficients are kept."""
         k = self.expansion.coefficients.shape[1]
         own = rows * (k * itemsize + d * (1 + itemsize))
         return self.expansion.bytes_for(d, rows, itemsize, k) + own, self.expansion.coefficients.nbytes
@@ -62,7 +62,7 @@ class KernelScores:
 
 @dataclass(frozen=True)
 class Novelty:
-    """Squared distance of a row's image to the subspace, one column: ``k_c(x, x) - |y|^2`` (MATHS; clipped at 0)."""
+    """Squared distance of a row's image to the subspace, one column: ``k_c(x, x) - |y|^2``, clipped at 0."""
 
     expansion: Expansion | FeatureProjection
     nan_policy: str = "raise"
@@ -89,7 +89,9 @@ class Novelty:
 
 
 def _set_aside(rows: Array, where: str, nan_policy: str, name: str) -> tuple[Array, NDArray[np.bool_]]:
-    """Return the rows with zeros for those that are not finite, and which those are.
+    """Return the rows with finite values in place of rows that are not finite, and a mask of these.
+
+    The replacement is a valid row, so that every kernel accepts it; the caller sets its result to NaN.
 
     Raises
     ------
@@ -130,7 +132,7 @@ class FixedPoint:
         return working_dtype(dtype)
 
     def apply(self, rows: Array, where: str) -> Array:
-        """Return pre-images (b, d) of the projections of rows (b, d); where the weights vanish, the row so far."""
+        """Return pre-images (b, d) of the projections of rows (b, d); the last iterate if the weights vanish."""
         clean, _ = _set_aside(rows, where, "raise", "pre-images")
         e = self.expansion
         z = clean.astype(np.float64)

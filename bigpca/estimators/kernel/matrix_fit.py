@@ -1,4 +1,4 @@
-"""Kernel PCA of few rows: the whole kernel matrix, centred twice and solved (tutorial, algorithm 5)."""
+"""Kernel PCA of few rows: the whole kernel matrix, double-centred and solved (tutorial, algorithm 5)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from bigpca.solvers.indefinite import negative_eigenvalue, negative_mass
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 DENSE_ROWS = 2000  # up to which the whole matrix is the default
-DENSE_INDEFINITE_ROWS = 4000  # the same for kernels whose negative mass only the whole spectrum shows
+DENSE_INDEFINITE_ROWS = 4000  # the same for indefinite kernels: only the whole spectrum determines their negative mass
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class DenseSpectrum:
     row_means : ndarray of shape (n,)
     trace, norm : float; of HKH, the Frobenius norm for the second
     negative_mass : float
-        Sum of the negative eigenvalues, less its sign; 0 within rounding.
+        Absolute sum of the negative eigenvalues; 0 within rounding.
     """
 
     eigenvalues: Vector
@@ -72,7 +72,7 @@ class DenseFit(KernelFit):
 
     @classmethod
     def offered(cls, rows: RowInput, settings: KernelSettings) -> bool:
-        """Where no iteration is."""
+        """Whenever no iteration is offered."""
         return not iterates(rows, settings)
 
     @property
@@ -100,7 +100,7 @@ class DenseFit(KernelFit):
         return SolveCost(10.0 * n**3 / 3, held_bytes=held, output_bytes=output)
 
     def identity(self) -> dict[str, object]:
-        """The matrix serves any number of components."""
+        """One checkpoint of the matrix serves any number of components."""
         kernel = kernel_identity(self.settings.kernel)
         return {"computes": "kernel matrix", "input": self.rows.describe(), "kernel": kernel}
 
@@ -126,17 +126,17 @@ class DenseFit(KernelFit):
 
 
 def iterates(rows: RowInput, settings: KernelSettings) -> bool:
-    """Whether the default is to iterate: beyond some thousand rows, for a number or rule that allows it."""
+    """Whether the default is to iterate: beyond a few thousand rows, if the number or rule allows it."""
     few = DENSE_ROWS if settings.kernel.positive_semidefinite else DENSE_INDEFINITE_ROWS
     if not settings.kernel.positive_semidefinite and counted(settings.n_components) is None:
-        return False  # shares and rules need the whole of an indefinite spectrum
+        return False  # shares and rules require the whole indefinite spectrum
     return rows.n_rows > few and partial_will_do(settings.n_components, rows.n_rows, rows.n_rows)
 
 
 def _solve(state: PassState, *, settings: KernelSettings, eps: float) -> DenseSpectrum:
     """Centre and eigen-decompose the kernel matrix; memory: two n x n matrices beside the state.
 
-    ``eps`` is that of the rows, which may hold a kernel matrix in float32.
+    ``eps`` is that of the rows, which may be a kernel matrix in float32.
     """
     K = state.part("kernel", DotPanels).matrix()
     n = len(K)

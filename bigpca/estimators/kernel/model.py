@@ -1,4 +1,4 @@
-"""What all kernel models have in common, whichever way they were fitted: scores, distances, pre-images, files."""
+"""The base of all kernel models, whatever their fit: scores, distances, pre-images, files."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def _shares(found: KernelSpectrum) -> NDArray[np.float64]:
 class KernelModel(Estimator[KernelSpectrum]):
     """Scores along the leading axes of the rows' images under a kernel: ``k(x, R) A - b``.
 
-    A subclass plans its fit by :meth:`_fit`, and the read of more rows by :meth:`_growth` if it has landmarks.
+    A subclass plans its fit in :meth:`_fit`, and the read of added rows in :meth:`_growth` if it has landmarks.
 
     Attributes
     ----------
     kernel_ : Kernel
-        With its defaults filled in.
+        The kernel, with its defaults filled in.
     eigenvalues_ : ndarray of shape (k,), descending
         Of the centred kernel matrix HKH, as scikit-learn's.
     explained_variance_ : ndarray of shape (k,); ``eigenvalues_ / (n - 1)``
@@ -59,20 +59,20 @@ class KernelModel(Estimator[KernelSpectrum]):
         Share of the trace of HKH; of an indefinite kernel, whose negative eigenvalues are in the trace, the sum can
         exceed 1.
     total_variance_ : float
-        ``trace(HKH) / (n - 1)``; by landmarks, an upper bound of it.
+        ``trace(HKH) / (n - 1)``; with landmarks, an upper bound of it.
     kernel_evaluations_ : int
-        That the fit took.
+        Kernel evaluations of the fit.
     n_components_, n_features_in_, n_samples_, n_omitted_ : int
     eigenvalue_bounds_ : ndarray of shape (k, 2)
-        Bounds of the eigenvalues of HKH; with the attributes below only where the answer is not exact.
+        Bounds of the eigenvalues of HKH; this and the next attributes only if the fit is not exact.
     captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_, converged_
         As in :class:`bigpca.PCA`, for HKH: ``subspace_error_bounds_`` of its eigenvectors and of the axes in feature
         space. Of an indefinite kernel, whose trace has negative parts, the bounds of variance and subspaces do not
-        exist; those of subspaces neither by landmarks, which never multiply HKH.
+        exist; those of subspaces do not exist with landmarks either, because HKH is never multiplied.
     transform_dtype_ : dtype
-        Precision in which float32 rows are scored: float32, unless some 256 training rows show that their scores would
-        err by more than 1e-4 of their size, as far from the origin; float64 after a fit to float64. Scores are float32
-        either way.
+        Precision in which float32 rows are scored: float32, unless the scores of about 256 training rows would have
+        relative errors above 1e-4, as for data far from the origin; float64 after a fit to float64. The scores are
+        float32 in both cases.
     solver_ : str
     plan_ : Plan
     """
@@ -102,7 +102,7 @@ class KernelModel(Estimator[KernelSpectrum]):
     missed_label_trace_: float
     _preimage: Expansion
     _found: KernelSpectrum
-    _grown: KernelSpectrum  # the last fit with the statistics of all rows, while nobody has asked for more
+    _grown: KernelSpectrum  # the last fit, with the statistics of all rows, while a solve waits
 
     containment_bound = containment_bound
 
@@ -112,16 +112,15 @@ class KernelModel(Estimator[KernelSpectrum]):
         """Add rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
 
         The first call is a fit, which chooses the landmarks; later ones keep them, and solve nothing until a fitted
-        attribute is first asked for. New classes may come with the rows of a model that learns from labels. There is no
-        such method for a model without landmarks, for ``extension="tutorial"`` and for ``form="dual"``, which keep no
-        statistics.
+        attribute is first accessed. Labelled rows may have new classes. The method does not exist without landmarks, and
+        for ``extension="tutorial"`` and ``form="dual"``, which keep no statistics.
 
         Raises
         ------
         ValueError
-            After a fit with other parameters, which kept no statistics.
+            If a fit with other parameters kept no statistics.
         MemoryBudgetError, EvaluationBudgetError
-            Before the read, where it does not fit.
+            Before the read, if it does not fit.
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, progress=progress)
@@ -143,7 +142,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         """Return the squared distance of each row's image to the fitted subspace: 0 for rows like the training rows.
 
         ``k_c(x, x) - |y|^2 >= 0``, in the units of the kernel; lazy for lazy input. Shape (n,), or (n, 1) in ``out``.
-        There is none for a precomputed kernel, whose rows lack k(x, x).
+        The method does not exist for a precomputed kernel, whose rows lack k(x, x).
         """
         check_is_fitted(self)
         distances = self._map(X, self._open_like(X), self._novelty_map(), 1, Destination(out, overwrite))
@@ -155,7 +154,7 @@ class KernelModel(Estimator[KernelSpectrum]):
     ) -> Lazy:
         """Return pre-images (n, d) of the projections of rows, by the fixed-point iteration of a Gaussian kernel.
 
-        Mika et al. (1999), eq. 10, started at the rows themselves. There is none for other kernels: use
+        Mika et al. (1999), eq. 10, started at the rows themselves. For other kernels, use
         ``inverse_transform``.
         """
         check_is_fitted(self)
@@ -169,20 +168,20 @@ class KernelModel(Estimator[KernelSpectrum]):
     def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k), by kernel ridge regression of the reference rows on their scores.
 
-        As scikit-learn's, after a fit with ``fit_inverse_transform=True``. By landmarks, the regression is over them
+        As scikit-learn's, after a fit with ``fit_inverse_transform=True``. With landmarks, the regression is over them
         only.
 
         Raises
         ------
         ValueError
-            Where the model was not fitted for it, and for scores of another width.
+            If the model was not fitted for it, and for another number of scores.
         """
         check_is_fitted(self)
         found = getattr(self, "_preimage", None)
         if found is None:
             raise ValueError(
                 "the model was not fitted for inverse_transform: fit with fit_inverse_transform=True. For a Gaussian "
-                "kernel, denoise(X) gives fixed-point pre-images without."
+                "kernel, denoise(X) returns fixed-point pre-images without it."
             )
         return self._map(
             X,
@@ -194,16 +193,16 @@ class KernelModel(Estimator[KernelSpectrum]):
 
     @property
     def _why_fixed(self) -> str:
-        """Why no rows can be added; empty where they can."""
-        return f"{type(self).__name__} compares all pairs of rows, so that none can be added. Use NystromKernelPCA."
+        """The reason why rows cannot be added; empty if they can."""
+        return f"{type(self).__name__} compares all pairs of rows, so none can be added. Use NystromKernelPCA."
 
     def _growth(self, X: da.Array, y: Input, latest: KernelSpectrum) -> Growth:
-        """Plan the read of more rows."""
+        """Plan the read of added rows."""
         raise AttributeError(self._why_fixed)
 
     @property
     def _latest(self) -> KernelSpectrum:
-        """What more rows are added to: the last fit, with the statistics of all rows, solved or not."""
+        """The last fit, with the statistics of all rows, solved or not, to which rows are added."""
         latest: KernelSpectrum = vars(self).get("_found") or self._grown
         return latest
 
@@ -213,16 +212,16 @@ class KernelModel(Estimator[KernelSpectrum]):
 
     @property
     def _orthonormal(self) -> bool:
-        """Whether the axes are; a hook for models whose axes need not be."""
+        """Whether the axes are orthonormal; a hook for models whose axes may not be."""
         return True
 
     def _open_like(self, X: Input) -> da.Array:
         if as_kernel(self.kernel).accepts_strings:
-            return self._open(X).array  # strings may be longer than those of the fit
+            return self._open(X).array  # without the comparison of lengths: strings may be longer than in the fit
         return super()._open_like(X)
 
     def _open(self, X: Input, *, minimum: int = 1) -> Opened:
-        lazy = is_lazy(X) and not is_path_list(X, (str,))  # a list of strings is rows
+        lazy = is_lazy(X) and not is_path_list(X, (str,))  # a list of strings is data, not paths
         if lazy or not as_kernel(self.kernel).accepts_strings:
             return super()._open(X, minimum=minimum)
         return super()._open(coded_strings(X), minimum=minimum)

@@ -21,7 +21,7 @@ def certificate_bytes(k: int, size: int) -> int:
 
 
 def pack_certificate(certificate: Certificate | None) -> tuple[dict[str, Array], Values | None]:
-    """Return a certificate as arrays and JSON values; None for the values of none."""
+    """Return a certificate as arrays and JSON values; the values are None without a certificate."""
     if certificate is None:
         return {}, None
     arrays = {name: getattr(certificate, name) for name in ARRAYS if getattr(certificate, name) is not None}
@@ -35,12 +35,12 @@ def pack_certificate(certificate: Certificate | None) -> tuple[dict[str, Array],
 
 
 def unpack_certificate(arrays: dict[str, Array], certified: Values | None) -> Certificate | None:
-    """Return the certificate that :func:`pack_certificate` took apart.
+    """Return the certificate that :func:`pack_certificate` packed.
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        Where something is missing, or shapes disagree.
+        If a value is missing, or shapes disagree.
     """
     if certified is None:
         return None

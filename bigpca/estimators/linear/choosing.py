@@ -1,4 +1,4 @@
-"""Which solver of PCA: every fit that can do what was asked, compared by cost."""
+"""The choice of a solver of PCA: all applicable fits, compared by cost."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_solver(solver: str) -> None:
 
 
 def check_iteration(tol: float, max_passes: int) -> None:
-    """Reject a tolerance or a number of reads that no iteration can have.
+    """Reject a tolerance or a number of reads that is not valid for an iteration.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def plan_fit(rows: RowInput, resources: Resources, settings: Settings, solver: s
     ValueError
         For an unknown solver, and for fewer than two rows.
     MemoryBudgetError
-        With ``solver="auto"`` where nothing fits.
+        With ``solver="auto"``, if no solver fits.
     """
     check_solver(solver)
     check_enough_rows(rows.n_rows)

@@ -26,8 +26,8 @@ class CovarianceFit(PCAFit):
     ----------
     before : int or None
         Rows to which these are added (``partial_fit``); None for a fit of its own. Blocks are multiplied in the
-        precision of one pass over all of these rows; few rows in memory make one group, for a state of each of several
-        would cost more than they do.
+        precision of one pass over all of these rows. Few rows in memory form one group, because the states of several
+        groups would cost more than the rows.
     """
 
     solver: ClassVar[str] = "covariance"
@@ -66,7 +66,7 @@ class CovarianceFit(PCAFit):
         return SolveCost(4 / 3 * d**3 + 2.0 * d * d * k, output_bytes=output)
 
     def identity(self) -> dict[str, object]:
-        """The moments depend on the input alone, so a checkpoint serves any n_components, scale or centring."""
+        """The moments depend on the input alone, so one checkpoint serves any n_components, scale and centring."""
         return {"computes": "moments", "input": self.rows.describe()}
 
     def read(self, run: Run) -> Folded[Moments]:
@@ -79,5 +79,5 @@ class CovarianceFit(PCAFit):
 
 
 def _solve(state: PassState, *, settings: Settings) -> Spectrum:
-    """Solve where the state lies."""
+    """Solve in the task that holds the state."""
     return solve_moments(state.part("moments", Moments), settings, omitted=state.omitted)

@@ -1,4 +1,4 @@
-"""Linear models on disk: a solved problem as arrays and JSON values, and back, checked."""
+"""Linear models on disk: a solved problem as arrays and JSON values, and back, validated."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ BOUNDS = {"eigenvalue_bounds", "captured_variance_bounds"}
 
 @dataclass(frozen=True)
 class StateForm:
-    """How the sufficient statistics of a model lie among its arrays.
+    """How the sufficient statistics of a model are stored among its arrays.
 
     Attributes
     ----------
     prefix : str
         Their arrays are ``<prefix>_<name>``.
     empty : Accumulator
-        What makes a state of them again, by ``with_arrays``.
+        Restores the state from the arrays, by ``with_arrays``.
     shapes : dict of str to tuple of int
-        Of those whose shapes are known; others are for ``with_arrays`` to check.
+        The known shapes; ``with_arrays`` checks the others.
     """
 
     prefix: str
@@ -37,7 +37,7 @@ class StateForm:
 
 
 def linear_bytes(k: int, d: int, *, scaled: bool = False, state: int = 0) -> int:
-    """Return the bytes of a saved model: components, variances, mean and scale, and those of the state that is kept."""
+    """Return the bytes of a saved model: components, variances, mean, scale, and the kept state."""
     return 8 * (k * d + k + (2 if scaled else 1) * d) + state
 
 
@@ -58,20 +58,20 @@ def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, Array], V
 
 
 def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *, orthonormal: bool = True) -> Spectrum:
-    """Return the solved problem that :func:`pack_spectrum` took apart.
+    """Return the solved problem that :func:`pack_spectrum` packed.
 
     Parameters
     ----------
     stored : StoredModel
     form_of : callable
-        Takes the number of features.
+        Returns the form for a number of features.
     orthonormal : bool
-        Whether components that are not orthonormal are wrong.
+        Whether the components must be orthonormal.
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        Where something is missing, shapes disagree, values are not finite, or the components are not orthonormal.
+        If a value is missing or not finite, shapes disagree, or the components are not orthonormal.
     """
     arrays, attributes = stored.arrays, stored.attributes
     certified = attributes.get("certificate")

@@ -20,10 +20,10 @@ MIN_STRIP_ROWS = 256
 
 @dataclass(frozen=True)
 class Projection:
-    """Scores ``(x - mean) / scale @ components'``, divided by the standard deviations where whitened.
+    """Scores ``(x - mean) / scale @ components'``, divided by the standard deviations if whitened.
 
-    The mean is subtracted in the rows' precision, and what rounding it lost is added back to the scores, so float32
-    rows of mean 1e4 keep their digits.
+    The mean is subtracted in the precision of the rows, and the correction for its rounding is added to the scores, so
+    float32 rows of mean 1e4 keep their digits.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Projection:
         return scores
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """Centred rows, divided and rounded axes, scores and the search for what is not finite in them."""
+        """Centred rows, divided and rounded axes, scores, and the check that they are finite."""
         k, divided = len(self.components), (self.scale is not None) + (self.deviations is not None)
         strip = strip_rows(rows, d, itemsize)
         return (strip + 2) * d * itemsize + k * d * (itemsize + 8 * divided) + rows * k * (itemsize + 1), 0
@@ -84,8 +84,8 @@ class Projection:
 def strip_rows(rows: int, d: int, itemsize: int) -> int:
     """Return how many of ``rows`` rows are centred at a time, about the same number each time.
 
-    So many are still in the cache when they are multiplied; few would be slow, and a single one is multiplied by
-    another routine of the BLAS, with other last bits.
+    That many rows are still in the cache when they are multiplied. Fewer would be slow, and the BLAS multiplies a single
+    row by another routine, with other last bits.
     """
     most = max(MIN_STRIP_ROWS, STRIP_BYTES // max(1, d * itemsize))
     return max(1, -(-rows // max(1, -(-rows // most))))
@@ -98,9 +98,9 @@ def settle_non_finite(rows: Array, mapped: Array, where: str, nan_policy: str, n
     ----------
     rows : ndarray of shape (b, d)
     mapped : ndarray of shape (b, k)
-        Every value of a row must depend on it: what is finite here is not searched for there.
+        Each value must depend on its whole row: rows with finite results are not checked.
     where : str
-        Names the rows in messages, as ``name`` names what they are mapped to.
+        Names the rows in messages; ``name`` names the results.
     nan_policy : {"raise", "omit"}
 
     Raises
@@ -108,7 +108,7 @@ def settle_non_finite(rows: Array, mapped: Array, where: str, nan_policy: str, n
     NonFiniteError
         Where rows hold NaN or infinities and the policy is to raise.
     ValueError
-        Where finite rows overflow.
+        If finite rows overflow.
     """
     if np.isfinite(mapped).all():
         return
@@ -134,15 +134,14 @@ def reject_non_finite(rows: Array, where: str, name: str) -> None:
     if len(lines):
         column = int(np.flatnonzero(bad[lines[0]])[0])
         raise NonFiniteError(
-            f"{int(bad.sum())} NaN or infinite values in {len(lines)} rows of {where}: the first in its row "
-            f"{lines[0]}, "
+            f"{int(bad.sum())} NaN or infinite values in {len(lines)} rows of {where}: the first in its row {lines[0]}, "
             f'column {column}. Finite values were expected; nan_policy="omit" gives such rows NaN {name}.'
         )
 
 
 @dataclass(frozen=True)
 class Sketching:
-    """Rows made short: ``rows @ W``.
+    """Sketches of rows: ``rows @ W``.
 
     Attributes
     ----------

@@ -39,19 +39,18 @@ State = TypeVar("State", Moments, FusedProduct)
 
 
 def _has_covariance(model: LinearModel[State]) -> bool:
-    """Whether components are orthonormal; AttributeError with the reason where not, as scikit-learn wants."""
+    """Whether components are orthonormal; otherwise raises AttributeError, as ``available_if`` requires."""
     if not model._orthonormal:
         off = f" (off by {orthonormality_error(model.components_):.2g})" if "components_" in vars(model) else ""
         raise AttributeError(
-            f"the components are not orthonormal{off}, but a covariance, components' diag(variances) components + "
-            f"noise I, "
-            f'requires orthonormal ones. Fit a model whose components are, such as core="nystrom".'
+            f"the components are not orthonormal{off}, which the covariance components' diag(variances) components + "
+            f'noise I requires. Fit a model with orthonormal components, such as core="nystrom".'
         )
     return True
 
 
 def _adds_rows(model: LinearModel[State]) -> bool:
-    """Whether one read's state is all there is; AttributeError with the reason where not."""
+    """Whether the state of one read determines the model; otherwise raises AttributeError, with the reason."""
     if not model._additive:
         raise AttributeError(model._missing_state("partial_fit"))
     return True
@@ -60,28 +59,28 @@ def _adds_rows(model: LinearModel[State]) -> bool:
 class LinearModel(Estimator[Spectrum], Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
-    A subclass says how it fits and what it keeps in order to go on: :meth:`_fit`, :meth:`_read_state`,
-    :meth:`_solution`, :meth:`_missing_state`, :meth:`_state_form` and :attr:`_orthonormal`. Fitted attributes are those
-    of :class:`bigpca.PCA`. Where the answer is not exact, there are also those below.
+    A subclass defines its fit and the statistics that it keeps: :meth:`_fit`, :meth:`_read_state`,
+    :meth:`_solution`, :meth:`_missing_state`, :meth:`_state_form` and :attr:`_orthonormal`. The fitted attributes are
+    those of :class:`bigpca.PCA`; a fit that is not exact also has those below.
 
     Attributes
     ----------
     eigenvalue_bounds_ : ndarray of shape (k, 2)
         Lower and upper bounds of the eigenvalues of the covariance of all rows.
     captured_variance_bounds_ : ndarray of shape (2,)
-        Bounds of the share of the total variance that the components capture (their span, where they are not
+        Bounds of the share of the total variance that the components capture (or their span, if they are not
         orthogonal).
     subspace_error_bounds_ : ndarray of shape (k,)
         Entry j bounds the sine of the largest angle between the leading j components and the leading j true principal
-        axes; 1.0 where nothing is certain, as within a cluster of eigenvalues: see :meth:`containment_bound`. Where the
-        total variance or the probes show too little it is 1.0, too.
+        axes; 1.0 where nothing is certain: within a cluster of eigenvalues (see :meth:`containment_bound`), or if the
+        total variance and the probes are not informative enough.
     bounds_confidence_ : float
-        Probability with which all these bounds hold; 1.0 where they always do. It is over the seed (``random_state``,
+        Probability with which all these bounds hold; 1.0 if they always do. It is over the seed (``random_state``,
         or that of the sketch), for data that do not depend on the seed: a fit with a second seed is an independent
         check.
     residuals_ : ndarray of shape (k,), ``|C v_i - lambda_i v_i|`` in the units of the eigenvalues
     n_passes_ : float
-        Reads of X that the answer took.
+        Reads of X by the fit.
     converged_ : bool
     """
 
@@ -90,7 +89,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     whiten: bool
     keep_state_bytes: int
     _state: State | None
-    _apart: tuple[Array, ...] = ()  # rows in memory that were added and are not in the state yet
+    _apart: tuple[Array, ...] = ()  # added rows in memory that are not in the state yet
     _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
     _certificate: Certificate | None
     _output_name: ClassVar[str] = "scores"
@@ -105,7 +104,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """Return the sufficient statistics of the rows of X, to be added to ``old``, and how many were omitted: one
         read of X.
 
-        Rejects, before that read, statistics beyond ``keep_state_bytes`` and plans that do not fit.
+        Raises before that read if the statistics exceed ``keep_state_bytes`` or the plan does not fit.
         """
 
     @abstractmethod
@@ -123,7 +122,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
     @abstractmethod
     def _missing_state(self, what: str) -> str:
-        """Say why ``what`` cannot go on: this fitted model has no sufficient statistics."""
+        """Return the message that ``what`` is impossible without the sufficient statistics of this fitted model."""
 
     @abstractmethod
     def _state_form(self, d: int) -> StateForm:
@@ -131,7 +130,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
     @property
     def _additive(self) -> bool:
-        """Whether the parameters make a model of one read's state, to which rows can be added."""
+        """Whether the state of one read determines a model with these parameters, so that rows can be added."""
         return True
 
     containment_bound = containment_bound
@@ -141,16 +140,16 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     def partial_fit(self, X: Input, y: Input = None, *, progress: ProgressArgument = None) -> Self:
         """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
 
-        A ``PCA`` works by the covariance whatever ``solver`` says. Until there are as many rows as ``n_components``
-        needs, it keeps one component per row. Nothing is solved until a fitted attribute is first asked for.
+        ``PCA`` uses the covariance, whatever ``solver`` is. With fewer rows than ``n_components``, it keeps one
+        component per row. Nothing is solved until a fitted attribute is first accessed.
 
         Raises
         ------
         ValueError
-            Where the model has no sufficient statistics: its solver keeps none, or they exceed ``keep_state_bytes``.
-            Where the parameters rule them out there is no such method.
+            If the model has no sufficient statistics, because its solver keeps none or they exceed
+            ``keep_state_bytes``. The method does not exist if the parameters exclude such statistics.
         MemoryBudgetError
-            Before any read, where the plan does not fit.
+            Before any read, if the plan does not fit.
         """
         if "_state" not in vars(self):
             opened = self._open(X)
@@ -187,12 +186,12 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     @available_if(_has_covariance)  # type: ignore[untyped-decorator]
     @solving
     def score_samples(self, X: Input) -> Lazy:
-        """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, where scaled).
+        """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, if ``scale``).
 
         Raises
         ------
         ValueError
-            Where the noise variance is 0 with k < d: the model has no density there.
+            If the noise variance is 0 and k < d: the model has no density.
         """
         check_is_fitted(self)
         degenerate = self.noise_variance_ <= 0 and self.n_components_ < self.n_features_in_
@@ -234,7 +233,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         return low_rank_plus_diagonal(self.components_, weights, 1 / noise)
 
     def _small_batch(self, X: Input) -> Array | None:
-        """Return a copy of rows in memory that need no read of their own; None for others, and for non-finite ones."""
+        """Return a copy of a small batch of finite rows in memory, which requires no read; None for other input."""
         if is_lazy(X) or not self._apart_bytes:
             return None
         batch, names = in_memory(X, type(self).__name__)
@@ -242,14 +241,14 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         return batch.copy() if batch.nbytes <= self._apart_bytes and np.isfinite(batch).all() else None
 
     def _with_apart(self, state: State, apart: tuple[Array, ...]) -> State:
-        """Return the statistics with those of rows that were kept apart."""
+        """Return the statistics including the rows that were kept apart."""
         for dtype in sorted({batch.dtype for batch in apart}, key=str):
             rows = np.concatenate([batch for batch in apart if batch.dtype == dtype])
             state = state.merge(self._read_state(open_in_memory(rows), old=state, progress=None)[0])
         return state
 
     def _absorb(self, state: State, omitted: int, apart: tuple[Array, ...] = ()) -> None:
-        """Keep statistics, and rows apart from them, and solve when asked; fewer than two rows have no answer."""
+        """Keep the statistics and the rows apart from them, and postpone the solve; two rows are the minimum."""
         count = state.count + sum(len(batch) for batch in apart)
         solve, solver = self._solution(state, count, omitted)
         if count >= 2:
@@ -269,7 +268,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             return None
         variances = self.explained_variance_
         level = rounding_level(variances, min(self.n_samples_, self.n_features_in_))
-        return np.sqrt(np.where(variances > level, variances, 0.0))  # rounding over rounding is no score
+        return np.sqrt(np.where(variances > level, variances, 0.0))  # scores along axes of rounding are set to 0
 
     def _take(self, found: Spectrum, solver: str) -> None:
         n, d, k = found.count, len(found.mean), len(found.variances)
@@ -289,7 +288,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         self._set_known(**certified_attributes(found.certificate))
 
     def _found(self) -> Spectrum:
-        """Return what :meth:`_take` took."""
+        """Return the result from which :meth:`_take` set the attributes."""
         return Spectrum(
             self.n_samples_, self.n_omitted_, self.mean_, self.scale_, self.explained_variance_, self.components_,
             self.total_variance_, self._state, self._certificate,

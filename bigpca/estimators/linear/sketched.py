@@ -21,7 +21,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Sketched:
-    """What one read brought, centred and divided by n - 1.
+    """The result of one read, centred and divided by n - 1.
 
     Attributes
     ----------
@@ -92,12 +92,12 @@ def _bounded(fit: Settings, n: int, d: int, q: int) -> int:
 
 
 def _resolve(fit: Settings, values: Vector, trace: float, n: int, d: int) -> int:
-    """How many of the sketch's values are components.
+    """Return the number of components among the values of the sketch.
 
     Raises
     ------
     ValueError
-        Where the rule needs more of the spectrum than the sketch gives.
+        If the rule requires more of the spectrum than the sketch determines.
     """
     q = len(values)
     most = _bounded(fit, n, d, q)

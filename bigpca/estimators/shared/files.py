@@ -1,4 +1,4 @@
-"""Models on disk: what a fitted estimator is made of, as arrays and JSON values, and back, checked."""
+"""Models on disk: a fitted estimator as arrays and JSON values, and back, validated."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MAX_PLACE = 400  # characters of a path in a message
 
 @dataclass(frozen=True)
 class TrustedRows:
-    """Which stores of training rows a model file may name: it is untrusted, and opening a path or URL is an action.
+    """The stores of training rows that a model file may name: it is untrusted, and opening a path or URL has effects.
 
     Attributes
     ----------
     model : str
-        Path of the model; what lies beside or below it may be opened.
+        Path of the model; stores beside or below it may be opened.
     named : tuple of str
-        Stores, or folders around them, and URLs that the caller has named.
+        Stores, or folders that contain them, and URLs that the caller has named.
     """
 
     model: str = ""
@@ -43,7 +43,7 @@ class TrustedRows:
         Raises
         ------
         ModelFormatError
-            Where neither the place of the model nor the caller allows it.
+            If neither the location of the model nor the caller allows it.
         """
         if "://" in rows:
             for url in self.named:
@@ -57,9 +57,9 @@ class TrustedRows:
                 return rows
         model, named = brief(repr(self.model), MAX_PLACE), brief(repr(rows), MAX_PLACE)
         raise ModelFormatError(
-            f"the model {model} names its training rows in {named}, but only what lies beside or below a model is "
-            f"opened unasked. If you trust it, allow that: bigpca.load({model}, references={named}), or --references "
-            f"on the command line."
+            f"the model {model} names its training rows in {named}, but only stores beside or below a model "
+            f"are opened by default. If you trust it, allow that: bigpca.load({model}, references={named}), or "
+            f"--references on the command line."
         )
 
 
@@ -67,7 +67,7 @@ class StoredState(Protocol):
     """Sufficient statistics that a model keeps, so that rows can be added."""
 
     def to_arrays(self) -> dict[str, Array]:
-        """Return named arrays that hold them."""
+        """Return the statistics as named arrays."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,13 @@ class StoredModel:
         Name of its class.
     arrays : dict of str to ndarray
     attributes : dict of JSON values
-        Among them ``parameters``, all of the class, and ``feature_names``.
+        Including ``parameters`` (all parameters of the class) and ``feature_names``.
     rows : TrustedRows
-        Where its training rows may lie, of a model that was read.
+        Where the training rows may be, for a model that was read.
     inner : estimator or None
-        The restored estimator that this one holds, if it holds one.
+        The restored inner estimator, if there is one.
     provenance : Provenance or None
-        How it was made, with the digest of its scores' map.
+        How it was made, with the digest of its row map.
     """
 
     kind: str
@@ -98,7 +98,7 @@ class StoredModel:
 
     @classmethod
     def of(cls, model: Any) -> StoredModel:
-        """Take apart a fitted :class:`bigpca.estimators.shared.transformer.Estimator`."""
+        """Return the arrays and values of a fitted :class:`bigpca.estimators.shared.transformer.Estimator`."""
         arrays, attributes = model._fitted_values()
         names = getattr(model, "feature_names_in_", None)
         common = {
@@ -111,7 +111,7 @@ class StoredModel:
         return cls(type(model).__name__, arrays, common | attributes, provenance=made)
 
     def named(self, prefix: str) -> dict[str, Array]:
-        """Return the arrays whose names start with a prefix, without it."""
+        """Return the arrays whose names start with a prefix, which is removed."""
         return {n.removeprefix(prefix): a for n, a in self.arrays.items() if n.startswith(prefix)}
 
 
@@ -135,13 +135,13 @@ def unpack_values(packed: list[Any]) -> Array:
 def _encode_all(model: Any) -> Values:
     parameters = model.get_params(deep=False)
     if isinstance(parameters.get("random_state"), np.random.RandomState | np.random.Generator):
-        parameters["random_state"] = vars(model).get("seed_")  # what was drawn from it; the generator itself is no JSON
+        parameters["random_state"] = vars(model).get("seed_")  # drawn from the generator, which is not JSON
     return {name: _encode(name, value) for name, value in parameters.items()}
 
 
 def _encode(name: str, value: Any) -> object:
     """Return a parameter as a JSON value."""
-    from bigpca.kernels.base import Kernel  # 20 modules: only where a model is saved
+    from bigpca.kernels.base import Kernel  # 20 modules, which only saving needs
 
     if name == "n_components":
         return encode_components(value)
@@ -165,7 +165,7 @@ def decode_parameters(values: Values) -> Values:
     Raises
     ------
     KeyError, TypeError, ValueError
-        For a rule or a sketch that is not known.
+        For an unknown rule or sketch.
     """
     decoded = dict(values)
     if "n_components" in decoded:

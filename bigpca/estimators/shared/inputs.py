@@ -1,4 +1,4 @@
-"""What estimators take as X, checked once at the entrance."""
+"""The inputs that estimators accept as X, checked once at the entrance."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ LAZY = (da.Array, str, os.PathLike, np.memmap)
 
 
 def is_lazy(X: Input) -> bool:
-    """Whether the engine reads X (Dask, Zarr, xarray, HDF5, paths, memory maps), and not a plain array in memory."""
+    """Whether the engine reads X (Dask, Zarr, xarray, HDF5, paths, memory maps); False for an array in memory."""
     known = (is_labelled, is_dask_frame, is_zarr_array, is_zarr_group, is_hdf5_dataset, is_path_list)
     return isinstance(X, LAZY) or any(is_one(X) for is_one in known)
 
 
 @dataclass(frozen=True)
 class Opened:
-    """X as it was given, checked; nothing was read.
+    """X after the checks at the entrance; nothing has been read.
 
     Attributes
     ----------
     array : dask.array.Array of shape (n, d)
     names : ndarray of shape (d,), or None
-        Of the features.
+        Feature names.
     in_memory : bool
-        Whether it was given as a plain array, and not to be read by the engine.
+        Whether X is an array in memory, which the engine does not read.
     seed : int
-        Of what is drawn in a fit.
+        Seed of all random draws of a fit.
     """
 
     array: da.Array
@@ -66,22 +66,22 @@ class Opened:
 
     @property
     def n_features(self) -> int:
-        """Columns d."""
+        """Number of columns d."""
         return int(self.array.shape[1])
 
 
 def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Opened:
-    """Open X, having checked dtype and shape; nothing is read.
+    """Check the dtype and shape of X and open it, without reading.
 
-    Arrays in memory pass scikit-learn's validation (which knows data frames and feature names); NaN is left to the
-    pass. Masked entries are NaN; dimensions after the first are flattened.
+    Arrays in memory go through scikit-learn's validation, which handles data frames and feature names; the pass handles
+    NaN. Masked entries become NaN; dimensions after the first are flattened.
 
     Parameters
     ----------
     estimator : str
-        Name of its class, for messages.
+        Name of the class, for messages.
     minimum : int
-        Rows expected.
+        Required number of rows.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def open_scores(X: Input, estimator: str, k: int) -> da.Array:
 
 
 def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Array, Names]:
-    """Return X, no lazy container, as a checked array (n, d), and names; raises as :func:`open_rows`."""
+    """Return X, which is not lazy, as a checked array (n, d), and its feature names; raises as :func:`open_rows`."""
     reject_foreign(X)
     if isinstance(X, list | tuple):
         masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
@@ -131,7 +131,7 @@ def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Array, Nam
         X = np.asarray(X).reshape(X.shape[0], row_width(X.shape))
     if isinstance(X, np.ndarray) and X.dtype.kind not in "OUS":
         _check_kind(X)
-    asked = BaseEstimator()  # takes the names
+    asked = BaseEstimator()  # receives the names
     options = {"dtype": "numeric", "ensure_all_finite": False, "ensure_min_samples": minimum}
     try:
         checked: Array = np.asarray(validate_data(asked, X, estimator=estimator, **options))
@@ -145,7 +145,7 @@ def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Array, Nam
 
 
 def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> None:
-    """Compare number and names of features with those of the fit.
+    """Compare the number and names of features with those of the fit.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> N
 
 
 def _rounded_before(X: Input) -> int:
-    """Count the integers that a conversion to float64 has rounded: Python's, and columns of a frame beside floats."""
+    """Count the integers that the conversion to float64 rounded: of Python, or in integer columns beside floats."""
     if isinstance(X, np.ndarray):
         whole = (value for value in X.ravel() if isinstance(value, int)) if X.dtype.kind == "O" else ()
         return sum(int(float(value)) != value for value in whole)
@@ -172,7 +172,7 @@ def _rounded_before(X: Input) -> int:
 
 
 def _check_names(estimator: BaseEstimator, names: Names) -> None:
-    """Compare names of features with those of the fit, in scikit-learn's words."""
+    """Compare feature names with those of the fit, with the messages of scikit-learn."""
     known = getattr(estimator, "feature_names_in_", None)
     name = type(estimator).__name__
     if known is None or names is None:
@@ -223,5 +223,5 @@ def check_policies(estimator: BaseEstimator) -> None:
 
 def _check_kind(X: Array) -> None:
     if X.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: X is {X.dtype}. Take real and imaginary parts as columns.")
+        raise ValueError(f"Complex data not supported: X is {X.dtype}. Use the real and imaginary parts as columns.")
     check_dtype(X.dtype)

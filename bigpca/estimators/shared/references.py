@@ -1,4 +1,4 @@
-"""Rows that new rows meet in the kernel: training rows or landmarks, held in memory or read again from their store."""
+"""Rows with which a kernel compares new rows: training rows or landmarks, in memory or read again from their store."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ GONE = "which is gone; new rows are compared with them. Put them back there, or 
 
 @dataclass(frozen=True)
 class References:
-    """Rows that others meet in the kernel: held in memory, or read from the store in which they lie.
+    """Rows with which a kernel compares others: in memory, or read from their store.
 
     Attributes
     ----------
-    rows : ndarray of shape (p, d), or None where they are read
+    rows : ndarray of shape (p, d), or None if they are read
     source : RowSource or None
-    indices : ndarray of shape (p,), or None where they are all rows from the first
-        Row numbers, for kernels that know rows by them.
+    indices : ndarray of shape (p,), or None if row i of X is reference i
+        Row numbers, for kernels that identify rows by them.
     stamp : str
         Digest of (key, size, mtime) of the files of ``source``, which must not change.
     """
@@ -41,7 +41,7 @@ class References:
 
     @classmethod
     def stored(cls, source: RowSource) -> References:
-        """Return rows that are read from their store, as it is now."""
+        """Return references that are read from a store in its present state."""
         return cls(None, source, None, digest(source.stamps(0, source.shape[0])))
 
     @property
@@ -59,11 +59,11 @@ class References:
 
     @property
     def dtype(self) -> DType:
-        """Of the rows, as they are held or stored."""
+        """Dtype of the rows in memory or in the store."""
         return np.dtype((self._store if self.rows is None else self.rows).dtype)
 
     def tiles(self) -> Iterator[tuple[int, Array]]:
-        """Yield (first row, rows) in tiles of 1,024 rows; one read of them where they lie in a store."""
+        """Yield (first row, rows) in tiles of 1,024 rows; one read of a store."""
         count, d = self.shape
         if self.rows is not None:
             for start in range(0, count, TILE_ROWS):
@@ -96,7 +96,7 @@ class References:
             )
 
     def fingerprint(self) -> str:
-        """Digest of the contents of some rows, the first and the last among them: the same wherever they are stored."""
+        """Digest of the values of some rows, including the first and last: the same wherever they are stored."""
         count = self.shape[0]
         chosen = np.unique(np.linspace(0, count - 1, FINGERPRINT_ROWS).astype(np.int64))
         if self.rows is not None:
@@ -106,7 +106,7 @@ class References:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the rows in memory, or of those read at a time."""
+        """Bytes of the rows in memory, or of the rows that are read at a time."""
         return self.rows.nbytes if self.rows is not None else STREAM_BYTES
 
     def describe(self) -> dict[str, object]:

@@ -200,7 +200,7 @@ def test_training_rows_in_other_places_are_read_only_where_the_caller_names_them
     for references in ((), str(tmp_path / "row"), [f"{store}-2"], [f"{store}/c"], "https://example.org"):
         line = re.escape(f"bigpca.load({str(place)!r}, references={str(store)!r}), or --references")
         with pytest.raises(
-            ModelFormatError, match=f"names its training rows in '{store}', but only what lies .*{line}"
+            ModelFormatError, match=f"names its training rows in '{store}', but only stores .*{line}"
         ):
             bp.load(place, references=references)
     assert opened == []
@@ -227,7 +227,7 @@ def test_a_model_that_names_other_places_opens_nothing(
     model.save(tmp_path / "model.zarr")
     forge(tmp_path / "model.zarr", {"path": named.format(here=tmp_path)})
     monkeypatch.setattr(files, "open_array", lambda *arguments, **options: pytest.fail("it was opened"))
-    with pytest.raises(ModelFormatError, match="only what lies beside or below a model is opened unasked") as caught:
+    with pytest.raises(ModelFormatError, match="only stores beside or below a model are opened by default") as caught:
         bp.load(tmp_path / "model.zarr")
     assert len(str(caught.value)) < 2000
     assert "\x1b" not in str(caught.value)
