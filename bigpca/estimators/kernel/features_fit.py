@@ -1,4 +1,4 @@
-"""Kernel PCA of a kernel with an exact finite feature map: PCA of the features, streamed; no kernel matrix at all."""
+"""Kernel PCA of a kernel with an exact finite feature map: PCA of the features, without a kernel matrix."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
 
-CHUNK_BYTES = 32 << 20  # of features made at a time
+CHUNK_BYTES = 32 << 20  # of features computed at a time
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class FeatureMap:
         return np.result_type(working_dtype(dtype), self.dtype)
 
     def apply(self, rows: Array, where: str) -> Array:
-        """Return ``phi(x)`` (b, D); rows that are not finite have features that are not, for the pass to find."""
+        """Return ``phi(x)`` (b, D); rows that are not finite have NaN features, which the pass handles."""
         bad = ~np.isfinite(rows).all(axis=1)
         dtype = self.output_dtype(rows.dtype)
         values = rows.astype(dtype, copy=False)
@@ -55,7 +55,7 @@ class FeatureMap:
         return features
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """The features, and about as much while they are made."""
+        """The features, and about as much while they are computed."""
         return 2 * rows * (self.kernel.feature_width(d) or 0) * itemsize, 0
 
     def describe(self) -> dict[str, object]:
@@ -65,7 +65,7 @@ class FeatureMap:
 
 @dataclass(frozen=True)
 class FeaturesFit(KernelFit):
-    """The PCA of the features of rows, which are mapped as they are read.
+    """PCA of the features of rows, which are mapped as they are read.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class FeaturesFit(KernelFit):
 
     @classmethod
     def planned(cls, rows: RowInput, settings: KernelSettings, resources: Resources) -> KernelFit:
-        """Return the fit, by whichever solver suits the number of features.
+        """Return the fit, by the solver that suits the number of features.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class FeaturesFit(KernelFit):
 
     @classmethod
     def offered(cls, rows: RowInput, settings: KernelSettings) -> bool:
-        """Whether the kernel has features, at least as many as components: its matrix has n eigenvalues, some 0."""
+        """Whether the kernel has features, at least as many as components; further eigenvalues are 0."""
         width, given = settings.kernel.feature_width(rows.n_columns), settings.n_components
         return width is not None and not (isinstance(given, int | np.integer) and given > width)
 
@@ -132,7 +132,7 @@ class FeaturesFit(KernelFit):
 
     @property
     def sample(self) -> tuple[PassCost, ...]:
-        """The read of the rows that decide the precision of scores."""
+        """The read of the rows that determine the precision of scores."""
         if self.given.in_memory or scored_in_float64(self.settings.kernel, self.given.dtype):
             return ()
         return (replace(row_shift_pass(self.given), name="precision of scores"),)
@@ -147,7 +147,7 @@ class FeaturesFit(KernelFit):
         return self.pca.identity() | {"features of": kernel_identity(self.settings.kernel)}
 
     def _scored_rows(self, run: Run) -> Array:
-        """Return rows that are scored in both precisions: the first, or some at even distances if X is in memory."""
+        """Return the rows that are scored in both precisions: the first, or evenly spaced ones of X in memory."""
         given = self.given
         if scored_in_float64(self.settings.kernel, given.dtype):
             return np.zeros((0, 0))

@@ -1,4 +1,4 @@
-"""Fitted kernel models on disk: expansions as arrays and JSON values, and back, checked."""
+"""Fitted kernel models on disk: expansions as arrays and JSON values, and back, validated."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def expansion_bytes(rows: RowInput, kernel: Kernel, k: int, landmarks: int | Non
 def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, Array], Values]:
     """Return a solved problem as arrays and JSON values.
 
-    Training rows of at most 256 MiB, and those that are in memory, are copied into the model; a larger store is named,
-    and must be there when the model is loaded.
+    Training rows of at most 256 MiB, and rows in memory, are copied into the model. A larger store is referenced, and
+    must exist when the model is loaded.
     """
     arrays: dict[str, Array] = {"eigenvalues": found.eigenvalues}
     attributes: Values = {
@@ -77,13 +77,12 @@ def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, Array], Value
 
 
 def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel, state: StoredState | None) -> KernelSpectrum:
-    """Return the solved problem that :func:`pack_kernel_spectrum` took apart.
+    """Return the solved problem that :func:`pack_kernel_spectrum` packed.
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        Where something is missing, shapes disagree, values are not finite, or the training rows are not where they
-        were.
+        If a value is missing or not finite, shapes disagree, or the training rows are no longer in their place.
     """
     arrays, attributes = stored.arrays, stored.attributes
     for name, array in arrays.items():
@@ -127,7 +126,7 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel, state: StoredSta
 
 
 def stored_moments(stored: StoredModel) -> LandmarkMoments | None:
-    """Return the stored moments of the features; None where the model kept none."""
+    """Return the stored moments of the features; None if the model kept none."""
     own = stored.named("state_")
     if not own:
         return None
@@ -144,14 +143,14 @@ def _plain(value: object) -> object:
 
 
 def _read_references(stored: StoredModel) -> References:
-    """Return the training rows from the model, or find them where they were.
+    """Return the training rows from the model, or from the store that it references.
 
     Raises
     ------
     ModelFormatError
-        Where they are in a place that nobody has allowed.
+        If that store is not in an allowed place.
     ValueError
-        Where the store is gone, or holds an array of another shape, or other rows.
+        If the store does not exist, or holds an array of another shape or other rows.
     """
     place = stored.attributes["references"]
     if place is None:

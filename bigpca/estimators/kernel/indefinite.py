@@ -116,7 +116,12 @@ def iterate_indefinite(
         converged=result.converged,
     )  # fmt: skip
     warn_indefinite(settings, negative, norm, whole=False)
-    warn_fewer(settings, int(np.count_nonzero(positive)), f"the iteration finds under {settings.kernel}", "Use fewer.")
+    warn_fewer(
+        settings,
+        int(np.count_nonzero(positive)),
+        f"the iteration on the matrix of {settings.kernel} finds",
+        "Use fewer.",
+    )
     return result, values, certificate, negative
 
 
@@ -141,7 +146,7 @@ def warn_fewer(settings: KernelSettings, positive: int, where: str, remedy: str)
     given = counted(settings.n_components)
     if given is not None and positive < given:
         warn_approximation(
-            f"{given} components were requested, but {positive} positive eigenvalues are what {where}: "
+            f"{given} components were requested, but {where} {positive} positive eigenvalues: "
             f"{max(1, positive)} are kept. {remedy}"
         )
 

@@ -37,7 +37,8 @@ class KernelPCA(KernelModel):
     tol : float
         "krylov" stops when the relative error of every requested eigenvalue, estimated by probes, is at most this.
     max_passes : int
-        Maximum number of sweeps. If that is not enough, a warning reports the error reached, and ``converged_`` is False.
+        Maximum number of sweeps. If that is not enough, a warning reports the error reached, and ``converged_`` is
+        False.
     random_state : int, RandomState, Generator or None
         As in :class:`bigpca.PCA`.
     max_kernel_evaluations : float

@@ -112,7 +112,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         """Add rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
 
         The first call is a fit, which chooses the landmarks; later ones keep them, and solve nothing until a fitted
-        attribute is first accessed. Labelled rows may have new classes. The method does not exist without landmarks, and
+        attribute is first accessed. Labelled rows may have new classes. The method does not exist without landmarks, or
         for ``extension="tutorial"`` and ``form="dual"``, which keep no statistics.
 
         Raises

@@ -1,4 +1,4 @@
-"""Kernel PCA by landmarks: any number of rows, one parallel pass after the choice of landmarks, a certificate."""
+"""Kernel PCA by landmarks: any number of rows, one parallel pass after the choice of landmarks, and bounds."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ EXTENSIONS = ("features", "tutorial")
 
 
 def _keeps_moments(model: NystromKernelPCA) -> bool:
-    """Whether a fit keeps the moments of the features; AttributeError with the reason where not."""
+    """Whether a fit keeps the moments of the features; otherwise raises AttributeError, with the reason."""
     if model._why_fixed:
         raise AttributeError(model._why_fixed)
     return True
 
 
 def _has_widths(model: NystromKernelPCA) -> bool:
-    """Whether several widths can be fitted from one read; AttributeError with the reason where not."""
+    """Whether several widths can be fitted from one read; otherwise raises AttributeError, with the reason."""
     kernel = requested_kernel(model)
     if kernel is not None and not hasattr(kernel, "blocks_at"):
         raise AttributeError(f"{kernel} has no width: fit_widths requires a kernel of distances (RBF, Laplacian).")
@@ -54,19 +54,19 @@ class NystromKernelPCA(KernelModel):
     Parameters
     ----------
     n_components : int, float in (0, 1), a rule, or None
-        None keeps all that the features hold.
+        None for all components that the features determine.
     kernel, gamma, degree, coef0
         As in :class:`bigpca.KernelPCA`.
     n_landmarks : int or None
-        m; None for 1,000, or all rows where there are fewer. Costs n m kernel evaluations a pass and m^2 numbers of
-        memory.
+        m; None for 1,000, or all rows if there are fewer. Costs n m kernel evaluations per read and memory for m^2
+        numbers.
     sampling : str, or row numbers (m,), or rows (m, d)
         "rpcholesky", "uniform", "diagonal", "column-norm", "leverage" or "kmeans".
         See :func:`bigpca.landmarks.select_landmarks`. For kernels with a constant diagonal "diagonal" is "uniform".
     rounds : int
-        Passes of randomly pivoted Cholesky.
+        Reads by randomly pivoted Cholesky.
     extension : {"features", "tutorial"}
-        "tutorial" is eqs. 62-63 with the landmarks' mean: far worse, kept for comparison.
+        "tutorial" is eqs. 62-63 with the mean of the landmarks: far less accurate, kept for comparison.
     random_state, max_kernel_evaluations, fit_inverse_transform, alpha
         As in :class:`bigpca.KernelPCA`; the regression is over the landmarks.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
@@ -75,7 +75,7 @@ class NystromKernelPCA(KernelModel):
     Attributes
     ----------
     landmarks_ : ndarray of shape (m, d)
-    landmark_indices_ : ndarray of shape (m,), where landmarks are rows of X
+    landmark_indices_ : ndarray of shape (m,), if the landmarks are rows of X
     landmark_transform_ : ndarray of shape (m, r)
         T with ``T'K_mm T = I``: features are ``k(x, landmarks_) @ T``.
     trace_error_ : float
@@ -138,7 +138,7 @@ class NystromKernelPCA(KernelModel):
     @available_if(_has_widths)  # type: ignore[untyped-decorator]
     @solving
     def fit_widths(self, X: Input, gammas: Sequence[float], *, progress: ProgressArgument = None) -> list[Self]:
-        """Fit one model for each gamma, on shared landmarks, from ONE read beyond their choice.
+        """Fit one model for each gamma, on shared landmarks, from one read after their choice.
 
         The landmarks are chosen by this estimator's kernel; the distances to them are computed once for all widths.
 
@@ -153,7 +153,7 @@ class NystromKernelPCA(KernelModel):
         Raises
         ------
         ValueError
-            Where no gamma is given. There is no such method for a kernel without a width, and for
+            If no gamma is given. The method does not exist for a kernel without a width, and for
             ``extension="tutorial"``.
         """
         opened = replace(self._open(X, minimum=2), seed=draw_fit_seed(self))

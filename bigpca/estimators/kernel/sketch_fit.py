@@ -68,7 +68,7 @@ class KernelSketchFit(KernelFit):
 
     @property
     def solver(self) -> str:
-        """Named with its core."""
+        """Name of the solver, with its core."""
         return f"kernel sketch ({self.core})"
 
     @property
@@ -139,7 +139,7 @@ class KernelSketchFit(KernelFit):
 def _definite(
     operator: KernelOperator, W: Matrix, Y: Matrix, settings: KernelSettings, *, orthonormal: bool
 ) -> tuple[Vector, Matrix, Certificate]:
-    """Nyström's formula on the product: the function that approximate PCA uses, on another operator."""
+    """Apply Nyström's formula to the product: the function of approximate PCA, on another operator."""
     n = operator.size
     found = Sketched(n, 0, np.zeros(n), None, operator.trace, W, Y, operator.probes, operator.rounding, orthonormal)
     fit = Settings(settings.n_components, solve_threads=settings.solve_threads, seed=settings.seed)
@@ -171,8 +171,8 @@ def _tutorial_pairs(
 ) -> tuple[SignedPairs, Matrix, Matrix]:
     """Algorithm 6 on an indefinite kernel; also what the second sweep multiplied, and its product.
 
-    NOTE: a square root has no sign, so it is that of ``Z u``'s Rayleigh quotient: the second sweep multiplies all q
-    columns.
+    NOTE: a square root has no sign, so the sign is that of the Rayleigh quotient of ``Z u``: the second sweep
+    multiplies all q columns.
     """
     squares, U = top_eigenpairs(Z.T @ Z, threads=settings.threads)
     axes = _unit_rows(Z @ U.T).T
@@ -185,7 +185,7 @@ def _tutorial_pairs(
 def _unit_rows(columns: Matrix) -> Matrix:
     """Return columns (n, k), divided by their lengths, as rows (k, n); zeros stay.
 
-    What a sweep multiplies has to be of this size: products with float32 tiles overflow at 3e38.
+    The columns in a sweep require this length, because products with float32 tiles overflow at 3e38.
     """
     norms = np.linalg.norm(columns, axis=0)
     return np.ascontiguousarray((columns / np.where(norms > 0, norms, 1.0)).T)
@@ -196,13 +196,13 @@ def _signed(
 ) -> tuple[Vector, Matrix, Certificate, float]:
     """Signed eigenpairs of an indefinite kernel: the largest by value.
 
-    Bounds, and the negative mass, come from the Ritz values of what was multiplied: Nyström's are no bounds here.
+    Bounds and negative mass use the Ritz values of the multiplied block: Nyström's values are not bounds here.
     """
     n, q = Y.shape
     if core == "ritz":
         pairs = signed_ritz(W, Y, q)
     elif core == "tutorial":
-        pairs, W, Y = _tutorial_pairs(operator, Y, settings)  # a span that is far nearer to the leading axes
+        pairs, W, Y = _tutorial_pairs(operator, Y, settings)  # its span is far closer to the leading axes
     else:
         pairs = signed_nystrom(W, Y, q, precision=operator.precision)
     rounding = n * np.finfo(np.float64).eps * float(np.abs(pairs.values).max(initial=0.0))

@@ -84,8 +84,8 @@ class Projection:
 def strip_rows(rows: int, d: int, itemsize: int) -> int:
     """Return how many of ``rows`` rows are centred at a time, about the same number each time.
 
-    That many rows are still in the cache when they are multiplied. Fewer would be slow, and the BLAS multiplies a single
-    row by another routine, with other last bits.
+    That many rows are still in the cache when they are multiplied. Fewer would be slow, and the BLAS multiplies a
+    single row by another routine, with other last bits.
     """
     most = max(MIN_STRIP_ROWS, STRIP_BYTES // max(1, d * itemsize))
     return max(1, -(-rows // max(1, -(-rows // most))))
@@ -134,8 +134,8 @@ def reject_non_finite(rows: Array, where: str, name: str) -> None:
     if len(lines):
         column = int(np.flatnonzero(bad[lines[0]])[0])
         raise NonFiniteError(
-            f"{int(bad.sum())} NaN or infinite values in {len(lines)} rows of {where}: the first in its row {lines[0]}, "
-            f'column {column}. Finite values were expected; nan_policy="omit" gives such rows NaN {name}.'
+            f"{int(bad.sum())} NaN or infinite values in {len(lines)} rows of {where}: the first in its row "
+            f'{lines[0]}, column {column}. Finite values were expected; nan_policy="omit" gives such rows NaN {name}.'
         )
 
 

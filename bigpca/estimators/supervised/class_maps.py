@@ -1,4 +1,4 @@
-"""What a fitted discriminant analysis computes of rows: classes, probabilities, discriminant functions."""
+"""Row maps of a fitted discriminant analysis: classes, probabilities, discriminant functions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ClassMap:
-    """A function of the discriminant functions of rows, all in float64: they are differences of large terms.
+    """A function of the discriminant functions of rows, in float64 because these are differences of large terms.
 
     Attributes
     ----------
     functions : Discriminants
     classes : ndarray of shape (c,)
     output : {"classes", "probabilities", "log-probabilities", "decisions"}
-        The most probable class (b, 1), the first of equals; posterior probabilities (b, c); their logarithms, which do
+        The most probable class (b, 1), the first in a tie; posterior probabilities (b, c); their logarithms, which do
         not underflow; discriminant functions about the origin (b, c), or the difference of two (b, 1).
     nan_policy : {"raise", "omit"}
-        "omit" gives rows of NaN for rows that hold one; no class stands for that.
+        "omit" returns NaN for rows that hold one; it does not apply to classes.
     """
 
     functions: Discriminants
@@ -47,7 +47,7 @@ class ClassMap:
         Raises
         ------
         NonFiniteError
-            Where rows hold NaN or infinities, and the policy is to raise or a class is wanted.
+            Where rows hold NaN or infinities, and the policy is to raise or the output is a class.
         """
         of = self.functions
         with np.errstate(invalid="ignore", over="ignore"):
@@ -74,7 +74,7 @@ class ClassMap:
         if len(missing):
             raise NonFiniteError(
                 f"{len(missing)} rows of {where} hold NaN or infinite values, the first is its row {missing[0]}: they "
-                f"have no class. Leave them out, or use predict_proba, which gives such rows NaN."
+                f"have no class. Remove them, or use predict_proba, which returns NaN for such rows."
             )
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:

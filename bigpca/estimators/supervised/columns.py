@@ -1,4 +1,4 @@
-"""Row maps between all features and the chosen ones."""
+"""Row maps between all features and the selected ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Selected:
         return self.inner.output_dtype(dtype)
 
     def apply(self, rows: Array, where: str) -> Array:
-        """Return the map of those columns; a row that is not finite elsewhere counts as one that is not."""
+        """Return the map of those columns; rows with non-finite values in other columns are NaN, too."""
         chosen = rows[:, self.columns]
         if rows.dtype.kind == "f":
             chosen[~np.isfinite(rows).all(axis=1)] = np.nan
@@ -48,7 +48,7 @@ class Selected:
 
 @dataclass(frozen=True)
 class Placed:
-    """Rows of the chosen columns (q,), put back among all: the others are their means.
+    """Rows of the selected columns (q,) as rows of all columns, of which the others are set to their means.
 
     Attributes
     ----------

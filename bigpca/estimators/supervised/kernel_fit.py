@@ -1,4 +1,4 @@
-"""Supervised fits under a kernel: on Nyström features, which are exact with all rows as landmarks, or by one sweep."""
+"""Supervised fits with a kernel on Nyström features, which are exact if all rows are landmarks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EXACT_ROWS = 2000  # up to which all rows are landmarks
 
 @dataclass(frozen=True)
 class FeatureRead:
-    """What a supervised fit learned of landmarks and rows, before it is solved.
+    """The landmarks and statistics of a supervised fit, before the solve.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class FeatureRead:
         return self.kept.statistics
 
     def fit(self, axes: Axes) -> KernelSpectrum:
-        """What these axes, in the space of the features, make a fit."""
+        """Return the result of the fit with these axes in the space of the features."""
         features, statistics, supervision = self.features, self.statistics, self.kept.supervision
         return KernelSpectrum(
             statistics.count, statistics.omitted, axes.values, statistics.total_scatter,
@@ -75,7 +75,7 @@ class FeatureRead:
 
 
 def labelled_features_pass(rows: RowInput, kernel: Kernel, labelled: Labelled, m: int, *, whole: bool) -> PassPlan:
-    """Declare one read of X that maps rows to the features of m landmarks, and takes their labelled statistics."""
+    """Declare one read of X that maps rows to the features of m landmarks, and accumulates labelled statistics."""
     d = rows.n_columns
     mapped = LandmarkMap(
         (kernel,), np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),), np.zeros(d)
@@ -197,14 +197,14 @@ class FeatureLabelFit(LandmarksFit):
 
 @dataclass(frozen=True)
 class LabelledGrowth(Growth):
-    """The read of their statistics by label.
+    """The read of the labelled statistics of added rows.
 
     Attributes
     ----------
     labelled : Labelled
     problem : Problem
     whole : bool
-        Whether the fit that they are added to kept the scatter whole.
+        Whether the previous fit kept the scatter whole.
     """
 
     labelled: Labelled

@@ -24,9 +24,9 @@ FORMS = ("direct", "dual")
 
 
 class KernelSupervisedPCA(KernelModel):
-    """Kernel supervised PCA (SPCA paper, section 6): axes in feature space on which images depend on the labels most.
+    """Kernel supervised PCA (SPCA paper, section 6): axes in feature space with the largest dependence on the labels.
 
-    ``form="direct"``: supervised PCA of Nyström features, in one read beyond the choice of landmarks; exact where all
+    ``form="direct"``: supervised PCA of Nyström features, in one read after the choice of landmarks; exact if all
     rows are landmarks. ``form="dual"``: exact for any n by one sweep over pairs of rows, ``n^2 / 2`` kernel
     evaluations; new rows are compared with all training rows.
 
@@ -40,7 +40,7 @@ class KernelSupervisedPCA(KernelModel):
     label_kernel, label_gamma, missing_labels
         As in :class:`bigpca.SupervisedPCA`.
     n_landmarks : int or None
-        None for all rows up to 2,000, else 1,000.
+        None for all rows if there are at most 2,000, else 1,000.
     sampling, rounds
         As in :class:`bigpca.NystromKernelPCA`.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
@@ -55,7 +55,7 @@ class KernelSupervisedPCA(KernelModel):
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> y = np.repeat([0, 1], 50)
-    >>> X = rng.standard_normal((100, 2)) * (1 + 4 * y[:, None])  # told apart by their lengths
+    >>> X = rng.standard_normal((100, 2)) * (1 + 4 * y[:, None])  # the classes differ in length
     >>> model = KernelSupervisedPCA(gamma=0.2).fit(X, y)
     >>> scores = model.transform(X)[:, 0]
     >>> bool(abs(scores[y == 0].mean() - scores[y == 1].mean()) > 2 * scores.std() * 0.7)
@@ -130,8 +130,8 @@ class KernelSupervisedPCA(KernelModel):
         labelled = read_labels(y, rows.n_rows, problem, missing=self.missing_labels, owner=type(self).__name__)
         if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
             raise ValueError(
-                'form="dual" compares all pairs of rows and must know them before: it leaves out none, neither for '
-                'missing values nor for missing labels. Remove such rows first, or use form="direct".'
+                'form="dual" compares all pairs of rows and must know them in advance: it cannot omit rows with '
+                'missing values or missing labels. Remove such rows first, or use form="direct".'
             )
         settings = self._settings(rows.n_columns, opened.seed)
         check_regression(self, rows.n_rows)
@@ -149,10 +149,10 @@ class KernelSupervisedPCA(KernelModel):
 class KernelRoweisDiscriminantAnalysis(KernelModel):
     """Kernel Roweis discriminant analysis (RDA paper, section 4): the family of (r1, r2) in feature space.
 
-    Roweis discriminant analysis of Nyström features, in one read beyond the choice of landmarks: (0, 0) is kernel PCA,
+    Roweis discriminant analysis of Nyström features, in one read after the choice of landmarks: (0, 0) is kernel PCA,
     (1, 0) kernel supervised PCA, (0, 1) kernel Fisher discriminant analysis. With all rows as landmarks it is the
     representer form ``K H P H K theta = lambda (r2 N + (1 - r2) K) theta``, reduced to the range of K; with r2 = 1 the
-    scatter within classes is then singular, and rejected unless something is said about it.
+    scatter within classes is then singular, and rejected without ``robust`` or ``regularization``.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
 
     Attributes
     ----------
-    See :class:`bigpca.estimators.kernel.model.KernelModel`; components are not orthonormal where r2 > 0.
+    See :class:`bigpca.estimators.kernel.model.KernelModel`; components are not orthonormal if r2 > 0.
     """
 
     _labelled = True
@@ -281,7 +281,7 @@ def labelled_growth(
     model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, rows: RowInput, resources: Resources, y: Input,
     latest: KernelSpectrum,
 ) -> LabelledGrowth:  # fmt: skip
-    """Plan the read of more labelled rows."""
+    """Plan the read of added labelled rows."""
     old, problem = kept_by(latest), model._problem()
     if problem.whole:
         old.statistics.check_whole()

@@ -38,13 +38,13 @@ class LabelFeatures(Protocol):
         """Return Delta (n, m) of labels (n, t)."""
 
     def to_arrays(self) -> dict[str, Array]:
-        """Return what makes them again, by :func:`label_features_from`."""
+        """Return the arrays from which :func:`label_features_from` restores them."""
 
 
 @dataclass(frozen=True)
 class LinearLabels:
-    """``Delta = y - offset``, the linear label kernel: ``Delta'H X`` is the same for any offset, but rounds least for
-    the mean.
+    """``Delta = y - offset``, the linear label kernel: ``Delta'H X`` is the same for any offset; the mean has the
+    smallest rounding error.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class LinearLabels:
 
 
 def candidates(values: Matrix) -> tuple[Matrix, NDArray[np.float64]]:
-    """Return distinct labels (b, t) and how many rows each stands for: all, or evenly spread rows in their order."""
+    """Return distinct labels (b, t) and the rows that each represents: all, or an even sample in sorted order."""
     distinct, counts = np.unique(values, axis=0, return_counts=True)
     if len(distinct) > MAX_CANDIDATES:
         ends = np.cumsum(counts)
@@ -90,11 +90,11 @@ def candidates(values: Matrix) -> tuple[Matrix, NDArray[np.float64]]:
 
 @dataclass(frozen=True)
 class LandmarkLabels:
-    """``Delta = k(y, L) T`` with ``T'k(L, L) T = I``: the RBF label kernel, exact on labels that are among L, else by
+    """``Delta = k(y, L) T`` with ``T'k(L, L) T = I``: the RBF label kernel, exact on labels in L, otherwise by
     Nyström.
 
-    Up to 256 distinct labels are all landmarks; of more, 256 are drawn by randomly pivoted Cholesky, weighted by their
-    rows.
+    Up to 256 distinct labels are all landmarks; from more, 256 are drawn by randomly pivoted Cholesky, weighted by
+    their numbers of rows.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class LandmarkLabels:
     def of(cls, values: Matrix, gamma: float) -> LandmarkLabels:
         """Return features for labels (n, t): landmarks are all distinct ones, or 256 by randomly pivoted Cholesky."""
         kernel, (distinct, weights) = RBF(gamma), candidates(values)
-        with one_blas_thread():  # which landmarks are drawn must not depend on the number of threads
+        with one_blas_thread():  # the draw must not depend on the number of threads
             if len(distinct) > MAX_LANDMARKS:
                 draws = uniforms(0, "label-landmarks", 0, 1, MAX_LANDMARKS)[0]
                 distinct = distinct[
@@ -136,7 +136,7 @@ class LandmarkLabels:
     def missed(self, values: Matrix) -> float:
         """Return the share of the label kernel's trace that the features of labels (n, t) miss; 0 to rounding is 0.
 
-        Measured on all distinct labels, or on 4,096 rows that are spread evenly in their order.
+        Measured on all distinct labels, or on 4,096 evenly spaced ones in sorted order.
         """
         distinct, weights = candidates(values)
         left = 1.0 - (self.features(distinct) ** 2).sum(axis=1)
@@ -196,13 +196,13 @@ class FourierLabels:
 
 @dataclass(frozen=True)
 class DeltaRows:
-    """Delta (rows, m) of real labels, made slab by slab: labels are small, and their features may be wider than X.
+    """Delta (rows, m) of real labels, computed slab by slab: labels are small, but their features may be wider than X.
 
     Attributes
     ----------
     maker : LabelFeatures
     values : ndarray of shape (rows, t), float64
-        NaN where a label is missing: such rows of Delta are 0.
+        NaN for a missing label, whose row of Delta is 0.
     """
 
     maker: LabelFeatures
@@ -215,7 +215,7 @@ class DeltaRows:
 
     @property
     def nbytes(self) -> int:
-        """Of the labels, which are what is held."""
+        """Bytes of the labels, which are held instead of Delta."""
         return int(self.values.nbytes)
 
     @overload
@@ -239,12 +239,12 @@ class DeltaRows:
         return self[np.arange(len(self.values))]
 
     def digest(self) -> str:
-        """Digest of the labels and what makes their features."""
+        """Digest of the labels and of the arrays of their features."""
         return content_digest(self.values, *self.maker.to_arrays().values())
 
 
 def label_features_from(arrays: dict[str, Array]) -> LabelFeatures:
-    """Return the features that ``to_arrays`` gave."""
+    """Return the features that ``to_arrays`` packed."""
     if "frequencies" in arrays:
         return FourierLabels(arrays["frequencies"], arrays["phases"])
     if "landmarks" in arrays:
@@ -258,7 +258,7 @@ def label_width(values: Matrix, gamma: Input = None) -> float:
     Raises
     ------
     ValueError
-        Where all labels are equal, and for a gamma that is no finite number above 0.
+        If all labels are equal, or gamma is not a finite number above 0.
     """
     if gamma is not None and not 0 < float(gamma) < np.inf:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Models that learn linear axes from labelled rows in one read: what they share, whichever problem they solve."""
+"""The base of models that learn linear axes from labelled rows in one read, whatever problem they solve."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ from bigpca.solvers.roweis import Axes
 
 
 def _grows(model: SupervisedModel) -> bool:
-    """Whether a model takes more rows; AttributeError with the reason where not, as scikit-learn wants."""
-    thin = (getattr(model, "r1", 0.0), getattr(model, "r2", 1.0)) == (1, 0)  # which has one solver
+    """Whether rows can be added; otherwise raises AttributeError, as ``available_if`` requires."""
+    thin = (getattr(model, "r1", 0.0), getattr(model, "r2", 1.0)) == (1, 0)  # solved by one method, which keeps all
     if getattr(model, "solver", "auto") == "krylov" and not thin:
         raise AttributeError(
             'partial_fit needs the whole scatter, which solver="krylov" never forms. Use solver="covariance", or '
-            '"auto" where d x d '
-            "fits."
+            '"auto" if d x d fits.'
         )
     return True
 
 
 def _classifies(model: SupervisedModel) -> bool:
-    """Whether a model is a classifier; AttributeError with the reason where not, as scikit-learn wants."""
+    """Whether a model is a classifier; otherwise raises AttributeError, as ``available_if`` requires."""
     if not model._classifies:
         point = f" with r2 = {model.r2!r}" if hasattr(model, "r2") else ""
         raise AttributeError(
-            f"{type(model).__name__}{point} is no classifier: normal classes of one covariance need r2 = 1, where R2 "
-            "is the scatter within classes alone. Use r2=1, FisherDiscriminantAnalysis, or a classifier on the scores."
+            f"{type(model).__name__}{point} is not a classifier: normal classes with one covariance require r2 = 1, "
+            "where R2 is the scatter within classes alone. Use r2=1, FisherDiscriminantAnalysis, or a classifier on "
+            "the scores."
         )
     return True
 
@@ -66,12 +66,12 @@ def _classifies(model: SupervisedModel) -> bool:
 class SupervisedModel(Estimator[SupervisedResult]):
     """Scores ``U'(x - mean)`` on axes U that were learned from labels, in one read of X.
 
-    A subclass states its problem (:meth:`_problem`).
+    A subclass defines its problem (:meth:`_problem`).
 
-    A point of the Roweis family with r2 = 1 is a classifier as well: classes are normal with one covariance
+    A point of the Roweis family with r2 = 1 is also a classifier: classes are normal with one covariance
     ``C = S_W / n`` (as ``LinearDiscriminantAnalysis(solver="eigen")`` of scikit-learn has it; conditioned as R2 is),
-    their prior probabilities the shares of their rows. All c - 1 axes that separate classes count, whatever
-    ``n_components``; r1 does not matter.
+    and their prior probabilities are their shares of the rows. All c - 1 axes that separate classes are used,
+    whatever ``n_components``; r1 has no effect.
 
     Attributes
     ----------
@@ -83,18 +83,18 @@ class SupervisedModel(Estimator[SupervisedResult]):
         Of the labelled rows.
     classes_, class_counts_ : ndarray of shape (c,), sorted
     class_means_ : ndarray of shape (c, d)
-        Where labels are classes.
+        If labels are classes.
     total_variance_ : float
         Trace of the covariance of the labelled rows.
     n_samples_, n_omitted_, n_unlabelled_ : int
-        Rows used, left out for missing values, and left out for missing labels.
+        Rows used, omitted because of missing values, and omitted because of missing labels.
     n_passes_, converged_ : int, bool
         Of an iteration: reads of X, and whether the tolerance was met.
     missed_label_trace_ : float
-        Under an RBF label kernel of real labels: the share of its trace that its features miss, 0 where they are exact
-        (up to 256 distinct labels, and smooth kernels). From 1e-3 on a warning says so.
+        Under an RBF label kernel of real labels: the share of its trace that its features miss, 0 if they are exact
+        (up to 256 distinct labels, and for smooth kernels). The fit warns above 1e-3.
     rank_ : int
-        Eigenvalues above rounding: all of them where the axes are supervised PCA's, else among those computed.
+        Number of eigenvalues above rounding: of all for supervised PCA, else of those computed.
     coef_ : ndarray of shape (c, d), or (1, d) of two classes
     intercept_ : ndarray of shape (c,), or (1,)
         Of a classifier's discriminant functions ``x'coef + intercept``, or of their difference.
@@ -124,7 +124,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     @abstractmethod
     def _problem(self, seed: int = 0) -> Problem:
-        """Return what is solved, having checked the parameters."""
+        """Check the parameters and return the problem."""
 
     @available_if(_grows)  # type: ignore[untyped-decorator]
     @solving
@@ -133,20 +133,20 @@ class SupervisedModel(Estimator[SupervisedResult]):
     ) -> Self:
         """Add labelled rows; the result equals a fit on all rows to rounding. One read of the new rows.
 
-        New classes may come with them, of one row too; features of real labels stay those of the first fit. The first
-        call is a fit; later ones solve nothing until a fitted attribute is first asked for. There is none for
-        ``solver="krylov"``, which keeps no scatter.
+        They may have new classes, even of one row; the features of real labels remain those of the first fit. The first
+        call is a fit; later ones solve nothing until a fitted attribute is first accessed. The method does not exist
+        for ``solver="krylov"``, which keeps no scatter.
 
         Parameters
         ----------
         classes : array-like, or None
-            The only ones that labels may be, as scikit-learn's classifiers are told. Not needed: None takes any.
+            The classes that labels may have, as for scikit-learn's classifiers. Optional: None accepts any class.
 
         Raises
         ------
         ValueError
-            As ``fit``; for other labels than ``classes``; and before the read where the model kept no scatter that its
-            parameters need.
+            As ``fit``; for labels that are not in ``classes``; and before the read, if the model kept no scatter that
+            its parameters require.
         """
         if classes is not None:
             check_among(y, classes, self.missing_labels)
@@ -180,7 +180,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         Raises
         ------
         NonFiniteError
-            For rows with missing values, whatever ``nan_policy`` is: they have no class.
+            For rows with missing values, which have no class, whatever ``nan_policy`` is.
         """
         return self._classified(X, "classes", 1)[:, 0]
 
@@ -203,7 +203,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
     def score(self, X: Input, y: Input, sample_weight: Input = None) -> float:
-        """Return the share of rows of X whose class is the one predicted: one read. Rows without a label do not count.
+        """Return the share of rows of X whose class is predicted correctly, in one read, without the unlabelled rows.
 
         Parameters
         ----------
@@ -222,7 +222,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         check_is_fitted(self)
         functions = getattr(self, "discriminants_", None)
         if functions is None:
-            raise ValueError("the model was fitted with another r2 than 1, and classifies nothing. Fit again.")
+            raise ValueError("the model was fitted with r2 other than 1, so it is not a classifier. Fit again.")
         found = ClassMap(functions, self.classes_, output, self.nan_policy)
         return self._map(X, self._open_like(X), found, columns or len(self.classes_), Destination())
 
@@ -235,7 +235,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     @property
     def _classifies(self) -> bool:
-        """Whether the parameters make a classifier; those that ``fit`` rejects make none."""
+        """Whether the parameters make a classifier; False for parameters that ``fit`` rejects."""
         try:
             return self._problem().classifies
         except (TypeError, ValueError):
@@ -278,7 +278,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     @one_blas_thread()  # so that a loaded model has the bits of the one that was saved
     def _take_classifier(self, inverses: NDArray[np.float64], statistics: LabelStatistics) -> None:
-        """Set what classifies rows, where R2 is the scatter within classes alone."""
+        """Set the attributes of the classifier, if R2 is the scatter within classes alone."""
         deviations, counts = statistics.deviations, statistics.moments.counts
         self.discriminants_ = functions = Discriminants.of(inverses, deviations, statistics.mean, counts)
         self.coef_, self.intercept_ = functions.coefficients, functions.intercepts

@@ -66,12 +66,12 @@ class RoweisMap:
         X, y
             Rows that were not fitted, and their classes.
         criterion : {"nearest-mean", "1-nn"}
-            By the nearest mean of the training classes, or by the nearest of the other held-out rows.
+            The class of the nearest mean of the training classes, or of the nearest other held-out row.
 
         Raises
         ------
         ValueError
-            For another criterion, or classes that the models do not know.
+            For an unknown criterion, or classes that the models do not have.
         """
         if criterion not in CRITERIA:
             raise ValueError(f'criterion = {criterion!r} is unknown; "nearest-mean" or "1-nn" was expected.')
@@ -86,7 +86,7 @@ class RoweisMap:
             scores = project_in_memory(rows, stacked, int(ends[-1]))
         else:
             scores = np.asarray(project_lazily(opened, stacked, int(ends[-1]), missing_chunks=first.missing_chunks))
-        seen = np.flatnonzero(self.statistics.moments.counts)  # a class whose rows were all left out has no mean
+        seen = np.flatnonzero(self.statistics.moments.counts)  # a class whose rows were all omitted has no mean
         means = self.statistics.moments.means[seen] - self.statistics.mean
         found = []
         axes = [own for line in self.axes for own in line]
@@ -143,7 +143,7 @@ def _error(means: Means, scores: Array, truth: Array, criterion: str) -> float:
 
 
 def grid_values(grid: int | Sequence[float], spacing: str, n: int) -> NDArray[np.float64]:
-    """Return the values of r1 or r2: given ones, or so many from 0 to 1.
+    """Return the values of r1 or r2: the given ones, or the given number of them from 0 to 1.
 
     Logarithmic ones are 0 and ``n^-2 ... 1``: the range in which the terms of R1 and R2 outweigh each other.
 
@@ -178,10 +178,10 @@ def roweis_map(
     model: RoweisModel | None = None,
     progress: ProgressArgument = None,
 ) -> RoweisMap:
-    """Fit Roweis discriminant analysis at every (r1, r2) of a grid, from ONE read of X.
+    """Fit Roweis discriminant analysis at every (r1, r2) of a grid, from one read of X.
 
-    Cost beyond the read: one whole eigenproblem of order d, and one of the leading k pairs for each model. Under a
-    kernel the read is that of the landmarks' features, after their choice, and d is the number of landmarks.
+    Further cost: one complete eigenproblem of order d, and one of the leading k pairs for each model. With a kernel,
+    the read is that of the features of landmarks, after their choice, and d is the number of landmarks.
 
     Parameters
     ----------
@@ -190,7 +190,8 @@ def roweis_map(
     grid : int, or sequence of float in [0, 1]
         Values of r1 and of r2.
     spacing : {"even", "log"}
-        Of so many values. On large n an even grid of the printed formula holds its corners only: use "log", or a model
+        Spacing of a number of values. For large n an even grid of the printed formula shows its corners only: use
+        "log", or a model
         with ``normalize=True``.
     model : RoweisDiscriminantAnalysis or KernelRoweisDiscriminantAnalysis
         With the parameters of all models; r1 and r2 are replaced. By default of two components.
@@ -216,7 +217,7 @@ def roweis_map(
             f"model = {template!r} has no r1 and r2 to make a map of; a RoweisDiscriminantAnalysis or "
             f"KernelRoweisDiscriminantAnalysis was expected. Fisher's discriminant is the map's corner (0, 1)."
         )
-    problem = replace(template._problem().at(0.5, 0.5), solver="covariance")  # the whole scatter serves every point
+    problem = replace(template._problem().at(0.5, 0.5), solver="covariance")  # the whole scatter determines all points
     opened = replace(template._open(X, minimum=2), seed=fit_seed(template))
     fit = template._planned(opened, y, problem)
     grid_values(grid, spacing, fit.rows.n_rows)  # rejected before the read, as is a scatter that must be singular
@@ -231,7 +232,7 @@ def roweis_map(
 
 
 def _result(read: KeptStatistics | FeatureRead, axes: Axes) -> SupervisedResult | KernelSpectrum:
-    """What these axes make a fit."""
+    """Return the result of a fit with these axes."""
     return (
         read.fit(axes) if isinstance(read, FeatureRead) else SupervisedResult(read.statistics, read.supervision, axes)
     )

@@ -47,7 +47,7 @@ MAX_CANDIDATES = 2048  # columns among which cross-validation chooses
 
 
 def _estimator_has(method: str) -> Callable[[ScoredPCA], bool]:
-    """Return whether the estimator, a PCA by default, has a method; its own AttributeError says why not."""
+    """Return the condition that the estimator (by default a PCA) has a method; its AttributeError gives the reason."""
 
     def check(model: ScoredPCA) -> bool:
         inner = getattr(model, "estimator_", model.estimator)
@@ -61,12 +61,12 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     One read for the scores; then the estimator reads the chosen columns. For classes the score is the one-way F
     statistic (for two classes it ranks as the correlation does), for real labels R^2, the squared multiple correlation.
-    NOTE: class codes are never taken for numbers.
+    NOTE: class codes are never used as numbers.
 
     Parameters
     ----------
     n_components : int, float in (0, 1), a rule, or None
-        Of the PCA; unused where an estimator is given.
+        Number of components of the PCA; unused with an ``estimator``.
     n_features_to_select : int, float in (0, 1), or "cv"
         q; a share of the features; or the best of d, d/2, d/4, ... (at most 2,048 of them) by cross-validation, in one
         further read: the share of the labels' variance that linear regression on the principal components, as many as
@@ -79,7 +79,7 @@ class ScoredPCA(Estimator[ScoredResult]):
     random_state : int, RandomState, Generator or None
         Of the folds; as in :class:`bigpca.PCA`.
     missing_labels : {"raise", "drop"}
-        Rows without a label count in the PCA, not in the scores.
+        Rows without a label are used by the PCA, but not for the scores.
     nan_policy, missing_chunks, memory_limit, workers_timeout
         As in :class:`bigpca.PCA`.
 
@@ -168,11 +168,10 @@ class ScoredPCA(Estimator[ScoredResult]):
     @available_if(_estimator_has("partial_fit"))  # type: ignore[untyped-decorator]
     @solving
     def partial_fit(self, X: Input, y: Input = None, *, progress: ProgressArgument = None) -> Self:
-        """Add labelled rows: two reads of them. The scores are those of all rows; the features stay those of the first
-        fit.
+        """Add labelled rows, in two reads of them. The scores are those of all rows; the selected features do not change.
 
-        Where a fit on all rows would choose others it warns, else the result equals that fit to rounding. There is none
-        where the estimator has none.
+        It warns if a fit on all rows would select others; otherwise the result equals that fit to rounding. The method
+        does not exist if the estimator has none.
         """
         if not hasattr(self, "estimator_"):
             return self.fit(X, y, progress=progress)
@@ -200,7 +199,7 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     @available_if(_estimator_has("inverse_transform"))  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): the estimator's in the chosen features, elsewhere the means."""
+        """Return rows (n, d) from scores (n, k): the estimator's in the selected features, the means elsewhere."""
         check_is_fitted(self)
         back = self.estimator_.inverse_transform(X)
         placed = Placed(self.selected_, self.mean_)
@@ -253,7 +252,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         return inner
 
     def _count(self, d: int) -> int | None:
-        """Return q; None where cross-validation chooses."""
+        """Return q; None if cross-validation selects it."""
         given: Input = self.n_features_to_select
         if isinstance(given, str) and given == "cv":
             fit_seed(self)  # raises if random_state is not one

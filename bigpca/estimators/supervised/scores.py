@@ -1,4 +1,4 @@
-"""How much each feature depends on the labels, and how well components of the best ones explain them."""
+"""Scores of how much each feature depends on the labels, and the share of the labels that the best ones explain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def one_hot(codes: NDArray[np.int32], n_classes: int) -> Matrix:
 
 @dataclass(frozen=True)
 class LabelSpread:
-    """Scatter of real labels, of rows that come in batches.
+    """Scatter of real labels, mergeable over batches of rows.
 
     Attributes
     ----------
@@ -45,13 +45,13 @@ class LabelSpread:
 
     @classmethod
     def of(cls, values: Matrix) -> LabelSpread:
-        """Return that of labels (n, m)."""
+        """Return the spread of labels (n, m)."""
         mean = values[0] + (values - values[0]).mean(axis=0)
         centred = values - mean
         return cls(len(values), mean, centred.T @ centred)
 
     def merge(self, other: LabelSpread) -> LabelSpread:
-        """Return that of both sets of labels."""
+        """Return the spread of both sets of labels."""
         n, apart = self.count + other.count, other.mean - self.mean
         scatter = self.scatter + other.scatter + self.count * other.count / n * np.outer(apart, apart)
         return LabelSpread(n, self.mean + other.count / n * apart, scatter)
@@ -62,7 +62,7 @@ class LabelSpread:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Array]) -> LabelSpread:
-        """Return what :meth:`to_arrays` gave.
+        """Return the spread that :meth:`to_arrays` packed.
 
         Raises
         ------

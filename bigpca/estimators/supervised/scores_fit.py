@@ -46,12 +46,12 @@ class Scoring(LabelledReading):
 
 @dataclass(frozen=True)
 class ScoredResult:
-    """What scored PCA learned.
+    """The result of scored PCA.
 
     Attributes
     ----------
     kept : KeptStatistics
-        Of the labelled rows.
+        Statistics of the labelled rows.
     spread : LabelSpread or None
         Of real labels.
     scores : ndarray of shape (d,)
@@ -73,14 +73,14 @@ class ScoredResult:
 
 @dataclass(frozen=True)
 class ScoredFit(Reading):
-    """The scores of features, a cross-validation if one is asked for, and a fit to some columns: each a run of its own.
+    """The scores of features, a cross-validation if requested, and a fit to some columns, each as a separate run.
 
     Attributes
     ----------
     scoring : Scoring
     folding : Folding or None
     fit : Fit
-        Of as many columns as will be chosen, whichever they are.
+        To the number of columns that will be selected, whichever they are.
     """
 
     scoring: Scoring
@@ -144,7 +144,7 @@ class Folding(Reading):
     ----------
     templates : dict of str to Accumulator
     about : dict
-        What identifies labels, candidates and folds.
+        The identity of labels, candidates and folds.
     """
 
     templates: dict[str, Accumulator]
@@ -163,7 +163,7 @@ class Folding(Reading):
         """The read."""
         states = self.templates.values()
         size, work = sum(one.state_bytes for one in states), sum(one.flops_per_row for one in states)
-        rows, exact = self.rows, np.dtype(np.float64)  # in which rows and labels meet
+        rows, exact = self.rows, np.dtype(np.float64)  # of rows and labels side by side
         layout = plan_layout(rows.row_chunks, rows.n_columns, exact, size)
         return row_pass(
             rows, "folds", states, cut_bytes=size, work=float(rows.n_rows) * work, layout=layout, dtype=exact

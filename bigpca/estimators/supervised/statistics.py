@@ -1,4 +1,4 @@
-"""What a supervised fit knows of rows and labels after one read, and the pass that brings it."""
+"""The statistics of labelled rows that supervised fits use, and the pass that computes them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class LabelStatistics:
     Attributes
     ----------
     moments : ClassMoments
-        Of the classes; of one class of all labelled rows where labels are numbers.
+        Moments of the classes; of one class of all labelled rows if labels are numbers.
     cross : LeftProduct or None
         ``Delta' X`` of label features Delta (n, m); None for classes, whose one-hot features are in the moments.
     omitted : int
-        Rows left out for missing values.
+        Rows omitted because of missing values.
     """
 
     moments: ClassMoments
@@ -76,7 +76,7 @@ class LabelStatistics:
 
     @property
     def within(self) -> Matrix:
-        """S_W (d, d), symmetric; the total scatter where labels are numbers."""
+        """S_W (d, d), symmetric; the total scatter if labels are numbers."""
         return unpack(self.moments.within, self.moments.n_features)
 
     @property
@@ -88,7 +88,7 @@ class LabelStatistics:
 
     @property
     def independent(self) -> bool:
-        """Whether means of classes differ by rounding only: ``|Psi|^2 <= |Delta|^2 trace(S_T)``, |Delta|^2 = n."""
+        """Whether the class means differ by rounding only: ``|Psi|^2 <= |Delta|^2 trace(S_T)``, |Delta|^2 = n."""
         return self.cross is None and float((self.psi**2).sum()) <= CENTRED**2 * self.count * self.total_scatter
 
     def shares_between(self, components: Matrix, slopes: Matrix) -> Vector:
@@ -131,7 +131,7 @@ class LabelStatistics:
         return replace(self, moments=self.moments.with_classes(positions, n_classes))
 
     def to_arrays(self) -> dict[str, Array]:
-        """Return them as named arrays, for a model file."""
+        """Return the statistics as named arrays, for a model file."""
         arrays = {f"moments_{name}": array for name, array in self.moments.to_arrays().items()}
         if self.cross is not None:
             arrays |= {f"cross_{name}": array for name, array in self.cross.to_arrays().items()}
@@ -139,7 +139,7 @@ class LabelStatistics:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Array], d: int, *, whole: bool, omitted: int) -> LabelStatistics:
-        """Return what :meth:`to_arrays` gave.
+        """Return the statistics that :meth:`to_arrays` packed.
 
         Raises
         ------
