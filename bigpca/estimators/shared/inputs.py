@@ -223,5 +223,5 @@ def check_policies(estimator: BaseEstimator) -> None:
 
 def _check_kind(X: Array) -> None:
     if X.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: X is {X.dtype}. Use the real and imaginary parts as columns.")
+        raise ValueError(f"Complex data not supported: X is {X.dtype}. Take real and imaginary parts as columns.")
     check_dtype(X.dtype)

@@ -168,7 +168,7 @@ class ScoredPCA(Estimator[ScoredResult]):
     @available_if(_estimator_has("partial_fit"))  # type: ignore[untyped-decorator]
     @solving
     def partial_fit(self, X: Input, y: Input = None, *, progress: ProgressArgument = None) -> Self:
-        """Add labelled rows, in two reads of them. The scores are those of all rows; the selected features do not change.
+        """Add labelled rows, in two reads of them. The scores become those of all rows; the selection does not change.
 
         It warns if a fit on all rows would select others; otherwise the result equals that fit to rounding. The method
         does not exist if the estimator has none.

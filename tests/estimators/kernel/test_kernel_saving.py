@@ -208,7 +208,7 @@ def test_training_rows_in_other_places_are_read_only_where_the_caller_names_them
         np.testing.assert_array_equal(bp.load(place, references=allowed).transform(NEW), model.transform(NEW))
     (tmp_path / "models" / "link.zarr").symlink_to(store)
     forge(place, {"path": str(tmp_path / "models" / "link.zarr")})  # a link beside the model leads elsewhere
-    with pytest.raises(ModelFormatError, match="only what lies beside or below"):
+    with pytest.raises(ModelFormatError, match="only stores beside or below"):
         bp.load(place)
 
 
