@@ -17,8 +17,8 @@ from bigpca.estimators.kernel.nystrom_kernel_pca import NystromKernelPCA
 from bigpca.estimators.linear.approximate_pca import ApproximatePCA
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
-from bigpca.estimators.shared.files import StoredModel, TrustedRows, decode_parameters
-from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.shared.files import StoredModel, TrustedRows, Values, decode_parameters
+from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.estimators.supervised.discriminants import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA
 from bigpca.estimators.supervised.scored_pca import ScoredPCA
@@ -29,7 +29,7 @@ from bigpca.storage import MODEL_FORMAT, read_group
 MAX_REASON = 1000  # characters
 Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-CLASSES: dict[str, type[Estimator[Any]]] = {
+CLASSES: dict[str, type[AnyEstimator]] = {
     "ApproximateKernelPCA": ApproximateKernelPCA,
     "ApproximatePCA": ApproximatePCA,
     "KernelPCA": KernelPCA,
@@ -53,13 +53,13 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
     ----------
     path : path of the model's Zarr group
     references : path, URL, or sequence of those
-        Where the training rows of a kernel model may be read, if they lie in a store (those of at most 256 MiB lie in
-        the model) that is neither beside nor below the model: the store, or a folder around it.
+        Where the training rows of a kernel model may be read, if they are in a store that is neither beside nor below
+        the model: the store, or a folder that contains it. (Rows of at most 256 MiB are part of the model.)
 
     Raises
     ------
     ModelFormatError
-        Where it is truncated, altered, of a newer format, or no bigpca model at all; where it names training rows that
+        If the file is truncated, altered, of a newer format, or not a bigpca model, or if it names training rows that
         ``references`` does not allow.
 
     Examples
@@ -79,7 +79,7 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
         return restored(stored)
     except (MemoryError, ImportError):
         raise
-    except Exception as error:  # whatever the parameters of a forged model make of their class
+    except Exception as error:  # a forged model may make its class raise anything
         if isinstance(error, ModelFormatError) and rows.model in str(error):
             raise
         raise ModelFormatError(
@@ -88,17 +88,17 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
         ) from error
 
 
-def restored(stored: StoredModel) -> Any:
-    """Return the estimator that a stored model was.
+def restored(stored: StoredModel) -> AnyEstimator:
+    """Return the estimator of a stored model.
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        Where something is missing or wrong.
+        If a value is missing or invalid.
     """
     model = _of_parameters(stored.kind, stored.attributes["parameters"])
     inner = stored.attributes.get("inner")
-    if inner is not None:  # inside out: an estimator that holds another need not know this table
+    if inner is not None:  # inside out, so that an estimator that holds another does not need this table
         held = StoredModel(inner["kind"], stored.named("inner_"), inner["attributes"], stored.rows)
         stored = replace(stored, inner=restored(held))
     model._restore(stored)
@@ -112,7 +112,7 @@ def restored(stored: StoredModel) -> Any:
     return model
 
 
-def _of_parameters(kind: str, parameters: dict[str, Any]) -> Any:
+def _of_parameters(kind: str, parameters: Values) -> AnyEstimator:
     decoded = decode_parameters(parameters)
     inner = decoded.get("estimator")
     if inner is not None:

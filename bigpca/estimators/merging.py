@@ -1,4 +1,4 @@
-"""Models made of models, and the choice of a solver without one."""
+"""The model of all rows of two models, and the choice of a solver without a model."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.estimators.linear.choosing import SolverChoice
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.pca import PCA
+from bigpca.estimators.shared.inputs import Input
 from bigpca.passes.engine.solving import solving_with
 from bigpca.solvers.components import NComponents
 
@@ -21,9 +22,10 @@ def merge(a: Model, b: Model) -> Model:
     Raises
     ------
     TypeError
-        Where they are of different classes.
+        If their classes differ.
     ValueError
-        Where they differ in features, or in parameters that change the statistics (centring, scaling), or have none.
+        If they differ in features or in parameters that change the statistics (centring, scaling), or if one of them
+        has no statistics.
 
     Examples
     --------
@@ -67,6 +69,6 @@ def merge(a: Model, b: Model) -> Model:
     return both
 
 
-def select_solver(X: Any, n_components: NComponents = None, **parameters: Any) -> SolverChoice:
+def select_solver(X: Input, n_components: NComponents = None, **parameters: Input) -> SolverChoice:
     """Return the solver that ``PCA(n_components, **parameters).fit(X)`` will use, and why."""
     return PCA(n_components, **parameters).select_solver(X)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from bigpca.estimators.kernel.model import KernelModel
+from bigpca.estimators.kernel.preimages import check_regression
 from bigpca.estimators.kernel.sketch_fit import KernelSketchFit
 from bigpca.estimators.kernel.spectrum import check_kernel_components, check_references
 from bigpca.estimators.linear.sketch_fit import CORES
-from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.shared.inputs import Opened
-from bigpca.estimators.shared.transformer import RandomState
+from bigpca.estimators.linear.spectrum import check_enough_rows, counted
+from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.seeding import RandomState
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.components import NComponents
 
@@ -20,14 +17,14 @@ from bigpca.solvers.components import NComponents
 class ApproximateKernelPCA(KernelModel):
     """Kernel PCA from a sketch of the empirical kernel map, ``Z = HKH W`` (tutorial, algorithm 6).
 
-    Every row of HKH is a point in R^n, the row's empirical kernel map; W (n, q) makes it short. A sweep over pairs of
-    rows costs ``n^2 / 2`` kernel evaluations, as for :class:`bigpca.KernelPCA`, whose start is better and which goes on
-    where one sweep is not enough; the price of a sketch is known before.
+    Every row of HKH is a point in R^n, the empirical kernel map of the row, which W (n, q) reduces to q numbers. A
+    sweep over pairs of rows costs ``n^2 / 2`` kernel evaluations. :class:`bigpca.KernelPCA` has a better start and
+    iterates if one sweep is not enough; the cost of a sketch is known in advance.
 
     Parameters
     ----------
     n_components : int, float in (0, 1), a rule, or None
-        None keeps as many as the sketch has columns.
+        None for as many as the sketch has columns.
     kernel, gamma, degree, coef0
         As in :class:`bigpca.KernelPCA`.
     sketch : Sketch or None
@@ -36,7 +33,7 @@ class ApproximateKernelPCA(KernelModel):
         "nystrom" (one sweep) and "ritz" (two) are the functions of :class:`bigpca.ApproximatePCA` on another matrix;
         "tutorial" is algorithm 6 as printed: eigenpairs of Z'Z, and a second sweep for the vectors.
     random_state : int, RandomState, Generator or None
-        Of the default sketch; as in :class:`bigpca.PCA`.
+        Seed of the default sketch; as in :class:`bigpca.PCA`.
     max_kernel_evaluations, fit_inverse_transform, alpha
         As in :class:`bigpca.KernelPCA`.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
@@ -47,7 +44,7 @@ class ApproximateKernelPCA(KernelModel):
     eigenvectors_ : ndarray of shape (n, k); unit vectors, orthogonal except for "tutorial"
     sketch_ : Sketch
     negative_mass_ : float
-        Of kernels that are not positive semi-definite: a lower bound, from the Ritz values of the sketch.
+        For kernels that are not positive semi-definite: a lower bound, from the Ritz values of the sketch.
 
     See :class:`bigpca.estimators.kernel.model.KernelModel` for the others.
 
@@ -63,7 +60,7 @@ class ApproximateKernelPCA(KernelModel):
         self,
         n_components: NComponents = None,
         *,
-        kernel: Any = "linear",
+        kernel: Input = "linear",
         gamma: float | None = None,
         degree: int = 3,
         coef0: float = 1,
@@ -96,7 +93,7 @@ class ApproximateKernelPCA(KernelModel):
         self.solve_threads = solve_threads
         self.workers_timeout = workers_timeout
 
-    def _fit(self, opened: Opened, y: Any) -> KernelSketchFit:
+    def _fit(self, opened: Opened, y: Input) -> KernelSketchFit:
         if self.core not in CORES:
             raise ValueError(f"core = {self.core!r} is unknown; one of {', '.join(map(repr, CORES))} was expected.")
         rows, resources = self._rows(opened.array)
@@ -104,16 +101,16 @@ class ApproximateKernelPCA(KernelModel):
         if rows.nan_policy == "omit":
             raise ValueError(
                 'nan_policy="omit" leaves out rows as they are read, but a sweep compares all pairs of rows and must '
-                "know them before. Remove such rows first, or use NystromKernelPCA."
+                "know them in advance. Remove such rows first, or use NystromKernelPCA."
             )
         settings, n = self._settings(rows.n_columns, opened.seed), rows.n_rows
         check_kernel_components(self.n_components, n, rows.n_columns)
-        self._check_preimage(n)
+        check_regression(self, n)
         check_references(rows, settings.kernel)
         return KernelSketchFit(rows, resources, settings, self._sketch(n, opened.seed), self.core)
 
     def _sketch(self, n: int, seed: int) -> Sketch:
-        """Return the sketch, or the default one.
+        """Return the given sketch, or the default one.
 
         Raises
         ------
@@ -122,8 +119,7 @@ class ApproximateKernelPCA(KernelModel):
         ValueError
             For a sketch narrower than the components wanted.
         """
-        given: Any = self.n_components
-        k = int(given) if isinstance(given, int | np.integer) else 1
+        k = counted(self.n_components) or 1
         if self.sketch is None:
             return Gaussian(min(n, max(50, 3 * k)), seed=seed)
         if not isinstance(self.sketch, Sketch):

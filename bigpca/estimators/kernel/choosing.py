@@ -1,4 +1,4 @@
-"""Which solver of KernelPCA: every fit that can do what was asked, compared by cost."""
+"""The choice of a solver of KernelPCA: all applicable fits, compared by cost."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def plan_kernel_fit(
     Parameters
     ----------
     pairs_only : bool
-        Whether the model must keep reference rows.
+        Whether the model must keep reference rows, as the regression on scores requires.
 
     Raises
     ------
     ValueError
         For an unknown solver, missing values that are to be omitted, or a kernel without features for ``"features"``.
     MemoryBudgetError, EvaluationBudgetError
-        With ``solver="auto"`` if nothing fits, and for rows that a model can neither hold nor read again.
+        With ``solver="auto"``, if no solver fits, and for rows that a model can neither hold nor read again.
     """
     check_solver(solver)
     named = FITS.get(solver)
@@ -64,14 +64,14 @@ def plan_kernel_fit(
     if rows.nan_policy == "omit":
         raise ValueError(
             f'nan_policy="omit" leaves out rows as they are read, but solver="{fit.solver}" compares all pairs of rows '
-            "and must know them before. Remove such rows first, or use NystromKernelPCA."
+            "and must know them in advance. Remove such rows first, or use NystromKernelPCA."
         )
     check_references(rows, settings.kernel)
     return fit
 
 
 def check_square(rows: RowInput, kernel: Kernel) -> None:
-    """Reject a kernel matrix that is not square, where the rows are one.
+    """Reject a precomputed kernel matrix that is not square.
 
     Raises
     ------

@@ -1,21 +1,21 @@
-"""Row maps of kernel models: every one is an expansion over reference rows, ``score(x) = k(x, R) A - b``.
+"""The functions that kernel models apply to rows: expansions over reference rows, ``score(x) = k(x, R) A - b``.
 
 Exact kernel PCA expands over all training rows, Nyström's features over the landmarks; the centring is in A and b. The
 same sums give the distance of a row's image to the subspace.
 
-The precision of scores is decided once, at the end of a fit, from a sample of rows that is scored in float32 and in
-float64; what was decided is part of the model, so that scores do not depend on which rows are mapped together.
+The precision of scores is chosen once, at the end of a fit, by scoring a sample of rows in float32 and in float64. It
+is part of the model, so scores do not depend on which rows are mapped together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array, DType
 from bigpca.estimators.shared.references import STREAM_BYTES, TILE_ROWS, References, content_digest
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.rows import FIXED_BYTES
@@ -34,8 +34,7 @@ MAX_DIFFERENCE = 1e-4  # of a component's scores in float32 from those in float6
 class Expansion:
     """``f(x) = k(x, R) A - b`` over reference rows R (p, d), computed as ``(k(x, R) - c') A - (b - c'A)``.
 
-    Far from the origin all kernel values may be nearly equal: the sums keep their digits where the values are centred
-    first.
+    Far from the origin all kernel values may be nearly equal: centring them first preserves the digits of the sums.
 
     Attributes
     ----------
@@ -53,7 +52,7 @@ class Expansion:
     centre : ndarray of shape (p,); c
         Near the mean of ``k(x, R)`` over the rows of the fit.
     dtype : float32 or float64
-        Precision in which float32 rows meet the references; see :meth:`in_needed_precision`.
+        Precision in which float32 rows are compared with the references; see :meth:`in_needed_precision`.
     """
 
     kernel: Kernel
@@ -64,24 +63,24 @@ class Expansion:
     mean_weights: Vector
     mean_square: float
     centre: Vector
-    dtype: np.dtype[Any] = FLOAT64
+    dtype: DType = FLOAT64
 
     def __post_init__(self) -> None:
-        # The order of a matrix in memory is in the bits of its products, and a stored model has it in rows.
+        # The memory order of a matrix affects the bits of its products, and a stored model is in row order.
         object.__setattr__(self, "coefficients", np.ascontiguousarray(self.coefficients))
 
     def in_needed_precision(self) -> Expansion:
-        """Return the same map, in float32 where some of the references have the same scores to 1e-4 as in float64.
+        """Return the same map, in float32 if a sample of the references has the same scores as in float64, to 1e-4.
 
-        One read of the references, and :func:`scored_evaluations` kernel evaluations; nothing where they are float64.
+        One read of the references and :func:`scored_evaluations` kernel evaluations; none if they are float64.
         """
         if scored_in_float64(self.kernel, self.references.dtype):
             return replace(self, dtype=FLOAT64)
         count, A = scored_rows(self.references.shape[0]), self.coefficients
         scores = {dtype: np.zeros((count, A.shape[1])) for dtype in (FLOAT32, FLOAT64)}
-        sample: dict[np.dtype[Any], Any] = {}
+        sample: dict[DType, object] = {}
         for first, references in self.references.tiles():
-            if not sample:  # rows from everywhere where they are at hand, else from the first tile that is read
+            if not sample:  # spread over all rows in memory, or over the first tile that is read
                 rows = spread_rows(references if self.references.rows is None else self.references.rows, count)
                 sample = {dtype: self._prepare(rows, dtype, 0) for dtype in scores}
                 scores = {dtype: total[: len(rows)] for dtype, total in scores.items()}
@@ -91,11 +90,11 @@ class Expansion:
         left = self.offsets - self.centre @ A
         return replace(self, dtype=needed_precision(scores[FLOAT32] - left, scores[FLOAT64] - left))
 
-    def products(self, rows: NDArray[Any], weights: Matrix, centre: Vector | None = None) -> Matrix:
+    def products(self, rows: Array, weights: Matrix, centre: Vector | None = None) -> Matrix:
         """Return ``k(rows, R) weights`` (b, l) in float64, or ``(k(rows, R) - centre') weights``; one read of the
         references.
 
-        The side that is smaller, rows or references, is held prepared, and the other goes past it tile by tile.
+        The smaller side, rows or references, is held prepared, and the other side is compared with it tile by tile.
         """
         dtype = np.result_type(working_dtype(rows.dtype), self.dtype)
         total = np.zeros((len(rows), weights.shape[1]))
@@ -111,47 +110,47 @@ class Expansion:
                     self._add(total, start, A, B, weights, first, centre)
         return total
 
-    def squares(self, rows: NDArray[Any]) -> Vector:
+    def squares(self, rows: Array) -> Vector:
         """Return ``k(x, x)`` (b,) of the rows."""
         tiles = self._tiles(rows, working_dtype(rows.dtype))
         return np.concatenate([np.zeros(0), *(self.kernel.diagonal_of(A) for _, A in tiles)])
 
-    def _tiles(self, rows: NDArray[Any], dtype: np.dtype[Any]) -> Iterator[tuple[int, Any]]:
+    def _tiles(self, rows: Array, dtype: DType) -> Iterator[tuple[int, object]]:
         for i in range(0, len(rows), TILE_ROWS):
             yield i, self._prepare(rows[i : i + TILE_ROWS], dtype, 0)
 
-    def _reference_tiles(self, dtype: np.dtype[Any]) -> Iterator[tuple[int, Any]]:
+    def _reference_tiles(self, dtype: DType) -> Iterator[tuple[int, object]]:
         for first, rows in self.references.tiles():
             yield first, self._prepare_references(rows, dtype, first)
 
     def _add(
-        self, total: Matrix, start: int, A: Any, B: Any, weights: Matrix, first: int, centre: Vector | None
+        self, total: Matrix, start: int, A: object, B: object, weights: Matrix, first: int, centre: Vector | None
     ) -> None:
         K = landmark_block(self.kernel, A, B) if self.references.indices is not None else self.kernel.block(A, B)
         W = weights[first : first + K.shape[1]]
         if centre is not None:
             exact = centre[first : first + K.shape[1]]
             near = exact.astype(K.dtype)
-            K -= near  # hardly rounds: both are nearly equal where that matters
+            K -= near  # almost no rounding, because both are nearly equal when cancellation matters
             total[start : start + len(K)] += (near - exact) @ W
         total[start : start + len(K)] += K @ W.astype(K.dtype, copy=False)
 
-    def _prepare(self, rows: NDArray[Any], dtype: np.dtype[Any], first: int) -> Any:
+    def _prepare(self, rows: Array, dtype: DType, first: int) -> object:
         return self.kernel.prepare(rows.astype(dtype, copy=False), self.shift, first)
 
-    def _prepare_references(self, rows: NDArray[Any], dtype: np.dtype[Any], first: int) -> Any:
+    def _prepare_references(self, rows: Array, dtype: DType, first: int) -> object:
         if self.references.indices is None:
             return self._prepare(rows, dtype, first)
         numbers = self.references.indices[first : first + len(rows)]
         return prepare_landmarks(self.kernel, rows.astype(dtype, copy=False), numbers, self.shift)
 
-    def apply(self, rows: NDArray[Any]) -> Matrix:
+    def apply(self, rows: Array) -> Matrix:
         """Return ``f`` of rows (b, d)."""
         total = self.products(rows, self.coefficients, self.centre)
         total -= self.offsets - self.centre @ self.coefficients
         return total
 
-    def distances(self, rows: NDArray[Any]) -> Vector:
+    def distances(self, rows: Array) -> Vector:
         """Return ``k_c(x, x) - |f(x)|^2`` (b,), clipped at 0: ``k_c(x, x) = k(x, x) - 2 k(x, R) c + c' k(R, R) c``."""
         weights = np.column_stack([self.coefficients, self.mean_weights])
         values = rows.astype(np.float64)
@@ -170,7 +169,7 @@ class Expansion:
         read = self.references.held_bytes if self.references.rows is None else 0
         return prepared + tile + read + 8 * (rows + 2 * TILE_ROWS) * columns
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the expansion."""
         digest = content_digest(self.coefficients, self.offsets, self.shift, self.centre)
         return {
@@ -195,26 +194,26 @@ class FeatureProjection:
     kernel: Kernel
     mean: Vector
     components: Matrix
-    dtype: np.dtype[Any] = FLOAT64
+    dtype: DType = FLOAT64
 
     @property
     def coefficients(self) -> Matrix:
-        """What the centred features are multiplied by (D, k)."""
+        """Matrix (D, k) that multiplies the centred features."""
         return self.components.T
 
-    def in_needed_precision(self, rows: NDArray[Any]) -> FeatureProjection:
-        """Return the same map, in float32 where these rows (finite) have the same scores to 1e-4 as in float64."""
+    def in_needed_precision(self, rows: Array) -> FeatureProjection:
+        """Return the same map, in float32 if these finite rows have the same scores as in float64, to 1e-4."""
         if scored_in_float64(self.kernel, rows.dtype) or not len(rows):
             return replace(self, dtype=FLOAT64)
         return replace(self, dtype=needed_precision(self._scores(rows, FLOAT32), self._scores(rows, FLOAT64)))
 
-    def _scores(self, rows: NDArray[Any], dtype: np.dtype[Any]) -> Matrix:
+    def _scores(self, rows: Array, dtype: DType) -> Matrix:
         features = self.kernel.features(rows.astype(dtype, copy=False))
         near = self.mean.astype(features.dtype)
         scores = (features - near) @ self.components.T.astype(features.dtype)
         return scores + (near - self.mean) @ self.components.T
 
-    def apply(self, rows: NDArray[Any]) -> NDArray[np.floating]:
+    def apply(self, rows: Array) -> Array:
         """Return ``f`` of rows (b, d), a few thousand at a time."""
         dtype = np.result_type(working_dtype(rows.dtype), self.dtype)
         out = np.empty((len(rows), len(self.components)), working_dtype(rows.dtype))
@@ -222,7 +221,7 @@ class FeatureProjection:
             out[i : i + self.step] = self._scores(rows[i : i + self.step], dtype)
         return out
 
-    def distances(self, rows: NDArray[Any]) -> Vector:
+    def distances(self, rows: Array) -> Vector:
         """Return ``|phi(x) - mean|^2 - |f(x)|^2`` (b,), clipped at 0, from features in float64."""
         out = np.empty(len(rows))
         for i in range(0, len(rows), self.step):
@@ -240,28 +239,28 @@ class FeatureProjection:
         """Peak bytes beside the input: a step of features, three copies of it, and the result."""
         return 4 * 8 * self.step * max(1, len(self.mean)) + 8 * rows * columns
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map."""
         digest = content_digest(self.mean, self.components)
         return {"kernel": kernel_identity(self.kernel), "digest": digest, "dtype": self.dtype.name}
 
 
-def kernel_identity(kernel: Kernel) -> Any:
-    """Return what identifies a kernel in a fingerprint; one with a Python function by its representation."""
+def kernel_identity(kernel: Kernel) -> object:
+    """Return the identity of a kernel for a fingerprint; the representation of one with a Python function."""
     try:
         return kernel.describe()
     except TypeError:
         return repr(kernel)
 
 
-def needed_precision(single: Matrix, double: Matrix) -> np.dtype[Any]:
+def needed_precision(single: Matrix, double: Matrix) -> DType:
     """Return float32 if scores in it (s, k) differ by at most 1e-4 of each component's size from those in float64."""
     difference, size = (np.linalg.norm(scores, axis=0) for scores in (single - double, double))
     return FLOAT32 if bool((difference <= MAX_DIFFERENCE * size).all()) else FLOAT64
 
 
-def scored_in_float64(kernel: Kernel, dtype: np.dtype[Any]) -> bool:
-    """Whether rows of this dtype meet references in float64 in any case: float32 is no faster for strings."""
+def scored_in_float64(kernel: Kernel, dtype: DType) -> bool:
+    """Whether rows of this dtype are always compared in float64: float32 is not faster for strings."""
     return working_dtype(dtype) == FLOAT64 or kernel.accepts_strings
 
 
@@ -274,11 +273,11 @@ def scored_rows(p: int) -> int:
     return min(p, max(MIN_SCORED, min(SCORED_ROWS, p // SCORED_SHARE)))
 
 
-def scored_evaluations(kernel: Kernel, dtype: np.dtype[Any], p: int) -> int:
+def scored_evaluations(kernel: Kernel, dtype: DType, p: int) -> int:
     """Return the kernel evaluations of :meth:`Expansion.in_needed_precision` with p references of this dtype."""
     return 0 if scored_in_float64(kernel, dtype) or not kernel.needs_rows else 2 * scored_rows(p) * p
 
 
-def spread_rows(rows: NDArray[Any], count: int) -> NDArray[Any]:
+def spread_rows(rows: Array, count: int) -> Array:
     """Return ``count`` rows at even distances, or all where there are fewer."""
     return rows[np.unique(np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64))]

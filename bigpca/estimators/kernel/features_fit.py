@@ -1,13 +1,13 @@
-"""Kernel PCA of a kernel with an exact finite feature map: PCA of the features, streamed; no kernel matrix at all."""
+"""Kernel PCA of a kernel with an exact finite feature map: PCA of the features, without a kernel matrix."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array, DType
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.kernel.expansion import (
     SCORED_ROWS,
@@ -28,7 +28,7 @@ from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
 
-CHUNK_BYTES = 32 << 20  # of features made at a time
+CHUNK_BYTES = 32 << 20  # of features computed at a time
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class FeatureMap:
     """The exact features of rows, in ``dtype`` or the working dtype, whichever is wider; a row map."""
 
     kernel: Kernel
-    dtype: np.dtype[Any]
+    dtype: DType
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """The wider of the working dtype and that of the map."""
         return np.result_type(working_dtype(dtype), self.dtype)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
-        """Return ``phi(x)`` (b, D); rows that are not finite have features that are not, for the pass to find."""
+    def apply(self, rows: Array, where: str) -> Array:
+        """Return ``phi(x)`` (b, D); rows that are not finite have NaN features, which the pass handles."""
         bad = ~np.isfinite(rows).all(axis=1)
         dtype = self.output_dtype(rows.dtype)
         values = rows.astype(dtype, copy=False)
@@ -55,17 +55,17 @@ class FeatureMap:
         return features
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """The features, and about as much while they are made."""
+        """The features, and about as much while they are computed."""
         return 2 * rows * (self.kernel.feature_width(d) or 0) * itemsize, 0
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """What identifies the map."""
         return {"map": "features", "kernel": kernel_identity(self.kernel), "dtype": self.dtype.name}
 
 
 @dataclass(frozen=True)
 class FeaturesFit(KernelFit):
-    """The PCA of the features of rows, which are mapped as they are read.
+    """PCA of the features of rows, which are mapped as they are read.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class FeaturesFit(KernelFit):
 
     @classmethod
     def planned(cls, rows: RowInput, settings: KernelSettings, resources: Resources) -> KernelFit:
-        """Return the fit, by whichever solver suits the number of features.
+        """Return the fit, by the solver that suits the number of features.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class FeaturesFit(KernelFit):
 
     @classmethod
     def offered(cls, rows: RowInput, settings: KernelSettings) -> bool:
-        """Whether the kernel has features, at least as many as components: its matrix has n eigenvalues, some 0."""
+        """Whether the kernel has features, at least as many as components; further eigenvalues are 0."""
         width, given = settings.kernel.feature_width(rows.n_columns), settings.n_components
         return width is not None and not (isinstance(given, int | np.integer) and given > width)
 
@@ -132,7 +132,7 @@ class FeaturesFit(KernelFit):
 
     @property
     def sample(self) -> tuple[PassCost, ...]:
-        """The read of the rows that decide the precision of scores."""
+        """The read of the rows that determine the precision of scores."""
         if self.given.in_memory or scored_in_float64(self.settings.kernel, self.given.dtype):
             return ()
         return (replace(row_shift_pass(self.given), name="precision of scores"),)
@@ -143,11 +143,11 @@ class FeaturesFit(KernelFit):
     def solve_cost(self) -> SolveCost:
         return self.pca.solve_cost()
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return self.pca.identity() | {"features of": kernel_identity(self.settings.kernel)}
 
-    def _scored_rows(self, run: Run) -> NDArray[Any]:
-        """Return rows that are scored in both precisions: the first, or some at even distances if X is in memory."""
+    def _scored_rows(self, run: Run) -> Array:
+        """Return the rows that are scored in both precisions: the first, or evenly spaced ones of X in memory."""
         given = self.given
         if scored_in_float64(self.settings.kernel, given.dtype):
             return np.zeros((0, 0))
@@ -158,7 +158,7 @@ class FeaturesFit(KernelFit):
         else:
             rows = first_rows(given, given.layout(0))
         rows = spread_rows(rows, SCORED_ROWS)
-        finite: NDArray[Any] = rows[np.isfinite(rows).all(axis=1)]
+        finite: Array = rows[np.isfinite(rows).all(axis=1)]
         return finite
 
     def run(self, run: Run) -> KernelSpectrum:
@@ -175,21 +175,24 @@ class FeaturesFit(KernelFit):
             certificate = replace(certificate, eigenvalue_bounds=bounds, residuals=residuals, n_passes=run.reads)
         eigenvalues = found.variances * (n - 1)
         spectrum = KernelSpectrum(n, found.omitted, eigenvalues, found.total * (n - 1), projection, 0, certificate)
-        spectrum = _without_null_axes(spectrum, projection, whole=self.settings.n_components is None)
-        expansion: Any = spectrum.expansion
-        return replace(spectrum, expansion=expansion.in_needed_precision(scored))
+        spectrum, kept = _without_null_axes(spectrum, projection, whole=self.settings.n_components is None)
+        return replace(spectrum, expansion=kept.in_needed_precision(scored))
 
 
-def _without_null_axes(spectrum: KernelSpectrum, projection: FeatureProjection, *, whole: bool) -> KernelSpectrum:
-    """Return the spectrum with 0 for axes whose eigenvalue is 0 to rounding: no row's image has a part in them.
+def _without_null_axes(
+    spectrum: KernelSpectrum, projection: FeatureProjection, *, whole: bool
+) -> tuple[KernelSpectrum, FeatureProjection]:
+    """Return the spectrum and its projection with zeros for axes whose eigenvalue is 0 to rounding.
 
-    Where the ``whole`` spectrum was asked for they are left out, but for one.
+    The images of the rows have no part in such axes. If the ``whole`` spectrum was requested, all of them are removed,
+    unless no other axis is left.
     """
     n, eps = spectrum.count, float(np.finfo(np.float64).eps)
     largest = float(spectrum.eigenvalues.max(initial=0.0))
     rounding = eps * (max(n, len(projection.mean)) * largest + 10 * n * float(projection.mean @ projection.mean))
     used = spectrum.eigenvalues > rounding
-    kept = max(1, int(np.count_nonzero(used))) if whole else len(used)
-    components = np.where(used[:, None], projection.components, 0.0)[:kept]
-    eigenvalues = np.where(used, spectrum.eigenvalues, 0.0)[:kept]
-    return replace(spectrum, eigenvalues=eigenvalues, expansion=replace(projection, components=components))
+    k = max(1, int(np.count_nonzero(used))) if whole else len(used)
+    components = np.where(used[:, None], projection.components, 0.0)[:k]
+    eigenvalues = np.where(used, spectrum.eigenvalues, 0.0)[:k]
+    kept = replace(projection, components=components)
+    return replace(spectrum, eigenvalues=eigenvalues, expansion=kept), kept

@@ -1,20 +1,19 @@
-"""Fitted kernel models on disk: expansions as arrays and JSON values, and back, checked."""
+"""Fitted kernel models on disk: expansions as arrays and JSON values, and back, validated."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import source_of
 from bigpca.errors import brief
 from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection
 from bigpca.estimators.kernel.spectrum import HELD_BYTES, KernelSpectrum
 from bigpca.estimators.linear.certified import pack_certificate, unpack_certificate
-from bigpca.estimators.shared.files import StoredModel, StoredState, pack_values, unpack_values
+from bigpca.estimators.shared.files import StoredModel, StoredState, Values, pack_values, unpack_values
 from bigpca.estimators.shared.references import References
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.landmark_moments import LandmarkMoments
@@ -40,14 +39,14 @@ def expansion_bytes(rows: RowInput, kernel: Kernel, k: int, landmarks: int | Non
     return 8 * (2 * k + rows.n_columns + p * k + 2 * p) + held
 
 
-def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, Array], Values]:
     """Return a solved problem as arrays and JSON values.
 
-    Training rows of at most 256 MiB, and those that are in memory, are copied into the model; a larger store is named,
-    and must be there when the model is loaded.
+    Training rows of at most 256 MiB, and rows in memory, are copied into the model. A larger store is referenced, and
+    must exist when the model is loaded.
     """
-    arrays: dict[str, NDArray[Any]] = {"eigenvalues": found.eigenvalues}
-    attributes: dict[str, Any] = {
+    arrays: dict[str, Array] = {"eigenvalues": found.eigenvalues}
+    attributes: Values = {
         "n_samples": int(found.count), "n_omitted": int(found.omitted), "total": float(found.total),
         "evaluations": int(found.evaluations), "references": None,
     }  # fmt: skip
@@ -78,13 +77,12 @@ def pack_kernel_spectrum(found: KernelSpectrum) -> tuple[dict[str, NDArray[Any]]
 
 
 def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel, state: StoredState | None) -> KernelSpectrum:
-    """Return the solved problem that :func:`pack_kernel_spectrum` took apart.
+    """Return the solved problem that :func:`pack_kernel_spectrum` packed.
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        Where something is missing, shapes disagree, values are not finite, or the training rows are not where they
-        were.
+        If a value is missing or not finite, shapes disagree, or the training rows are no longer in their place.
     """
     arrays, attributes = stored.arrays, stored.attributes
     for name, array in arrays.items():
@@ -128,7 +126,7 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel, state: StoredSta
 
 
 def stored_moments(stored: StoredModel) -> LandmarkMoments | None:
-    """Return the stored moments of the features; None where the model kept none."""
+    """Return the stored moments of the features; None if the model kept none."""
     own = stored.named("state_")
     if not own:
         return None
@@ -137,23 +135,22 @@ def stored_moments(stored: StoredModel) -> LandmarkMoments | None:
 
 
 def _bytes(references: References) -> int:
-    source: Any = references.source
-    return int(source.shape[0]) * int(source.shape[1]) * int(source.dtype.itemsize)
+    return references.shape[0] * references.shape[1] * references.dtype.itemsize
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _read_references(stored: StoredModel) -> References:
-    """Return the training rows from the model, or find them where they were.
+    """Return the training rows from the model, or from the store that it references.
 
     Raises
     ------
     ModelFormatError
-        Where they are in a place that nobody has allowed.
+        If that store is not in an allowed place.
     ValueError
-        Where the store is gone, or holds an array of another shape, or other rows.
+        If the store does not exist, or holds an array of another shape or other rows.
     """
     place = stored.attributes["references"]
     if place is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from bigpca.estimators.linear.iteration import (
     kept_components,
     warn_unconverged,
 )
-from bigpca.estimators.linear.spectrum import Certificate
+from bigpca.estimators.linear.spectrum import Certificate, counted
 from bigpca.operators.covariance import Probes, Products
 from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.engine.run import Run
@@ -78,7 +77,7 @@ class ShiftedOperator:
         return self.operator.refinable
 
     def refine(self) -> None:
-        """Make later products more precise; sigma stays."""
+        """Make later products more precise; sigma does not change."""
         self.operator.refine()
 
     def begin(self, V: Matrix) -> Products:
@@ -98,7 +97,7 @@ class ShiftedOperator:
 def iterate_indefinite(
     operator: KernelOperator, settings: KernelSettings, iteration: Iteration, run: Run
 ) -> tuple[KrylovResult, Vector, Certificate, float]:
-    """Return the algebraically largest eigenvalues, their bounds, and how much negative mass was seen."""
+    """Return the algebraically largest eigenvalues, their bounds, and the negative mass that was found."""
     shifted = ShiftedOperator(operator)
     result = iterate(shifted, None, settings, iteration)
     if not result.converged:
@@ -117,38 +116,43 @@ def iterate_indefinite(
         converged=result.converged,
     )  # fmt: skip
     warn_indefinite(settings, negative, norm, whole=False)
-    warn_fewer(settings, int(np.count_nonzero(positive)), f"the iteration finds under {settings.kernel}", "Use fewer.")
+    warn_fewer(
+        settings,
+        int(np.count_nonzero(positive)),
+        f"the iteration on the matrix of {settings.kernel} finds",
+        "Use fewer.",
+    )
     return result, values, certificate, negative
 
 
 def frobenius_bounds(operator: KernelOperator, lower: Vector) -> Certificate:
     """Bound the leading eigenvalues of an indefinite HKH, of which lower bounds (k,) are known.
 
-    ``lambda_i^2 <= |HKH|_F^2 - sum_(j != i) lower_j^2``, over the lower bounds that are positive. Only the first
-    eigenvalue is known to be none below 0 (``HKH 1 = 0``). There is no share of a trace that has negative parts.
+    ``lambda_i^2 <= |HKH|_F^2 - sum_(j != i) lower_j^2``, over the positive lower bounds. Only the first eigenvalue is
+    known to be at least 0 (``HKH 1 = 0``). Shares of a trace with negative parts are not defined.
     """
     squared = operator.squared_norm
     slack = rounding_slack(float(np.sqrt(operator.size * squared)), precision=operator.precision)
     least = lower - slack
     least[:1] = np.maximum(least[:1], 0.0)
-    known = np.maximum(least, 0.0)  # less the slack: a square root magnifies what is subtracted too much
+    known = np.maximum(least, 0.0)  # reduced by the slack, because the square root below magnifies an excess
     upper = np.sqrt(np.maximum(squared - (np.sum(known**2) - known**2), 0.0)) + slack
     bounds = np.column_stack([least, np.maximum.accumulate(upper[::-1])[::-1]])
     return Certificate(bounds, None, None, 1.0)
 
 
 def warn_fewer(settings: KernelSettings, positive: int, where: str, remedy: str) -> None:
-    """Warn where an indefinite kernel has fewer positive eigenvalues than components were asked for."""
-    given: Any = settings.n_components
+    """Warn if an indefinite kernel has fewer positive eigenvalues than the requested components."""
+    given = counted(settings.n_components)
     if given is not None and positive < given:
         warn_approximation(
-            f"{given} components were asked for, and {positive} positive eigenvalues are what {where}: "
+            f"{given} components were requested, but {where} {positive} positive eigenvalues: "
             f"{max(1, positive)} are kept. {remedy}"
         )
 
 
 def warn_indefinite(settings: KernelSettings, negative: float, norm: float, *, whole: bool) -> None:
-    """Warn that the kernel is no inner product, with the negative mass that was found; not where none was."""
+    """Warn that the kernel is not an inner product, if negative mass was found, and report how much."""
     if not negative:
         return
     found = f"{negative:.3g}" if whole else f"at least {negative:.3g}"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bigpca.estimators.kernel.choosing import check_solver, plan_kernel_fit
 from bigpca.estimators.kernel.model import KernelModel
+from bigpca.estimators.kernel.parameters import resolved_kernel
+from bigpca.estimators.kernel.preimages import check_regression
 from bigpca.estimators.kernel.spectrum import KernelFit, KernelSettings, check_kernel_components
 from bigpca.estimators.linear.choosing import check_iteration
-from bigpca.estimators.shared.inputs import Opened
-from bigpca.estimators.shared.transformer import RandomState
+from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.seeding import RandomState
 from bigpca.solvers.components import NComponents
 
 
@@ -19,42 +19,42 @@ class KernelPCA(KernelModel):
 
     (Tutorial, algorithm 5.) ``HKH v = lambda v``, ``H = I - 11'/n``; the score of x is
     ``sum_t v_t k_c(x_t, x) / sqrt(lambda)``, with the kernel centred by the training rows. Up to 2,000 rows the matrix
-    is in memory; beyond, a block Krylov iteration multiplies HKH by thin blocks in sweeps over pairs of row blocks:
-    ``n^2 / 2`` kernel evaluations each, about three of them, memory of some (n, 2 k) arrays. Kernels with an exact
-    finite feature map (linear, cosine, Hellinger, sums of these, polynomials of few columns) need no kernel matrix: the
-    PCA of their features is the same, in a read or a few.
+    is in memory; for more, a block Krylov iteration multiplies HKH by thin blocks in sweeps over pairs of row blocks:
+    about three, of ``n^2 / 2`` kernel evaluations each, in the memory of a few (n, 2 k) arrays. Kernels with an exact
+    finite feature map (linear, cosine, Hellinger, sums of these, polynomials of few columns) require no kernel matrix:
+    the PCA of their features is the same, in one read or a few.
 
     Parameters
     ----------
     n_components : int, float in (0, 1), a rule, or None
-        None keeps all with a positive eigenvalue (few rows only).
+        None for all components with a positive eigenvalue (few rows only).
     kernel : str, Kernel, or callable
-        One of :mod:`bigpca.kernels`, or scikit-learn's names; a function takes two blocks of rows (a, d), (b, d).
+        One of :mod:`bigpca.kernels`, or scikit-learn's names; a function of two blocks of rows (a, d), (b, d).
         "linear" by default here, in :class:`bigpca.ApproximateKernelPCA` and in :class:`bigpca.NystromKernelPCA`, as in
-        scikit-learn: another way of solving is no other model, and no width of a Gaussian suits data of all units.
+        scikit-learn: the solver does not change the model, and no width of a Gaussian suits data of all units.
     gamma, degree, coef0 : of a kernel given by name; ``gamma=None`` is 1 / d.
     solver : {"auto", "dense", "krylov", "features"}
     tol : float
-        Largest relative error of each eigenvalue wanted at which "krylov" stops, as probes in every sweep estimate it.
+        "krylov" stops when the relative error of every requested eigenvalue, estimated by probes, is at most this.
     max_passes : int
-        Most sweeps; where they are not enough, a warning reports the error reached, and ``converged_`` is False.
+        Maximum number of sweeps. If that is not enough, a warning reports the error reached, and ``converged_`` is
+        False.
     random_state : int, RandomState, Generator or None
         As in :class:`bigpca.PCA`.
     max_kernel_evaluations : float
-        A plan that needs more is rejected, before any read.
+        A plan that requires more is rejected before any read.
     fit_inverse_transform, alpha : bool, float
-        Also fit the ridge regression that ``inverse_transform`` needs, of this penalty: n^3 / 3 flops, 10,000 rows at
-        most.
+        Also fit the ridge regression for ``inverse_transform``, with this penalty: n^3 / 3 flops, at most 10,000 rows.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
         As in :class:`bigpca.PCA`.
 
     Attributes
     ----------
     eigenvectors_ : ndarray of shape (n, k)
-        Unit vectors; not where ``solver_`` is "features".
+        Unit vectors; not set if ``solver_`` is "features".
     negative_mass_ : float
-        Of kernels that are not positive semi-definite: what their negative eigenvalues sum to, less the sign; a lower
-        bound of it unless ``solver_`` is "dense".
+        For kernels that are not positive semi-definite: the absolute sum of the negative eigenvalues, or a lower bound
+        of it unless ``solver_`` is "dense".
 
     See :class:`bigpca.estimators.kernel.model.KernelModel` for the others.
 
@@ -71,7 +71,7 @@ class KernelPCA(KernelModel):
         self,
         n_components: NComponents = None,
         *,
-        kernel: Any = "linear",
+        kernel: Input = "linear",
         gamma: float | None = None,
         degree: int = 3,
         coef0: float = 1,
@@ -106,14 +106,14 @@ class KernelPCA(KernelModel):
         self.solve_threads = solve_threads
         self.workers_timeout = workers_timeout
 
-    def _fit(self, opened: Opened, y: Any) -> KernelFit:
+    def _fit(self, opened: Opened, y: Input) -> KernelFit:
         check_iteration(self.tol, self.max_passes)
         check_solver(self.solver)
         rows, resources = self._rows(opened.array)
         self._check_components(rows.n_rows, rows.n_columns)
         settings = self._settings(rows.n_columns, opened.seed)
         fit = plan_kernel_fit(rows, resources, settings, self.solver, pairs_only=self.fit_inverse_transform)
-        self._check_preimage(rows.n_rows)
+        check_regression(self, rows.n_rows)
         return fit
 
     def _check_components(self, n: int, d: int) -> None:
@@ -126,6 +126,6 @@ class KernelPCA(KernelModel):
 
     def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         return KernelSettings(
-            self.n_components, self._resolved_kernel(d), self.tol, self.max_passes, seed,
+            self.n_components, resolved_kernel(self, d), self.tol, self.max_passes, seed,
             self.solve_threads, self.max_kernel_evaluations,
         )  # fmt: skip

@@ -1,13 +1,13 @@
 """Kernel PCA by block Krylov iteration on the implicit HKH: a few sweeps over pairs of rows, nothing of size n x n.
 
-The start is the kernel PCA of Nyström features of some hundred landmarks, at a few hundredths of a sweep's evaluations.
+It starts from kernel PCA of the Nyström features of a few hundred landmarks, which costs a few hundredths of a sweep.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,23 +61,22 @@ def size_iteration(rows: RowInput, settings: KernelSettings, blocks: int = BLOCK
     Raises
     ------
     ValueError
-        For a share or a rule that needs more of the spectrum than an iteration finds.
+        For a share or a rule that requires more of the spectrum than an iteration computes.
     """
     n = rows.n_rows
     k = starting_components(settings.n_components, n, n)
     if not settings.kernel.positive_semidefinite and not isinstance(settings.n_components, int | np.integer):
         raise ValueError(
             f"n_components = {settings.n_components!r} chooses by the whole spectrum where {settings.kernel} is not "
-            f"positive semi-definite: the trace of HKH holds negative parts, which no leading eigenvalues show. Give a "
-            f"number, or use "
-            f'solver="dense".'
+            f"positive semi-definite: the trace of HKH has negative parts, which no leading eigenvalues show. Give a "
+            f'number, or use solver="dense".'
         )
     return Iteration.of(settings.n_components, k, blocks, n)
 
 
 @dataclass(frozen=True)
 class KernelKrylovFit(KernelFit):
-    """An iteration of some three sweeps.
+    """An iteration of about three sweeps.
 
     Attributes
     ----------
@@ -93,7 +92,7 @@ class KernelKrylovFit(KernelFit):
     def planned(cls, rows: RowInput, settings: KernelSettings, resources: Resources) -> KernelFit:
         """Return the fit with a basis of four blocks, or of three or two where that does not fit.
 
-        The whole spectrum of few rows is found by the whole matrix.
+        The whole spectrum of few rows is computed from the whole matrix.
         """
         if not partial_will_do(settings.n_components, rows.n_rows, rows.n_rows) and rows.n_rows <= RULE_COLUMNS:
             return DenseFit.planned(rows, settings, resources)
@@ -134,7 +133,7 @@ class KernelKrylovFit(KernelFit):
 
     @cached_property
     def start(self) -> Start | None:
-        """The start, where there are rows enough for one."""
+        """The start, if there are enough rows for one."""
         m = start_landmarks(self.rows.n_rows, self.iteration.block)
         if not m or not self.settings.kernel.positive_semidefinite:
             return None
@@ -154,8 +153,8 @@ class KernelKrylovFit(KernelFit):
         output = expansion_bytes(self.rows, self.settings.kernel, k) + certificate_bytes(k, n)
         return SolveCost(held_bytes=held, output_bytes=output)
 
-    def identity(self) -> dict[str, Any]:
-        """Later passes depend on everything that led to their block."""
+    def identity(self) -> dict[str, object]:
+        """Return also everything that determines the blocks of later passes."""
         settings, iteration = self.settings, self.iteration
         return {
             "computes": "kernel krylov", "input": self.rows.describe(), "kernel": kernel_identity(settings.kernel),
@@ -164,7 +163,7 @@ class KernelKrylovFit(KernelFit):
         }  # fmt: skip
 
     def run(self, run: Run) -> KernelSpectrum:
-        """Iterate until the wanted eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
+        """Iterate until the requested eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
         rows, settings, kernel, iteration = self.rows, self.settings, self.settings.kernel, self.iteration
         shift = row_shift(run, rows)
         operator = KernelOperator(rows, kernel, run, self.sweep, shift=shift, seed=settings.seed)
@@ -187,7 +186,7 @@ class KernelKrylovFit(KernelFit):
         )
 
     def _started(self, run: Run, operator: KernelOperator, shift: Vector) -> Matrix | None:
-        """Return the axes of the start; its eigenvalues choose the precision of the tiles."""
+        """Return the axes of the start; its eigenvalues determine the precision of the tiles."""
         found = None if self.start is None else self.start.axes(run, shift)
         if found is None:
             return None

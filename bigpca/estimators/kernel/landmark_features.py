@@ -1,20 +1,20 @@
 """Kernel PCA on Nyström features: landmarks L, features ``B = k(X, L) T``, and PCA of B about the mean over ALL rows.
 
-The features span what the landmarks' images span, so ``K >= B B'``: what B leaves of k(x, x), summed over all rows,
-bounds the error of every eigenvalue.
+The features span the images of the landmarks, so ``K >= B B'``: the residual ``k(x, x) - |B(x)|^2``, summed over all
+rows, bounds the error of every eigenvalue.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array, DType
 from bigpca.estimators.kernel.expansion import Expansion
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
-from bigpca.estimators.linear.spectrum import Certificate
+from bigpca.estimators.linear.spectrum import Certificate, counted
 from bigpca.estimators.shared.references import References
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import Landmarks
@@ -29,7 +29,7 @@ from bigpca.passes.fold import Folded, fold, row_pass
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.rows import RowInput
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
-from bigpca.solvers.components import needs_full_spectrum, resolve_components, resolve_partial
+from bigpca.solvers.components import resolve_components, resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.features import landmark_transform, truncation_for
 from bigpca.solvers.indefinite import SIGNIFICANT, negative_eigenvalue
@@ -45,7 +45,7 @@ MAX_AMPLIFICATION = 1.01 * truncation_for(float(np.finfo(np.float32).eps)) ** -0
 
 @dataclass(frozen=True)
 class LandmarkFeatures:
-    """One kernel's features of given landmarks.
+    """The features of given landmarks under one kernel.
 
     Attributes
     ----------
@@ -58,19 +58,19 @@ class LandmarkFeatures:
     """
 
     kernel: Kernel
-    landmarks: NDArray[Any]
+    landmarks: Array
     transform: Matrix
     shift: Vector
     indices: NDArray[np.int64] | None = None
 
     @property
     def references(self) -> References:
-        """The landmarks, as what new rows meet."""
+        """The landmarks, with which new rows are compared."""
         return References(self.landmarks, None, self.indices)
 
     @property
     def numbers(self) -> NDArray[np.int64]:
-        """Row numbers of the landmarks, or places where they are no rows."""
+        """Row numbers of the landmarks, or their positions if they are not rows of X."""
         return np.arange(len(self.landmarks)) if self.indices is None else self.indices
 
     def block(self) -> Matrix:
@@ -79,7 +79,7 @@ class LandmarkFeatures:
 
     @property
     def amplification(self) -> float:
-        """By how much T magnifies the rounding of kernel values, relative to ``sqrt(k(x, x) k(l, l))``.
+        """The factor by which T magnifies the rounding of kernel values, relative to ``sqrt(k(x, x) k(l, l))``.
 
         Largest column of ``diag(K_mm)^(1/2) T``: 1 over the root of the smallest eigenvalue kept of the scaled K_mm.
         """
@@ -91,12 +91,12 @@ class LandmarkFeatures:
 def features_of(
     kernel: Kernel, landmarks: Landmarks, shift: Vector, precision: float, threads: int | None
 ) -> LandmarkFeatures:
-    """Return the features of landmarks, K_mm and its factor in float64 whatever the rows are in.
+    """Return the features of landmarks; K_mm and its factor are in float64 whatever the dtype of the rows.
 
     Raises
     ------
     ValueError
-        Where the landmarks have no images of positive length, or show that the kernel is not positive semi-definite.
+        If all images of landmarks have length 0, or if they show that the kernel is not positive semi-definite.
     """
     found = LandmarkFeatures(kernel, landmarks.rows, np.zeros((0, 0)), shift, landmarks.indices)
     K_mm = found.block()
@@ -115,13 +115,13 @@ def features_of(
     return replace(found, transform=T)
 
 
-def features_dtype(rows: RowInput, kernel: Kernel, m: int) -> np.dtype[np.floating]:
-    """Dtype of the rows that the kernel sees: float64 where a pass is small, else the working dtype."""
+def features_dtype(rows: RowInput, kernel: Kernel, m: int) -> DType:
+    """Return the dtype in which the kernel is evaluated: float64 if a pass is small, else the working dtype."""
     flops = rows.n_rows * m * (kernel.flops_per_entry(rows.n_columns) + 3.0 * m)
     return product_dtype(rows.dtype, flops)
 
 
-def pass_dtype(rows: RowInput, features: tuple[LandmarkFeatures, ...]) -> np.dtype[np.floating]:
+def pass_dtype(rows: RowInput, features: tuple[LandmarkFeatures, ...]) -> DType:
     """Dtype of the rows of a pass: float64, too, if a T magnifies the rounding of float32 more than one made for it."""
     if max(f.amplification for f in features) > MAX_AMPLIFICATION:
         return np.dtype(np.float64)
@@ -129,7 +129,7 @@ def pass_dtype(rows: RowInput, features: tuple[LandmarkFeatures, ...]) -> np.dty
 
 
 def features_pass(rows: RowInput, kernels: tuple[Kernel, ...], m: int) -> PassPlan:
-    """Declare one read of X that maps rows to the features of m landmarks, and takes their moments."""
+    """Declare one read of X that maps rows to the features of m landmarks and accumulates their moments."""
     d = rows.n_columns
     landmarks, transforms = np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),) * len(kernels)
     template = LandmarkMoments.of(d, LandmarkMap(kernels, landmarks, transforms, np.zeros(d)))
@@ -190,7 +190,7 @@ def solve_features(
 
 
 def _excess(values: Vector, state: LandmarkMoments, which: int, features: LandmarkFeatures) -> str | None:
-    """Return how features longer than k(x, x) show that a kernel taken on trust is not positive semi-definite."""
+    """Return evidence against a kernel that is positive semi-definite by declaration only: |B(x)|^2 above k(x, x)."""
     if not features.kernel.taken_on_trust:
         return None
     moments, trace = state.moments[which], float(state.diagonals[which])
@@ -205,7 +205,7 @@ def _excess(values: Vector, state: LandmarkMoments, which: int, features: Landma
 
 
 def landmark_expansion(features: LandmarkFeatures, V: Matrix, mean: Vector) -> Expansion:
-    """Return the scores ``(B - mean) V`` as an expansion over the landmarks, in the precision that they need.
+    """Return the scores ``(B - mean) V`` as an expansion over the landmarks, in the precision that they require.
 
     The mean of ``k(x, L)`` over all rows is ``K_mm c`` with the weights ``c = T mean`` of the mean of the images.
     """
@@ -220,19 +220,19 @@ def landmark_expansion(features: LandmarkFeatures, V: Matrix, mean: Vector) -> E
 
 
 def _components(settings: KernelSettings, values: Vector, total: float, n: int) -> int:
-    """How many of the features' axes are wanted.
+    """Return the number of components.
 
     Raises
     ------
     ValueError
-        Where a share or a rule needs more of the spectrum than the landmarks give.
+        If a share or a rule requires more of the spectrum than the landmarks determine.
     """
-    given: Any = settings.n_components
+    given, number = settings.n_components, counted(settings.n_components)
     rank = max(1, int(np.count_nonzero(values > len(values) * np.finfo(np.float64).eps * values[0])))
     if given is None:
         return rank
-    if not needs_full_spectrum(given):
-        return min(int(given), len(values))
+    if number is not None:
+        return min(number, len(values))
     k = resolve_partial(given, values, total, n, n)
     if k is None:
         share = float(values.sum()) / total if total > 0 else 1.0
@@ -248,8 +248,8 @@ def _certify(
 ) -> Certificate:
     """Bound the eigenvalues of HKH: ``HKH - HBB'H`` is positive semi-definite, with a trace of at most the residual's.
 
-    Rounding of kernel values is magnified by T. That of sums over landmarks and rows is not, but it does not cancel
-    where rows are alike.
+    T magnifies the rounding of kernel values. It does not magnify the rounding of sums over landmarks and rows, but
+    that does not cancel if rows are alike.
     """
     diagonal = float(state.diagonals[which])
     slack = rounding_slack(diagonal, precision=state.precision * features.amplification)
@@ -263,7 +263,7 @@ def _certify(
 def fit_landmarks(
     run: Run, rows: RowInput, settings: KernelSettings, landmarks: Landmarks, shift: Vector
 ) -> KernelSpectrum:
-    """Fit in one pass over X, for landmarks that are chosen already."""
+    """Fit to given landmarks in one pass over X."""
     precision = float(np.finfo(features_dtype(rows, settings.kernel, len(landmarks.rows))).eps)
     features = features_of(settings.kernel, landmarks, shift, precision, settings.threads)
     found = fold_features(run, features_pass(rows, (settings.kernel,), len(landmarks.rows)), rows, (features,))
@@ -284,7 +284,7 @@ def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: Ke
     K = features.block()
     m, means = len(K), K.mean(axis=1)
     centred = double_centre(K.copy())
-    given: Any = settings.n_components
+    given = settings.n_components
     values, vectors = top_eigenpairs(centred, threads=settings.threads)
     rank = max(1, int(np.count_nonzero(values > m * np.finfo(np.float64).eps * values[0])))
     k = rank if given is None else min(resolve_components(given, values, float(values.sum()), m, m), m)

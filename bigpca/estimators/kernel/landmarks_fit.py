@@ -1,4 +1,4 @@
-"""Fits by landmarks: which rows stand for all, what that costs, and what more rows cost later."""
+"""Fits by landmarks: the choice of landmarks, the fit on their features, and the cost of rows added later."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.costs import PassCost, SolveCost
-from bigpca.estimators.kernel.expansion import kernel_identity
+from bigpca.estimators.kernel.expansion import Expansion, kernel_identity
 from bigpca.estimators.kernel.files import expansion_bytes
 from bigpca.estimators.kernel.landmark_features import (
     LandmarkFeatures,
@@ -31,6 +30,7 @@ from bigpca.estimators.kernel.spectrum import (
     row_shift,
     row_shift_pass,
 )
+from bigpca.estimators.shared.inputs import Input
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import LandmarkRequest, Landmarks, compared_rows, landmark_passes, select_landmarks
 from bigpca.landmarks.given import landmark_values
@@ -46,7 +46,7 @@ FLOAT64 = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Choice:
-    """Which landmarks a fit wants, not yet chosen.
+    """How a fit will choose its landmarks.
 
     Attributes
     ----------
@@ -56,29 +56,29 @@ class Choice:
     """
 
     count: int
-    sampling: Any
+    sampling: Input
     rounds: int
 
     @property
     def name(self) -> str:
-        """Of the sampling."""
+        """Name of the sampling."""
         return self.sampling if isinstance(self.sampling, str) else "given"
 
     def request(self, rows: RowInput, settings: KernelSettings) -> LandmarkRequest:
-        """Return what a choice is asked for, less the run."""
+        """Return the request for the landmarks, without the run."""
         return LandmarkRequest(
             rows, settings.kernel, self.count, settings.seed, threads=settings.threads, rounds=self.rounds
         )
 
-    def identity(self) -> dict[str, Any]:
-        """What identifies it."""
+    def identity(self) -> dict[str, object]:
+        """Return the identity of the choice, for fingerprints."""
         sampling = self.sampling if isinstance(self.sampling, str) else landmark_values(self.sampling).tolist()
         return {"count": self.count, "sampling": sampling, "rounds": self.rounds}
 
 
 @dataclass(frozen=True)
 class LandmarksFit(KernelFit):
-    """A fit that begins by choosing landmarks: what those have in common.
+    """A fit that begins with the choice of landmarks.
 
     Attributes
     ----------
@@ -89,17 +89,17 @@ class LandmarksFit(KernelFit):
 
     @property
     def solver(self) -> str:
-        """Named with the sampling."""
+        """Name of the solver, with the sampling."""
         return f"landmarks ({self.choice.name})"
 
     def choosing_passes(self) -> tuple[PassCost, ...]:
-        """What is read until there are landmarks."""
+        """Declare the reads that choose the landmarks."""
         rows = self.rows
         chosen = landmark_passes(self.choice.sampling, self.choice.request(rows, self.settings))
         return (row_shift_pass(rows), *chosen)
 
     def choose(self, run: Run) -> tuple[Landmarks, NDArray[np.float64]]:
-        """Choose the landmarks; returns the shift, too."""
+        """Choose the landmarks, and return them with the shift."""
         shift = row_shift(run, self.rows)
         request = replace(self.choice.request(self.rows, self.settings), run=run, shift=shift)
         return select_landmarks(self.choice.sampling, request), shift
@@ -117,19 +117,19 @@ class LandmarksFit(KernelFit):
 
     @property
     def most_axes(self) -> int:
-        """Most axes that a model can have."""
+        """Maximum number of axes of the model."""
         m, given = self.choice.count, self.settings.n_components
         return m if given is None or needs_full_spectrum(given) else min(int(given), m)  # type: ignore[arg-type]
 
     @property
     def output_bytes(self) -> int:
-        """Bytes of the expansion over landmarks, and of what maps rows to their features."""
+        """Bytes of the expansion over landmarks, and of the map to their features."""
         m, k = self.choice.count, self.most_axes
         sampling = self.choice.sampling
         numbered = sampling != "kmeans" if isinstance(sampling, str) else np.ndim(sampling) == 1
         return expansion_bytes(self.rows, self.settings.kernel, k, m) + 8 * (m * m + (m if numbered else 0))
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {
             "computes": "landmarks", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel),
             "seed": self.settings.seed, **self.choice.identity(),
@@ -143,7 +143,7 @@ class NystromFit(LandmarksFit):
     Attributes
     ----------
     kernels : tuple of Kernel
-        Of the features; empty for the tutorial's extension, which reads nothing more.
+        Kernels of the features; empty for the tutorial's extension, which makes no further read.
     """
 
     kernels: tuple[Kernel, ...]
@@ -179,7 +179,7 @@ class NystromFit(LandmarksFit):
         return _with_landmarks(run, found, landmarks, features)
 
     def run_widths(self, run: Run) -> list[KernelSpectrum]:
-        """Fit under every kernel, on shared landmarks, from one read beyond their choice."""
+        """Fit with every kernel, on shared landmarks, from one read after their choice."""
         landmarks, shift = self.choose(run)
         before = run.evaluations
         threads = self.settings.threads
@@ -196,7 +196,7 @@ class NystromFit(LandmarksFit):
 
 
 def _single(state: LandmarkMoments, which: int) -> LandmarkMoments:
-    """Return the moments under one of the kernels."""
+    """Return the moments of one of the kernels."""
     count = len(state.moments)
     if count == 1:
         return state
@@ -213,7 +213,7 @@ class Grown:
     Attributes
     ----------
     found : KernelSpectrum
-        With the statistics of all rows; the rest is that of the fit before.
+        With the statistics of all rows; the other values are those of the previous fit.
     solve : callable
         Returns the fit to all rows.
     """
@@ -224,7 +224,7 @@ class Grown:
 
 @dataclass(frozen=True)
 class Growth(KernelReading):
-    """More rows by landmarks that are chosen already: one read of the new rows, into moments or statistics of labels.
+    """Added rows, with the landmarks of the fit: one read, into moments or statistics of labels.
 
     Attributes
     ----------
@@ -248,7 +248,7 @@ class Growth(KernelReading):
 
     @abstractmethod
     def read(self, run: Run, latest: KernelSpectrum) -> Grown:
-        """Read the new rows, and add them to the latest fit."""
+        """Read the new rows, and merge them with the latest fit."""
 
     def passes(self) -> tuple[PassCost, ...]:
         return (self.read_of_features,)
@@ -257,13 +257,13 @@ class Growth(KernelReading):
         m = len(self.features.landmarks)
         return SolveCost(14.0 * m**3, bytes=8 * 6 * m**2)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"computes": "growth", "input": self.rows.describe(), "kernel": kernel_identity(self.settings.kernel)}
 
 
 @dataclass(frozen=True)
 class MomentsGrowth(Growth):
-    """The read of their moments."""
+    """The read of the moments of added rows."""
 
     @cached_property
     def read_of_features(self) -> PassPlan:
@@ -271,8 +271,9 @@ class MomentsGrowth(Growth):
 
     def read(self, run: Run, latest: KernelSpectrum) -> Grown:
         new = fold_features(run, self.read_of_features, self.rows, (self.features,))
-        old: Any = latest.state
-        state = old.merge(new.state)
+        if not isinstance(latest.state, LandmarkMoments):
+            raise TypeError(f"the fit keeps {type(latest.state).__name__}, where moments of features were expected")
+        state = latest.state.merge(new.state)
         grown = replace(
             latest, state=state, omitted=latest.omitted + new.omitted,
             evaluations=latest.evaluations + new.state.evaluations,
@@ -293,7 +294,7 @@ def _solve_grown(
 def _with_landmarks(
     run: Run, found: KernelSpectrum, landmarks: Landmarks, features: LandmarkFeatures
 ) -> KernelSpectrum:
-    """Add what is known of the landmarks to what the fit returns."""
+    """Return the result of the fit with the attributes of its landmarks."""
     certificate = found.certificate
     if certificate is not None:
         certificate = replace(certificate, n_passes=run.reads)
@@ -303,8 +304,10 @@ def _with_landmarks(
 
 
 def landmark_features(found: KernelSpectrum) -> LandmarkFeatures:
-    """Return the features that a fit by landmarks maps rows to."""
-    expansion: Any = found.expansion
+    """Return the feature map of a fit by landmarks."""
+    expansion = found.expansion
+    if not isinstance(expansion, Expansion) or expansion.references.rows is None:
+        raise TypeError("the fit is not an expansion over landmarks in memory")
     return LandmarkFeatures(
         expansion.kernel, expansion.references.rows, np.asarray(found.landmark_transform), expansion.shift,
         expansion.references.indices,

@@ -1,14 +1,14 @@
-"""What kernel models do to rows in a pass: scores, distances to the subspace, and pre-images."""
+"""Row maps of kernel models: scores, distances to the subspace, and pre-images."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve
 
+from bigpca.arrays import Array, DType
 from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection
 from bigpca.estimators.linear.maps import settle_non_finite
 from bigpca.estimators.shared.references import TILE_ROWS, References
@@ -32,11 +32,11 @@ class KernelScores:
     expansion: Expansion | FeatureProjection
     nan_policy: str = "raise"
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """float32 for float32 and narrower input, else float64."""
         return working_dtype(dtype)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return scores (b, k) of rows (b, d).
 
         Raises
@@ -50,28 +50,28 @@ class KernelScores:
         return scores
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """What the expansion takes, clean rows and scores; its coefficients are kept."""
+        """The memory of the expansion, clean rows and scores; its coefficients are kept."""
         k = self.expansion.coefficients.shape[1]
         own = rows * (k * itemsize + d * (1 + itemsize))
         return self.expansion.bytes_for(d, rows, itemsize, k) + own, self.expansion.coefficients.nbytes
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map."""
         return {"map": "kernel scores", "nan_policy": self.nan_policy, **self.expansion.describe()}
 
 
 @dataclass(frozen=True)
 class Novelty:
-    """Squared distance of a row's image to the subspace, one column: ``k_c(x, x) - |y|^2`` (MATHS; clipped at 0)."""
+    """Squared distance of a row's image to the subspace, one column: ``k_c(x, x) - |y|^2``, clipped at 0."""
 
     expansion: Expansion | FeatureProjection
     nan_policy: str = "raise"
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """Always float64: the difference of nearly equal numbers."""
         return np.dtype(np.float64)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return squared distances (b, 1)."""
         clean, bad = _set_aside(rows, where, self.nan_policy, "distances")
         distances = self.expansion.distances(clean)
@@ -83,20 +83,22 @@ class Novelty:
         base, kept = KernelScores(self.expansion).bytes_for(d, rows, 8)
         return base + 8 * rows * (d + 4), 2 * kept
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map."""
         return {"map": "novelty", "nan_policy": self.nan_policy, **self.expansion.describe()}
 
 
-def _set_aside(rows: NDArray[Any], where: str, nan_policy: str, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return the rows with zeros for those that are not finite, and which those are.
+def _set_aside(rows: Array, where: str, nan_policy: str, name: str) -> tuple[Array, NDArray[np.bool_]]:
+    """Return the rows with finite values in place of rows that are not finite, and a mask of these.
+
+    The replacement is a valid row, so that every kernel accepts it; the caller sets its result to NaN.
 
     Raises
     ------
     NonFiniteError
         Where the policy is to raise.
     """
-    bad: NDArray[np.bool_] = ~np.isfinite(rows).all(axis=1)
+    bad = ~np.asarray(np.isfinite(rows).all(axis=1), np.bool_)
     if not bad.any():
         return rows, bad
     settle_non_finite(rows, np.where(np.isfinite(rows), 0.0, np.nan), where, nan_policy, name)
@@ -125,12 +127,12 @@ class FixedPoint:
     max_iter: int = 100
     tol: float = 1e-6
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """float32 for float32 and narrower input, else float64."""
         return working_dtype(dtype)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
-        """Return pre-images (b, d) of the projections of rows (b, d); where the weights vanish, the row so far."""
+    def apply(self, rows: Array, where: str) -> Array:
+        """Return pre-images (b, d) of the projections of rows (b, d); the last iterate if the weights vanish."""
         clean, _ = _set_aside(rows, where, "raise", "pre-images")
         e = self.expansion
         z = clean.astype(np.float64)
@@ -161,7 +163,7 @@ class FixedPoint:
         held = self.expansion.references.held_bytes
         return 8 * rows * (p + 2 * TILE_ROWS + 5 * d) + 3 * 8 * TILE_ROWS * d, held
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map."""
         return {"map": "fixed point", "max_iter": self.max_iter, "tol": self.tol, **self.expansion.describe()}
 
@@ -178,11 +180,11 @@ class RidgePreimage:
 
     expansion: Expansion
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """The working dtype of the scores."""
         return working_dtype(dtype)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return rows (b, d) from scores (b, k)."""
         clean, _ = _set_aside(rows, where, "raise", "reconstructions")
         return self.expansion.apply(clean).astype(working_dtype(rows.dtype), copy=False)
@@ -191,12 +193,12 @@ class RidgePreimage:
         """As for scores, with d columns."""
         return KernelScores(self.expansion).bytes_for(d, rows, itemsize)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map."""
         return {"map": "ridge pre-image", **self.expansion.describe()}
 
 
-def ridge_preimage(kernel: Kernel, rows: NDArray[Any], scores: Matrix, alpha: float) -> Expansion:
+def ridge_preimage(kernel: Kernel, rows: Array, scores: Matrix, alpha: float) -> Expansion:
     """Return the regression from scores (p, k) to rows (p, d): ``(k(S, S) + alpha I)^-1 R``; p^3 / 3 + 2 p^2 d flop."""
     K = kernel(scores).astype(np.float64)
     K.flat[:: len(K) + 1] += alpha

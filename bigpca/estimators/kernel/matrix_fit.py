@@ -1,10 +1,10 @@
-"""Kernel PCA of few rows: the whole kernel matrix, centred twice and solved (tutorial, algorithm 5)."""
+"""Kernel PCA of few rows: the whole kernel matrix, double-centred and solved (tutorial, algorithm 5)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from bigpca.estimators.kernel.spectrum import (
     row_shift_pass,
     training_expansion,
 )
+from bigpca.estimators.linear.spectrum import counted
 from bigpca.passes.accumulators.dot_matrix import DotPanels, double_centre
 from bigpca.passes.accumulators.kernel_product import reject_contradicted, reject_overflow
 from bigpca.passes.engine.run import Run
@@ -32,14 +33,14 @@ from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sweeps import SweepPlan, fold_kernel, kernel_layout, sweep_pass
-from bigpca.solvers.components import needs_full_spectrum, partial_will_do, resolve_components
+from bigpca.solvers.components import partial_will_do, resolve_components
 from bigpca.solvers.eigh import eigh_bytes, fix_signs, top_eigenpairs
 from bigpca.solvers.indefinite import negative_eigenvalue, negative_mass
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 DENSE_ROWS = 2000  # up to which the whole matrix is the default
-DENSE_INDEFINITE_ROWS = 4000  # the same for kernels whose negative mass only the whole spectrum shows
+DENSE_INDEFINITE_ROWS = 4000  # the same for indefinite kernels: only the whole spectrum determines their negative mass
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class DenseSpectrum:
     row_means : ndarray of shape (n,)
     trace, norm : float; of HKH, the Frobenius norm for the second
     negative_mass : float
-        Sum of the negative eigenvalues, less its sign; 0 within rounding.
+        Absolute sum of the negative eigenvalues; 0 within rounding.
     """
 
     eigenvalues: Vector
@@ -71,7 +72,7 @@ class DenseFit(KernelFit):
 
     @classmethod
     def offered(cls, rows: RowInput, settings: KernelSettings) -> bool:
-        """Where no iteration is."""
+        """Whenever no iteration is offered."""
         return not iterates(rows, settings)
 
     @property
@@ -93,13 +94,13 @@ class DenseFit(KernelFit):
     def solve_cost(self) -> SolveCost:
         n = self.rows.n_rows
         held = held_bytes(self.rows, self.settings.kernel)
-        given: Any = self.settings.n_components
-        k = n if given is None or needs_full_spectrum(given) else int(given)
+        given = counted(self.settings.n_components)
+        k = n if given is None else given
         output = expansion_bytes(self.rows, self.settings.kernel, k)
         return SolveCost(10.0 * n**3 / 3, held_bytes=held, output_bytes=output)
 
-    def identity(self) -> dict[str, Any]:
-        """The matrix serves any number of components."""
+    def identity(self) -> dict[str, object]:
+        """One checkpoint of the matrix serves any number of components."""
         kernel = kernel_identity(self.settings.kernel)
         return {"computes": "kernel matrix", "input": self.rows.describe(), "kernel": kernel}
 
@@ -125,18 +126,17 @@ class DenseFit(KernelFit):
 
 
 def iterates(rows: RowInput, settings: KernelSettings) -> bool:
-    """Whether the default is to iterate: beyond some thousand rows, for a number or rule that allows it."""
+    """Whether the default is to iterate: beyond a few thousand rows, if the number or rule allows it."""
     few = DENSE_ROWS if settings.kernel.positive_semidefinite else DENSE_INDEFINITE_ROWS
-    given: Any = settings.n_components
-    if not settings.kernel.positive_semidefinite and not isinstance(given, int | np.integer):
-        return False  # shares and rules need the whole of an indefinite spectrum
+    if not settings.kernel.positive_semidefinite and counted(settings.n_components) is None:
+        return False  # shares and rules require the whole indefinite spectrum
     return rows.n_rows > few and partial_will_do(settings.n_components, rows.n_rows, rows.n_rows)
 
 
 def _solve(state: PassState, *, settings: KernelSettings, eps: float) -> DenseSpectrum:
     """Centre and eigen-decompose the kernel matrix; memory: two n x n matrices beside the state.
 
-    ``eps`` is that of the rows, which may hold a kernel matrix in float32.
+    ``eps`` is that of the rows, which may be a kernel matrix in float32.
     """
     K = state.part("kernel", DotPanels).matrix()
     n = len(K)
@@ -150,9 +150,8 @@ def _solve(state: PassState, *, settings: KernelSettings, eps: float) -> DenseSp
         evidence = None if least is None else f"its centred matrix has the eigenvalue {least:.3g}"
         reject_contradicted(settings.kernel, evidence)
     trace, norm = float(np.trace(K)), float(np.linalg.norm(K))
-    given: Any = settings.n_components
-    whole = given is None or needs_full_spectrum(given) or not settings.kernel.positive_semidefinite
-    wanted = None if whole else min(int(given), n)
+    given, number = settings.n_components, counted(settings.n_components)
+    wanted = None if number is None or not settings.kernel.positive_semidefinite else min(number, n)
     eigenvalues, vectors = top_eigenpairs(K, wanted, signed=True, threads=settings.threads)
     rounding = rounding_of(eigenvalues, row_means)
     rank = max(1, int(np.count_nonzero(eigenvalues > rounding)))

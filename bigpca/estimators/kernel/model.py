@@ -1,120 +1,41 @@
-"""What all kernel models have in common, whichever way they were fitted: scores, distances, pre-images, files."""
+"""The base of all kernel models, whatever their fit: scores, distances, pre-images, files."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.data.containers import is_path_list, reject_foreign
-from bigpca.errors import MemoryBudgetError, format_bytes
+from bigpca.arrays import Array
+from bigpca.data.containers import is_path_list
+from bigpca.estimators.kernel.conditions import grows, has_fixed_points, measures_distances, regresses
 from bigpca.estimators.kernel.expansion import Expansion, FeatureProjection
 from bigpca.estimators.kernel.files import pack_kernel_spectrum, stored_moments, unpack_kernel_spectrum
 from bigpca.estimators.kernel.landmarks_fit import Growth
-from bigpca.estimators.kernel.maps import FixedPoint, KernelScores, Novelty, RidgePreimage, ridge_preimage
+from bigpca.estimators.kernel.maps import FixedPoint, KernelScores, Novelty, RidgePreimage
+from bigpca.estimators.kernel.parameters import coded_strings, resolved_kernel
+from bigpca.estimators.kernel.preimages import fitted_regression
 from bigpca.estimators.kernel.spectrum import KernelSettings, KernelSpectrum
 from bigpca.estimators.linear.spectrum import Certificate, certified_attributes, containment_bound
-from bigpca.estimators.shared.files import StoredModel, StoredState
-from bigpca.estimators.shared.inputs import Opened, is_lazy
-from bigpca.estimators.shared.transformer import Destination, Estimator, Lazy, Path
+from bigpca.estimators.shared.files import StoredModel, StoredState, Values
+from bigpca.estimators.shared.inputs import Input, Lazy, Opened, is_lazy, open_scores
+from bigpca.estimators.shared.outputs import Destination, Path
+from bigpca.estimators.shared.seeding import RandomState
+from bigpca.estimators.shared.transformer import Estimator
 from bigpca.kernels import as_kernel
-from bigpca.kernels.base import Kernel, is_number
-from bigpca.kernels.codes import string_codes
-from bigpca.kernels.distance import RBF
-from bigpca.kernels.rows import checked_switch
+from bigpca.kernels.base import Kernel
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.solving import solving
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.solvers.components import NComponents
 
-PREIMAGE_ROWS = 10_000  # up to which inverse_transform may regress on the reference rows
-WIDTHS = {"gamma": None, "degree": 3, "coef0": 1}  # parameters of kernels given by name, and scikit-learn's defaults
-
-PAIRWISE = ("precomputed", "Precomputed")  # whose rows cross-validation cuts in both directions
-
-
-def check_numbers(model: KernelModel) -> None:
-    """Reject a switch that is neither True nor False, a ridge penalty below 0, and a budget that is no number above 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-    """
-    checked_switch("fit_inverse_transform", model.fit_inverse_transform)
-    budget, alpha = model.max_kernel_evaluations, model.alpha
-    if not is_number(budget) or not budget > 0:
-        raise ValueError(
-            f"max_kernel_evaluations = {budget!r}; a number above 0 was expected. Use np.inf for no limit."
-        )
-    if not is_number(alpha) or not 0 <= alpha < np.inf:
-        raise ValueError(
-            f"alpha = {alpha!r}; a finite number of at least 0 was expected, the penalty of the regression that "
-            f"inverse_transform needs. Use for example 1.0."
-        )
-
-
-def kernel_asked_for(model: KernelModel) -> Kernel | None:
-    """Return the kernel that the parameters name, of rows of one feature; None if ``fit`` will reject them."""
-    try:
-        return model._resolved_kernel(1)
-    except (TypeError, ValueError):
-        return None
-
-
-def _measures_distances(model: Any) -> bool:
-    """Whether the squared distance to the subspace can be computed; AttributeError with the reason where not."""
-    kernel = kernel_asked_for(model)
-    if kernel is not None and not kernel.needs_rows:
-        raise AttributeError(
-            f"the distance of a row's image requires k(x, x), which is not in the rows that {kernel} takes: they hold "
-            f"k(x, training rows) alone. Use a kernel that computes its entries."
-        )
-    return _projects(model)
-
-
-def _has_fixed_points(model: Any) -> bool:
-    """Whether the fixed-point iteration is defined; AttributeError with the reason where not."""
-    kernel = kernel_asked_for(model)
-    if kernel is not None and not isinstance(kernel, RBF):
-        raise AttributeError(
-            f"the fixed-point pre-image requires a Gaussian kernel; this model's is {kernel}. Use "
-            f"fit_inverse_transform=True and inverse_transform, which regress rows on scores for any kernel."
-        )
-    return _projects(model)
-
-
-def _regresses(model: Any) -> bool:
-    """Whether a fit learns the way back from scores; AttributeError with the reason where not."""
-    if not model.fit_inverse_transform:
-        raise AttributeError(
-            "inverse_transform regresses rows on scores after a fit with fit_inverse_transform=True. For a Gaussian "
-            "kernel, denoise(X) gives fixed-point pre-images without."
-        )
-    return True
-
-
-def _projects(model: Any) -> bool:
-    """Whether scores make a projection; AttributeError with the reason where not, as scikit-learn wants."""
-    if not model._orthonormal:
-        raise AttributeError(
-            "the axes are not orthonormal where r2 > 0, so that scores make no projection: neither a distance to it "
-            "nor a pre-image of it exists. Use r2 = 0, KernelPCA, or inverse_transform after a fit with "
-            "fit_inverse_transform=True."
-        )
-    return True
-
-
-def _grows(model: Any) -> bool:
-    """Whether rows can be added; AttributeError with the reason where not, as scikit-learn wants."""
-    if model._why_fixed:
-        raise AttributeError(model._why_fixed)
-    return True
+PAIRWISE = ("precomputed", "Precomputed")  # kernels whose rows cross-validation splits in both directions
 
 
 def _shares(found: KernelSpectrum) -> NDArray[np.float64]:
@@ -125,12 +46,12 @@ def _shares(found: KernelSpectrum) -> NDArray[np.float64]:
 class KernelModel(Estimator[KernelSpectrum]):
     """Scores along the leading axes of the rows' images under a kernel: ``k(x, R) A - b``.
 
-    A subclass plans its fit by :meth:`_fit`, and the read of more rows by :meth:`_growth` if it has landmarks.
+    A subclass plans its fit in :meth:`_fit`, and the read of added rows in :meth:`_growth` if it has landmarks.
 
     Attributes
     ----------
     kernel_ : Kernel
-        With its defaults filled in.
+        The kernel, with its defaults filled in.
     eigenvalues_ : ndarray of shape (k,), descending
         Of the centred kernel matrix HKH, as scikit-learn's.
     explained_variance_ : ndarray of shape (k,); ``eigenvalues_ / (n - 1)``
@@ -138,30 +59,30 @@ class KernelModel(Estimator[KernelSpectrum]):
         Share of the trace of HKH; of an indefinite kernel, whose negative eigenvalues are in the trace, the sum can
         exceed 1.
     total_variance_ : float
-        ``trace(HKH) / (n - 1)``; by landmarks, an upper bound of it.
+        ``trace(HKH) / (n - 1)``; with landmarks, an upper bound of it.
     kernel_evaluations_ : int
-        That the fit took.
+        Kernel evaluations of the fit.
     n_components_, n_features_in_, n_samples_, n_omitted_ : int
     eigenvalue_bounds_ : ndarray of shape (k, 2)
-        Bounds of the eigenvalues of HKH; with the attributes below only where the answer is not exact.
+        Bounds of the eigenvalues of HKH; this and the next attributes only if the fit is not exact.
     captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_, converged_
         As in :class:`bigpca.PCA`, for HKH: ``subspace_error_bounds_`` of its eigenvectors and of the axes in feature
         space. Of an indefinite kernel, whose trace has negative parts, the bounds of variance and subspaces do not
-        exist; those of subspaces neither by landmarks, which never multiply HKH.
+        exist; those of subspaces do not exist with landmarks either, because HKH is never multiplied.
     transform_dtype_ : dtype
-        Precision in which float32 rows are scored: float32, unless some 256 training rows show that their scores would
-        err by more than 1e-4 of their size, as far from the origin; float64 after a fit to float64. Scores are float32
-        either way.
+        Precision in which float32 rows are scored: float32, unless the scores of about 256 training rows would have
+        relative errors above 1e-4, as for data far from the origin; float64 after a fit to float64. The scores are
+        float32 in both cases.
     solver_ : str
     plan_ : Plan
     """
 
     n_components: NComponents
-    kernel: Any
+    kernel: Input
     gamma: float | None
     degree: int
     coef0: float
-    random_state: Any
+    random_state: RandomState
     solve_threads: int | None
     max_kernel_evaluations: float
     fit_inverse_transform: bool
@@ -173,34 +94,33 @@ class KernelModel(Estimator[KernelSpectrum]):
     negative_mass_: float
     trace_error_: float
     rank_: int
-    landmarks_: NDArray[Any]
+    landmarks_: Array
     landmark_transform_: NDArray[np.float64]
     landmark_indices_: NDArray[np.int64]
-    classes_: NDArray[Any]
+    classes_: Array
     n_unlabelled_: int
     missed_label_trace_: float
     _preimage: Expansion
     _found: KernelSpectrum
-    _grown: KernelSpectrum  # the last fit with the statistics of all rows, while nobody has asked for more
+    _grown: KernelSpectrum  # the last fit, with the statistics of all rows, while a solve waits
 
     containment_bound = containment_bound
 
-    @available_if(_grows)  # type: ignore[untyped-decorator]
+    @available_if(grows)  # type: ignore[untyped-decorator]
     @solving
-    def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
+    def partial_fit(self, X: Input, y: Input = None, *, progress: ProgressArgument = None) -> Self:
         """Add rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
 
         The first call is a fit, which chooses the landmarks; later ones keep them, and solve nothing until a fitted
-        attribute is first asked for. New classes may come with the rows of a model that learns from labels. There is no
-        such method for a model without landmarks, for ``extension="tutorial"`` and for ``form="dual"``, which keep no
-        statistics.
+        attribute is first accessed. Labelled rows may have new classes. The method does not exist without landmarks, or
+        for ``extension="tutorial"`` and ``form="dual"``, which keep no statistics.
 
         Raises
         ------
         ValueError
-            After a fit with other parameters, which kept no statistics.
+            If a fit with other parameters kept no statistics.
         MemoryBudgetError, EvaluationBudgetError
-            Before the read, where it does not fit.
+            Before the read, if it does not fit.
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, progress=progress)
@@ -217,66 +137,72 @@ class KernelModel(Estimator[KernelSpectrum]):
         self._grown = grown.found
         return self
 
-    @available_if(_measures_distances)  # type: ignore[untyped-decorator]
-    def novelty(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+    @available_if(measures_distances)  # type: ignore[untyped-decorator]
+    def novelty(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return the squared distance of each row's image to the fitted subspace: 0 for rows like the training rows.
 
         ``k_c(x, x) - |y|^2 >= 0``, in the units of the kernel; lazy for lazy input. Shape (n,), or (n, 1) in ``out``.
-        There is none for a precomputed kernel, whose rows lack k(x, x).
+        The method does not exist for a precomputed kernel, whose rows lack k(x, x).
         """
         check_is_fitted(self)
         distances = self._map(X, self._open_like(X), self._novelty_map(), 1, Destination(out, overwrite))
         return distances if out is not None else distances[:, 0]
 
-    @available_if(_has_fixed_points)  # type: ignore[untyped-decorator]
+    @available_if(has_fixed_points)  # type: ignore[untyped-decorator]
     def denoise(
-        self, X: Any, *, max_iter: int = 100, tol: float = 1e-6, out: Path | None = None, overwrite: bool = False
+        self, X: Input, *, max_iter: int = 100, tol: float = 1e-6, out: Path | None = None, overwrite: bool = False
     ) -> Lazy:
         """Return pre-images (n, d) of the projections of rows, by the fixed-point iteration of a Gaussian kernel.
 
-        Mika et al. (1999), eq. 10, started at the rows themselves. There is none for other kernels: use
+        Mika et al. (1999), eq. 10, started at the rows themselves. For other kernels, use
         ``inverse_transform``.
         """
         check_is_fitted(self)
-        expansion: Any = self._found.expansion
+        expansion = self._found.expansion
+        if not isinstance(expansion, Expansion):
+            raise TypeError(f"the fit is a {type(expansion).__name__}; an expansion over rows was expected")
         back = FixedPoint(expansion, max_iter, tol)
         return self._map(X, self._open_like(X), back, self.n_features_in_, Destination(out, overwrite))
 
-    @available_if(_regresses)  # type: ignore[untyped-decorator]
-    def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+    @available_if(regresses)  # type: ignore[untyped-decorator]
+    def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k), by kernel ridge regression of the reference rows on their scores.
 
-        As scikit-learn's, after a fit with ``fit_inverse_transform=True``. By landmarks, the regression is over them
+        As scikit-learn's, after a fit with ``fit_inverse_transform=True``. With landmarks, the regression is over them
         only.
 
         Raises
         ------
         ValueError
-            Where the model was not fitted for it, and for scores of another width.
+            If the model was not fitted for it, and for another number of scores.
         """
         check_is_fitted(self)
         found = getattr(self, "_preimage", None)
         if found is None:
             raise ValueError(
                 "the model was not fitted for inverse_transform: fit with fit_inverse_transform=True. For a Gaussian "
-                "kernel, denoise(X) gives fixed-point pre-images without."
+                "kernel, denoise(X) returns fixed-point pre-images without it."
             )
         return self._map(
-            X, self._open_scores(X), RidgePreimage(found), self.n_features_in_, Destination(out, overwrite)
+            X,
+            open_scores(X, type(self).__name__, self._n_features_out),
+            RidgePreimage(found),
+            self.n_features_in_,
+            Destination(out, overwrite),
         )
 
     @property
     def _why_fixed(self) -> str:
-        """Why no rows can be added; empty where they can."""
-        return f"{type(self).__name__} compares all pairs of rows, so that none can be added. Use NystromKernelPCA."
+        """The reason why rows cannot be added; empty if they can."""
+        return f"{type(self).__name__} compares all pairs of rows, so none can be added. Use NystromKernelPCA."
 
-    def _growth(self, X: da.Array, y: Any, latest: KernelSpectrum) -> Growth:
-        """Plan the read of more rows."""
+    def _growth(self, X: da.Array, y: Input, latest: KernelSpectrum) -> Growth:
+        """Plan the read of added rows."""
         raise AttributeError(self._why_fixed)
 
     @property
     def _latest(self) -> KernelSpectrum:
-        """What more rows are added to: the last fit, with the statistics of all rows, solved or not."""
+        """The last fit, with the statistics of all rows, solved or not, to which rows are added."""
         latest: KernelSpectrum = vars(self).get("_found") or self._grown
         return latest
 
@@ -286,55 +212,23 @@ class KernelModel(Estimator[KernelSpectrum]):
 
     @property
     def _orthonormal(self) -> bool:
-        """Whether the axes are; a hook for models whose axes need not be."""
+        """Whether the axes are orthonormal; a hook for models whose axes may not be."""
         return True
 
-    def _resolved_kernel(self, d: int) -> Kernel:
-        """Return the kernel with the parameters that scikit-learn gives beside its name, and defaults filled in.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For what is no kernel, and for parameters that a kernel given as an object has of its own.
-        """
-        kernel = as_kernel(self.kernel)
-        check_numbers(self)
-        values = {name: getattr(self, name) for name in WIDTHS}
-        given = {n: v for n, v in values.items() if v != WIDTHS[n] or isinstance(v, bool | np.bool_)}  # True == 1
-        own = {field.name for field in fields(kernel)}
-        if given and not isinstance(self.kernel, str):
-            raise ValueError(
-                f"{', '.join(given)} were given beside kernel = {self.kernel!r}, which has parameters of its own. Set "
-                f"them there."
-            )
-        if self.kernel == "linear":
-            return kernel.resolve(d)
-        return replace(kernel, **{name: value for name, value in given.items() if name in own}).resolve(d)
-
-    def _open_like(self, X: Any) -> da.Array:
+    def _open_like(self, X: Input) -> da.Array:
         if as_kernel(self.kernel).accepts_strings:
-            return self._open(X).array  # strings may be longer than those of the fit
+            return self._open(X).array  # without the comparison of lengths: strings may be longer than in the fit
         return super()._open_like(X)
 
-    def _open(self, X: Any, *, minimum: int = 1) -> Opened:
-        lazy = is_lazy(X) and not is_path_list(X, (str,))  # a list of strings is rows
+    def _open(self, X: Input, *, minimum: int = 1) -> Opened:
+        lazy = is_lazy(X) and not is_path_list(X, (str,))  # a list of strings is data, not paths
         if lazy or not as_kernel(self.kernel).accepts_strings:
             return super()._open(X, minimum=minimum)
-        reject_foreign(X)
-        if np.ma.is_masked(X):
-            raise ValueError("X has masked strings; one string for each row was expected. Leave those rows out.")
-        values = np.asarray(X)
-        if values.dtype.kind in "OSU":  # X itself: of a list with other values NumPy would make strings, too
-            codes = string_codes(X if isinstance(X, list | tuple) else values)
-        else:
-            codes = values
-        if not codes.shape[-1]:  # empty strings only
-            codes = np.zeros((len(codes), 1), codes.dtype)
-        return super()._open(codes, minimum=minimum)
+        return super()._open(coded_strings(X), minimum=minimum)
 
     def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         return KernelSettings(
-            self.n_components, self._resolved_kernel(d), seed=seed, solve_threads=self.solve_threads,
+            self.n_components, resolved_kernel(self, d), seed=seed, solve_threads=self.solve_threads,
             max_kernel_evaluations=self.max_kernel_evaluations,
         )  # fmt: skip
 
@@ -344,12 +238,12 @@ class KernelModel(Estimator[KernelSpectrum]):
     def _novelty_map(self) -> RowMap:
         return Novelty(self._expansion(), self.nan_policy)
 
-    def _expansion(self) -> Any:
+    def _expansion(self) -> Expansion | FeatureProjection:
         return self._found.expansion
 
     def _take(self, found: KernelSpectrum, solver: str) -> None:
         n, k, expansion = found.count, len(found.eigenvalues), found.expansion
-        preimage = self._regressed(expansion)
+        preimage = fitted_regression(self, expansion)
         variances, landmarks, eigenvectors = None, None, None
         if not self._labelled:
             variances = found.eigenvalues / max(1, n - 1)
@@ -372,51 +266,15 @@ class KernelModel(Estimator[KernelSpectrum]):
         self._found, self._certificate = found, found.certificate
         self._set_known(**certified_attributes(found.certificate))
 
-    def _check_preimage(self, n: int) -> None:
-        """Reject a regression on too many reference rows, or by a kernel that takes no scores.
-
-        Raises
-        ------
-        MemoryBudgetError
-        ValueError
-        """
-        kernel = as_kernel(self.kernel)
-        if self.fit_inverse_transform and (kernel.accepts_strings or not kernel.needs_rows):
-            raise ValueError(
-                f"fit_inverse_transform regresses rows on their scores, which {kernel} cannot compare: it takes "
-                f"{'strings' if kernel.accepts_strings else 'rows of a kernel matrix'}. Use "
-                f"fit_inverse_transform=False."
-            )
-        if self.fit_inverse_transform and n > PREIMAGE_ROWS:
-            raise MemoryBudgetError(
-                f"fit_inverse_transform regresses {n} rows on their scores, an {n} x {n} matrix = "
-                f"{format_bytes(8 * n * n)}; at most {PREIMAGE_ROWS} rows are done. Use NystromKernelPCA, which "
-                f"regresses its landmarks, or denoise(X) for a Gaussian kernel."
-            )
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        kernel: Any = self.kernel
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        kernel: Input = self.kernel
         tags.input_tags.pairwise = (isinstance(kernel, Kernel) and not kernel.needs_rows) or (
             isinstance(kernel, str) and kernel in PAIRWISE
         )
         return tags
 
-    def _regressed(self, expansion: Expansion | FeatureProjection) -> Expansion | None:
-        """Return the regression of the reference rows on their scores, if that was asked for."""
-        if not self.fit_inverse_transform or not isinstance(expansion, Expansion):
-            return None
-        rows = np.concatenate([tile for _, tile in expansion.references.tiles()])
-        scores = expansion.apply(rows)
-        try:
-            return ridge_preimage(expansion.kernel, rows, scores, self.alpha)
-        except ValueError as error:
-            raise ValueError(
-                f"fit_inverse_transform regresses rows on their scores, which {expansion.kernel} does not take: "
-                f"{error} Use fit_inverse_transform=False."
-            ) from error
-
-    def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         arrays, attributes = pack_kernel_spectrum(self._found)
         return arrays, attributes | {"solver": self.solver_, "n_features": self.n_features_in_}
 
@@ -426,6 +284,6 @@ class KernelModel(Estimator[KernelSpectrum]):
 
     def _restore(self, stored: StoredModel) -> None:
         self.n_features_in_ = int(stored.attributes["n_features"])
-        kernel = self._resolved_kernel(self.n_features_in_)
+        kernel = resolved_kernel(self, self.n_features_in_)
         found = unpack_kernel_spectrum(stored, kernel, self._stored_state(stored))
         self._take(found, stored.attributes["solver"])

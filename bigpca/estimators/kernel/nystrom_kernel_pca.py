@@ -1,21 +1,22 @@
-"""Kernel PCA by landmarks: any number of rows, one parallel pass after the choice of landmarks, a certificate."""
+"""Kernel PCA by landmarks: any number of rows, one parallel pass after the choice of landmarks, and bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 import dask.array as da
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 
 from bigpca.estimators.kernel.landmarks_fit import Choice, MomentsGrowth, NystromFit, landmark_features
-from bigpca.estimators.kernel.model import KernelModel, kernel_asked_for
+from bigpca.estimators.kernel.model import KernelModel
+from bigpca.estimators.kernel.parameters import requested_kernel
 from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_kernel_components
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.shared.inputs import Opened
-from bigpca.estimators.shared.transformer import RandomState
+from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.seeding import RandomState, draw_fit_seed
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks import SAMPLINGS
 from bigpca.landmarks.given import landmark_values
@@ -27,16 +28,16 @@ from bigpca.solvers.components import NComponents
 EXTENSIONS = ("features", "tutorial")
 
 
-def _keeps_moments(model: Any) -> bool:
-    """Whether a fit keeps the moments of the features; AttributeError with the reason where not."""
+def _keeps_moments(model: NystromKernelPCA) -> bool:
+    """Whether a fit keeps the moments of the features; otherwise raises AttributeError, with the reason."""
     if model._why_fixed:
         raise AttributeError(model._why_fixed)
     return True
 
 
-def _has_widths(model: Any) -> bool:
-    """Whether several widths can be fitted from one read; AttributeError with the reason where not."""
-    kernel = kernel_asked_for(model)
+def _has_widths(model: NystromKernelPCA) -> bool:
+    """Whether several widths can be fitted from one read; otherwise raises AttributeError, with the reason."""
+    kernel = requested_kernel(model)
     if kernel is not None and not hasattr(kernel, "blocks_at"):
         raise AttributeError(f"{kernel} has no width: fit_widths requires a kernel of distances (RBF, Laplacian).")
     return _keeps_moments(model)
@@ -53,19 +54,19 @@ class NystromKernelPCA(KernelModel):
     Parameters
     ----------
     n_components : int, float in (0, 1), a rule, or None
-        None keeps all that the features hold.
+        None for all components that the features determine.
     kernel, gamma, degree, coef0
         As in :class:`bigpca.KernelPCA`.
     n_landmarks : int or None
-        m; None for 1,000, or all rows where there are fewer. Costs n m kernel evaluations a pass and m^2 numbers of
-        memory.
+        m; None for 1,000, or all rows if there are fewer. Costs n m kernel evaluations per read and memory for m^2
+        numbers.
     sampling : str, or row numbers (m,), or rows (m, d)
         "rpcholesky", "uniform", "diagonal", "column-norm", "leverage" or "kmeans".
         See :func:`bigpca.landmarks.select_landmarks`. For kernels with a constant diagonal "diagonal" is "uniform".
     rounds : int
-        Passes of randomly pivoted Cholesky.
+        Reads by randomly pivoted Cholesky.
     extension : {"features", "tutorial"}
-        "tutorial" is eqs. 62-63 with the landmarks' mean: far worse, kept for comparison.
+        "tutorial" is eqs. 62-63 with the mean of the landmarks: far less accurate, kept for comparison.
     random_state, max_kernel_evaluations, fit_inverse_transform, alpha
         As in :class:`bigpca.KernelPCA`; the regression is over the landmarks.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
@@ -74,7 +75,7 @@ class NystromKernelPCA(KernelModel):
     Attributes
     ----------
     landmarks_ : ndarray of shape (m, d)
-    landmark_indices_ : ndarray of shape (m,), where landmarks are rows of X
+    landmark_indices_ : ndarray of shape (m,), if the landmarks are rows of X
     landmark_transform_ : ndarray of shape (m, r)
         T with ``T'K_mm T = I``: features are ``k(x, landmarks_) @ T``.
     trace_error_ : float
@@ -97,12 +98,12 @@ class NystromKernelPCA(KernelModel):
         self,
         n_components: NComponents = None,
         *,
-        kernel: Any = "linear",
+        kernel: Input = "linear",
         gamma: float | None = None,
         degree: int = 3,
         coef0: float = 1,
         n_landmarks: int | None = None,
-        sampling: Any = "rpcholesky",
+        sampling: Input = "rpcholesky",
         rounds: int = 3,
         extension: str = "features",
         random_state: RandomState = 0,
@@ -136,8 +137,8 @@ class NystromKernelPCA(KernelModel):
 
     @available_if(_has_widths)  # type: ignore[untyped-decorator]
     @solving
-    def fit_widths(self, X: Any, gammas: Sequence[float], *, progress: ProgressArgument = None) -> list[Self]:
-        """Fit one model for each gamma, on shared landmarks, from ONE read beyond their choice.
+    def fit_widths(self, X: Input, gammas: Sequence[float], *, progress: ProgressArgument = None) -> list[Self]:
+        """Fit one model for each gamma, on shared landmarks, from one read after their choice.
 
         The landmarks are chosen by this estimator's kernel; the distances to them are computed once for all widths.
 
@@ -152,12 +153,12 @@ class NystromKernelPCA(KernelModel):
         Raises
         ------
         ValueError
-            Where no gamma is given. There is no such method for a kernel without a width, and for
+            If no gamma is given. The method does not exist for a kernel without a width, and for
             ``extension="tutorial"``.
         """
-        opened = replace(self._open(X, minimum=2), seed=self._drawn_seed())
+        opened = replace(self._open(X, minimum=2), seed=draw_fit_seed(self))
         planned = self._fit(opened, None)
-        kernel: Any = planned.settings.kernel
+        kernel: Input = planned.settings.kernel
         if not len(gammas):
             raise ValueError("gammas is empty; at least one width was expected. Give for example [0.1, 1.0].")
         fit = replace(planned, kernels=tuple(kernel.with_gamma(gamma) for gamma in gammas))
@@ -179,15 +180,15 @@ class NystromKernelPCA(KernelModel):
             'extension="features".'
         )
 
-    def _growth(self, X: da.Array, y: Any, latest: KernelSpectrum) -> MomentsGrowth:
+    def _growth(self, X: da.Array, y: Input, latest: KernelSpectrum) -> MomentsGrowth:
         rows, resources = self._rows(X)
         return MomentsGrowth(rows, resources, self._settings(rows.n_columns), landmark_features(latest))
 
-    def _with_width(self, kernel: Kernel) -> dict[str, Any]:
-        width: Any = kernel
+    def _with_width(self, kernel: Kernel) -> dict[str, Input]:
+        width: Input = kernel
         return {"gamma": width.gamma} if isinstance(self.kernel, str) else {"kernel": kernel}
 
-    def _fit(self, opened: Opened, y: Any) -> NystromFit:
+    def _fit(self, opened: Opened, y: Input) -> NystromFit:
         rounds = positive_integer("rounds", self.rounds)
         if self.extension not in EXTENSIONS:
             raise ValueError(f"extension = {self.extension!r} is unknown; one of {EXTENSIONS} was expected.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,7 @@ from bigpca.estimators.kernel.spectrum import (
 from bigpca.estimators.linear.certificates import certify
 from bigpca.estimators.linear.certified import certificate_bytes
 from bigpca.estimators.linear.sketched import Sketched, solve_nystrom
-from bigpca.estimators.linear.spectrum import Certificate, Settings
+from bigpca.estimators.linear.spectrum import Certificate, Settings, counted
 from bigpca.operators.covariance import PROBES
 from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.passes.engine.run import Run
@@ -58,7 +57,7 @@ class KernelSketchFit(KernelFit):
     core: str
 
     def __post_init__(self) -> None:
-        given: Any = self.settings.n_components
+        given = self.settings.n_components
         kernel = self.settings.kernel
         if not kernel.positive_semidefinite and given is not None and needs_full_spectrum(given):
             raise ValueError(
@@ -69,7 +68,7 @@ class KernelSketchFit(KernelFit):
 
     @property
     def solver(self) -> str:
-        """Named with its core."""
+        """Name of the solver, with its core."""
         return f"kernel sketch ({self.core})"
 
     @property
@@ -101,12 +100,12 @@ class KernelSketchFit(KernelFit):
     def solve_cost(self) -> SolveCost:
         n, q = self.rows.n_rows, self.q
         held = held_bytes(self.rows, self.settings.kernel)
-        given: Any = self.settings.n_components
-        k = q if given is None or needs_full_spectrum(given) else min(int(given), q)
+        given = counted(self.settings.n_components)
+        k = q if given is None else min(given, q)
         output = expansion_bytes(self.rows, self.settings.kernel, k) + certificate_bytes(k, n)
         return SolveCost(8.0 * n * q * q, held_bytes=held, output_bytes=output)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         kernel = kernel_identity(self.settings.kernel)
         return {
             "computes": "kernel sketch", "input": self.rows.describe(), "kernel": kernel,
@@ -140,13 +139,14 @@ class KernelSketchFit(KernelFit):
 def _definite(
     operator: KernelOperator, W: Matrix, Y: Matrix, settings: KernelSettings, *, orthonormal: bool
 ) -> tuple[Vector, Matrix, Certificate]:
-    """Nyström's formula on the product: the function that approximate PCA uses, on another operator."""
+    """Apply Nyström's formula to the product: the function of approximate PCA, on another operator."""
     n = operator.size
     found = Sketched(n, 0, np.zeros(n), None, operator.trace, W, Y, operator.probes, operator.rounding, orthonormal)
     fit = Settings(settings.n_components, solve_threads=settings.solve_threads, seed=settings.seed)
     spectrum = solve_nystrom(found, fit, multiplied=True)
-    certificate: Any = spectrum.certificate
-    return spectrum.variances, spectrum.components.T, certificate
+    if spectrum.certificate is None:
+        raise TypeError("Nyström's formula returned no certificate")
+    return spectrum.variances, spectrum.components.T, spectrum.certificate
 
 
 def _tutorial(
@@ -171,8 +171,8 @@ def _tutorial_pairs(
 ) -> tuple[SignedPairs, Matrix, Matrix]:
     """Algorithm 6 on an indefinite kernel; also what the second sweep multiplied, and its product.
 
-    NOTE: a square root has no sign, so it is that of ``Z u``'s Rayleigh quotient: the second sweep multiplies all q
-    columns.
+    NOTE: a square root has no sign, so the sign is that of the Rayleigh quotient of ``Z u``: the second sweep
+    multiplies all q columns.
     """
     squares, U = top_eigenpairs(Z.T @ Z, threads=settings.threads)
     axes = _unit_rows(Z @ U.T).T
@@ -185,7 +185,7 @@ def _tutorial_pairs(
 def _unit_rows(columns: Matrix) -> Matrix:
     """Return columns (n, k), divided by their lengths, as rows (k, n); zeros stay.
 
-    What a sweep multiplies has to be of this size: products with float32 tiles overflow at 3e38.
+    The columns in a sweep require this length, because products with float32 tiles overflow at 3e38.
     """
     norms = np.linalg.norm(columns, axis=0)
     return np.ascontiguousarray((columns / np.where(norms > 0, norms, 1.0)).T)
@@ -196,19 +196,19 @@ def _signed(
 ) -> tuple[Vector, Matrix, Certificate, float]:
     """Signed eigenpairs of an indefinite kernel: the largest by value.
 
-    Bounds, and the negative mass, come from the Ritz values of what was multiplied: Nyström's are no bounds here.
+    Bounds and negative mass use the Ritz values of the multiplied block: Nyström's values are not bounds here.
     """
     n, q = Y.shape
     if core == "ritz":
         pairs = signed_ritz(W, Y, q)
     elif core == "tutorial":
-        pairs, W, Y = _tutorial_pairs(operator, Y, settings)  # a span that is far nearer to the leading axes
+        pairs, W, Y = _tutorial_pairs(operator, Y, settings)  # its span is far closer to the leading axes
     else:
         pairs = signed_nystrom(W, Y, q, precision=operator.precision)
     rounding = n * np.finfo(np.float64).eps * float(np.abs(pairs.values).max(initial=0.0))
     positive = int(np.count_nonzero(pairs.values > rounding))
-    given: Any = settings.n_components  # a number or None: the fit rejects the others
-    wanted = positive if given is None else int(given)
+    given = counted(settings.n_components)  # None for all: the fit rejects shares and rules
+    wanted = positive if given is None else given
     k = max(1, min(wanted, positive))
     remedy = 'Use a wider sketch, core="ritz", or fewer components.'
     warn_fewer(settings, positive, f"a sketch of {q} columns shows", remedy)
@@ -222,11 +222,11 @@ def _signed(
 
 
 def _components(settings: KernelSettings, values: Vector, operator: KernelOperator) -> int:
-    given: Any = settings.n_components
+    given, number = settings.n_components, counted(settings.n_components)
     if given is None:
         return len(values)
-    if not needs_full_spectrum(given):
-        return min(int(given), len(values))
+    if number is not None:
+        return min(number, len(values))
     k = resolve_partial(given, values, operator.trace, operator.size, operator.size)
     if k is None:
         raise ValueError(

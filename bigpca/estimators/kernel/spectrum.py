@@ -1,13 +1,14 @@
-"""What every kernel fit computes and what it brings, whichever way it was computed."""
+"""The settings and the result of kernel fits, and the steps that they share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.costs import PassCost
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.estimators.kernel.expansion import (
@@ -34,12 +35,12 @@ from bigpca.solvers.components import NComponents, check_n_components
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-HELD_BYTES = 256 << 20  # of training rows that a model holds, where it cannot read them again
+HELD_BYTES = 256 << 20  # maximum size of training rows that a model holds because it cannot read them again
 
 
 @dataclass(frozen=True)
 class KernelSettings:
-    """What a kernel fit computes, apart from how it runs.
+    """What a kernel fit computes, independent of how it is executed.
 
     Attributes
     ----------
@@ -49,12 +50,12 @@ class KernelSettings:
     tol : float
         Relative error of the eigenvalues at which an iteration stops.
     max_passes : int
-        Most sweeps over the kernel matrix.
+        Maximum number of sweeps over the kernel matrix.
     seed : int
     solve_threads : int or None
-        BLAS threads of solves; None for the cores there are.
+        BLAS threads of solves; None for all cores.
     max_kernel_evaluations : float
-        Most kernel evaluations of a fit; more are rejected before any read.
+        Maximum number of kernel evaluations; a plan with more is rejected before any read.
     """
 
     n_components: NComponents
@@ -78,19 +79,19 @@ class KernelSpectrum:
     Attributes
     ----------
     count, omitted : int
-        Rows used, and rows left out for missing values.
+        Rows used, and rows omitted because of missing values.
     eigenvalues : ndarray of shape (k,), descending
         Of the centred kernel matrix HKH (or of its approximation).
     total : float
-        Trace of HKH, the total variance times n; for landmarks an upper bound of it.
+        Trace of HKH, the total variance times n; with landmarks an upper bound of it.
     expansion : Expansion or FeatureProjection
-        What maps rows to scores.
+        The map from rows to scores.
     evaluations : int
-        Kernel evaluations that the fit took.
+        Kernel evaluations of the fit.
     certificate : Certificate or None
         None for exact solvers.
     negative_mass : float or None
-        Sum of the negative eigenvalues of an indefinite kernel, less its sign, or a lower bound of it.
+        Absolute sum of the negative eigenvalues of an indefinite kernel, or a lower bound of it.
     trace_error : float or None
         Of landmarks: share of the trace that their features miss.
     rank : int or None
@@ -118,7 +119,7 @@ class KernelSpectrum:
     rank: int | None = None
     landmark_transform: Matrix | None = None
     landmark_indices: NDArray[np.int64] | None = None
-    classes: NDArray[Any] | None = None
+    classes: Array | None = None
     n_unlabelled: int | None = None
     missed_label_trace: float | None = None
     state: StoredState | None = None
@@ -158,7 +159,7 @@ class KernelFit(KernelReading, Fit[KernelSpectrum]):
 
     @property
     def price(self) -> float:
-        """Seconds of one core; by how many rows an iteration is better than the whole matrix is in :meth:`offered`."""
+        """Seconds of one core; :meth:`offered` states from how many rows an iteration replaces the whole matrix."""
         return seconds(self.plan)
 
 
@@ -180,17 +181,17 @@ def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | 
 
 
 def row_shift(run: Run, rows: RowInput) -> Vector:
-    """Return the mean of the first rows (d,), near enough to the mean for distances to keep their digits."""
+    """Return the mean of the first rows (d,), close enough to the mean for accurate distances."""
     return first_shift(run, rows, rows.layout(0))
 
 
 def row_shift_pass(rows: RowInput) -> PassCost:
-    """Declare what :func:`row_shift` reads."""
+    """Declare the read of :func:`row_shift`."""
     return shift_pass(rows, rows.layout(0))
 
 
 def closing_passes(rows: RowInput, kernel: Kernel) -> tuple[PassCost, ...]:
-    """Declare what :func:`training_expansion` reads: rows of a computation, and those that decide the precision."""
+    """Declare the reads of :func:`training_expansion`: rows of a computation, and rows that determine the precision."""
     if not kernel.needs_rows:
         return ()
     return (*((collect_pass(rows),) if rows.source is None else ()), *scoring_reads(rows, kernel))
@@ -198,7 +199,7 @@ def closing_passes(rows: RowInput, kernel: Kernel) -> tuple[PassCost, ...]:
 
 def collect_pass(rows: RowInput) -> PassPlan:
     """Declare the read that holds all rows of a computation."""
-    dtype = working_dtype(rows.dtype)  # which holds them exactly, and no more bytes are planned
+    dtype = working_dtype(rows.dtype)  # represents the rows exactly, in the planned number of bytes
     template = RowSample(rows.n_columns, rows.n_rows, dtype.itemsize)
     return row_pass(
         rows, "collect", [template], cut_bytes=template.state_bytes, work=0.0, dtype=dtype, collected=True,
@@ -207,7 +208,7 @@ def collect_pass(rows: RowInput) -> PassPlan:
 
 
 def scoring_reads(rows: RowInput, kernel: Kernel) -> tuple[PassCost, ...]:
-    """Declare the scores of some rows that decide in which precision all are scored; none for rows in float64."""
+    """Declare the read of the sample that determines the precision of scores; none for rows in float64."""
     if not kernel.needs_rows or scored_in_float64(kernel, rows.dtype):
         return ()
     again, size = int(_read_again(rows)), rows.n_rows * rows.n_columns * rows.dtype.itemsize
@@ -221,21 +222,21 @@ def held_bytes(rows: RowInput, kernel: Kernel) -> int:
 
 
 def _read_again(rows: RowInput) -> bool:
-    """Whether the training rows are a store that is read again where they are needed."""
+    """Whether the training rows are in a store that can be read again."""
     return rows.source is not None and rows.source.format != "numpy"
 
 
 def _held_bytes(rows: RowInput) -> int:
-    """Bytes of all rows as they are held: an array in memory as it is, a computation's rows in the working dtype."""
+    """Return the bytes of all rows: of an array in memory as it is, of a computation in the working dtype."""
     dtype = working_dtype(rows.dtype) if rows.source is None else rows.dtype
     return rows.n_rows * rows.n_columns * dtype.itemsize
 
 
 def rounding_of(eigenvalues: Vector, row_means: Vector) -> float:
-    """Return what an eigenvalue of HKH may owe to rounding in float64: a share of the largest, and one of ``|K|_2``.
+    """Return the rounding error of an eigenvalue of HKH in float64: a share of the largest, and one of ``|K|_2``.
 
-    ``|K|_2 >= |K 1| / sqrt(n) = sqrt(n) |r|``, r the row means: where all rows are nearly equal, centring leaves
-    nothing else.
+    ``|K|_2 >= |K 1| / sqrt(n) = sqrt(n) |r|``, r the row means: if all rows are nearly equal, only
+    such rounding remains after centring.
     """
     n, eps = len(row_means), float(np.finfo(np.float64).eps)
     largest = float(np.abs(eigenvalues).max(initial=0.0))
@@ -252,7 +253,7 @@ def axis_coefficients(V: Matrix, eigenvalues: Vector, row_means: Vector) -> Matr
 def training_expansion(
     run: Run, rows: RowInput, settings: KernelSettings, shift: Vector, row_means: Vector, coefficients: Matrix
 ) -> Expansion:
-    """Return the scores of rows from coefficients A (n, k), whose columns sum to 0, in the precision that they need.
+    """Return the scores of rows from coefficients A (n, k), whose columns sum to 0, in the precision that they require.
 
     ``y = sum_t a_t (k(x, x_t) - mean_s k(x, x_s) - r_t + mean(r))`` (tutorial, algorithm 5; SPCA paper, appendix C):
     the columns of A sum to 0, so that leaves ``(k(x, X) - r') A``.
@@ -267,7 +268,7 @@ def training_expansion(
 
 
 def hold_references(run: Run, rows: RowInput, kernel: Kernel) -> References:
-    """Return the training rows for later: a store is read again, an array kept, a computation's rows collected."""
+    """Return the reference rows: a store is read again, an array is kept, the rows of a computation are collected."""
     if not kernel.needs_rows:
         return References(np.zeros((rows.n_rows, 0)))
     source = rows.source
@@ -294,7 +295,7 @@ def check_references(rows: RowInput, kernel: Kernel) -> None:
         )
 
 
-def collect_rows(run: Run, rows: RowInput) -> NDArray[Any]:
+def collect_rows(run: Run, rows: RowInput) -> Array:
     """Return all rows, in one read."""
     cost = collect_pass(rows)
     template = RowSample(rows.n_columns, rows.n_rows, cost.dtype.itemsize)
@@ -302,5 +303,5 @@ def collect_rows(run: Run, rows: RowInput) -> NDArray[Any]:
     return fold_to(run, cost, rows, {"sample": template}, _take_rows, shift=zero)  # one pass over X
 
 
-def _take_rows(state: PassState) -> NDArray[Any]:
+def _take_rows(state: PassState) -> Array:
     return np.concatenate(state.part("sample", RowSample).rows())

@@ -1,9 +1,8 @@
-"""From where an iteration on the kernel matrix starts: the kernel PCA of Nyström features of some hundred landmarks."""
+"""The start of an iteration on the kernel matrix: kernel PCA of the Nyström features of a few hundred landmarks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from bigpca.estimators.kernel.maps import KernelScores
 from bigpca.estimators.kernel.spectrum import (
     KernelSettings,
 )
+from bigpca.estimators.linear.spectrum import counted
 from bigpca.landmarks import LandmarkRequest, landmark_passes, select_landmarks
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.engine.jobs import PassPlan
@@ -25,13 +25,13 @@ from bigpca.passes.reading.row_maps import MapStep
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-LANDMARKS_A_COLUMN = 16  # of the first block
-LANDMARK_SHARE = 20  # at most every twentieth row
+LANDMARKS_A_COLUMN = 16  # for each column of the first block
+LANDMARK_SHARE = 20  # at most one row in 20 is a landmark
 MAX_LANDMARKS = 2048
 
 
 def start_landmarks(n: int, block: int) -> int:
-    """Landmarks of the start; 0 where there are too few rows for one."""
+    """Return the number of landmarks of the start; 0 if there are too few rows."""
     wanted = min(LANDMARKS_A_COLUMN * block, MAX_LANDMARKS, n // LANDMARK_SHARE)
     return wanted if wanted >= 2 * block else 0
 
@@ -44,7 +44,7 @@ class Start:
     ----------
     request : LandmarkRequest
     settings : KernelSettings
-        With the number of axes wanted.
+        With the required number of axes.
     """
 
     request: LandmarkRequest
@@ -69,11 +69,10 @@ class Start:
 
     @property
     def _wanted(self) -> int:
-        wanted: Any = self.settings.n_components
-        return int(wanted)
+        return counted(self.settings.n_components) or 0
 
     def axes(self, run: Run, shift: Vector) -> tuple[Matrix, Vector] | None:
-        """Return the axes (n, l) and their eigenvalues (l,); None where there are none."""
+        """Return the axes (n, l) and their eigenvalues (l,); None if there are no axes."""
         rows = self.request.rows
         landmarks = select_landmarks("diagonal", replace(self.request, run=run, shift=shift))
         found = fit_landmarks(run, rows, self.settings, landmarks, shift)

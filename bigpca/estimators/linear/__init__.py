@@ -2,15 +2,15 @@
 
 - ``pca``, ``approximate_pca``, ``sketch_transformer``   the public classes
 - ``model``         what linear models share: scores, reconstructions, likelihoods, covariance
-- ``choosing``      which solver: every plan that can do what was asked, compared by cost
+- ``choosing``      which solver: all applicable fits, compared by cost
 - ``covariance_fit``   one read of moments, a (d, d) eigenproblem
 - ``dot_fit``          the (n, n) dot matrix, for wide data
 - ``krylov_fit``       block Krylov iteration: a few reads, thin states, an answer to a tolerance
-- ``iteration``      what any block Krylov iteration is made of, that of kernels too
+- ``iteration``      the parts of every block Krylov iteration, including that of kernels
 - ``sketched``       from a sketch and its product to components
 - ``sketch_fit``       one read with a sketch: ApproximatePCA
 - ``spectrum``      the result of a fit, and the last small solve
-- ``certificates``  bounds from the reads that gave the answer, and the warnings that follow from them
+- ``certificates``  bounds from the reads of the fit itself, and the warnings that follow from them
 - ``maps``          row maps of fitted models: scores, reconstructions, likelihoods
 - ``files``         linear models on disk
 

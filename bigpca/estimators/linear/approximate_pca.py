@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -13,8 +12,8 @@ import numpy as np
 from bigpca.estimators.linear.files import StateForm
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.sketch_fit import CORES, SketchFit, SketchSettings, solve_product, warn_if_wide
-from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows
-from bigpca.estimators.shared.inputs import Opened
+from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted
+from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.sketches import Gaussian, Sketch
@@ -34,18 +33,18 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     """Approximate principal component analysis in one read, with bounds on what it misses.
 
     ``Z = Xc W`` and ``Xc'Z`` come from the same read, W (d, q) a sketch: memory of a few d x q blocks, whatever n and
-    d. One read is enough where the spectrum falls like i^-1 or faster; on a heavier tail the bounds say so, and so does
-    a warning.
+    d. One read is enough if the spectrum decays like i^-1 or faster; for a heavier tail the bounds are wide, and the
+    fit warns.
 
     Parameters
     ----------
     n_components : int, float in (0, 1), a rule such as RelativeThreshold, or None for all q
     sketch : Sketch or None
         ``bp.sketches.Gaussian(q)``, ``SparseSign``, ``FeatureHash``, ``SRHT`` or ``Downsample`` (tutorial, algorithms 3
-        and 4); None for a Gaussian one of 10 columns a component, at least 100.
+        and 4); None for a Gaussian one of 10 columns per component, at least 100.
     core : {"nystrom", "tutorial", "ritz"}
         "nystrom": ``A_hat = Y (W'Y)^-1 Y'`` from ``Y = Xc'Z``, one read. "tutorial": algorithm 4 as printed, one read
-        (two with ``scale``); its axes are unit vectors, but not orthogonal. "ritz": one more read multiplies an
+        (two with ``scale``); its axes are unit vectors that are not orthogonal. "ritz": one more read multiplies an
         orthonormal basis of Y.
     center, scale, whiten : bool
         As for :class:`bigpca.PCA`.
@@ -55,9 +54,9 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     Attributes
     ----------
     components_, explained_variance_, ... : as for :class:`bigpca.PCA`
-        With "nystrom" and "ritz" the variances never exceed the true ones but by rounding.
+        With "nystrom" and "ritz" the variances never exceed the true ones, except for rounding.
     eigenvalue_bounds_, residuals_, captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_
-        From the same read (MATHS: trace and probes), for the axes that are returned. With ``scale`` one read gives
+        From the same read (trace and probes), for the axes that are returned. With ``scale``, one read yields
         bounds from the trace alone. The probability ``bounds_confidence_`` is over the sketch's seed, for data that do
         not depend on it.
     n_passes_ : float
@@ -122,8 +121,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
                 f"sketch = {self.sketch!r} is a {type(self.sketch).__name__}; a sketch such as "
                 f"bp.sketches.Gaussian(500) was expected."
             )
-        given: Any = self.n_components
-        k = int(given) if isinstance(given, int | np.integer) else 0
+        k = counted(self.n_components) or 0
         sketch = self.sketch or Gaussian(min(d, max(MIN_COLUMNS, COLUMNS_PER_COMPONENT * k)))
         q = sketch.width(d)
         if k > q:
@@ -138,7 +136,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         fit = Settings(self.n_components, self.center, self.scale, self.solve_threads, self.keep_state_bytes)
         return SketchSettings(fit, sketch, self.core)
 
-    def _fit(self, opened: Opened, y: Any) -> SketchFit:
+    def _fit(self, opened: Opened, y: Input) -> SketchFit:
         return self._planned(opened.array, minimum=2)
 
     def _planned(self, X: da.Array, *, minimum: int) -> SketchFit:
@@ -160,28 +158,27 @@ class ApproximatePCA(LinearModel[FusedProduct]):
 
     @property
     def _apart_bytes(self) -> int:
-        return 0  # the state is thin, and of one sketch
+        return 0  # the state is small, and adding to it is cheap
 
     def _solution(
         self, state: FusedProduct, count: int, omitted: int
     ) -> tuple[Callable[[FusedProduct], Spectrum], str]:
         settings = self._settings(state.n_features)
-        given: Any = self.n_components
-        if isinstance(given, int | np.integer) and count < given:
+        k = counted(self.n_components)
+        if k is not None and count < k:
             settings = replace(settings, fit=replace(settings.fit, n_components=None))
         return partial(_solve_and_warn, settings=settings, omitted=omitted), f"sketch ({self.core})"
 
     @property
     def _additive(self) -> bool:
-        """Whether one read's state is all there is: rows can be added, and models merged."""
+        """Whether the state of one read determines the model, so that rows can be added and models merged."""
         return not (self.core == "ritz" or (self.core == "tutorial" and self.scale))  # fit reports an unknown core
 
     def _missing_state(self, what: str) -> str:
         if not self._additive:
             return (
                 f"{what} needs a model of one read, but core={self.core!r}{' with scale=True' if self.scale else ''} "
-                f"reads all "
-                f'rows twice. Use core="nystrom".'
+                f'reads all rows twice. Use core="nystrom".'
             )
         return (
             f"{what} needs the products of all rows, which are not kept because they are larger than keep_state_bytes "

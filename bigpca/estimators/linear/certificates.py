@@ -1,9 +1,8 @@
-"""Certificates of approximate models: bounds from the reads that gave the answer, and the warnings they lead to."""
+"""Certificates of approximate models: bounds from the reads of the fit itself, and the warnings that follow."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from bigpca.solvers.certificates import (
     trustworthy,
 )
 from bigpca.solvers.krylov_basis import ORTHONORMAL
+from bigpca.solvers.nystrom import NystromApproximation
 from bigpca.solvers.subspaces import SeenAxes, see_axes, subspace_bounds
 
 Vector = NDArray[np.float64]
@@ -31,7 +31,7 @@ Matrix = NDArray[np.float64]
 
 
 def certify(
-    approximation: Any,
+    approximation: NystromApproximation,
     k: int,
     trace: float,
     *,
@@ -43,7 +43,7 @@ def certify(
     multiplied: bool = False,
     norm_bound: float | None = None,
 ) -> Certificate:
-    """Bound the first k eigenvalues, captured variance, residuals, and angles (MATHS: Nyström, trace and probes).
+    """Bound the first k eigenvalues, captured variance, residuals, and angles (Nyström, trace and probes).
 
     Parameters
     ----------
@@ -53,25 +53,25 @@ def certify(
     precision : float
         Relative rounding of the products.
     probes : Probes or None
-        Independent of the approximation; without them bounds come from the trace alone, and cannot fail.
+        Independent of the approximation; without them the bounds use the trace alone, and always hold.
     residuals : ndarray of shape (k,) or None
-        Measured ones; None for a bound on them.
+        Measured residuals; None to bound them instead.
     basis : ndarray of shape (N, q) or None
-        The orthonormal columns whose products made the approximation, where they hold the leading eigenvectors nearly:
-        the approximation is exact on them, so upper bounds close as an iteration converges. What they lack to
-        orthonormality counts as rounding of the majorant: its relative error in the norm.
+        The orthonormal columns whose products made the approximation, if they nearly span the leading eigenvectors:
+        the approximation is exact on them, so the upper bounds tighten as an iteration converges. Their deviation from
+        orthonormality counts as a relative rounding error of the majorant.
     axes : ndarray of shape (k, N) or None
-        What is returned, orthonormal; rows of 0 for axes that add nothing to those before them. None for the
-        approximation's leading vectors.
+        The axes of the model, orthonormal; rows of 0 for axes in the span of those before them. None for the
+        leading vectors of the approximation.
     multiplied : bool
         Whether the model's axes are these times a factor X' of ``A = X X'``: components from vectors of the dot matrix,
-        and what the vectors of a kernel matrix stand for.
+        or the axes in feature space of vectors of a kernel matrix.
     norm_bound : float or None
-        Of ``|A - A_hat|_2``, which holds but for a probability of ``FAILURE``, where one is known; else it comes from
-        the probes.
+        A bound of ``|A - A_hat|_2`` that holds except with probability ``FAILURE``, if one is known; otherwise the
+        probes yield one.
     """
     values, N = approximation.values, approximation.vectors.shape[1]
-    P = min(2 * k + 1, N)  # eigenvalues bounded from above: those that wider subspaces leave out are among them
+    P = min(2 * k + 1, N)  # eigenvalues bounded from above, including those that bounds of wider subspaces refer to
     padded = np.concatenate([values, np.zeros(max(0, P - len(values)))])
     if norm_bound is None and probes is not None:
         norm_bound = probe_norm_bound(probes.products, approximation.multiply(probes.vectors), FAILURE)
@@ -122,7 +122,7 @@ def _most_captured(seen: SeenAxes, norm_bound: float, multiplied: bool) -> float
 
 
 def warn_if_doubtful(certificate: Certificate, remedy: str) -> None:
-    """Warn where the bounds are too wide to trust the answer, and say what to run instead."""
+    """Warn if the bounds are too wide to trust the result, with an alternative."""
     lower, upper = certificate.eigenvalue_bounds.T
     trust = trustworthy(Bounds(lower, upper, certificate.confidence))
     if not trust.trusted:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.estimators.linear.spectrum import Certificate
+from bigpca.estimators.shared.files import Values
 from bigpca.solvers.subspaces import SubspaceBounds
 
 ARRAYS = ("eigenvalue_bounds", "residuals", "captured_variance_bounds")
@@ -20,8 +20,8 @@ def certificate_bytes(k: int, size: int) -> int:
     return 8 * (6 * k + 2 + min(2 * k, size) + 1)
 
 
-def pack_certificate(certificate: Certificate | None) -> tuple[dict[str, NDArray[Any]], dict[str, Any] | None]:
-    """Return a certificate as arrays and JSON values; None for the values of none."""
+def pack_certificate(certificate: Certificate | None) -> tuple[dict[str, Array], Values | None]:
+    """Return a certificate as arrays and JSON values; the values are None without a certificate."""
     if certificate is None:
         return {}, None
     arrays = {name: getattr(certificate, name) for name in ARRAYS if getattr(certificate, name) is not None}
@@ -34,13 +34,13 @@ def pack_certificate(certificate: Certificate | None) -> tuple[dict[str, NDArray
     }
 
 
-def unpack_certificate(arrays: dict[str, NDArray[Any]], certified: dict[str, Any] | None) -> Certificate | None:
-    """Return the certificate that :func:`pack_certificate` took apart.
+def unpack_certificate(arrays: dict[str, Array], certified: Values | None) -> Certificate | None:
+    """Return the certificate that :func:`pack_certificate` packed.
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        Where something is missing, or shapes disagree.
+        If a value is missing, or shapes disagree.
     """
     if certified is None:
         return None

@@ -1,10 +1,9 @@
-"""Which solver of PCA: every fit that can do what was asked, compared by cost."""
+"""The choice of a solver of PCA: all applicable fits, compared by cost."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
 
 from bigpca.errors import closest
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
@@ -52,13 +51,13 @@ def check_solver(solver: str) -> None:
 
 
 def check_iteration(tol: float, max_passes: int) -> None:
-    """Reject a tolerance or a number of reads that no iteration can have.
+    """Reject a tolerance or a number of reads that is not valid for an iteration.
 
     Raises
     ------
     TypeError, ValueError
     """
-    given: Any = tol
+    given: object = tol
     if isinstance(given, bool) or not isinstance(given, Real):
         raise TypeError(f"tol = {tol!r} is a {type(tol).__name__}; a number in (0, 1) was expected, such as 1e-3.")
     if not 0 < tol < 1:
@@ -77,7 +76,7 @@ def plan_fit(rows: RowInput, resources: Resources, settings: Settings, solver: s
     ValueError
         For an unknown solver, and for fewer than two rows.
     MemoryBudgetError
-        With ``solver="auto"`` where nothing fits.
+        With ``solver="auto"``, if no solver fits.
     """
     check_solver(solver)
     check_enough_rows(rows.n_rows)

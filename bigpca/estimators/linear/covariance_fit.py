@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.linear.files import linear_bytes
-from bigpca.estimators.linear.spectrum import PCAFit, Spectrum, solve_moments
+from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, solve_moments
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
@@ -26,8 +26,8 @@ class CovarianceFit(PCAFit):
     ----------
     before : int or None
         Rows to which these are added (``partial_fit``); None for a fit of its own. Blocks are multiplied in the
-        precision of one pass over all of these rows; few rows in memory make one group, for a state of each of several
-        would cost more than they do.
+        precision of one pass over all of these rows. Few rows in memory form one group, because the states of several
+        groups would cost more than the rows.
     """
 
     solver: ClassVar[str] = "covariance"
@@ -65,8 +65,8 @@ class CovarianceFit(PCAFit):
         output = linear_bytes(k, d, scaled=self.settings.scale, state=state)
         return SolveCost(4 / 3 * d**3 + 2.0 * d * d * k, output_bytes=output)
 
-    def identity(self) -> dict[str, Any]:
-        """The moments depend on the input alone, so a checkpoint serves any n_components, scale or centring."""
+    def identity(self) -> dict[str, object]:
+        """The moments depend on the input alone, so one checkpoint serves any n_components, scale and centring."""
         return {"computes": "moments", "input": self.rows.describe()}
 
     def read(self, run: Run) -> Folded[Moments]:
@@ -78,6 +78,6 @@ class CovarianceFit(PCAFit):
         return fold_to(run, self.moments, self.rows, {"moments": self.template}, solve)  # one pass over X
 
 
-def _solve(state: PassState, *, settings: Any) -> Spectrum:
-    """Solve where the state lies."""
+def _solve(state: PassState, *, settings: Settings) -> Spectrum:
+    """Solve in the task that holds the state."""
     return solve_moments(state.part("moments", Moments), settings, omitted=state.omitted)

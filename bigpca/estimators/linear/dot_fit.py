@@ -1,14 +1,14 @@
 """PCA by the dot matrix: an n x n eigenproblem for wide data (tutorial, algorithm 2; dual PCA).
 
-The dot matrix comes from column blocks where the store is chunked in columns (one read), else from pairs of row panels;
-the components from one more read: ``components = V' Xc / sqrt(lambda)``.
+The dot matrix is computed from column blocks if the store is chunked in columns (one read), otherwise from pairs of row
+panels. The components require one more read: ``components = V' Xc / sqrt(lambda)``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -47,7 +47,7 @@ class DotSpectrum:
     V : ndarray of shape (n, k), orthonormal columns
     total : float
     mean, squares : ndarray of shape (d,) or None
-        Column statistics, where the pass gives them.
+        Column statistics, if the pass computes them.
     """
 
     variances: Vector
@@ -83,7 +83,7 @@ def components_pass(rows: RowInput, k: int, layout: Layout) -> PassPlan:
 
 
 def reject_omission(rows: RowInput) -> None:
-    """Reject leaving rows out of a dot matrix.
+    """Reject the omission of rows from a dot matrix.
 
     Raises
     ------
@@ -104,13 +104,13 @@ class DotFit(PCAFit):
 
     @classmethod
     def planned(cls, rows: RowInput, settings: Settings, resources: Resources) -> PCAFit:
-        """Return the fit, by columns where the store is chunked in columns."""
+        """Return the fit, by columns if the store is chunked in columns."""
         layout = column_layout(rows)
         return cls(rows, resources, settings) if layout is None else DotColumnsFit(rows, resources, settings, layout)
 
     @classmethod
     def offered(cls, rows: RowInput, settings: Settings) -> bool:
-        """Not where rows are to be left out."""
+        """Unless rows are to be omitted."""
         return rows.nan_policy != "omit"
 
     @property
@@ -121,12 +121,12 @@ class DotFit(PCAFit):
 
     @property
     def k(self) -> int:
-        """Most components."""
+        """Maximum number of components."""
         return self.settings.wanted(self.rows.n_rows, self.rows.n_columns)
 
     @cached_property
     def panels(self) -> PassPlan:
-        """The fewest panels that fit and give every thread work (2 per thread), or the most possible."""
+        """The fewest panels that fit and keep all threads busy (2 per thread), or as many as possible."""
         rows, resources = self.rows, self.resources
         most = len(rows.layout(0).reads)
         room = (resources.room_bytes - 3 * 8 * rows.n_rows**2) / resources.threads
@@ -139,7 +139,7 @@ class DotFit(PCAFit):
 
     @cached_property
     def columns(self) -> PassPlan:
-        """The read for means and deviations, where columns are scaled."""
+        """The read for means and deviations, if columns are scaled."""
         template = ColumnMoments(self.rows.n_columns)
         work = float(self.rows.n_rows) * template.flops_per_row
         return row_pass(self.rows, "columns", [template], cut_bytes=template.state_bytes, work=work)
@@ -166,7 +166,7 @@ class DotFit(PCAFit):
             4 / 3 * n**3, bytes=3 * 8 * self.k * d, output_bytes=linear_bytes(self.k, d, scaled=self.settings.scale)
         )
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         settings = self.settings
         return {
             "computes": "dot", "input": self.rows.describe(), "center": settings.center, "scale": settings.scale,
@@ -178,7 +178,7 @@ class DotFit(PCAFit):
         Raises
         ------
         ValueError
-            With ``nan_policy="omit"``: rows cannot leave a dot matrix that pairs them with all others.
+            With ``nan_policy="omit"``, because the dot matrix pairs every row with all others.
         """
         check_enough_rows(self.rows.n_rows)
         reject_omission(self.rows)
@@ -259,13 +259,13 @@ def _take_products(state: PassState) -> tuple[Matrix, Vector]:
 def dot_spectrum(
     rows: RowInput, settings: Settings, dot: DotSpectrum, product: Matrix, mean: Vector, scale: Vector | None
 ) -> Spectrum:
-    """Normalise ``V' Xc`` to orthonormal rows; rows without variance are completed by orthonormal ones."""
+    """Normalise ``V' Xc`` to orthonormal rows; other orthonormal rows replace those without variance."""
     n, d = rows.n_rows, rows.n_columns
     k = len(dot.variances)
     rank = min(numerical_rank(dot.variances, n), k)
     components = np.empty((0, d))
     if rank:
-        # QR re-orthogonalises what float32 products left askew; R is diagonal to rounding, so axes keep their order.
+        # QR restores the orthogonality that float32 products lost; R is diagonal to rounding, so axes keep their order.
         # In place: NumPy's qr holds four copies of a (d, k) array.
         Q, R = scipy.linalg.qr(product[:rank].T, mode="economic", overwrite_a=True, check_finite=False)
         Q *= np.where(np.diagonal(R) < 0, -1.0, 1.0)

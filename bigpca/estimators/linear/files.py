@@ -1,17 +1,16 @@
-"""Linear models on disk: a solved problem as arrays and JSON values, and back, checked."""
+"""Linear models on disk: a solved problem as arrays and JSON values, and back, validated."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.estimators.linear.certified import pack_certificate, unpack_certificate
 from bigpca.estimators.linear.spectrum import Spectrum, orthonormality_error
-from bigpca.estimators.shared.files import StoredModel
+from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.passes.accumulators.base import Accumulator
 
 REQUIRED = {"components", "explained_variance", "mean"}
@@ -20,16 +19,16 @@ BOUNDS = {"eigenvalue_bounds", "captured_variance_bounds"}
 
 @dataclass(frozen=True)
 class StateForm:
-    """How the sufficient statistics of a model lie among its arrays.
+    """How the sufficient statistics of a model are stored among its arrays.
 
     Attributes
     ----------
     prefix : str
         Their arrays are ``<prefix>_<name>``.
     empty : Accumulator
-        What makes a state of them again, by ``with_arrays``.
+        Restores the state from the arrays, by ``with_arrays``.
     shapes : dict of str to tuple of int
-        Of those whose shapes are known; others are for ``with_arrays`` to check.
+        The known shapes; ``with_arrays`` checks the others.
     """
 
     prefix: str
@@ -38,18 +37,18 @@ class StateForm:
 
 
 def linear_bytes(k: int, d: int, *, scaled: bool = False, state: int = 0) -> int:
-    """Return the bytes of a saved model: components, variances, mean and scale, and those of the state that is kept."""
+    """Return the bytes of a saved model: components, variances, mean, scale, and the kept state."""
     return 8 * (k * d + k + (2 if scaled else 1) * d) + state
 
 
-def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, Array], Values]:
     """Return a solved problem as arrays and JSON values."""
     arrays = {"components": found.components, "explained_variance": found.variances, "mean": found.mean}
     if found.scale is not None:
         arrays["scale"] = found.scale
     if found.state is not None:
         arrays |= {f"{form.prefix}_{name}": np.asarray(array) for name, array in found.state.to_arrays().items()}
-    attributes: dict[str, Any] = {
+    attributes: Values = {
         "n_samples": int(found.count),
         "n_omitted": int(found.omitted),
         "total_variance": float(found.total),
@@ -59,20 +58,20 @@ def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, NDArray[A
 
 
 def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *, orthonormal: bool = True) -> Spectrum:
-    """Return the solved problem that :func:`pack_spectrum` took apart.
+    """Return the solved problem that :func:`pack_spectrum` packed.
 
     Parameters
     ----------
     stored : StoredModel
     form_of : callable
-        Takes the number of features.
+        Returns the form for a number of features.
     orthonormal : bool
-        Whether components that are not orthonormal are wrong.
+        Whether the components must be orthonormal.
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        Where something is missing, shapes disagree, values are not finite, or the components are not orthonormal.
+        If a value is missing or not finite, shapes disagree, or the components are not orthonormal.
     """
     arrays, attributes = stored.arrays, stored.attributes
     certified = attributes.get("certificate")
@@ -87,7 +86,7 @@ def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *,
     )  # fmt: skip
 
 
-def _check_components(arrays: dict[str, NDArray[Any]], required: set[str]) -> tuple[int, int]:
+def _check_components(arrays: dict[str, Array], required: set[str]) -> tuple[int, int]:
     missing = required - arrays.keys()
     if missing:
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
@@ -97,7 +96,7 @@ def _check_components(arrays: dict[str, NDArray[Any]], required: set[str]) -> tu
     return shape[0], shape[1]
 
 
-def _check_shapes(arrays: dict[str, NDArray[Any]], k: int, d: int, form: StateForm) -> None:
+def _check_shapes(arrays: dict[str, Array], k: int, d: int, form: StateForm) -> None:
     shapes = {
         "explained_variance": (k,),
         "mean": (d,),
@@ -113,7 +112,7 @@ def _check_shapes(arrays: dict[str, NDArray[Any]], k: int, d: int, form: StateFo
             )
 
 
-def _check_values(arrays: dict[str, NDArray[Any]], orthonormal: bool) -> None:
+def _check_values(arrays: dict[str, Array], orthonormal: bool) -> None:
     for name, array in arrays.items():
         if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
             raise ValueError(f"it has {name} with values that are not finite numbers")
@@ -122,7 +121,7 @@ def _check_values(arrays: dict[str, NDArray[Any]], orthonormal: bool) -> None:
         raise ValueError(f"it has components that are not orthonormal (off by {off:.1g})")
 
 
-def _read_state(arrays: dict[str, NDArray[Any]], form: StateForm) -> Accumulator | None:
+def _read_state(arrays: dict[str, Array], form: StateForm) -> Accumulator | None:
     """Return the stored sufficient statistics, if the model kept them."""
     start = f"{form.prefix}_"
     own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}

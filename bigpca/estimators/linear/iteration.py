@@ -1,11 +1,11 @@
-"""Block Krylov iteration on an operator, whichever matrix it multiplies: sizes, start, stop, certificate, warnings."""
+"""Block Krylov iteration on an operator, whatever its matrix: sizes, start, stopping rule, certificate, warnings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,28 +41,28 @@ WIDE = (
     "The iteration met tol = {0:g} by its estimate, but slowly falling eigenvalues leave the certified bounds wide. "
     "Set a smaller tol for narrower ones, or use an exact solver where it fits."
 )
-MORE_COLUMNS = 10  # of a block, at least, beside the components
-RULE_COLUMNS = 1024  # in the basis where the spectrum decides how many components there are
+MORE_COLUMNS = 10  # minimum number of columns of a block in addition to the components
+RULE_COLUMNS = 1024  # of the basis, if the spectrum decides the number of components
 
 
 class Operator(Multiplied, Protocol):
-    """A symmetric matrix of size N that is only multiplied; what it learns from the first product is known after it."""
+    """A symmetric matrix of size N that can only be multiplied; some attributes are known after the first product."""
 
     @property
     def rounding(self) -> float:
-        """What bounds allow for, relative to |A|_F."""
+        """Rounding that the bounds allow for, relative to |A|_F."""
 
     @property
     def sigma(self) -> float:
-        """Multiple of I by which the matrix exceeds the one whose eigenvalues are wanted; known after :meth:`begin`."""
+        """Multiple of I that was added to the matrix whose eigenvalues are computed; known after :meth:`begin`."""
 
     @property
     def probes(self) -> Probes | None:
-        """Known after :meth:`begin`, if at all."""
+        """Probes and their products, if any; known after :meth:`begin`."""
 
     @property
     def omitted(self) -> int:
-        """Rows of X left out."""
+        """Rows of X that were omitted."""
 
     @property
     def size(self) -> int:
@@ -70,14 +70,14 @@ class Operator(Multiplied, Protocol):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows counted so far, and columns: what limits the number of components."""
+        """Rows counted so far, and columns: both limit the number of components."""
 
     def begin(self, V: Matrix, /) -> Products:
-        """Multiply a first block, and probes beside it."""
+        """Multiply the first block, and the probes with it."""
 
 
 class IterationSettings(Protocol):
-    """What an iteration needs to know of a fit."""
+    """The settings of a fit that an iteration depends on."""
 
     @property
     def n_components(self) -> NComponents: ...
@@ -102,11 +102,11 @@ class Iteration:
     block : int
         l, columns multiplied at a time: 2 k, at least k + 10.
     columns : int
-        Most columns of the basis.
+        Maximum number of columns of the basis.
     size : int
         N, d or n.
     by_rule : bool
-        Whether the spectrum decides how many components there are: blocks then grow with them.
+        Whether the spectrum decides the number of components; the blocks then grow with it.
     """
 
     components: int
@@ -117,29 +117,29 @@ class Iteration:
 
     @classmethod
     def of(cls, n_components: NComponents, k: int, blocks: int, size: int) -> Iteration:
-        """Choose block and basis: a multiplication costs far more than columns, so a block has 2 k, at least k + 10."""
+        """Choose block and basis: a read costs far more than columns, so a block has 2 k columns, at least k + 10."""
         by_rule = not isinstance(n_components, int | np.integer)
         block = min(size, max(2 * k, k + MORE_COLUMNS))
         return cls(k, block, min(size, max(blocks * block, RULE_COLUMNS if by_rule else 0)), size, by_rule)
 
     @property
     def note(self) -> str:
-        """What a plan says of the basis."""
+        """The line of a plan about the basis."""
         return f"basis of up to {self.columns} columns: {self.basis_bytes / 2**20:,.0f} MiB in the process that fits"
 
     @property
     def most_block(self) -> int:
-        """Most columns multiplied at a time."""
+        """Maximum number of columns multiplied at a time."""
         return max(self.block, self.columns // 2) if self.by_rule else self.block
 
     @property
     def basis_bytes(self) -> int:
-        """Memory of basis, products and their small problems, in the process that fits."""
+        """Memory of the basis, the products and the small problems in the fitting process."""
         return krylov_bytes(self.size, self.columns, self.block, self.components, PROBES)
 
 
 def too_fine(variances: Vector, k: int, tol: float) -> bool:
-    """Whether float32 products would leave more than a tenth of tol of the k-th of these variances as rounding."""
+    """Whether rounding in float32 products would exceed a tenth of tol, relative to the k-th of these variances."""
     if len(variances) < k:
         return True
     return FLOOR * float(np.finfo(np.float32).eps) * float(variances[0]) > tol * float(variances[k - 1])
@@ -151,7 +151,7 @@ def iterate(
     settings: IterationSettings,
     iteration: Iteration,
 ) -> KrylovResult:
-    """Multiply the first block, from the sample and random columns; only the solver keeps it."""
+    """Iterate from a first block of the sample's axes and random columns, which only the solver keeps."""
     return block_krylov(
         operator,
         _known(operator, _first_block(operator, start, settings, iteration), settings.seed),
@@ -169,7 +169,7 @@ def _first_block(operator: Operator, start: Matrix | None, settings: IterationSe
 
 
 def _known(operator: Operator, block: Matrix, seed: int) -> Known:
-    """Multiply the first block, and probes beside it."""
+    """Multiply the first block, and the probes with it."""
     first = operator.begin(block)
     check_enough_rows(operator.shape[0], operator.omitted)
     if operator.probes is None:
@@ -178,8 +178,8 @@ def _known(operator: Operator, block: Matrix, seed: int) -> Known:
 
 
 def _options(operator: Operator, settings: IterationSettings, iteration: Iteration) -> KrylovOptions:
-    """Options of the solver, by what the first product told of the matrix."""
-    left = settings.max_passes - 1 - int(isinstance(operator, DotOperator))  # its components take one more read
+    """Return the options of the solver, which depend on the first product."""
+    left = settings.max_passes - 1 - int(isinstance(operator, DotOperator))  # its components require one more read
     return KrylovOptions(
         tol=settings.tol, max_multiplications=left, max_columns=iteration.columns, block=iteration.block,
         rank=min(operator.shape), shift=operator.sigma, seed=settings.seed, threads=settings.threads,
@@ -195,13 +195,13 @@ def _pairs_wanted(
     return partial(_wanted, settings.n_components, operator, room)
 
 
-def _wanted(n_components: Any, operator: Operator, most: int, ritz: Vector) -> int:
-    """How many components the Ritz values so far ask for; one more than there are where they do not tell.
+def _wanted(n_components: NComponents, operator: Operator, most: int, ritz: Vector) -> int:
+    """Return the number of components by the Ritz values so far; one more than there are if they do not determine it.
 
     Raises
     ------
     ValueError
-        Where that is more than half of what the basis holds.
+        If that is more than half of the columns of the basis.
     """
     n, d = operator.shape
     k = resolve_partial(n_components, ritz, operator.trace, n, d)
@@ -217,12 +217,12 @@ def _wanted(n_components: Any, operator: Operator, most: int, ritz: Vector) -> i
 
 
 def kept_components(operator: Operator, result: KrylovResult, settings: IterationSettings) -> int:
-    """How many components the final values ask for, which are a little larger than the Ritz values were.
+    """Return the number of components by the final values, which are slightly larger than the Ritz values.
 
     Raises
     ------
     ValueError
-        For more components than rows are left.
+        For more components than rows after omissions.
     """
     n, d = operator.shape
     most, values = len(result.values), result.approximation.values
@@ -232,7 +232,7 @@ def kept_components(operator: Operator, result: KrylovResult, settings: Iteratio
 def certify_iteration(
     operator: Operator, result: KrylovResult, k: int, settings: IterationSettings, run: Run
 ) -> Certificate:
-    """Bound the first k eigenvalues, and warn where the tolerance was not met."""
+    """Bound the first k eigenvalues, and warn if the tolerance was not met."""
     certificate = certify(
         result.approximation, k, operator.trace, precision=operator.rounding,
         norm_bound=result.norm_bound, residuals=result.residuals[:k], basis=result.basis,
@@ -240,13 +240,13 @@ def certify_iteration(
     )  # fmt: skip
     if not result.converged:
         warn_unconverged(operator, result, settings, run)
-    elif certificate.eigenvalue_bounds[0, 0] > 0:  # else all of it is rounding
+    elif certificate.eigenvalue_bounds[0, 0] > 0:  # otherwise all values are rounding
         warn_if_doubtful(certificate, WIDE.format(settings.tol))
     return replace(certificate, n_passes=run.reads, converged=result.converged)
 
 
 def warn_unconverged(operator: Operator, result: KrylovResult, settings: IterationSettings, run: Run) -> None:
-    """Warn how far the eigenvalues got, and what to do."""
+    """Warn with the error of the eigenvalues, and a remedy."""
     remedy = REMEDIES[result.stopped].format(
         passes=settings.max_passes, unresolved=result.unresolved, k=len(result.ritz_values),
         precision=operator.precision,

@@ -1,14 +1,14 @@
 """PCA by block Krylov iteration: a few reads of X, memory of a few (d, l) blocks, error bounds from the same reads.
 
-One read a multiplication; the start is the PCA of a sample of the rows. Over a store chunked in columns the iteration
-runs on the dot matrix (n, n) instead, and one more read turns its vectors into components.
+Each multiplication is one read; the iteration starts from the PCA of a sample of the rows. For a store chunked in
+columns it uses the dot matrix (n, n) instead, and one more read turns the eigenvectors into components.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ def size_iteration(rows: RowInput, settings: Settings, blocks: int = BLOCKS) -> 
     Raises
     ------
     ValueError
-        For an ``n_components`` that needs the whole spectrum, and for too few passes over a store chunked in columns.
+        For an ``n_components`` that requires the whole spectrum, and for too few reads of a store chunked in columns.
     """
     n, d = rows.n_rows, rows.n_columns
     k = starting_components(settings.n_components, n, d)
@@ -66,7 +66,7 @@ def size_iteration(rows: RowInput, settings: Settings, blocks: int = BLOCKS) -> 
 
 @dataclass(frozen=True)
 class KrylovFit(PCAFit):
-    """An iteration of some three reads on the covariance; the plan says at most how many there can be.
+    """An iteration of about three reads on the covariance; the plan reports the maximum.
 
     Attributes
     ----------
@@ -87,12 +87,12 @@ class KrylovFit(PCAFit):
 
     @classmethod
     def offered(cls, rows: RowInput, settings: Settings) -> bool:
-        """For numbers of components that need no whole spectrum."""
+        """For numbers of components that do not require the whole spectrum."""
         return partial_will_do(settings.n_components, rows.n_rows, rows.n_columns)
 
     @classmethod
     def stands_back(cls, rows: RowInput, settings: Settings) -> bool:
-        """For few rows or columns, whose basis would hold the whole space: the whole spectrum is solved exactly."""
+        """For few rows or columns, whose basis would span the whole space: the exact fits are cheaper."""
         return not cls.offered(rows, settings) and min(rows.n_rows, rows.n_columns) <= RULE_COLUMNS
 
     @property
@@ -112,12 +112,12 @@ class KrylovFit(PCAFit):
 
     @property
     def random(self) -> int:
-        """Random columns of the first block: a sample never saw the classes that it lacks."""
+        """Random columns of the first block, for directions that the sample misses entirely, such as a rare class."""
         return max(2, self.iteration.block // 20)
 
     @cached_property
     def operator_passes(self) -> CovariancePasses:
-        """Those of the operator."""
+        """The passes of the operator."""
         iteration, most = self.iteration, self.settings.max_passes
         return CovariancePasses.of(
             self.rows, iteration.block, Times(min(TYPICAL_PASSES, most), most), seed=self.settings.seed,
@@ -133,8 +133,8 @@ class KrylovFit(PCAFit):
         certificate = certificate_bytes(k, d)
         return SolveCost(output_bytes=linear_bytes(k, d, scaled=self.settings.scale) + certificate)
 
-    def identity(self) -> dict[str, Any]:
-        """Later passes depend on everything that led to their block."""
+    def identity(self) -> dict[str, object]:
+        """Return also everything that determines the blocks of later passes."""
         settings, iteration = self.settings, self.iteration
         return {
             "computes": "krylov", "input": self.rows.describe(), "center": settings.center, "scale": settings.scale,
@@ -143,7 +143,7 @@ class KrylovFit(PCAFit):
         }  # fmt: skip
 
     def run(self, run: Run) -> Spectrum:
-        """Iterate until the wanted eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
+        """Iterate until the requested eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
         settings, iteration = self.settings, self.iteration
         operator = CovarianceOperator(
             self.rows, run, self.operator_passes, center=settings.center, scale=settings.scale, seed=settings.seed,
@@ -160,7 +160,7 @@ class KrylovFit(PCAFit):
         )  # fmt: skip
 
     def _sampled_axes(self, operator: CovarianceOperator) -> Matrix | None:
-        """Return the axes of a sample (d, l), if there are rows for one; its variances choose the precision."""
+        """Return the axes of a sample (d, l), if there are enough rows; its variances determine the precision."""
         sample = operator.sample(self.iteration.block - self.random)
         if sample is None:
             return None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array, DType
 from bigpca.errors import NonFiniteError
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.sketches import Sketch
@@ -20,10 +20,10 @@ MIN_STRIP_ROWS = 256
 
 @dataclass(frozen=True)
 class Projection:
-    """Scores ``(x - mean) / scale @ components'``, divided by the standard deviations where whitened.
+    """Scores ``(x - mean) / scale @ components'``, divided by the standard deviations if whitened.
 
-    The mean is subtracted in the rows' precision, and what rounding it lost is added back to the scores, so float32
-    rows of mean 1e4 keep their digits.
+    The mean is subtracted in the precision of the rows, and the correction for its rounding is added to the scores, so
+    float32 rows of mean 1e4 keep their digits.
 
     Attributes
     ----------
@@ -41,11 +41,11 @@ class Projection:
     deviations: Vector | None = None
     nan_policy: str = "raise"
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """float32 for float32 and narrower input, else float64."""
         return working_dtype(dtype)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return the scores (b, k) of rows (b, d).
 
         Raises
@@ -70,12 +70,12 @@ class Projection:
         return scores
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """Centred rows, divided and rounded axes, scores and the search for what is not finite in them."""
+        """Centred rows, divided and rounded axes, scores, and the check that they are finite."""
         k, divided = len(self.components), (self.scale is not None) + (self.deviations is not None)
         strip = strip_rows(rows, d, itemsize)
         return (strip + 2) * d * itemsize + k * d * (itemsize + 8 * divided) + rows * k * (itemsize + 1), 0
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map, for the identity of a partial output."""
         digest = _digest(self.mean, self.scale, self.components, self.deviations)
         return {"map": "projection", "nan_policy": self.nan_policy, "digest": digest}
@@ -84,23 +84,23 @@ class Projection:
 def strip_rows(rows: int, d: int, itemsize: int) -> int:
     """Return how many of ``rows`` rows are centred at a time, about the same number each time.
 
-    So many are still in the cache when they are multiplied; few would be slow, and a single one is multiplied by
-    another routine of the BLAS, with other last bits.
+    That many rows are still in the cache when they are multiplied. Fewer would be slow, and the BLAS multiplies a
+    single row by another routine, with other last bits.
     """
     most = max(MIN_STRIP_ROWS, STRIP_BYTES // max(1, d * itemsize))
     return max(1, -(-rows // max(1, -(-rows // most))))
 
 
-def settle_non_finite(rows: NDArray[Any], mapped: NDArray[Any], where: str, nan_policy: str, name: str) -> None:
+def settle_non_finite(rows: Array, mapped: Array, where: str, nan_policy: str, name: str) -> None:
     """Reject what is not finite in mapped rows, or make all of such a row NaN, in place.
 
     Parameters
     ----------
     rows : ndarray of shape (b, d)
     mapped : ndarray of shape (b, k)
-        Every value of a row must depend on it: what is finite here is not searched for there.
+        Each value must depend on its whole row: rows with finite results are not checked.
     where : str
-        Names the rows in messages, as ``name`` names what they are mapped to.
+        Names the rows in messages; ``name`` names the results.
     nan_policy : {"raise", "omit"}
 
     Raises
@@ -108,7 +108,7 @@ def settle_non_finite(rows: NDArray[Any], mapped: NDArray[Any], where: str, nan_
     NonFiniteError
         Where rows hold NaN or infinities and the policy is to raise.
     ValueError
-        Where finite rows overflow.
+        If finite rows overflow.
     """
     if np.isfinite(mapped).all():
         return
@@ -121,7 +121,7 @@ def settle_non_finite(rows: NDArray[Any], mapped: NDArray[Any], where: str, nan_
     mapped[lines] = np.nan
 
 
-def reject_non_finite(rows: NDArray[Any], where: str, name: str) -> None:
+def reject_non_finite(rows: Array, where: str, name: str) -> None:
     """Reject rows (b, d) that hold NaN or infinities; ``where`` and ``name`` as for :func:`settle_non_finite`.
 
     Raises
@@ -135,14 +135,13 @@ def reject_non_finite(rows: NDArray[Any], where: str, name: str) -> None:
         column = int(np.flatnonzero(bad[lines[0]])[0])
         raise NonFiniteError(
             f"{int(bad.sum())} NaN or infinite values in {len(lines)} rows of {where}: the first in its row "
-            f"{lines[0]}, "
-            f'column {column}. Finite values were expected; nan_policy="omit" gives such rows NaN {name}.'
+            f'{lines[0]}, column {column}. Finite values were expected; nan_policy="omit" gives such rows NaN {name}.'
         )
 
 
 @dataclass(frozen=True)
 class Sketching:
-    """Rows made short: ``rows @ W``.
+    """Sketches of rows: ``rows @ W``.
 
     Attributes
     ----------
@@ -154,11 +153,11 @@ class Sketching:
     sketch: Sketch
     nan_policy: str = "raise"
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """float32 for float32 and narrower input, else float64."""
         return working_dtype(dtype)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return sketches (b, q) of rows (b, d).
 
         Raises
@@ -177,7 +176,7 @@ class Sketching:
         searching = rows * (q * itemsize + q + d)
         return max(self.sketch.apply_bytes(d, rows, itemsize) - kept, searching), kept
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """What identifies the map."""
         return {"map": "sketch", "nan_policy": self.nan_policy, "sketch": self.sketch.describe()}
 
@@ -198,17 +197,17 @@ class Reconstruction:
     components: NDArray[np.float64]
     deviations: Vector | None = None
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """The working dtype of the scores."""
         return working_dtype(dtype)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return rows (b, d) from scores (b, k)."""
         dtype = working_dtype(rows.dtype)
         axes = self.components if self.deviations is None else self.components * self.deviations[:, None]
         if self.scale is not None:
             axes = axes * self.scale
-        back: NDArray[Any] = rows.astype(dtype, copy=False) @ axes.astype(dtype) + self.mean.astype(dtype)
+        back: Array = rows.astype(dtype, copy=False) @ axes.astype(dtype) + self.mean.astype(dtype)
         return back
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
@@ -216,7 +215,7 @@ class Reconstruction:
         scaled = (self.scale is not None) + (self.deviations is not None)
         return self.components.size * (itemsize + 8 * scaled) + 2 * rows * self.components.shape[1] * itemsize, 0
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map."""
         digest = _digest(self.mean, self.scale, self.components, self.deviations)
         return {"map": "reconstruction", "digest": digest}
@@ -233,11 +232,11 @@ class LogLikelihood:
     variances: Vector
     noise: float
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """Always float64."""
         return np.dtype(np.float64)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return log-likelihoods (b, 1)."""
         scores = self.projection.apply(rows.astype(np.float64), where)
         k, d = self.projection.components.shape
@@ -259,6 +258,6 @@ class LogLikelihood:
         projecting, kept = self.projection.bytes_for(d, rows, 8)
         return 8 * rows * (d + 2 * len(self.variances)) + projecting, kept
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map."""
         return {"map": "log-likelihood", "of": self.projection.describe(), "noise": self.noise}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import ClassVar, Generic, Self, TypeVar, cast
 
 import dask.array as da
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.arrays import Array
 from bigpca.data.sources import open_in_memory
 from bigpca.estimators.linear.files import StateForm, pack_spectrum, unpack_spectrum
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction
@@ -24,9 +25,10 @@ from bigpca.estimators.linear.spectrum import (
     low_rank_plus_diagonal,
     orthonormality_error,
 )
-from bigpca.estimators.shared.files import StoredModel
-from bigpca.estimators.shared.inputs import check_features, in_memory, is_lazy
-from bigpca.estimators.shared.transformer import Destination, Estimator, Lazy, Path
+from bigpca.estimators.shared.files import StoredModel, Values
+from bigpca.estimators.shared.inputs import Input, Lazy, check_features, in_memory, is_lazy, open_scores
+from bigpca.estimators.shared.outputs import Destination, Path
+from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
@@ -37,20 +39,19 @@ from bigpca.solvers.components import NComponents
 State = TypeVar("State", Moments, FusedProduct)
 
 
-def _has_covariance(model: Any) -> bool:
-    """Whether components are orthonormal; AttributeError with the reason where not, as scikit-learn wants."""
+def _has_covariance(model: LinearModel[State]) -> bool:
+    """Whether components are orthonormal; otherwise raises AttributeError, as ``available_if`` requires."""
     if not model._orthonormal:
         off = f" (off by {orthonormality_error(model.components_):.2g})" if "components_" in vars(model) else ""
         raise AttributeError(
-            f"the components are not orthonormal{off}, but a covariance, components' diag(variances) components + "
-            f"noise I, "
-            f'requires orthonormal ones. Fit a model whose components are, such as core="nystrom".'
+            f"the components are not orthonormal{off}, which the covariance components' diag(variances) components + "
+            f'noise I requires. Fit a model with orthonormal components, such as core="nystrom".'
         )
     return True
 
 
-def _adds_rows(model: Any) -> bool:
-    """Whether one read's state is all there is; AttributeError with the reason where not."""
+def _adds_rows(model: LinearModel[State]) -> bool:
+    """Whether the state of one read determines the model; otherwise raises AttributeError, with the reason."""
     if not model._additive:
         raise AttributeError(model._missing_state("partial_fit"))
     return True
@@ -59,28 +60,28 @@ def _adds_rows(model: Any) -> bool:
 class LinearModel(Estimator[Spectrum], Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
-    A subclass says how it fits and what it keeps in order to go on: :meth:`_fit`, :meth:`_read_state`,
-    :meth:`_solution`, :meth:`_missing_state`, :meth:`_state_form` and :attr:`_orthonormal`. Fitted attributes are those
-    of :class:`bigpca.PCA`. Where the answer is not exact, there are also those below.
+    A subclass defines its fit and the statistics that it keeps: :meth:`_fit`, :meth:`_read_state`,
+    :meth:`_solution`, :meth:`_missing_state`, :meth:`_state_form` and :attr:`_orthonormal`. The fitted attributes are
+    those of :class:`bigpca.PCA`; a fit that is not exact also has those below.
 
     Attributes
     ----------
     eigenvalue_bounds_ : ndarray of shape (k, 2)
         Lower and upper bounds of the eigenvalues of the covariance of all rows.
     captured_variance_bounds_ : ndarray of shape (2,)
-        Bounds of the share of the total variance that the components capture (their span, where they are not
+        Bounds of the share of the total variance that the components capture (or their span, if they are not
         orthogonal).
     subspace_error_bounds_ : ndarray of shape (k,)
         Entry j bounds the sine of the largest angle between the leading j components and the leading j true principal
-        axes; 1.0 where nothing is certain, as within a cluster of eigenvalues: see :meth:`containment_bound`. Where the
-        total variance or the probes show too little it is 1.0, too.
+        axes; 1.0 where nothing is certain: within a cluster of eigenvalues (see :meth:`containment_bound`), or if the
+        total variance and the probes are not informative enough.
     bounds_confidence_ : float
-        Probability with which all these bounds hold; 1.0 where they always do. It is over the seed (``random_state``,
+        Probability with which all these bounds hold; 1.0 if they always do. It is over the seed (``random_state``,
         or that of the sketch), for data that do not depend on the seed: a fit with a second seed is an independent
         check.
     residuals_ : ndarray of shape (k,), ``|C v_i - lambda_i v_i|`` in the units of the eigenvalues
     n_passes_ : float
-        Reads of X that the answer took.
+        Reads of X by the fit.
     converged_ : bool
     """
 
@@ -89,7 +90,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     whiten: bool
     keep_state_bytes: int
     _state: State | None
-    _apart: tuple[NDArray[Any], ...] = ()  # rows in memory that were added and are not in the state yet
+    _apart: tuple[Array, ...] = ()  # added rows in memory that are not in the state yet
     _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
     _certificate: Certificate | None
     _output_name: ClassVar[str] = "scores"
@@ -104,7 +105,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """Return the sufficient statistics of the rows of X, to be added to ``old``, and how many were omitted: one
         read of X.
 
-        Rejects, before that read, statistics beyond ``keep_state_bytes`` and plans that do not fit.
+        Raises before that read if the statistics exceed ``keep_state_bytes`` or the plan does not fit.
         """
 
     @abstractmethod
@@ -122,7 +123,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
     @abstractmethod
     def _missing_state(self, what: str) -> str:
-        """Say why ``what`` cannot go on: this fitted model has no sufficient statistics."""
+        """Return the message that ``what`` is impossible without the sufficient statistics of this fitted model."""
 
     @abstractmethod
     def _state_form(self, d: int) -> StateForm:
@@ -130,26 +131,26 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
     @property
     def _additive(self) -> bool:
-        """Whether the parameters make a model of one read's state, to which rows can be added."""
+        """Whether the state of one read determines a model with these parameters, so that rows can be added."""
         return True
 
     containment_bound = containment_bound
 
     @available_if(_adds_rows)  # type: ignore[untyped-decorator]
     @solving
-    def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
+    def partial_fit(self, X: Input, y: Input = None, *, progress: ProgressArgument = None) -> Self:
         """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
 
-        A ``PCA`` works by the covariance whatever ``solver`` says. Until there are as many rows as ``n_components``
-        needs, it keeps one component per row. Nothing is solved until a fitted attribute is first asked for.
+        ``PCA`` uses the covariance, whatever ``solver`` is. With fewer rows than ``n_components``, it keeps one
+        component per row. Nothing is solved until a fitted attribute is first accessed.
 
         Raises
         ------
         ValueError
-            Where the model has no sufficient statistics: its solver keeps none, or they exceed ``keep_state_bytes``.
-            Where the parameters rule them out there is no such method.
+            If the model has no sufficient statistics, because its solver keeps none or they exceed
+            ``keep_state_bytes``. The method does not exist if the parameters exclude such statistics.
         MemoryBudgetError
-            Before any read, where the plan does not fit.
+            Before any read, if the plan does not fit.
         """
         if "_state" not in vars(self):
             opened = replace(self._open(X), seed=self._seed)
@@ -157,7 +158,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             self._absorb(state, omitted)
             self._remember(opened)
             return self
-        apart: tuple[NDArray[Any], ...] = self._apart
+        apart: tuple[Array, ...] = self._apart
         old = self._state
         if old is None:
             raise ValueError(self._missing_state("partial_fit"))
@@ -173,10 +174,10 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         return self
 
     @solving
-    def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+    def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k): the least-squares reconstruction."""
         check_is_fitted(self)
-        opened = self._open_scores(X)
+        opened = open_scores(X, type(self).__name__, self._n_features_out)
         axes = self.components_
         if not self._orthonormal:
             axes = np.linalg.pinv(axes @ axes.T, hermitian=True) @ axes  # (C C')^+ C: back from scores X C'
@@ -185,13 +186,13 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
     @available_if(_has_covariance)  # type: ignore[untyped-decorator]
     @solving
-    def score_samples(self, X: Any) -> Lazy:
-        """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, where scaled).
+    def score_samples(self, X: Input) -> Lazy:
+        """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, if ``scale``).
 
         Raises
         ------
         ValueError
-            Where the noise variance is 0 with k < d: the model has no density there.
+            If the noise variance is 0 and k < d: the model has no density.
         """
         check_is_fitted(self)
         degenerate = self.noise_variance_ <= 0 and self.n_components_ < self.n_features_in_
@@ -206,7 +207,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         return self._map(X, self._open_like(X), likelihood, 1, Destination())[:, 0]
 
     @available_if(_has_covariance)  # type: ignore[untyped-decorator]
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Input, y: Input = None) -> float:
         """Return the mean log-likelihood of the rows (with ``nan_policy="omit"``, of the others); one read."""
         mean = np.nanmean if self.nan_policy == "omit" else np.mean
         return float(mean(self.score_samples(X)))
@@ -232,23 +233,23 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         weights = 1 / np.maximum(self.explained_variance_, noise) - 1 / noise
         return low_rank_plus_diagonal(self.components_, weights, 1 / noise)
 
-    def _small_batch(self, X: Any) -> NDArray[Any] | None:
-        """Return a copy of rows in memory that need no read of their own; None for others, and for non-finite ones."""
+    def _small_batch(self, X: Input) -> Array | None:
+        """Return a copy of a small batch of finite rows in memory, which requires no read; None for other input."""
         if is_lazy(X) or not self._apart_bytes:
             return None
         batch, names = in_memory(X, type(self).__name__)
         check_features(self, batch.shape[1], names)
         return batch.copy() if batch.nbytes <= self._apart_bytes and np.isfinite(batch).all() else None
 
-    def _with_apart(self, state: State, apart: tuple[NDArray[Any], ...]) -> State:
-        """Return the statistics with those of rows that were kept apart."""
+    def _with_apart(self, state: State, apart: tuple[Array, ...]) -> State:
+        """Return the statistics including the rows that were kept apart."""
         for dtype in sorted({batch.dtype for batch in apart}, key=str):
             rows = np.concatenate([batch for batch in apart if batch.dtype == dtype])
             state = state.merge(self._read_state(open_in_memory(rows), old=state, progress=None)[0])
         return state
 
-    def _absorb(self, state: State, omitted: int, apart: tuple[NDArray[Any], ...] = ()) -> None:
-        """Keep statistics, and rows apart from them, and solve when asked; fewer than two rows have no answer."""
+    def _absorb(self, state: State, omitted: int, apart: tuple[Array, ...] = ()) -> None:
+        """Keep the statistics and the rows apart from them, and postpone the solve; two rows are the minimum."""
         count = state.count + sum(len(batch) for batch in apart)
         solve, solver = self._solution(state, count, omitted)
         if count >= 2:
@@ -268,7 +269,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             return None
         variances = self.explained_variance_
         level = rounding_level(variances, min(self.n_samples_, self.n_features_in_))
-        return np.sqrt(np.where(variances > level, variances, 0.0))  # rounding over rounding is no score
+        return np.sqrt(np.where(variances > level, variances, 0.0))  # scores along axes of rounding are set to 0
 
     def _take(self, found: Spectrum, solver: str) -> None:
         n, d, k = found.count, len(found.mean), len(found.variances)
@@ -288,13 +289,13 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         self._set_known(**certified_attributes(found.certificate))
 
     def _found(self) -> Spectrum:
-        """Return what :meth:`_take` took."""
+        """Return the result from which :meth:`_take` set the attributes."""
         return Spectrum(
             self.n_samples_, self.n_omitted_, self.mean_, self.scale_, self.explained_variance_, self.components_,
             self.total_variance_, self._state, self._certificate,
         )  # fmt: skip
 
-    def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         arrays, attributes = pack_spectrum(self._found(), self._state_form(self.n_features_in_))
         return arrays, attributes | {"solver": self.solver_}
 

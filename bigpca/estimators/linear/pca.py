@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -22,8 +21,8 @@ from bigpca.estimators.linear.spectrum import (
     no_state,
     solve_moments,
 )
-from bigpca.estimators.shared.inputs import Opened
-from bigpca.estimators.shared.transformer import RandomState
+from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.seeding import RandomState
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.solvers.components import NComponents, check_n_components
@@ -36,25 +35,25 @@ class PCA(LinearModel[Moments]):
     """Principal component analysis in bounded memory: exact to rounding, or to a tolerance in a few reads.
 
     ``X - mean = scores @ components_ + residual``, with orthonormal ``components_`` along which the variance is
-    largest. The answer is to a tolerance where ``solver_`` is "krylov", which "auto" takes only where exact ones cost
-    much more or do not fit.
+    largest. The result is to a tolerance if ``solver_`` is "krylov", which "auto" chooses only if the exact solvers
+    cost much more or do not fit.
 
     Parameters
     ----------
     n_components : int, float in (0, 1), "mle", RelativeThreshold or None
-        How many: given, a share of the variance, Minka's choice, all with lambda_i >= eps lambda_1, or min(n, d).
+        A number, a share of the variance, Minka's choice, all with lambda_i >= eps lambda_1, or min(n, d).
     solver : {"auto", "covariance", "dot", "krylov"}
         "covariance": one read, a d x d matrix (Marukatat 2022, algorithm 1). "dot": an n x n matrix, for wide data
         (algorithm 2, dual PCA). "krylov": neither matrix, but two to four reads for eigenvalues to ``tol``. "auto"
-        compares their costs and what fits; see :meth:`select_solver`.
+        chooses by cost among those that fit; see :meth:`select_solver`.
     tol : float in (0, 1)
-        Largest relative error of each eigenvalue wanted at which "krylov" stops, as probes in every read estimate it.
+        "krylov" stops when the relative error of every requested eigenvalue, estimated by probes, is at most this.
     max_passes : int
-        Most reads of all rows by "krylov", at least 2; where they are not enough, a warning reports the error reached,
-        and ``converged_`` is False.
+        Maximum number of reads by "krylov", at least 2. If that is not enough, a warning reports the error reached, and
+        ``converged_`` is False.
     random_state : int, RandomState, Generator or None
-        Of the sample, the random columns and the probes of "krylov". From anything but an integer a seed is drawn at
-        each fit (from None by NumPy's global generator); it is kept as ``seed_`` and in the checkpoint, so that a rerun
+        Seed of the sample, the random columns and the probes of "krylov". Unless it is an integer, each fit draws a
+        seed (for None from NumPy's global generator), and keeps it as ``seed_`` and in the checkpoint, so that a rerun
         resumes.
     center : bool
         Subtract the mean; False decomposes moments about zero (latent semantic analysis), see ``explained_variance_``.
@@ -63,26 +62,26 @@ class PCA(LinearModel[Moments]):
     whiten : bool
         Divide scores by their standard deviations; along axes of variance 0 they are 0.
     nan_policy : {"raise", "omit"}
-        Rows with NaN or infinities: an error, or left out of the fit ("covariance" only) and given NaN scores.
+        Rows with NaN or infinities raise an error, or are omitted from the fit ("covariance" only) and have NaN scores.
     missing_chunks : {"raise", "fill"}
-        Chunks of Zarr and HDF5 that do not exist: an error, or the fill value.
+        Chunks of Zarr and HDF5 that do not exist raise an error, or hold the fill value.
     memory_limit : int, str or None
-        Per process, such as "2 GiB"; None asks the live workers, or the machine for its free memory.
+        Per process, such as "2 GiB"; None for the limits of the live workers, or the free memory of the machine.
     solve_threads : int or None
-        BLAS threads of all that a fit computes between its passes, whatever the process was started with (such as by
-        OPENBLAS_NUM_THREADS); None for one for each core that the process may use. The last bits depend on it. Passes
-        and scores use one thread for each block of rows, and many blocks at a time.
+        BLAS threads of the computations between passes, whatever OPENBLAS_NUM_THREADS and the like are; None for one
+        per core that the process may use. The last bits depend on it. Passes and scores use one thread for each block
+        of rows, and many blocks at a time.
     workers_timeout : float
-        Seconds without any worker after which a run on a cluster is given up.
+        Seconds without any worker after which a run on a cluster fails.
     keep_state_bytes : int
-        Largest sufficient statistics kept with the model, for ``partial_fit`` and ``merge``.
+        Maximum size of the sufficient statistics that the model keeps, for ``partial_fit`` and ``merge``.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d); the entry of largest magnitude of each row is positive
     explained_variance_, explained_variance_ratio_, singular_values_ : ndarray of shape (k,)
         Eigenvalues of the covariance (divisor n - 1), their share of the TRUE total variance, and sqrt((n - 1)
-        eigenvalue). With ``center=False`` they are second moments about zero, ``X'X / (n - 1)``, and no variances: the
+        eigenvalue). With ``center=False`` they are second moments about zero, ``X'X / (n - 1)``, not variances: the
         singular values are those of X, as ``TruncatedSVD.singular_values_``; its ``explained_variance_`` is the
         variance of the scores instead (divisor n, about their mean), smaller by the mean's part and not in order, and
         its ratio is of the centred total.
@@ -94,11 +93,11 @@ class PCA(LinearModel[Moments]):
     n_components_, n_features_in_, n_samples_, n_omitted_ : int
     solver_ : str
     seed_ : int
-        Of the fit: ``random_state``, or what was drawn from it.
+        Seed of the fit: ``random_state``, or a seed drawn from it.
     plan_ : Plan
     eigenvalue_bounds_, captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_,
     converged_
-        By "krylov" only: see :class:`bigpca.estimators.linear.model.LinearModel`.
+        Set by "krylov" only; see :class:`bigpca.estimators.linear.model.LinearModel`.
 
     Examples
     --------
@@ -144,7 +143,7 @@ class PCA(LinearModel[Moments]):
         self.workers_timeout = workers_timeout
         self.keep_state_bytes = keep_state_bytes
 
-    def select_solver(self, X: Any) -> SolverChoice:
+    def select_solver(self, X: Input) -> SolverChoice:
         """Return the solver that ``fit(X)`` will use, and why; nothing is read."""
         plan = self.plan(X)
         return SolverChoice(plan.solver, plan.reason)
@@ -160,12 +159,12 @@ class PCA(LinearModel[Moments]):
             tol=self.tol, max_passes=self.max_passes, seed=seed,
         )  # fmt: skip
 
-    def _fit(self, opened: Opened, y: Any) -> PCAFit:
+    def _fit(self, opened: Opened, y: Input) -> PCAFit:
         n, d = opened.array.shape
         check_n_components(self.n_components, None if np.isnan(n) else n, d)
         rows, resources = self._rows(opened.array)
         fit = plan_fit(rows, resources, self._settings(opened.seed), self.solver)
-        check_n_components(self.n_components, fit.rows.n_rows, d)  # where the rows had to be counted
+        check_n_components(self.n_components, fit.rows.n_rows, d)  # again, if the rows had to be counted
         return fit
 
     def _read_state(self, X: da.Array, *, old: Moments | None, progress: ProgressArgument) -> tuple[Moments, int]:
@@ -185,7 +184,7 @@ class PCA(LinearModel[Moments]):
         return max(Moments(self.n_features_in_).state_bytes, MIN_BATCH_BYTES)
 
     def _solution(self, state: Moments, count: int, omitted: int) -> tuple[Callable[[Moments], Spectrum], str]:
-        """From merged moments; with too few rows so far, as many components as there are."""
+        """Return the solve from merged moments; with fewer rows than components, for as many as there are."""
         settings = self._settings()
         needed = state.n_features if self.n_components == "mle" else self.n_components
         if isinstance(needed, int | np.integer) and count < needed:

@@ -1,15 +1,14 @@
 """Approximate PCA from one read: the sketch ``Z = X W`` and ``X'Z`` in the same pass (tutorial, algorithms 3 and 4).
 
-- "nystrom": ``A_hat = Y (W'Y)^-1 Y'`` from ``Y = A W``: far better than algorithm 4's vectors at equal cost.
+- "nystrom": ``A_hat = Y (W'Y)^-1 Y'`` from ``Y = A W``: far more accurate than algorithm 4 at equal cost.
 - "tutorial": algorithm 4 as printed: eigenpairs of Z'Z, axes ``X'Z u / lambda``, normalised; they are not orthogonal.
-- "ritz": one more read multiplies an orthonormal basis of Y, and Nyström's formula on that product.
+- "ritz": one more read multiplies an orthonormal basis of Y, and Nyström's formula is applied to that product.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,11 +54,11 @@ class SketchSettings:
 
     @property
     def scaled_first(self) -> bool:
-        """Whether the columns' deviations must be known before the sketch: algorithm 4 has no other way to scale."""
+        """Whether the columns' deviations must be known before the sketch, as algorithm 4 requires."""
         return self.fit.scale and self.core == "tutorial"
 
     def factor(self, d: int, scale: Vector | None = None) -> SketchFactor:
-        """W and the probes; probes need the scale of the columns, if there is to be one, before the read."""
+        """Return W and the probes, which require the scale of the columns, if any, before the read."""
         probes = 0 if self.fit.scale and scale is None else PROBES
         inverse = None if scale is None else 1.0 / scale
         return SketchFactor(self.sketch, d, probes, self.sketch.seed, inverse)
@@ -82,7 +81,7 @@ class SketchFit(Fit[Spectrum]):
 
     @property
     def solver(self) -> str:
-        """Named with its core."""
+        """Name of the solver, with its core."""
         return f"sketch ({self.settings.core})"
 
     @property
@@ -94,13 +93,13 @@ class SketchFit(Fit[Spectrum]):
 
     @cached_property
     def scale(self) -> PassPlan:
-        """The read for the columns' deviations, where they must be known before the sketch."""
+        """The read for the columns' deviations, if they must be known before the sketch."""
         template = ColumnMoments(self.rows.n_columns)
         work = float(self.rows.n_rows) * template.flops_per_row
         return row_pass(self.rows, "scale", [template], cut_bytes=template.state_bytes, work=work)
 
     def template(self, scale: Vector | None = None) -> FusedProduct:
-        """The state of the sketching pass; ``scale`` where the columns' deviations are known before it."""
+        """The state of the sketching pass; ``scale`` if the columns' deviations are known before it."""
         return FusedProduct.of(self.rows.n_columns, self.settings.factor(self.rows.n_columns, scale))
 
     @cached_property
@@ -116,7 +115,7 @@ class SketchFit(Fit[Spectrum]):
 
     @cached_property
     def ritz(self) -> CovariancePasses:
-        """The read for the basis, where there is one."""
+        """The read for the basis, if there is one."""
         return CovariancePasses.of(self.rows, self.settings.sketch.width(self.rows.n_columns), ONCE)
 
     def passes(self) -> tuple[PassCost, ...]:
@@ -134,7 +133,7 @@ class SketchFit(Fit[Spectrum]):
         output = linear_bytes(k, d, scaled=scaled, state=state) + certificate_bytes(k, d)
         return SolveCost(8.0 * d * settings.sketch.width(d) ** 2, output_bytes=output)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         fit = self.settings.fit
         return {
             "computes": "sketch", "input": self.rows.describe(), "center": fit.center, "scale": fit.scale,
@@ -147,8 +146,8 @@ class SketchFit(Fit[Spectrum]):
 
     def run(self, run: Run) -> Spectrum:
         found = self._run_ritz(run) if self.settings.core == "ritz" else self._run_once(run)
-        certificate: Any = found.certificate
-        found = replace(found, certificate=replace(certificate, n_passes=run.reads))
+        if found.certificate is not None:
+            found = replace(found, certificate=replace(found.certificate, n_passes=run.reads))
         warn_if_wide(found)
         return found
 
@@ -178,7 +177,7 @@ class SketchFit(Fit[Spectrum]):
 
 
 def warn_if_wide(spectrum: Spectrum) -> None:
-    """Warn where the bounds are too wide to trust the answer."""
+    """Warn if the bounds are too wide to trust the result."""
     if spectrum.certificate is not None:
         warn_if_doubtful(
             spectrum.certificate,
@@ -187,7 +186,7 @@ def warn_if_wide(spectrum: Spectrum) -> None:
 
 
 def _solve(state: PassState, *, settings: SketchSettings, scale: Vector | None = None) -> Spectrum:
-    """Solve where the state lies."""
+    """Solve in the task that holds the state."""
     product = state.part("product", FusedProduct)
     return solve_product(product, settings, omitted=state.omitted, scale=scale)
 
@@ -200,7 +199,7 @@ def solve_product(
     Parameters
     ----------
     scale : ndarray of shape (d,) or None
-        What the pass divided the columns by already ("tutorial").
+        By which the pass has already divided the columns ("tutorial").
     """
     keep = part.state_bytes <= settings.fit.keep_state_bytes and scale is None
     found = unpack(part, settings, omitted=omitted, scale=scale)
@@ -210,12 +209,12 @@ def solve_product(
 
 
 def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale: Vector | None) -> Sketched:
-    """Centre, scale and divide the product; ``Y_z = D^-1 Y`` is A_z's product with ``D W`` (MATHS: z-scoring)."""
+    """Centre, scale and divide the product; ``Y_z = D^-1 Y`` is the product of A_z with ``D W`` (z-scoring)."""
     n, d, fit = part.count, part.n_features, settings.fit
     check_enough_rows(n, omitted)
     q = settings.sketch.width(d)
     Y, squares, W = part.centred(), part.centred_squares(), settings.sketch.matrix(d)
-    if not fit.center:  # adds, and cancels nothing
+    if not fit.center:  # only adds, so there is no cancellation
         Y += np.multiply.outer(n * part.mean, part.projected_mean())
     Y /= n - 1
     scaled = scale
@@ -241,7 +240,7 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
 
 
 def _take_basis(state: PassState, *, settings: SketchSettings) -> tuple[Sketched, Matrix]:
-    """An orthonormal basis of Y (d, q), and what else the pass knows; the arrays of the sketch stay behind."""
+    """Return an orthonormal basis of Y (d, q), and the statistics of the pass without the arrays of the sketch."""
     found = unpack(state.part("product", FusedProduct), settings, omitted=state.omitted, scale=None)
     basis = np.linalg.qr(found.Y)[0]
     return replace(found, W=np.zeros((0, 0)), Y=np.zeros((0, 0)), probes=None), basis

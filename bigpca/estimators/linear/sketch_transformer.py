@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from numpy.typing import NDArray
-
+from bigpca.arrays import Array
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.linear.maps import Sketching, reject_non_finite
-from bigpca.estimators.shared.files import StoredModel
+from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.inputs import Opened
+from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.engine.run import Run
 from bigpca.sketches import Gaussian, Sketch
@@ -22,13 +21,13 @@ CHECKED_ROWS = 8192  # of X in memory at a time
 
 @dataclass(frozen=True)
 class SketchingFit(Fit[Sketch]):
-    """No read of lazy X; X in memory is searched for NaN and infinities.
+    """No read of lazy X; X in memory is checked for NaN and infinities.
 
     Attributes
     ----------
     sketch : Sketch
     checked : bool
-        Whether X is searched.
+        Whether X is checked.
     """
 
     solver: ClassVar[str] = "sketch"
@@ -47,7 +46,7 @@ class SketchingFit(Fit[Sketch]):
     def solve_cost(self) -> SolveCost:
         return SolveCost()
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"computes": "sketching", "input": self.rows.describe(), "sketch": self.sketch.describe()}
 
     def run(self, run: Run) -> Sketch:
@@ -62,28 +61,29 @@ class SketchingFit(Fit[Sketch]):
 
 
 class SketchTransformer(Estimator[Sketch]):
-    """Rows made short by a sketch, ``X @ W``, which keeps their dot products on average.
+    """Sketches ``X @ W`` of rows: fewer columns, with the same dot products on average.
 
     Parameters
     ----------
     sketch : Sketch or None
-        Such as ``bigpca.sketches.Gaussian(q)``; None for a Gaussian one of 100 columns, or of d where there are fewer:
-        dot products of rows are then off by some 10 % of the rows' lengths.
+        Such as ``bigpca.sketches.Gaussian(q)``; None for a Gaussian one of min(d, 100) columns, whose dot products
+        of rows have errors of about 10 % of the product of their lengths.
     nan_policy : {"raise", "omit"}
-        Rows with NaN or infinities: an error, or sketches of NaN.
+        Rows with NaN or infinities raise an error, or have sketches of NaN.
     missing_chunks : {"raise", "fill"}
-        Chunks of Zarr and HDF5 that do not exist: an error, or the fill value.
+        Chunks of Zarr and HDF5 that do not exist raise an error, or hold the fill value.
     memory_limit : int, str or None
-        Per process, for ``transform(X, out=...)``; None asks the live workers, or the machine for its free memory.
+        Per process, for ``transform(X, out=...)``; None for the limits of the live workers, or the free memory of the
+        machine.
     workers_timeout : float
-        Seconds without any worker after which a run on a cluster is given up.
+        Seconds without any worker after which a run on a cluster fails.
 
     Attributes
     ----------
     sketch_ : Sketch
-        The one that was given, or the default.
+        The given sketch, or the default.
     n_features_in_ : int
-    feature_names_in_ : ndarray of str, where X had names
+    feature_names_in_ : ndarray of str, if X had names
 
     Examples
     --------
@@ -114,7 +114,7 @@ class SketchTransformer(Estimator[Sketch]):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "sketch_")
 
-    def _fit(self, opened: Opened, y: Any) -> SketchingFit:
+    def _fit(self, opened: Opened, y: Input) -> SketchingFit:
         sketch = self._sketch_for(opened.n_features)
         rows, resources = self._rows(opened.array)
         return SketchingFit(rows, resources, sketch, checked=opened.in_memory and rows.nan_policy == "raise")
@@ -123,7 +123,7 @@ class SketchTransformer(Estimator[Sketch]):
         self.sketch_ = found
 
     def _sketch_for(self, d: int) -> Sketch:
-        """Return the sketch of d features, given or by default, having checked that it suits them."""
+        """Return the given or default sketch, after checking that it applies to d features."""
         sketch = Gaussian(min(d, DEFAULT_COLUMNS)) if self.sketch is None else self.sketch
         if not isinstance(sketch, Sketch):
             raise TypeError(
@@ -140,7 +140,7 @@ class SketchTransformer(Estimator[Sketch]):
     def _row_map(self) -> Sketching:
         return Sketching(self.sketch_, self._policies["nan_policy"])
 
-    def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         return {}, {"n_features": self.n_features_in_}
 
     def _restore(self, stored: StoredModel) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.estimators.linear.certificates import certify
-from bigpca.estimators.linear.spectrum import Certificate, Settings, Spectrum
+from bigpca.estimators.linear.spectrum import Certificate, Settings, Spectrum, counted
 from bigpca.operators.covariance import Probes
-from bigpca.solvers.components import needs_full_spectrum, resolve_partial
+from bigpca.solvers.components import resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.nystrom import nystrom
 from bigpca.solvers.subspaces import orthonormal_axes
@@ -22,7 +21,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Sketched:
-    """What one read brought, centred and divided by n - 1.
+    """The result of one read, centred and divided by n - 1.
 
     Attributes
     ----------
@@ -88,18 +87,17 @@ def solve_tutorial(found: Sketched, fit: Settings) -> Spectrum:
 
 
 def _bounded(fit: Settings, n: int, d: int, q: int) -> int:
-    given: Any = fit.n_components
-    wanted = q if given is None or needs_full_spectrum(given) else int(given)
-    return max(1, min(wanted, q, n, d))
+    k = counted(fit.n_components)
+    return max(1, min(q if k is None else k, q, n, d))
 
 
 def _resolve(fit: Settings, values: Vector, trace: float, n: int, d: int) -> int:
-    """How many of the sketch's values are components.
+    """Return the number of components among the values of the sketch.
 
     Raises
     ------
     ValueError
-        Where the rule needs more of the spectrum than the sketch gives.
+        If the rule requires more of the spectrum than the sketch determines.
     """
     q = len(values)
     most = _bounded(fit, n, d, q)

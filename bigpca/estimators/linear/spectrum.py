@@ -1,9 +1,10 @@
-"""From the merged state of a pass to eigenvalues and components: what runs in the last, small task of a fit."""
+"""From the merged state of a pass to eigenvalues and components: the small solve at the end of a fit."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from numbers import Integral
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
-from bigpca.solvers.components import NComponents, needs_full_spectrum, resolve_components
+from bigpca.solvers.components import NComponents, resolve_components
 from bigpca.solvers.eigh import fix_signs, numerical_rank, top_eigenpairs
 from bigpca.solvers.subspaces import SubspaceBounds
 from bigpca.triangles import STRIP, add_outer_upper
@@ -28,22 +29,22 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Settings:
-    """What a fit computes, apart from how it runs.
+    """What a fit computes, independent of how it is executed.
 
     Attributes
     ----------
     n_components : int, float, "mle", RelativeThreshold or None
     center, scale : bool
     solve_threads : int or None
-        BLAS threads of the eigenproblem; None for the cores where it is solved.
+        BLAS threads of the eigenproblem; None for all cores of the machine that solves it.
     keep_state_bytes : int
-        Largest state that is kept with the model.
+        Maximum size of a state that the model keeps.
     tol : float
         Relative error of the eigenvalues at which an iteration stops.
     max_passes : int
-        Most reads of all rows by an iteration.
+        Maximum number of reads of all rows by an iteration.
     seed : int
-        Of an iteration's sample, random columns and probes.
+        Seed of the sample, random columns and probes of an iteration.
     """
 
     n_components: NComponents
@@ -62,8 +63,13 @@ class Settings:
 
     def wanted(self, n: int, d: int) -> int:
         """Number of eigenpairs to compute."""
-        given: Any = self.n_components
-        return min(n, d) if needs_full_spectrum(given) else min(int(given), n, d)
+        k = counted(self.n_components)
+        return min(n, d) if k is None else min(k, n, d)
+
+
+def counted(n_components: NComponents) -> int | None:
+    """Return the number of components if it is given; None for a share, a rule, or all."""
+    return int(n_components) if isinstance(n_components, Integral) else None
 
 
 CERTIFICATE_FIELDS = {
@@ -79,25 +85,24 @@ CERTIFICATE_FIELDS = {
 
 @dataclass(frozen=True)
 class Certificate:
-    """What an approximate answer is known to be worth.
+    """Bounds of the error of an approximate result.
 
     Attributes
     ----------
     eigenvalue_bounds : ndarray of shape (k, 2)
         Lower and upper bounds of the leading eigenvalues of the covariance, which ``variances`` approximate.
     residuals : ndarray of shape (k,) or None
-        ``|C v_i - lambda_i v_i|``, in the units of the eigenvalues; None where the reads do not give them.
+        ``|C v_i - lambda_i v_i|``, in the units of the eigenvalues; None if the reads do not determine them.
     captured_variance_bounds : ndarray of shape (2,) or None
-        Bounds of the share of ``total`` that lies along the components; None where the matrix is not positive
-        semi-definite.
+        Bounds of the share of ``total`` along the components; None if the matrix is not positive semi-definite.
     confidence : float
         Probability with which all bounds hold; 1.0 for bounds that always do.
     n_passes : float or None
-        Reads of X that the answer took; a read of a tenth of the rows counts 0.1.
+        Reads of X by the fit; a read of a tenth of the rows counts 0.1.
     converged : bool or None
-        Whether the tolerance was met; None where none was asked for.
+        Whether the tolerance was met; None without a tolerance.
     subspaces : SubspaceBounds or None
-        Bounds of the angles between leading axes and leading eigenspaces; None where the matrix is not multiplied, or
+        Bounds of the angles between leading axes and leading eigenspaces; None if the matrix is not multiplied, or
         not positive semi-definite.
     """
 
@@ -115,22 +120,29 @@ class Certificate:
         return None if self.subspaces is None else self.subspaces.errors
 
 
-def certified_attributes(certificate: Certificate | None) -> dict[str, Any]:
-    """Return what a certificate is among the fitted attributes; None for what is not known."""
+def certified_attributes(certificate: Certificate | None) -> dict[str, object]:
+    """Return the fitted attributes of a certificate; None for those that are unknown."""
     return {name: getattr(certificate, field, None) for name, field in CERTIFICATE_FIELDS.items()}
 
 
-def _bounds_subspaces(model: Any) -> bool:
-    """Whether a model has bounds of subspaces; the method that needs them does not exist otherwise."""
+def _bounds_subspaces(model: object) -> bool:
+    """Whether a model has bounds of subspaces; otherwise the method that requires them does not exist."""
     return getattr(getattr(model, "_certificate", None), "subspaces", None) is not None
 
 
+class Certified(Protocol):
+    """A model with a certificate that bounds subspaces."""
+
+    @property
+    def _certificate(self) -> Certificate | None: ...
+
+
 @available_if(_bounds_subspaces)  # type: ignore[untyped-decorator]
-def containment_bound(self: Any, n_axes: int, n_true: int) -> float:
-    """Bound how far the leading axes point out of a larger true principal subspace.
+def containment_bound(self: Certified, n_axes: int, n_true: int) -> float:
+    """Bound the angle between the leading axes and a larger true principal subspace.
 
     Where eigenvalues lie close together, as in a cluster cut by ``n_axes``, the leading axes are not determined,
-    and ``subspace_error_bounds_`` has a 1; that they lie within the span of the whole cluster may still be certain.
+    and ``subspace_error_bounds_`` is 1; it may still be certain that they lie within the span of the whole cluster.
 
     Parameters
     ----------
@@ -143,7 +155,7 @@ def containment_bound(self: Any, n_axes: int, n_true: int) -> float:
     -------
     float
         The sine of the largest angle between an axis, or a combination of them, and that subspace is at most this,
-        with probability ``bounds_confidence_``; 1.0 where nothing is certain. ``containment_bound(j, j)`` is
+        with probability ``bounds_confidence_``; 1.0 if nothing is certain. ``containment_bound(j, j)`` is
         ``subspace_error_bounds_[j - 1]``.
 
     Raises
@@ -153,7 +165,9 @@ def containment_bound(self: Any, n_axes: int, n_true: int) -> float:
     AttributeError
         If the model has no ``subspace_error_bounds_``.
     """
-    subspaces = self._certificate.subspaces
+    subspaces = None if self._certificate is None else self._certificate.subspaces
+    if subspaces is None:
+        raise AttributeError("the model has no certified bounds of subspaces.")
     k, most = len(subspaces.lowest), len(subspaces.upper) - 1
     if not 1 <= n_axes <= k or not n_axes <= n_true <= most:
         raise ValueError(
@@ -170,8 +184,8 @@ class Spectrum:
     Attributes
     ----------
     count, omitted : int
-        Rows used, and rows left out for missing values.
-    mean, scale : ndarray of shape (d,); scale is None where columns were not scaled
+        Rows used, and rows omitted because of missing values.
+    mean, scale : ndarray of shape (d,); scale is None if columns were not scaled
     variances : ndarray of shape (k,)
         Eigenvalues of the (scaled) covariance, divided by n - 1, descending.
     components : ndarray of shape (k, d), orthonormal rows, signs fixed
@@ -180,7 +194,7 @@ class Spectrum:
     state : Accumulator or None
         Sufficient statistics, for ``partial_fit`` and ``merge``.
     certificate : Certificate or None
-        None for exact solvers, whose answer is off by rounding only.
+        None for exact solvers, whose only error is rounding.
     """
 
     count: int
@@ -217,14 +231,14 @@ class PCAFit(Fit[Spectrum]):
 
     @classmethod
     def stands_back(cls, rows: RowInput, settings: Settings) -> bool:
-        """Whether exact fits are chosen among even where this one was asked for."""
+        """Whether an exact fit replaces this one even if it was requested by name."""
         return False
 
 
 def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> Spectrum:
     """Eigen-decompose the covariance of a :class:`Moments` state (tutorial, algorithm 1).
 
-    ``center=False`` takes moments about zero, ``scatter + n mean mean'``, which adds and cancels nothing; ``scale``
+    ``center=False`` uses moments about zero, ``scatter + n mean mean'``, without cancellation; ``scale``
     divides by the standard deviations (correlation matrix). Memory beside the packed state: the d x d matrix and
     LAPACK's work space.
 
@@ -255,7 +269,7 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
     components = fix_signs(np.ascontiguousarray(vectors[:k]))
     values = np.where(
         np.arange(len(values)) < numerical_rank(values, d), values, 0.0
-    )  # below it: the solver's rounding
+    )  # the others are rounding of the solver
     mean = moments.mean if settings.center else np.zeros(d)
     return Spectrum(n, omitted, mean, scale, values[:k], components, total, moments if keep else None)
 
@@ -276,7 +290,7 @@ def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2) -> None:
 
 
 def no_state(what: str, solver: str, d: int, keep_state_bytes: int) -> str:
-    """Say why ``what`` (``partial_fit``, ``merge``) cannot go on: the moments of all rows are not there."""
+    """Return the message that ``what`` (``partial_fit``, ``merge``) is impossible without the moments of all rows."""
     if solver != "covariance":
         return (
             f'{what} needs the moments of all rows, but this model was fitted by solver="{solver}", which keeps none. '
@@ -300,7 +314,7 @@ def low_rank_plus_diagonal(components: Matrix, weights: Vector, diagonal: float)
     Raises
     ------
     MemoryBudgetError
-        Where a dense d x d matrix takes more than 16 GiB.
+        If a dense d x d matrix would exceed 16 GiB.
     """
     d = components.shape[1]
     if 8 * d * d > 16 << 30:

@@ -1,16 +1,20 @@
-"""What every estimator is made of, whatever family it belongs to.
+"""The parts that estimators of all families share.
 
 - ``transformer``  the base of all: ``plan``, ``fit``, ``transform`` (lazy, in memory, or to a store), ``save``
-- ``waiting``      answers to added rows, which are solved when they are asked for
+- ``outputs``      where mapped rows go: to the caller, or to a store
+- ``waiting``      solves after added rows, postponed until a fitted attribute is accessed
+- ``seeding``      the seed of a fit
+- ``display``      what a notebook shows
 - ``fit``          ``Fit``: one way to solve a problem, whose passes are declared once; ``choose`` compares fits by cost
-- ``inputs``       what may be given as X, checked once at the entrance
-- ``running``      what a run needs around it: progress, the locked checkpoint, an input that does not change
+- ``inputs``       what users may pass as X, checked once at the entrance
+- ``names``        scikit-learn's parameter names, translated
+- ``running``      the surroundings of a run: progress, the locked checkpoint, the check that the input is unchanged
 - ``files``        a fitted estimator as arrays and JSON values
-- ``references``   rows that new rows meet in a kernel: held in memory, or read again from their store
+- ``references``   rows with which a kernel compares new rows: in memory, or read again from their store
 
-``fit`` opens X (``inputs``), asks the class for its ``Fit``, raises if its plan does not fit the memory, and runs it
-inside ``running``, which opens a ``Run`` that rejects whatever the plan does not have; the class then sets its
-attributes from what came back.
+``fit`` opens X (``inputs``), gets the ``Fit`` of the class, raises if its plan does not fit in memory, and executes it
+inside ``running``, whose ``Run`` rejects every pass that was not declared. The class then sets its attributes from the
+result.
 
-Nothing here knows a solver or a family: what is specific to one belongs to that family's room.
+Nothing here depends on a solver or a family: such code belongs in the folder of the family.
 """

@@ -1,14 +1,14 @@
-"""Models on disk: what a fitted estimator is made of, as arrays and JSON values, and back, checked."""
+"""Models on disk: a fitted estimator as arrays and JSON values, and back, validated."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.blas import numerical_environment
 from bigpca.data.provenance import Provenance
 from bigpca.data.urls import public
@@ -17,19 +17,21 @@ from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
 from bigpca.storage import MODEL_FORMAT, Annotations, write_group
 
+Values: TypeAlias = dict[str, Any]  # JSON values by name
+
 MAX_PLACE = 400  # characters of a path in a message
 
 
 @dataclass(frozen=True)
 class TrustedRows:
-    """Which stores of training rows a model file may name: it is untrusted, and opening a path or URL is an action.
+    """The stores of training rows that a model file may name: it is untrusted, and opening a path or URL has effects.
 
     Attributes
     ----------
     model : str
-        Path of the model; what lies beside or below it may be opened.
+        Path of the model; stores beside or below it may be opened.
     named : tuple of str
-        Stores, or folders around them, and URLs that the caller has named.
+        Stores, or folders that contain them, and URLs that the caller has named.
     """
 
     model: str = ""
@@ -41,7 +43,7 @@ class TrustedRows:
         Raises
         ------
         ModelFormatError
-            Where neither the place of the model nor the caller allows it.
+            If neither the location of the model nor the caller allows it.
         """
         if "://" in rows:
             for url in self.named:
@@ -55,17 +57,17 @@ class TrustedRows:
                 return rows
         model, named = brief(repr(self.model), MAX_PLACE), brief(repr(rows), MAX_PLACE)
         raise ModelFormatError(
-            f"the model {model} names its training rows in {named}, but only what lies beside or below a model is "
-            f"opened unasked. If you trust it, allow that: bigpca.load({model}, references={named}), or --references "
-            f"on the command line."
+            f"the model {model} names its training rows in {named}, but only stores beside or below a model "
+            f"are opened by default. If you trust it, allow that: bigpca.load({model}, references={named}), or "
+            f"--references on the command line."
         )
 
 
 class StoredState(Protocol):
     """Sufficient statistics that a model keeps, so that rows can be added."""
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return named arrays that hold them."""
+    def to_arrays(self) -> dict[str, Array]:
+        """Return the statistics as named arrays."""
 
 
 @dataclass(frozen=True)
@@ -78,25 +80,25 @@ class StoredModel:
         Name of its class.
     arrays : dict of str to ndarray
     attributes : dict of JSON values
-        Among them ``parameters``, all of the class, and ``feature_names``.
+        Including ``parameters`` (all parameters of the class) and ``feature_names``.
     rows : TrustedRows
-        Where its training rows may lie, of a model that was read.
+        Where the training rows may be, for a model that was read.
     inner : estimator or None
-        The restored estimator that this one holds, if it holds one.
+        The restored inner estimator, if there is one.
     provenance : Provenance or None
-        How it was made, with the digest of its scores' map.
+        How it was made, with the digest of its row map.
     """
 
     kind: str
-    arrays: dict[str, NDArray[Any]]
-    attributes: dict[str, Any]
+    arrays: dict[str, Array]
+    attributes: Values
     rows: TrustedRows = TrustedRows()
     inner: Any = None
     provenance: Provenance | None = None
 
     @classmethod
     def of(cls, model: Any) -> StoredModel:
-        """Take apart a fitted :class:`bigpca.estimators.shared.transformer.Estimator`."""
+        """Return the arrays and values of a fitted :class:`bigpca.estimators.shared.transformer.Estimator`."""
         arrays, attributes = model._fitted_values()
         names = getattr(model, "feature_names_in_", None)
         common = {
@@ -108,21 +110,21 @@ class StoredModel:
         made = model.provenance_ and replace(model.provenance_, model=model._digest())
         return cls(type(model).__name__, arrays, common | attributes, provenance=made)
 
-    def named(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """Return the arrays whose names start with a prefix, without it."""
+    def named(self, prefix: str) -> dict[str, Array]:
+        """Return the arrays whose names start with a prefix, which is removed."""
         return {n.removeprefix(prefix): a for n, a in self.arrays.items() if n.startswith(prefix)}
 
 
 _DTYPES = {"b": np.bool_, "i": np.int64, "u": np.uint64, "U": np.str_}
 
 
-def pack_values(values: NDArray[Any]) -> list[Any]:
+def pack_values(values: Array) -> list[Any]:
     """Return an array (c,) of integers, bools, strings or bytes as JSON values."""
     plain = np.char.decode(values, "latin1") if values.dtype.kind == "S" else values
     return [values.dtype.kind, plain.tolist()]
 
 
-def unpack_values(packed: list[Any]) -> NDArray[Any]:
+def unpack_values(packed: list[Any]) -> Array:
     """Return what :func:`pack_values` packed."""
     kind, values = packed
     if kind == "S":
@@ -130,16 +132,16 @@ def unpack_values(packed: list[Any]) -> NDArray[Any]:
     return np.array(values, _DTYPES.get(kind))  # uint64 and int64 together would become float64
 
 
-def _encode_all(model: Any) -> dict[str, Any]:
+def _encode_all(model: Any) -> Values:
     parameters = model.get_params(deep=False)
     if isinstance(parameters.get("random_state"), np.random.RandomState | np.random.Generator):
-        parameters["random_state"] = vars(model).get("seed_")  # what was drawn from it; the generator itself is no JSON
+        parameters["random_state"] = vars(model).get("seed_")  # drawn from the generator, which is not JSON
     return {name: _encode(name, value) for name, value in parameters.items()}
 
 
-def _encode(name: str, value: Any) -> Any:
+def _encode(name: str, value: Any) -> object:
     """Return a parameter as a JSON value."""
-    from bigpca.kernels.base import Kernel  # 20 modules: only where a model is saved
+    from bigpca.kernels.base import Kernel  # 20 modules, which only saving needs
 
     if name == "n_components":
         return encode_components(value)
@@ -157,13 +159,13 @@ def _encode(name: str, value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def decode_parameters(values: dict[str, Any]) -> dict[str, Any]:
+def decode_parameters(values: Values) -> Values:
     """Return parameters as they were given, from their JSON forms.
 
     Raises
     ------
     KeyError, TypeError, ValueError
-        For a rule or a sketch that is not known.
+        For an unknown rule or sketch.
     """
     decoded = dict(values)
     if "n_components" in decoded:

@@ -1,4 +1,4 @@
-"""One way to solve a problem, as a record: its reads are declared once, then planned, enforced and executed."""
+"""One way to solve a problem, as a record: its reads are declared once, and then planned, enforced and executed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 from bigpca.costs import PassCost, SolveCost
 from bigpca.errors import MemoryBudgetError, format_bytes
@@ -18,25 +18,25 @@ from bigpca.planning import Plan, Resources, plan_of
 Found = TypeVar("Found", covariant=True)
 FLOPS_PER_SECOND = 3e10  # of one core: only ratios of costs matter
 BYTES_PER_SECOND = 1e9
-EXACT_SECONDS = 30.0  # of one core: what an exact answer is worth
+EXACT_SECONDS = 30.0  # of one core, below which an exact fit is always preferred
 
 
 @dataclass(frozen=True)
 class Reading(ABC):
-    """Reads of X, planned: what they are, and what they cost.
+    """Planned reads of X, and their cost.
 
-    A subclass declares its passes (:meth:`passes`) from the same templates and layouts that it executes; a run that
-    does anything else fails.
+    A subclass declares its passes (:meth:`passes`) with the templates and layouts that it executes; a run rejects any
+    other pass.
 
     Attributes
     ----------
     rows : RowInput
     resources : Resources
     against : tuple of str
-        How it compares with what else could have been done.
+        How it compares with the alternatives.
     """
 
-    exact: ClassVar[bool] = True  # or to a tolerance
+    exact: ClassVar[bool] = True  # False for a result to a tolerance
 
     rows: RowInput
     resources: Resources
@@ -45,38 +45,38 @@ class Reading(ABC):
     @property
     @abstractmethod
     def solver(self) -> str:
-        """Its name."""
+        """Name of the solver."""
 
     @property
     @abstractmethod
     def account(self) -> str:
-        """What it does, in a few words with numbers."""
+        """The method in a few words, with its numbers."""
 
     @abstractmethod
     def passes(self) -> tuple[PassCost, ...]:
-        """Declare all passes, and reads beside them, that a run may make."""
+        """Declare all passes and other reads that a run may make."""
 
     @abstractmethod
     def solve_cost(self) -> SolveCost:
-        """What is computed and held in the fitting process."""
+        """Return the cost of what the fitting process computes and holds."""
 
     @abstractmethod
-    def identity(self) -> dict[str, Any]:
-        """All that the passes depend on, for the fingerprint of checkpoints; threads and limits never."""
+    def identity(self) -> dict[str, object]:
+        """Return all that the passes depend on, for the fingerprint of checkpoints; never threads or limits."""
 
     @property
     def declared(self) -> tuple[PassCost, ...]:
-        """All that is read: before any pass the rows, where their number was unknown, and then the passes."""
+        """All reads: the counting of rows, if their number was unknown, and then the passes."""
         return (*self.rows.counting, *self.passes())
 
     @property
     def reason(self) -> str:
-        """What it does, and why it was chosen."""
+        """The method, and why it was chosen."""
         return "; ".join((self.account, *self.against))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What else a plan says."""
+        """Further lines of the plan."""
         return ()
 
     @property
@@ -86,17 +86,17 @@ class Reading(ABC):
 
     @cached_property
     def plan(self) -> Plan:
-        """What it costs."""
+        """The cost."""
         return plan_of(self)
 
     def chosen(self, against: Sequence[str]) -> Self:
-        """Return the same with an account of the choice."""
+        """Return the same with the comparison that led to its choice."""
         return replace(self, against=tuple(against))
 
 
 @dataclass(frozen=True)
 class Fit(Reading, Generic[Found]):
-    """One way to solve a problem: its reads, its solve, and the loop that executes them."""
+    """One way to solve a problem: its reads, its solve, and the function that executes them."""
 
     @abstractmethod
     def run(self, run: Run) -> Found:
@@ -104,15 +104,15 @@ class Fit(Reading, Generic[Found]):
 
     @property
     def price(self) -> float:
-        """What fits of one problem are compared by: seconds of one core, at a constant speed.
+        """Seconds of one core at a constant speed, by which the fits of one problem are compared.
 
-        A fit that gives an answer to a tolerance is chosen only if no exact one fits memory, or if the best of them
-        costs more than thirty seconds of one core and more than twice as much.
+        A fit to a tolerance is chosen only if no exact fit fits in memory, or if the best exact one takes more than
+        30 seconds of one core and more than twice as long.
         """
         return seconds(self.plan) if self.exact else max(EXACT_SECONDS, 2 * seconds(self.plan))
 
 
-AnyFit = TypeVar("AnyFit", bound=Fit[Any])
+AnyFit = TypeVar("AnyFit", bound=Fit[object])
 
 
 def seconds(plan: Plan) -> float:
@@ -121,14 +121,14 @@ def seconds(plan: Plan) -> float:
 
 
 def choose(fits: Sequence[AnyFit]) -> AnyFit:
-    """Return the fit of the lowest price of those that memory allows, with the comparison as its reason.
+    """Return the fit with the lowest price among those that fit in memory, with the comparison as its reason.
 
-    A fit that has no alternative is returned as it is: its plan says what does not fit.
+    The only fit is returned as it is, even if it does not fit: its plan reports the shortage.
 
     Raises
     ------
     EvaluationBudgetError, MemoryBudgetError
-        If nothing fits.
+        If no fit is within the limits.
     """
     if len(fits) == 1:
         return fits[0]
@@ -147,7 +147,7 @@ def choose(fits: Sequence[AnyFit]) -> AnyFit:
 
 
 def first_that_fits(fits: Iterable[AnyFit]) -> AnyFit:
-    """Return the first fit that memory allows, or the last, whose plan says what is missing."""
+    """Return the first fit that fits in memory, or the last one, whose plan reports the shortage."""
     for fit in fits:
         if fit.plan.process_bytes <= fit.resources.room_bytes:
             break

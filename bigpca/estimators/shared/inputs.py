@@ -1,4 +1,4 @@
-"""What estimators take as X, checked once at the entrance."""
+"""The inputs that estimators accept as X, checked once at the entrance."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from bigpca.arrays import Array
 from bigpca.data.checks import check_dtype, row_width
 from bigpca.data.containers import (
     is_dask_frame,
@@ -31,29 +32,31 @@ from bigpca.data.sources import open_in_memory
 from bigpca.errors import warn_caller, warn_rounded
 from bigpca.sketches.base import positive_integer
 
+Input: TypeAlias = Any  # what a user passed as X, y or a parameter, before its type is checked
+Lazy: TypeAlias = Any  # an array in memory, or a Dask array (which has no types) for lazy input
 Names: TypeAlias = NDArray[np.object_] | None
 LAZY = (da.Array, str, os.PathLike, np.memmap)
 
 
-def is_lazy(X: Any) -> bool:
-    """Whether the engine reads X (Dask, Zarr, xarray, HDF5, paths, memory maps), and not a plain array in memory."""
+def is_lazy(X: Input) -> bool:
+    """Whether the engine reads X (Dask, Zarr, xarray, HDF5, paths, memory maps); False for an array in memory."""
     known = (is_labelled, is_dask_frame, is_zarr_array, is_zarr_group, is_hdf5_dataset, is_path_list)
     return isinstance(X, LAZY) or any(is_one(X) for is_one in known)
 
 
 @dataclass(frozen=True)
 class Opened:
-    """X as it was given, checked; nothing was read.
+    """X after the checks at the entrance; nothing has been read.
 
     Attributes
     ----------
     array : dask.array.Array of shape (n, d)
     names : ndarray of shape (d,), or None
-        Of the features.
+        Feature names.
     in_memory : bool
-        Whether it was given as a plain array, and not to be read by the engine.
+        Whether X is an array in memory, which the engine does not read.
     seed : int
-        Of what is drawn in a fit.
+        Seed of all random draws of a fit.
     """
 
     array: da.Array
@@ -63,22 +66,22 @@ class Opened:
 
     @property
     def n_features(self) -> int:
-        """Columns d."""
+        """Number of columns d."""
         return int(self.array.shape[1])
 
 
-def open_rows(X: Any, estimator: str, *, minimum: int = 1) -> Opened:
-    """Open X, having checked dtype and shape; nothing is read.
+def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Opened:
+    """Check the dtype and shape of X and open it, without reading.
 
-    Arrays in memory pass scikit-learn's validation (which knows data frames and feature names); NaN is left to the
-    pass. Masked entries are NaN; dimensions after the first are flattened.
+    Arrays in memory go through scikit-learn's validation, which handles data frames and feature names; the pass handles
+    NaN. Masked entries become NaN; dimensions after the first are flattened.
 
     Parameters
     ----------
     estimator : str
-        Name of its class, for messages.
+        Name of the class, for messages.
     minimum : int
-        Rows expected.
+        Required number of rows.
 
     Raises
     ------
@@ -102,8 +105,22 @@ def open_rows(X: Any, estimator: str, *, minimum: int = 1) -> Opened:
     return Opened(opened, feature_names(X))
 
 
-def in_memory(X: Any, estimator: str, *, minimum: int = 1) -> tuple[NDArray[Any], Names]:
-    """Return X, no lazy container, as a checked array (n, d), and names; raises as :func:`open_rows`."""
+def open_scores(X: Input, estimator: str, k: int) -> da.Array:
+    """Open scores of k components.
+
+    Raises
+    ------
+    ValueError
+        For another number of columns.
+    """
+    opened = open_rows(X, estimator).array
+    if opened.shape[1] != k:
+        raise ValueError(f"scores have {opened.shape[1]} columns; {k} (n_components_) were expected.")
+    return opened
+
+
+def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Array, Names]:
+    """Return X, which is not lazy, as a checked array (n, d), and its feature names; raises as :func:`open_rows`."""
     reject_foreign(X)
     if isinstance(X, list | tuple):
         masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
@@ -114,10 +131,10 @@ def in_memory(X: Any, estimator: str, *, minimum: int = 1) -> tuple[NDArray[Any]
         X = np.asarray(X).reshape(X.shape[0], row_width(X.shape))
     if isinstance(X, np.ndarray) and X.dtype.kind not in "OUS":
         _check_kind(X)
-    asked: Any = BaseEstimator()  # takes the names
+    asked = BaseEstimator()  # receives the names
     options = {"dtype": "numeric", "ensure_all_finite": False, "ensure_min_samples": minimum}
     try:
-        checked: NDArray[Any] = np.asarray(validate_data(asked, X, estimator=estimator, **options))
+        checked: Array = np.asarray(validate_data(asked, X, estimator=estimator, **options))
     except ValueError as error:
         reject_text_columns(X)
         raise error from None
@@ -127,8 +144,8 @@ def in_memory(X: Any, estimator: str, *, minimum: int = 1) -> tuple[NDArray[Any]
     return checked, getattr(asked, "feature_names_in_", None)
 
 
-def check_features(estimator: Any, n_features: int, names: Names) -> None:
-    """Compare number and names of features with those of the fit.
+def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> None:
+    """Compare the number and names of features with those of the fit.
 
     Raises
     ------
@@ -143,8 +160,8 @@ def check_features(estimator: Any, n_features: int, names: Names) -> None:
         )
 
 
-def _rounded_before(X: Any) -> int:
-    """Count the integers that a conversion to float64 has rounded: Python's, and columns of a frame beside floats."""
+def _rounded_before(X: Input) -> int:
+    """Count the integers that the conversion to float64 rounded: of Python, or in integer columns beside floats."""
     if isinstance(X, np.ndarray):
         whole = (value for value in X.ravel() if isinstance(value, int)) if X.dtype.kind == "O" else ()
         return sum(int(float(value)) != value for value in whole)
@@ -154,8 +171,8 @@ def _rounded_before(X: Any) -> int:
     return tally.count
 
 
-def _check_names(estimator: Any, names: Names) -> None:
-    """Compare names of features with those of the fit, in scikit-learn's words."""
+def _check_names(estimator: BaseEstimator, names: Names) -> None:
+    """Compare feature names with those of the fit, with the messages of scikit-learn."""
     known = getattr(estimator, "feature_names_in_", None)
     name = type(estimator).__name__
     if known is None or names is None:
@@ -181,14 +198,18 @@ def _check_names(estimator: Any, names: Names) -> None:
     raise ValueError(message)
 
 
-def check_plain_parameters(estimator: Any) -> None:
-    """Reject switches that are not booleans, and counts that are not integers, under the names that all estimators
-    share.
+def check_policies(estimator: BaseEstimator) -> None:
+    """Reject unknown policies, switches that are not booleans and counts that are not integers.
 
     Raises
     ------
     TypeError, ValueError
     """
+    for name, allowed in (("nan_policy", ("raise", "omit")), ("missing_chunks", ("raise", "fill"))):
+        if getattr(estimator, name) not in allowed:
+            raise ValueError(
+                f'{name} = {getattr(estimator, name)!r} is unknown; "{allowed[0]}" or "{allowed[1]}" was expected.'
+            )
     for name in ("center", "scale", "whiten"):
         value = getattr(estimator, name, False)
         if not isinstance(value, bool | np.bool_):
@@ -200,7 +221,7 @@ def check_plain_parameters(estimator: Any) -> None:
         raise TypeError(f"keep_state_bytes = {kept!r} is a {type(kept).__name__}; a number of bytes was expected.")
 
 
-def _check_kind(X: np.ndarray[Any, Any]) -> None:
+def _check_kind(X: Array) -> None:
     if X.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: X is {X.dtype}. Take real and imaginary parts as columns.")
     check_dtype(X.dtype)

@@ -1,4 +1,4 @@
-"""Parameters that scikit-learn calls otherwise: what bigpca calls them."""
+"""The names in bigpca of parameters that scikit-learn names differently."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from bigpca.errors import closest
 
-# scikit-learn's name -> (bigpca's, or "", and what to know).
+# scikit-learn's name -> (bigpca's name or "", a remark).
 TRANSLATIONS = {
     "svd_solver": ("solver", '"full" and "covariance_eigh" are "covariance", "randomized" and "arpack" are "krylov".'),
     "eigen_solver": ("solver", '"dense", "krylov" or "auto".'),
@@ -30,18 +30,18 @@ TRANSLATIONS = {
 
 
 def check_parameter_names(estimator: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Translate a keyword argument that the estimator does not have.
+    """Raise for a keyword argument that the estimator does not have, with the right name.
 
     Parameters
     ----------
     estimator : str
         Name of the class.
-    given, known : names of the arguments, and of the parameters that there are
+    given, known : names of the arguments, and of the parameters of the estimator
 
     Raises
     ------
     TypeError
-        For a name of scikit-learn's, and a misspelt one; other unknown names are left to Python.
+        For a name of scikit-learn or a misspelt one; Python reports other unknown names.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a run needs around it: progress, the locked checkpoint, an input that does not change."""
+"""The surroundings of a run: the progress report, the locked checkpoint, and the check that the input is unchanged."""
 
 from __future__ import annotations
 
@@ -24,13 +24,21 @@ def running(
     checkpoint: str | os.PathLike[str] | None = None,
     seed: int | None = None,
 ) -> Iterator[Run]:
-    """Open what a run needs, progress and the locked checkpoint, which keeps the seed, and close it at the end.
+    """Open the progress report and the locked checkpoint of a run that fits in memory, and close them at its end.
+
+    Parameters
+    ----------
+    seed : int or None
+        Kept in the checkpoint.
 
     Raises
     ------
+    MemoryBudgetError, EvaluationBudgetError
+        If the plan does not fit.
     ValueError
-        Where files of the input changed between the reads of a run that needs several.
+        If files of the input changed between the reads of a run that needs several.
     """
+    fit.plan.check()
     rows, plan, began = fit.rows, fit.plan, time.perf_counter()
     with resolve_progress(progress) as report:
         report(PlanEvent(plan.solver, plan.reason, int(plan.passes + 0.999), plan.bytes_read, plan.peak_bytes))
@@ -45,9 +53,9 @@ def running(
             run.seconds = time.perf_counter() - began
             if before and rows.files_digest() != before:
                 raise ValueError(
-                    "the input changed while it was read more than once: some files have another size or time of "
-                    "change than when the fit began. One unchanged input was expected: a model of old and new rows "
-                    "would be wrong. Fit again."
+                    "the input changed while it was read more than once: some files no longer have the size or "
+                    "modification time that they had at the start of the fit, so the model would mix old and new "
+                    "rows. Fit again, without changing the input meanwhile."
                 )
         finally:
             if held is not None:

@@ -1,4 +1,4 @@
-"""Which solver of a problem with labels: the exact one, or an iteration if it is far cheaper or alone fits memory."""
+"""The choice of a solver of a problem with labels: exact, or an iteration if that is far cheaper or alone fits."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def plan_labelled(rows: RowInput, resources: Resources, name: str, labelled: Lab
     Raises
     ------
     ValueError
-        For a scatter that must be singular, and parameters that a named iteration does not take.
+        For a scatter that must be singular, and parameters that a named iteration does not support.
     MemoryBudgetError
-        With ``solver="auto"`` if nothing fits.
+        With ``solver="auto"``, if no solver fits.
     """
     exact = LabelsFit(rows, resources, name, labelled, problem.whole, problem)
     if not isinstance(problem, RoweisProblem) or not problem.whole:

@@ -1,15 +1,15 @@
-"""What a fitted discriminant analysis computes of rows: classes, probabilities, discriminant functions."""
+"""Row maps of a fitted discriminant analysis: classes, probabilities, discriminant functions."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
+from bigpca.arrays import Array, DType
 from bigpca.errors import NonFiniteError
 from bigpca.estimators.linear.maps import settle_non_finite
 from bigpca.solvers.discriminants import Discriminants
@@ -19,35 +19,35 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ClassMap:
-    """A function of the discriminant functions of rows, all in float64: they are differences of large terms.
+    """A function of the discriminant functions of rows, in float64 because these are differences of large terms.
 
     Attributes
     ----------
     functions : Discriminants
     classes : ndarray of shape (c,)
     output : {"classes", "probabilities", "log-probabilities", "decisions"}
-        The most probable class (b, 1), the first of equals; posterior probabilities (b, c); their logarithms, which do
+        The most probable class (b, 1), the first in a tie; posterior probabilities (b, c); their logarithms, which do
         not underflow; discriminant functions about the origin (b, c), or the difference of two (b, 1).
     nan_policy : {"raise", "omit"}
-        "omit" gives rows of NaN for rows that hold one; no class stands for that.
+        "omit" returns NaN for rows that hold one; it does not apply to classes.
     """
 
     functions: Discriminants
-    classes: NDArray[Any]
+    classes: Array
     output: str
     nan_policy: str = "raise"
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """That of the classes, or float64."""
         return self.classes.dtype if self.output == "classes" else np.dtype(np.float64)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return the output for rows (b, d).
 
         Raises
         ------
         NonFiniteError
-            Where rows hold NaN or infinities, and the policy is to raise or a class is wanted.
+            Where rows hold NaN or infinities, and the policy is to raise or the output is a class.
         """
         of = self.functions
         with np.errstate(invalid="ignore", over="ignore"):
@@ -55,7 +55,7 @@ class ClassMap:
             values: Matrix = centred @ of.slopes.T
         settle_non_finite(rows, values, where, self.nan_policy, self.output)
         values += of.offsets
-        found: NDArray[Any]
+        found: Array
         if self.output == "classes":
             self._reject_missing(values, where)
             found = self.classes[values.argmax(axis=1)][:, None]
@@ -74,14 +74,14 @@ class ClassMap:
         if len(missing):
             raise NonFiniteError(
                 f"{len(missing)} rows of {where} hold NaN or infinite values, the first is its row {missing[0]}: they "
-                f"have no class. Leave them out, or use predict_proba, which gives such rows NaN."
+                f"have no class. Remove them, or use predict_proba, which returns NaN for such rows."
             )
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Centred rows in float64, and values before and after their last step."""
         return 8 * rows * (d + 4 * len(self.functions.slopes)), 0
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Digest of the map."""
         of, content = self.functions, hashlib.sha256(str(self.classes.dtype).encode())
         for array in (of.mean, of.slopes, of.offsets, of.common, self.classes):

@@ -1,13 +1,13 @@
-"""Row maps between all features and the chosen ones."""
+"""Row maps between all features and the selected ones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array, DType
 from bigpca.estimators.shared.references import content_digest
 from bigpca.passes.reading.row_maps import RowMap
 
@@ -25,12 +25,12 @@ class Selected:
     columns: NDArray[np.int64]
     inner: RowMap
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """That of the inner map."""
         return self.inner.output_dtype(dtype)
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
-        """Return the map of those columns; a row that is not finite elsewhere counts as one that is not."""
+    def apply(self, rows: Array, where: str) -> Array:
+        """Return the map of those columns; rows with non-finite values in other columns are NaN, too."""
         chosen = rows[:, self.columns]
         if rows.dtype.kind == "f":
             chosen[~np.isfinite(rows).all(axis=1)] = np.nan
@@ -41,14 +41,14 @@ class Selected:
         mapping, kept = self.inner.bytes_for(len(self.columns), rows, itemsize)
         return mapping + rows * (len(self.columns) * itemsize + d), kept
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """What identifies the map."""
         return {"map": "selected", "columns": self.columns.tolist(), "inner": self.inner.describe()}
 
 
 @dataclass(frozen=True)
 class Placed:
-    """Rows of the chosen columns (q,), put back among all: the others are their means.
+    """Rows of the selected columns (q,) as rows of all columns, of which the others are set to their means.
 
     Attributes
     ----------
@@ -59,11 +59,11 @@ class Placed:
     columns: NDArray[np.int64]
     mean: NDArray[np.float64]
 
-    def output_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def output_dtype(self, dtype: DType) -> DType:
         """That of the columns."""
         return dtype
 
-    def apply(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
+    def apply(self, rows: Array, where: str) -> Array:
         """Return rows (b, d); NaN where the columns are NaN."""
         placed = np.tile(self.mean.astype(rows.dtype), (len(rows), 1))
         placed[:, self.columns] = rows
@@ -74,6 +74,6 @@ class Placed:
         """The rows and a copy."""
         return 2 * rows * len(self.mean) * itemsize, 0
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """What identifies the map."""
         return {"map": "placed", "columns": self.columns.tolist(), "mean": content_digest(self.mean)}

@@ -11,15 +11,15 @@ class RoweisDiscriminantAnalysis(SupervisedModel):
     """Maximise ``tr(U'R1 U)`` subject to ``U'R2 U = s I`` (RDA paper, eq. 35).
 
     ``R1 = r1 Psi Psi' + (1 - r1) S_T``, ``R2 = r2 S_W + (1 - r2) I``: (0, 0) is PCA, (1, 0) supervised PCA, (0, 1)
-    Fisher's discriminant analysis, (1, 1) double supervised discriminant analysis. One read, where a (d, d) matrix
+    Fisher's discriminant analysis, (1, 1) double supervised discriminant analysis. One read, if a (d, d) matrix
     fits.
 
-    NOTE: s = 1 in the paper, whose scores shrink like n^-1/2 where r2 > 0. Here ``s = r2 (n - c) + 1 - r2``, so that
+    NOTE: s = 1 in the paper, whose scores shrink like n^-1/2 if r2 > 0. Here ``s = r2 (n - c) + 1 - r2``, so that
     ``R2 / s`` is a weighted mean of the covariance within classes ``S_W / (n - c)`` and of I: scores have variance 1
-    within classes where r2 = 1, components length 1 where r2 = 0. With ``normalize``, n - c is multiplied by what
-    scales S_W. Directions and eigenvalues are the paper's.
+    within classes for r2 = 1, and components have length 1 for r2 = 0. With ``normalize``, n - c is multiplied by the
+    scale of S_W. Directions and eigenvalues are those of the paper.
 
-    Where r2 = 1 it classifies as well: ``predict``, ``predict_proba``, ``predict_log_proba``, ``decision_function`` and
+    If r2 = 1, it classifies, too: ``predict``, ``predict_proba``, ``predict_log_proba``, ``decision_function`` and
     ``score``, as in :class:`bigpca.estimators.supervised.model.SupervisedModel`.
 
     Parameters
@@ -27,25 +27,24 @@ class RoweisDiscriminantAnalysis(SupervisedModel):
     n_components : int, float in (0, 1), or None
         A float keeps that share of the sum of all generalised eigenvalues; None all axes of eigenvalues that are not 0.
     r1, r2 : float in [0, 1]
-        Real labels need ``r2 = 0``; where r2 is more, real numbers that are all whole are classes.
+        Real labels require ``r2 = 0``; with r2 > 0, labels that are all whole numbers are classes.
     robust : bool
         For singular or ill-conditioned R2: its trailing eigenvalues are replaced by their mean (RDA paper, section
         5.2).
     robust_share : float in (0, 1)
         Share of the sum of R2's eigenvalues that the leading ones, which are kept, hold.
     regularization : None, "pinv" or float > 0
-        Of a singular R2: raise, leave out its null space, or add that multiple of I.
+        For a singular R2: raise, omit its null space, or add that multiple of I.
     normalize : bool
-        Scale ``Psi Psi'``, ``S_T`` and ``S_W`` to the trace of I. NOTE: as printed they grow as n^2, n and n, so that
-        on large n all but the corners of the square of (r1, r2) coincide; the printed formula is the default.
+        Scale ``Psi Psi'``, ``S_T`` and ``S_W`` to the trace of I. NOTE: as printed they grow as n^2, n and n, so
+        that for large n all points (r1, r2) except the corners nearly coincide; the printed formula is the default.
     solver : {"auto", "covariance", "krylov"}
-        The (d, d) matrices, or, where these do not fit or cost 20 times as much,
-        Rayleigh-Ritz on a block Krylov space of S_W, in some reads more: for a
-        given number of components, and neither ``robust`` nor "pinv".
+        The (d, d) matrices, or, if these do not fit or cost 20 times as much, Rayleigh-Ritz on a block Krylov space of
+        S_W in a few more reads, which requires a number of components and neither ``robust`` nor "pinv".
     tol : float
         Relative change of the eigenvalues between reads at which "krylov" stops.
     max_passes : int
-        Most reads of "krylov".
+        Maximum number of reads by "krylov".
     missing_labels : {"raise", "drop"}
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
         As in :class:`bigpca.PCA`.
@@ -56,7 +55,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel):
     components_, eigenvalues_, mean_, classes_, ...
         See :class:`bigpca.estimators.supervised.model.SupervisedModel`; ``components_ R2 components_' = s I``.
     coef_, intercept_, explained_variance_ratio_
-        Where r2 = 1, as in :class:`bigpca.estimators.supervised.model.SupervisedModel`.
+        If r2 = 1, as in :class:`bigpca.estimators.supervised.model.SupervisedModel`.
 
     Examples
     --------
@@ -126,9 +125,9 @@ class RoweisDiscriminantAnalysis(SupervisedModel):
 class FisherDiscriminantAnalysis(SupervisedModel):
     """Fisher's discriminant analysis: ``S_T u = lambda S_W u``, the point (0, 1) of the Roweis family.
 
-    The c - 1 axes that tell classes apart have ``lambda > 1``; beyond them all eigenvalues are 1 and the axes
-    arbitrary. Scores have mean 0, and variance 1 within classes (divisor n - c). It classifies as well, as
-    ``sklearn.discriminant_analysis.LinearDiscriminantAnalysis(solver="eigen")`` does: ``predict``, ``predict_proba``,
+    The c - 1 axes that separate classes have ``lambda > 1``; all other eigenvalues are 1, and their axes are
+    arbitrary. Scores have mean 0, and variance 1 within classes (divisor n - c). It is also a classifier, like
+    ``sklearn.discriminant_analysis.LinearDiscriminantAnalysis(solver="eigen")``: ``predict``, ``predict_proba``,
     ``predict_log_proba``, ``decision_function`` and ``score`` by all c - 1 axes, whatever ``n_components``.
 
     Parameters

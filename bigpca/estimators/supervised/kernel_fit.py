@@ -1,17 +1,15 @@
-"""Supervised fits under a kernel: on Nyström features, which are exact with all rows as landmarks, or by one sweep."""
+"""Supervised fits with a kernel on Nyström features, which are exact if all rows are landmarks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.costs import ONCE, PassCost, SolveCost
-from bigpca.estimators.kernel.expansion import Expansion, kernel_identity
-from bigpca.estimators.kernel.files import expansion_bytes
+from bigpca.costs import PassCost, SolveCost
+from bigpca.estimators.kernel.expansion import Expansion
 from bigpca.estimators.kernel.landmark_features import (
     LandmarkFeatures,
     features_dtype,
@@ -21,28 +19,21 @@ from bigpca.estimators.kernel.landmark_features import (
 )
 from bigpca.estimators.kernel.landmarks_fit import Choice, Grown, Growth, LandmarksFit
 from bigpca.estimators.kernel.spectrum import (
-    KernelFit,
     KernelSettings,
     KernelSpectrum,
-    closing_passes,
-    held_bytes,
-    row_shift,
-    row_shift_pass,
-    training_expansion,
 )
 from bigpca.estimators.shared.files import StoredModel, unpack_values
+from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, merge_labelled
-from bigpca.estimators.supervised.problems import Problem, cut_axes
+from bigpca.estimators.supervised.problems import Problem
 from bigpca.estimators.supervised.statistics import LabelStatistics, fold_labels
 from bigpca.kernels.base import Kernel
 from bigpca.landmarks.given import landmark_values
-from bigpca.operators.kernel import KernelOperator, product_pass
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import row_pass
 from bigpca.passes.rows import RowInput
-from bigpca.passes.sweeps import SweepPlan
 from bigpca.planning import Resources
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.roweis import Axes
@@ -53,7 +44,7 @@ EXACT_ROWS = 2000  # up to which all rows are landmarks
 
 @dataclass(frozen=True)
 class FeatureRead:
-    """What a supervised fit learned of landmarks and rows, before it is solved.
+    """The landmarks and statistics of a supervised fit, before the solve.
 
     Attributes
     ----------
@@ -73,7 +64,7 @@ class FeatureRead:
         return self.kept.statistics
 
     def fit(self, axes: Axes) -> KernelSpectrum:
-        """What these axes, in the space of the features, make a fit."""
+        """Return the result of the fit with these axes in the space of the features."""
         features, statistics, supervision = self.features, self.statistics, self.kept.supervision
         return KernelSpectrum(
             statistics.count, statistics.omitted, axes.values, statistics.total_scatter,
@@ -84,7 +75,7 @@ class FeatureRead:
 
 
 def labelled_features_pass(rows: RowInput, kernel: Kernel, labelled: Labelled, m: int, *, whole: bool) -> PassPlan:
-    """Declare one read of X that maps rows to the features of m landmarks, and takes their labelled statistics."""
+    """Declare one read of X that maps rows to the features of m landmarks, and accumulates labelled statistics."""
     d = rows.n_columns
     mapped = LandmarkMap(
         (kernel,), np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),), np.zeros(d)
@@ -128,7 +119,7 @@ class FeatureLabelFit(LandmarksFit):
     @classmethod
     def of(
         cls, rows: RowInput, resources: Resources, settings: KernelSettings, labelled: Labelled, problem: Problem, *,
-        n_landmarks: int | None, sampling: Any, rounds: int,
+        n_landmarks: int | None, sampling: Input, rounds: int,
     ) -> FeatureLabelFit:  # fmt: skip
         """Return the fit: all rows are landmarks up to 2,000, unless a number or the landmarks are given.
 
@@ -189,7 +180,7 @@ class FeatureLabelFit(LandmarksFit):
         kept = self.labelled.kept_bytes(self.choice.count, whole=self.whole)
         return super().output_bytes + kept + 8 * 4 + classes_bytes(self.labelled)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return super().identity() | {"labels": self.labelled.describe(), "whole": self.whole}
 
     def read(self, run: Run) -> FeatureRead:
@@ -206,14 +197,14 @@ class FeatureLabelFit(LandmarksFit):
 
 @dataclass(frozen=True)
 class LabelledGrowth(Growth):
-    """The read of their statistics by label.
+    """The read of the labelled statistics of added rows.
 
     Attributes
     ----------
     labelled : Labelled
     problem : Problem
     whole : bool
-        Whether the fit that they are added to kept the scatter whole.
+        Whether the previous fit kept the scatter whole.
     """
 
     labelled: Labelled
@@ -228,7 +219,7 @@ class LabelledGrowth(Growth):
     def solve_cost(self) -> SolveCost:
         return replace(super().solve_cost(), held_bytes=self.labelled.nbytes)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return super().identity() | {"labels": self.labelled.describe()}
 
     def read(self, run: Run, latest: KernelSpectrum) -> Grown:
@@ -270,82 +261,3 @@ def stored_statistics(stored: StoredModel) -> KeptStatistics | None:
 def in_features(features: LandmarkFeatures, statistics: LabelStatistics, axes: Axes) -> Expansion:
     """Return the scores ``U'(B - mean)`` as an expansion over the landmarks: ``k(x, L) T U - U'mean``."""
     return landmark_expansion(features, axes.components.T, statistics.mean)
-
-
-@dataclass(frozen=True)
-class DualFit(KernelFit):
-    """Kernel supervised PCA by its dual: one sweep over the kernel matrix with the label features.
-
-    ``(Delta'H K H Delta) v = s^2 v``, scores ``s^-1 v'Delta'H k(X, x)`` (SPCA paper, section 6.2). NOTE: they are
-    divided by s, not by s^2.
-
-    Attributes
-    ----------
-    labelled : Labelled
-    """
-
-    solver: ClassVar[str] = "dual"
-
-    labelled: Labelled
-
-    @property
-    def account(self) -> str:
-        columns, note = self.labelled.columns, self.labelled.supervision.note
-        return f"one sweep over pairs of rows with {columns} label features{note}"
-
-    @cached_property
-    def sweep(self) -> SweepPlan:
-        """The sweep."""
-        columns = self.labelled.columns
-        held = 3 * 8 * self.rows.n_rows * columns
-        return product_pass(self.rows, self.settings.kernel, columns, ONCE, driver_bytes=held)
-
-    def passes(self) -> tuple[PassCost, ...]:
-        rows = self.rows
-        closing = closing_passes(rows, self.settings.kernel)
-        return (row_shift_pass(rows), self.sweep, *closing)
-
-    def solve_cost(self) -> SolveCost:
-        held = held_bytes(self.rows, self.settings.kernel)
-        given, rank = self.settings.n_components, self.labelled.rank
-        k = rank if given is None else min(rank, int(given))  # type: ignore[arg-type]
-        output = expansion_bytes(self.rows, self.settings.kernel, k) + classes_bytes(self.labelled)
-        return SolveCost(held_bytes=held, output_bytes=output)
-
-    def identity(self) -> dict[str, Any]:
-        return {
-            "computes": "kernel label product", "input": self.rows.describe(),
-            "kernel": kernel_identity(self.settings.kernel), "labels": self.labelled.describe(),
-        }  # fmt: skip
-
-    def multiply(self, run: Run) -> tuple[KernelOperator, Matrix, Matrix]:
-        """Return the operator, the centred label features (n, m), and its product with them: one sweep."""
-        rows, settings = self.rows, self.settings
-        shift = row_shift(run, rows)
-        operator = KernelOperator(rows, settings.kernel, run, self.sweep, shift=shift, seed=settings.seed)
-        delta = self.labelled.delta()
-        delta -= delta.mean(axis=0)
-        return operator, delta, operator.begin(delta).AB
-
-    def run(self, run: Run) -> KernelSpectrum:
-        rows, settings = self.rows, self.settings
-        operator, delta, Y = self.multiply(run)
-        G = delta.T @ Y
-        values, vectors = np.linalg.eigh((G + G.T) / 2)
-        order = np.argsort(values)[::-1]
-        values, vectors = values[order], vectors[:, order]
-        eps = float(np.finfo(np.float64).eps)
-        noise = eps * max(len(G) * values[0], float((delta**2).sum()) * operator.trace, 0.0)  # of sums of n products
-        rank = int(np.count_nonzero(values > noise))
-        axes = cut_axes(Axes(values[:rank], vectors[:, :rank].T, rank), settings.n_components, "Delta'H K H Delta")
-        s = np.sqrt(axes.values)
-        scores = Y @ axes.components.T / s  # of the training rows
-        signs = np.sign(scores[np.argmax(np.abs(scores), axis=0), np.arange(len(s))])
-        coefficients = delta @ (axes.components.T * signs) / s
-        expansion = training_expansion(run, rows, settings, operator.shift, operator.row_means, coefficients)
-        supervision = self.labelled.supervision
-        return KernelSpectrum(
-            rows.n_rows, 0, axes.values, operator.trace, expansion, run.evaluations, rank=rank,
-            classes=supervision.classes, n_unlabelled=supervision.unlabelled,
-            missed_label_trace=supervision.missed_label_trace,
-        )  # fmt: skip

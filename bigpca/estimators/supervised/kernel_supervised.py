@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import dask.array as da
 
 from bigpca.estimators.kernel.landmarks_fit import landmark_features
 from bigpca.estimators.kernel.model import KernelModel
+from bigpca.estimators.kernel.preimages import check_regression
 from bigpca.estimators.kernel.spectrum import KernelSpectrum, check_references
 from bigpca.estimators.shared.files import StoredModel
-from bigpca.estimators.shared.inputs import Opened
-from bigpca.estimators.shared.transformer import RandomState
-from bigpca.estimators.supervised.kernel_fit import (
-    DualFit,
-    FeatureLabelFit,
-    LabelledGrowth,
-    kept_by,
-    stored_statistics,
-)
+from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.seeding import RandomState
+from bigpca.estimators.supervised.dual_fit import DualFit
+from bigpca.estimators.supervised.kernel_fit import FeatureLabelFit, LabelledGrowth, kept_by, stored_statistics
 from bigpca.estimators.supervised.labels import KeptStatistics, read_labels
 from bigpca.estimators.supervised.problems import Problem, SupervisedProblem
 from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_conditioning, check_factor
@@ -30,9 +24,9 @@ FORMS = ("direct", "dual")
 
 
 class KernelSupervisedPCA(KernelModel):
-    """Kernel supervised PCA (SPCA paper, section 6): axes in feature space on which images depend on the labels most.
+    """Kernel supervised PCA (SPCA paper, section 6): axes in feature space with the largest dependence on the labels.
 
-    ``form="direct"``: supervised PCA of Nyström features, in one read beyond the choice of landmarks; exact where all
+    ``form="direct"``: supervised PCA of Nyström features, in one read after the choice of landmarks; exact if all
     rows are landmarks. ``form="dual"``: exact for any n by one sweep over pairs of rows, ``n^2 / 2`` kernel
     evaluations; new rows are compared with all training rows.
 
@@ -46,7 +40,7 @@ class KernelSupervisedPCA(KernelModel):
     label_kernel, label_gamma, missing_labels
         As in :class:`bigpca.SupervisedPCA`.
     n_landmarks : int or None
-        None for all rows up to 2,000, else 1,000.
+        None for all rows if there are at most 2,000, else 1,000.
     sampling, rounds
         As in :class:`bigpca.NystromKernelPCA`.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
@@ -61,7 +55,7 @@ class KernelSupervisedPCA(KernelModel):
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> y = np.repeat([0, 1], 50)
-    >>> X = rng.standard_normal((100, 2)) * (1 + 4 * y[:, None])  # told apart by their lengths
+    >>> X = rng.standard_normal((100, 2)) * (1 + 4 * y[:, None])  # the classes differ in length
     >>> model = KernelSupervisedPCA(gamma=0.2).fit(X, y)
     >>> scores = model.transform(X)[:, 0]
     >>> bool(abs(scores[y == 0].mean() - scores[y == 1].mean()) > 2 * scores.std() * 0.7)
@@ -75,14 +69,14 @@ class KernelSupervisedPCA(KernelModel):
         n_components: NComponents = None,
         *,
         form: str = "direct",
-        kernel: Any = "rbf",
+        kernel: Input = "rbf",
         gamma: float | None = None,
         degree: int = 3,
         coef0: float = 1,
         label_kernel: str = "linear",
         label_gamma: float | None = None,
         n_landmarks: int | None = None,
-        sampling: Any = "rpcholesky",
+        sampling: Input = "rpcholesky",
         rounds: int = 3,
         random_state: RandomState = 0,
         max_kernel_evaluations: float = 2e11,
@@ -126,7 +120,7 @@ class KernelSupervisedPCA(KernelModel):
     def _problem(self, seed: int = 0) -> SupervisedProblem:
         return SupervisedProblem(self.n_components, self.solve_threads, self.label_kernel, self.label_gamma)
 
-    def _fit(self, opened: Opened, y: Any) -> FeatureLabelFit | DualFit:
+    def _fit(self, opened: Opened, y: Input) -> FeatureLabelFit | DualFit:
         if self.form not in FORMS:
             raise ValueError(f'form = {self.form!r} is unknown; "direct" or "dual" was expected.')
         if self.form == "direct":
@@ -136,15 +130,15 @@ class KernelSupervisedPCA(KernelModel):
         labelled = read_labels(y, rows.n_rows, problem, missing=self.missing_labels, owner=type(self).__name__)
         if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
             raise ValueError(
-                'form="dual" compares all pairs of rows and must know them before: it leaves out none, neither for '
-                'missing values nor for missing labels. Remove such rows first, or use form="direct".'
+                'form="dual" compares all pairs of rows and must know them in advance: it cannot omit rows with '
+                'missing values or missing labels. Remove such rows first, or use form="direct".'
             )
         settings = self._settings(rows.n_columns, opened.seed)
-        self._check_preimage(rows.n_rows)
+        check_regression(self, rows.n_rows)
         check_references(rows, settings.kernel)
         return DualFit(rows, resources, settings, labelled)
 
-    def _growth(self, X: da.Array, y: Any, latest: KernelSpectrum) -> LabelledGrowth:
+    def _growth(self, X: da.Array, y: Input, latest: KernelSpectrum) -> LabelledGrowth:
         rows, resources = self._rows(X)
         return labelled_growth(self, rows, resources, y, latest)
 
@@ -155,10 +149,10 @@ class KernelSupervisedPCA(KernelModel):
 class KernelRoweisDiscriminantAnalysis(KernelModel):
     """Kernel Roweis discriminant analysis (RDA paper, section 4): the family of (r1, r2) in feature space.
 
-    Roweis discriminant analysis of Nyström features, in one read beyond the choice of landmarks: (0, 0) is kernel PCA,
+    Roweis discriminant analysis of Nyström features, in one read after the choice of landmarks: (0, 0) is kernel PCA,
     (1, 0) kernel supervised PCA, (0, 1) kernel Fisher discriminant analysis. With all rows as landmarks it is the
     representer form ``K H P H K theta = lambda (r2 N + (1 - r2) K) theta``, reduced to the range of K; with r2 = 1 the
-    scatter within classes is then singular, and rejected unless something is said about it.
+    scatter within classes is then singular, and rejected without ``robust`` or ``regularization``.
 
     Parameters
     ----------
@@ -173,7 +167,7 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
 
     Attributes
     ----------
-    See :class:`bigpca.estimators.kernel.model.KernelModel`; components are not orthonormal where r2 > 0.
+    See :class:`bigpca.estimators.kernel.model.KernelModel`; components are not orthonormal if r2 > 0.
     """
 
     _labelled = True
@@ -188,12 +182,12 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
         robust_share: float = 0.98,
         regularization: float | str | None = None,
         normalize: bool = False,
-        kernel: Any = "rbf",
+        kernel: Input = "rbf",
         gamma: float | None = None,
         degree: int = 3,
         coef0: float = 1,
         n_landmarks: int | None = None,
-        sampling: Any = "rpcholesky",
+        sampling: Input = "rpcholesky",
         rounds: int = 3,
         random_state: RandomState = 0,
         max_kernel_evaluations: float = 2e11,
@@ -256,13 +250,13 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
             featured=True,
         )  # fmt: skip
 
-    def _fit(self, opened: Opened, y: Any) -> FeatureLabelFit:
+    def _fit(self, opened: Opened, y: Input) -> FeatureLabelFit:
         return self._planned(opened, y, self._problem())
 
-    def _planned(self, opened: Opened, y: Any, problem: RoweisProblem) -> FeatureLabelFit:
+    def _planned(self, opened: Opened, y: Input, problem: RoweisProblem) -> FeatureLabelFit:
         return plan_features(self, opened, y, problem)
 
-    def _growth(self, X: da.Array, y: Any, latest: KernelSpectrum) -> LabelledGrowth:
+    def _growth(self, X: da.Array, y: Input, latest: KernelSpectrum) -> LabelledGrowth:
         rows, resources = self._rows(X)
         return labelled_growth(self, rows, resources, y, latest)
 
@@ -271,7 +265,7 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
 
 
 def plan_features(
-    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, opened: Opened, y: Any, problem: Problem
+    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, opened: Opened, y: Input, problem: Problem
 ) -> FeatureLabelFit:
     """Plan a fit on the features of landmarks."""
     rows, resources = model._rows(opened.array)
@@ -284,10 +278,10 @@ def plan_features(
 
 
 def labelled_growth(
-    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, rows: RowInput, resources: Resources, y: Any,
+    model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, rows: RowInput, resources: Resources, y: Input,
     latest: KernelSpectrum,
 ) -> LabelledGrowth:  # fmt: skip
-    """Plan the read of more labelled rows."""
+    """Plan the read of added labelled rows."""
     old, problem = kept_by(latest), model._problem()
     if problem.whole:
         old.statistics.check_whole()

@@ -1,10 +1,10 @@
-"""Roweis discriminant analysis if no d x d matrix fits: Rayleigh-Ritz on a block Krylov space of S_W."""
+"""Roweis discriminant analysis without a d x d matrix: Rayleigh-Ritz on a block Krylov space of S_W."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,9 @@ from bigpca.solvers.roweis import Conditioning, RoweisFamily
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
-EXTRA = 10  # random columns beside the wanted ones, in which the leading axes of S_W show
+EXTRA = 10  # random columns in addition to the requested axes, for the leading axes of S_W
 TYPICAL_READS = 6
-CHEAPER = 20.0  # times as many operations an exact fit may take before the iteration is chosen by itself
+CHEAPER = 20.0  # "auto" iterates if the exact fit takes more than this many times the operations
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class KrylovRoweisFit(LabelledFit):
     One read for class means; then each read multiplies S_W by a new block, and the generalised eigenproblem is solved
     on the span of all blocks so far (Rayleigh-Ritz): eigenvalues grow towards the true ones. The first block spans the
     class means, the label features and some random directions, so that the space holds ``p(S_W) S_B`` for all
-    polynomials p of a degree that grows by one a read: what ``R2^-1`` is approximated by.
+    polynomials p of a degree that grows by one with each read, which approximate ``R2^-1``.
 
     Attributes
     ----------
     problem : RoweisProblem
     k : int
-        Axes wanted.
+        Number of requested axes.
     """
 
     exact: ClassVar[bool] = False
@@ -89,7 +89,7 @@ class KrylovRoweisFit(LabelledFit):
 
     @property
     def width(self) -> int:
-        """Columns of the first block, which no later one exceeds."""
+        """Columns of the first block; later blocks have at most as many."""
         labelled = self.labelled
         features = 0 if labelled.features is None else labelled.columns
         return min(self.rows.n_columns, self.k + EXTRA + labelled.n_classes + (self.problem.r2 == 1.0) + features)
@@ -111,7 +111,7 @@ class KrylovRoweisFit(LabelledFit):
     def solve_cost(self) -> SolveCost:
         return SolveCost(output_bytes=self.output_bytes())
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         states = {name: template.describe() for name, template in self.templates.items()}
         problem = self.problem
         settings = [
@@ -120,7 +120,7 @@ class KrylovRoweisFit(LabelledFit):
         return {"computes": "labelled krylov", "input": self.rows.describe(), "states": states, "settings": settings}
 
     def run(self, run: Run) -> SupervisedResult:
-        """Read until the eigenvalues change no more."""
+        """Read X until the eigenvalues converge."""
         problem, codes = self.problem, self.labelled.codes
         statistics = self.read(run).statistics
         if problem.r2 == 1.0 and not self.added:
@@ -141,7 +141,7 @@ class KrylovRoweisFit(LabelledFit):
             if converged:
                 break
             Q = next_block(basis, Y)
-        converged = converged or not Q.shape[1]  # the whole space
+        converged = converged or not Q.shape[1]  # the basis spans the whole Krylov space
         check_classes(statistics, problem.r1, problem.r2)
         axes = family_axes(family, problem.r1, problem.r2, self.k, Conditioning(), statistics)
         if not converged:
@@ -156,7 +156,7 @@ def first_block(statistics: LabelStatistics, k: int, r2: float) -> Matrix:
     """Return orthonormal columns (d, l): class means, label features, a classifier's mean, random directions."""
     d = statistics.moments.n_features
     random = normals(0, "roweis-start", 0, k + EXTRA, d, np.float64)
-    origin = statistics.mean[None] if r2 == 1.0 else np.zeros((0, d))  # coefficients of a classifier are about it
+    origin = statistics.mean[None] if r2 == 1.0 else np.zeros((0, d))  # a classifier requires R2^-1 mean
     parts = [
         statistics.between, statistics.psi if statistics.cross is not None else np.zeros((0, d)), origin, random,
     ]  # fmt: skip
@@ -167,13 +167,13 @@ def first_block(statistics: LabelStatistics, k: int, r2: float) -> Matrix:
 
 
 def orthonormal(V: Matrix) -> Matrix:
-    """Return orthonormal columns that span V, less directions that are rounding."""
+    """Return orthonormal columns that span V, without directions of rounding."""
     U, s, _ = np.linalg.svd(V, full_matrices=False)
     return U[:, s > 1e-10 * s[0]] if s.size and s[0] > 0 else U[:, :0]
 
 
 def next_block(basis: Matrix, Y: Matrix) -> Matrix:
-    """Return what ``Y`` adds to the basis, orthonormal; no column where it adds nothing."""
+    """Return orthonormal columns that ``Y`` adds to the span of the basis; none if it adds nothing."""
     Z = Y / max(float(np.linalg.norm(Y, 2)), np.finfo(float).tiny)
     for _ in range(2):
         Z = Z - basis @ (basis.T @ Z)

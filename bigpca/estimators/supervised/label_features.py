@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, overload
+from typing import Protocol, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread
+from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.shared.references import content_digest
 from bigpca.kernels.distance import RBF
 from bigpca.seeds import normals, uniforms
@@ -35,14 +37,14 @@ class LabelFeatures(Protocol):
     def features(self, values: Matrix) -> Matrix:
         """Return Delta (n, m) of labels (n, t)."""
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return what makes them again, by :func:`label_features_from`."""
+    def to_arrays(self) -> dict[str, Array]:
+        """Return the arrays from which :func:`label_features_from` restores them."""
 
 
 @dataclass(frozen=True)
 class LinearLabels:
-    """``Delta = y - offset``, the linear label kernel: ``Delta'H X`` is the same for any offset, but rounds least for
-    the mean.
+    """``Delta = y - offset``, the linear label kernel: ``Delta'H X`` is the same for any offset; the mean has the
+    smallest rounding error.
 
     Attributes
     ----------
@@ -70,13 +72,13 @@ class LinearLabels:
         """Return the labels less the offset."""
         return values - self.offset
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         """Return the offset."""
         return {"offset": self.offset}
 
 
 def candidates(values: Matrix) -> tuple[Matrix, NDArray[np.float64]]:
-    """Return distinct labels (b, t) and how many rows each stands for: all, or evenly spread rows in their order."""
+    """Return distinct labels (b, t) and the rows that each represents: all, or an even sample in sorted order."""
     distinct, counts = np.unique(values, axis=0, return_counts=True)
     if len(distinct) > MAX_CANDIDATES:
         ends = np.cumsum(counts)
@@ -88,11 +90,11 @@ def candidates(values: Matrix) -> tuple[Matrix, NDArray[np.float64]]:
 
 @dataclass(frozen=True)
 class LandmarkLabels:
-    """``Delta = k(y, L) T`` with ``T'k(L, L) T = I``: the RBF label kernel, exact on labels that are among L, else by
+    """``Delta = k(y, L) T`` with ``T'k(L, L) T = I``: the RBF label kernel, exact on labels in L, otherwise by
     Nyström.
 
-    Up to 256 distinct labels are all landmarks; of more, 256 are drawn by randomly pivoted Cholesky, weighted by their
-    rows.
+    Up to 256 distinct labels are all landmarks; from more, 256 are drawn by randomly pivoted Cholesky, weighted by
+    their numbers of rows.
 
     Attributes
     ----------
@@ -119,7 +121,7 @@ class LandmarkLabels:
     def of(cls, values: Matrix, gamma: float) -> LandmarkLabels:
         """Return features for labels (n, t): landmarks are all distinct ones, or 256 by randomly pivoted Cholesky."""
         kernel, (distinct, weights) = RBF(gamma), candidates(values)
-        with one_blas_thread():  # which landmarks are drawn must not depend on the number of threads
+        with one_blas_thread():  # the draw must not depend on the number of threads
             if len(distinct) > MAX_LANDMARKS:
                 draws = uniforms(0, "label-landmarks", 0, 1, MAX_LANDMARKS)[0]
                 distinct = distinct[
@@ -134,7 +136,7 @@ class LandmarkLabels:
     def missed(self, values: Matrix) -> float:
         """Return the share of the label kernel's trace that the features of labels (n, t) miss; 0 to rounding is 0.
 
-        Measured on all distinct labels, or on 4,096 rows that are spread evenly in their order.
+        Measured on all distinct labels, or on 4,096 evenly spaced ones in sorted order.
         """
         distinct, weights = candidates(values)
         left = 1.0 - (self.features(distinct) ** 2).sum(axis=1)
@@ -148,7 +150,7 @@ class LandmarkLabels:
             out[i : i + 4096] = kernel(values[i : i + 4096], self.landmarks) @ self.transform
         return out
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         """Return the landmarks and their factor."""
         return {"gamma": np.array(self.gamma), "landmarks": self.landmarks, "transform": self.transform}
 
@@ -187,20 +189,20 @@ class FourierLabels:
         features: Matrix = np.sqrt(2 / len(self.phases)) * np.cos(values @ self.frequencies + self.phases)
         return features
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         """Return frequencies and phases."""
         return {"frequencies": self.frequencies, "phases": self.phases}
 
 
 @dataclass(frozen=True)
 class DeltaRows:
-    """Delta (rows, m) of real labels, made slab by slab: labels are small, and their features may be wider than X.
+    """Delta (rows, m) of real labels, computed slab by slab: labels are small, but their features may be wider than X.
 
     Attributes
     ----------
     maker : LabelFeatures
     values : ndarray of shape (rows, t), float64
-        NaN where a label is missing: such rows of Delta are 0.
+        NaN for a missing label, whose row of Delta is 0.
     """
 
     maker: LabelFeatures
@@ -213,14 +215,14 @@ class DeltaRows:
 
     @property
     def nbytes(self) -> int:
-        """Of the labels, which are what is held."""
+        """Bytes of the labels, which are held instead of Delta."""
         return int(self.values.nbytes)
 
     @overload
     def __getitem__(self, rows: slice) -> Self: ...
     @overload
     def __getitem__(self, rows: NDArray[np.int64]) -> Matrix: ...
-    def __getitem__(self, rows: Any) -> Any:
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> Self | Matrix:
         """Return the maker of a slice of rows, or rows of Delta."""
         chosen = self.values[rows]
         if isinstance(rows, slice):
@@ -237,12 +239,12 @@ class DeltaRows:
         return self[np.arange(len(self.values))]
 
     def digest(self) -> str:
-        """Digest of the labels and what makes their features."""
+        """Digest of the labels and of the arrays of their features."""
         return content_digest(self.values, *self.maker.to_arrays().values())
 
 
-def label_features_from(arrays: dict[str, NDArray[Any]]) -> LabelFeatures:
-    """Return the features that ``to_arrays`` gave."""
+def label_features_from(arrays: dict[str, Array]) -> LabelFeatures:
+    """Return the features that ``to_arrays`` packed."""
     if "frequencies" in arrays:
         return FourierLabels(arrays["frequencies"], arrays["phases"])
     if "landmarks" in arrays:
@@ -250,13 +252,13 @@ def label_features_from(arrays: dict[str, NDArray[Any]]) -> LabelFeatures:
     return LinearLabels(arrays["offset"])
 
 
-def label_width(values: Matrix, gamma: Any = None) -> float:
+def label_width(values: Matrix, gamma: Input = None) -> float:
     """Return the gamma of a label kernel: the given one, or ``1 / sum_j var(y_j)`` over the t columns of labels.
 
     Raises
     ------
     ValueError
-        Where all labels are equal, and for a gamma that is no finite number above 0.
+        If all labels are equal, or gamma is not a finite number above 0.
     """
     if gamma is not None and not 0 < float(gamma) < np.inf:
         raise ValueError(

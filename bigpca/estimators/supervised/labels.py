@@ -1,16 +1,18 @@
-"""Labels on their way into a fit: what a model learned from, what a pass needs, and the checks of labels."""
+"""The labels of a fit: checked, in the form that a pass reads, and in the form that a model keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.data.labels import ClassLabels, Labels, TargetLabels, merge_classes, open_labels
 from bigpca.errors import warn_approximation
+from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.label_features import DeltaRows, LabelFeatures, LandmarkLabels, label_features_from
 from bigpca.estimators.supervised.problems import LabelUse
 from bigpca.estimators.supervised.statistics import LabelStatistics, label_templates
@@ -18,37 +20,37 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.triangles import packed_size
 
 SHOWN = 5  # classes that a message names
-MAX_MISSED = 1e-3  # share of the label kernel's trace from which its features are warned of
+MAX_MISSED = 1e-3  # share of the label kernel's trace above which a fit warns
 
 
 @dataclass(frozen=True)
 class Supervision:
-    """What labels a model learned from.
+    """The labels that a model was fitted to.
 
     Attributes
     ----------
-    classes : ndarray of shape (c,), sorted, or None where labels are numbers
+    classes : ndarray of shape (c,), sorted, or None if labels are numbers
     features : LabelFeatures or None
-        What numbers become.
+        Features of labels that are numbers.
     unlabelled : int
-        Rows left out for missing labels.
+        Rows omitted because of missing labels.
     missed : float
         Share of the RBF label kernel's trace that its features miss; 0 for other features.
     """
 
-    classes: NDArray[Any] | None
+    classes: Array | None
     features: LabelFeatures | None
     unlabelled: int
     missed: float = 0.0
 
     @property
     def missed_label_trace(self) -> float | None:
-        """What a fit reports of it under an RBF label kernel."""
+        """The missed share under an RBF label kernel, which a fit reports; else None."""
         return self.missed if isinstance(self.features, LandmarkLabels) else None
 
     @property
     def note(self) -> str:
-        """What a plan adds of it to its reason."""
+        """The note about it in the reason of a plan."""
         if not isinstance(self.features, LandmarkLabels) or not self.missed:
             return ""
         return (
@@ -58,7 +60,7 @@ class Supervision:
 
 @dataclass(frozen=True)
 class Labelled:
-    """Labels as a pass takes them.
+    """Labels in the form that a pass reads.
 
     Attributes
     ----------
@@ -79,7 +81,7 @@ class Labelled:
         """Accumulators of one labelled pass over rows of d columns; ``whole`` keeps the (d, d) scatter."""
         return label_templates(d, self.codes, self.n_classes, self.features, whole=whole)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Fingerprint of the labels."""
         return {name: part.describe() for name, part in self.templates(1, whole=False).items()}
 
@@ -95,7 +97,7 @@ class Labelled:
 
     @property
     def nbytes(self) -> int:
-        """What is held of the labels."""
+        """Bytes of the labels in memory."""
         return int(self.codes.nbytes) + (0 if self.features is None else self.features.nbytes)
 
     def kept_bytes(self, d: int, *, whole: bool) -> int:
@@ -119,7 +121,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class KeptStatistics:
-    """What a labelled fit keeps, so that rows can be added.
+    """The statistics that a labelled fit keeps, so that rows can be added.
 
     Attributes
     ----------
@@ -131,8 +133,8 @@ class KeptStatistics:
     statistics: LabelStatistics
     supervision: Supervision
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return named arrays, for a model file that holds the classes beside."""
+    def to_arrays(self) -> dict[str, Array]:
+        """Return named arrays, for a model file that stores the classes separately."""
         arrays = self.statistics.to_arrays()
         features = self.supervision.features
         if features is not None:
@@ -142,10 +144,8 @@ class KeptStatistics:
         return arrays | {"counted": counted, "missed": np.array(self.supervision.missed)}
 
     @classmethod
-    def of_arrays(
-        cls, arrays: Mapping[str, NDArray[Any]], columns: int, classes: NDArray[Any] | None
-    ) -> KeptStatistics:
-        """Return what :meth:`to_arrays` gave.
+    def of_arrays(cls, arrays: Mapping[str, Array], columns: int, classes: Array | None) -> KeptStatistics:
+        """Return the statistics that :meth:`to_arrays` packed.
 
         Raises
         ------
@@ -160,7 +160,7 @@ class KeptStatistics:
         return cls(statistics, Supervision(classes, features, unlabelled, float(arrays["missed"]))).checked()
 
     def checked(self) -> Self:
-        """Return itself; ValueError where the statistics are of other classes or label features than the labels."""
+        """Return itself; raises ValueError if the statistics and the labels differ in classes or label features."""
         features, classes = self.supervision.features, self.supervision.classes
         c, m = 1 if classes is None else len(classes), 0
         if features is not None:
@@ -176,7 +176,7 @@ class KeptStatistics:
 
 
 def read_labels(
-    y: Any, n: int, use: LabelUse, *, missing: str, owner: str, like: Supervision | None = None
+    y: Input, n: int, use: LabelUse, *, missing: str, owner: str, like: Supervision | None = None
 ) -> Labelled:
     """Read the labels of n rows; of a batch, ``like`` those of the rows before.
 
@@ -213,7 +213,7 @@ def read_labels(
     return Labelled(codes, 1, DeltaRows(maker, labels.values), Supervision(None, maker, labels.missing, missed))
 
 
-def _opened(y: Any, n: int, use: LabelUse, missing: str, like: Supervision | None) -> Labels:
+def _opened(y: Input, n: int, use: LabelUse, missing: str, like: Supervision | None) -> Labels:
     if like is not None:
         kind = "targets" if like.classes is None else "classes"
         return open_labels(y, n, kind=kind, missing=missing, min_classes=1)
@@ -226,7 +226,7 @@ def _opened(y: Any, n: int, use: LabelUse, missing: str, like: Supervision | Non
 
 
 def reject_singletons(labels: ClassLabels) -> None:
-    """Reject classes of one row, which say nothing of the scatter within classes and yet pull the means apart.
+    """Reject classes with one row, which add nothing to the scatter within classes, but affect the means.
 
     Raises
     ------
@@ -236,10 +236,9 @@ def reject_singletons(labels: ClassLabels) -> None:
     if len(alone):
         named = ", ".join(map(str, alone[:SHOWN].tolist())) + (", ..." if len(alone) > SHOWN else "")
         raise ValueError(
-            f"{len(alone)} of {labels.n_classes} classes have one row each ({named}): they say nothing of the scatter "
+            f"{len(alone)} of {labels.n_classes} classes have one row each ({named}): they add nothing to the scatter "
             f"within classes; at least 2 rows of every class were expected. Give more rows of them, set their labels "
-            f"to missing and "
-            f'use missing_labels="drop", or use SupervisedPCA (r2 = 0).'
+            f'to missing and use missing_labels="drop", or use SupervisedPCA (r2 = 0).'
         )
 
 
@@ -251,15 +250,28 @@ def missed_trace(features: LabelFeatures, values: NDArray[np.float64]) -> float:
     if missed > MAX_MISSED:
         warn_approximation(
             f"the features of the RBF label kernel miss {missed:.2g} of its trace over {len(values)} labels: its "
-            f"{len(features.landmarks)} landmarks do not stand for all of them. Use a smaller label_gamma, round the "
-            f"labels, or "
-            f'take label_kernel="linear".'
+            f"{len(features.landmarks)} landmarks do not represent all of them. Use a smaller label_gamma, round the "
+            f'labels, or use label_kernel="linear".'
         )
     return missed
 
 
-def check_among(y: Any, classes: Any, missing: str) -> None:
-    """Reject labels that are none of the classes.
+def open_classes(y: Input, n: int, *, missing: str) -> ClassLabels:
+    """Read the classes of n rows that a model is to be compared with: one class is enough.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`bigpca.data.labels.open_labels`.
+    """
+    labels = open_labels(y, n, kind="classes", missing=missing, min_classes=1)
+    if not isinstance(labels, ClassLabels):
+        raise TypeError(f"labels were read as {type(labels).__name__}, where classes were expected")
+    return labels
+
+
+def check_among(y: Input, classes: Input, missing: str) -> None:
+    """Reject labels that are not among the classes.
 
     Raises
     ------
@@ -272,7 +284,7 @@ def check_among(y: Any, classes: Any, missing: str) -> None:
 def merge_labelled(
     old: LabelStatistics, old_supervision: Supervision, new: LabelStatistics, own: Supervision
 ) -> tuple[LabelStatistics, Supervision]:
-    """Return the statistics of both sets of rows; new classes come in sorted place."""
+    """Return the statistics of both sets of rows; new classes are inserted in sorted order."""
     classes = old_supervision.classes
     if classes is not None and own.classes is not None:
         classes, before, now = merge_classes(classes, own.classes)

@@ -1,10 +1,9 @@
-"""Fits of labelled rows in one read, whatever is solved from their statistics."""
+"""Fits of labelled rows in one read, whatever problem is solved from their statistics."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.shared.fit import Fit, Reading
@@ -23,7 +22,7 @@ from bigpca.solvers.roweis import Axes
 
 @dataclass(frozen=True)
 class SupervisedResult:
-    """What a read and a solve of labelled rows give.
+    """The result of a read of labelled rows and a solve.
 
     Attributes
     ----------
@@ -32,7 +31,7 @@ class SupervisedResult:
     axes : Axes
     n_passes : int or None
     converged : bool or None
-        Of an iteration: reads of X, and whether the tolerance was met.
+        For an iteration: reads of X, and whether the tolerance was met.
     """
 
     statistics: LabelStatistics
@@ -56,7 +55,7 @@ class LabelledReading(Reading):
     Attributes
     ----------
     name : str
-        Of the estimator, which is that of its only exact solver.
+        Name of the estimator, and of its only exact solver.
     labelled : Labelled
     whole : bool
         Whether the (d, d) scatter is kept.
@@ -72,7 +71,7 @@ class LabelledReading(Reading):
 
     @cached_property
     def templates(self) -> dict[str, Accumulator]:
-        """The states of the read of labels."""
+        """The accumulators of the read."""
         return self.labelled.templates(self.rows.n_columns, whole=self.whole)
 
     @cached_property
@@ -102,7 +101,7 @@ class LabelledFit(LabelledReading, Fit[SupervisedResult]):
         return self.plan.flops
 
     def output_bytes(self) -> int:
-        """Return the bytes of a saved model: axes, statistics, and what classifies."""
+        """Return the bytes of a saved model: axes, statistics, and the classifier."""
         d, labelled = self.rows.n_columns, self.labelled
         k = self.problem.most_axes(labelled.rank, d)
         inverses = d * (labelled.n_classes + 1) if self.problem.classifies else 0
@@ -111,7 +110,7 @@ class LabelledFit(LabelledReading, Fit[SupervisedResult]):
 
 @dataclass(frozen=True)
 class LabelsFit(LabelledFit):
-    """One labelled read, and a (d, d) or thin solve."""
+    """One read of labelled rows, and a (d, d) or thin solve."""
 
     @property
     def account(self) -> str:
@@ -132,8 +131,8 @@ class LabelsFit(LabelledFit):
             output_bytes=self.output_bytes(),
         )
 
-    def identity(self) -> dict[str, Any]:
-        """The read serves any components and (r1, r2)."""
+    def identity(self) -> dict[str, object]:
+        """One checkpoint of the read serves any number of components and any (r1, r2)."""
         states = {name: template.describe() for name, template in self.templates.items()}
         return {"computes": "labelled moments", "input": self.rows.describe(), "states": states}
 

@@ -1,26 +1,35 @@
-"""Models that learn linear axes from labelled rows in one read: what they share, whichever problem they solve."""
+"""The base of models that learn linear axes from labelled rows in one read, whatever problem they solve."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import ClassifierTags
+from sklearn.utils import ClassifierTags, Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread
-from bigpca.data.labels import merge_classes, open_labels
+from bigpca.data.labels import merge_classes
 from bigpca.estimators.linear.maps import Projection, Reconstruction
-from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
-from bigpca.estimators.shared.inputs import Opened
-from bigpca.estimators.shared.transformer import Destination, Estimator, Lazy, Path
+from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
+from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_scores
+from bigpca.estimators.shared.outputs import Destination, Path
+from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.choosing import plan_labelled
 from bigpca.estimators.supervised.class_maps import ClassMap
 from bigpca.estimators.supervised.label_features import label_features_from
-from bigpca.estimators.supervised.labels import KeptStatistics, Supervision, check_among, merge_labelled, read_labels
+from bigpca.estimators.supervised.labels import (
+    KeptStatistics,
+    Supervision,
+    check_among,
+    merge_labelled,
+    open_classes,
+    read_labels,
+)
 from bigpca.estimators.supervised.labels_fit import LabelledFit, LabelsFit, SupervisedResult
 from bigpca.estimators.supervised.problems import Problem
 from bigpca.estimators.supervised.statistics import LabelStatistics
@@ -31,25 +40,25 @@ from bigpca.solvers.discriminants import Discriminants
 from bigpca.solvers.roweis import Axes
 
 
-def _grows(model: Any) -> bool:
-    """Whether a model takes more rows; AttributeError with the reason where not, as scikit-learn wants."""
-    thin = (getattr(model, "r1", 0.0), getattr(model, "r2", 1.0)) == (1, 0)  # which has one solver
+def _grows(model: SupervisedModel) -> bool:
+    """Whether rows can be added; otherwise raises AttributeError, as ``available_if`` requires."""
+    thin = (getattr(model, "r1", 0.0), getattr(model, "r2", 1.0)) == (1, 0)  # solved by one method, which keeps all
     if getattr(model, "solver", "auto") == "krylov" and not thin:
         raise AttributeError(
             'partial_fit needs the whole scatter, which solver="krylov" never forms. Use solver="covariance", or '
-            '"auto" where d x d '
-            "fits."
+            '"auto" if d x d fits.'
         )
     return True
 
 
-def _classifies(model: Any) -> bool:
-    """Whether a model is a classifier; AttributeError with the reason where not, as scikit-learn wants."""
+def _classifies(model: SupervisedModel) -> bool:
+    """Whether a model is a classifier; otherwise raises AttributeError, as ``available_if`` requires."""
     if not model._classifies:
         point = f" with r2 = {model.r2!r}" if hasattr(model, "r2") else ""
         raise AttributeError(
-            f"{type(model).__name__}{point} is no classifier: normal classes of one covariance need r2 = 1, where R2 "
-            "is the scatter within classes alone. Use r2=1, FisherDiscriminantAnalysis, or a classifier on the scores."
+            f"{type(model).__name__}{point} is not a classifier: normal classes with one covariance require r2 = 1, "
+            "where R2 is the scatter within classes alone. Use r2=1, FisherDiscriminantAnalysis, or a classifier on "
+            "the scores."
         )
     return True
 
@@ -57,12 +66,12 @@ def _classifies(model: Any) -> bool:
 class SupervisedModel(Estimator[SupervisedResult]):
     """Scores ``U'(x - mean)`` on axes U that were learned from labels, in one read of X.
 
-    A subclass states its problem (:meth:`_problem`).
+    A subclass defines its problem (:meth:`_problem`).
 
-    A point of the Roweis family with r2 = 1 is a classifier as well: classes are normal with one covariance
+    A point of the Roweis family with r2 = 1 is also a classifier: classes are normal with one covariance
     ``C = S_W / n`` (as ``LinearDiscriminantAnalysis(solver="eigen")`` of scikit-learn has it; conditioned as R2 is),
-    their prior probabilities the shares of their rows. All c - 1 axes that separate classes count, whatever
-    ``n_components``; r1 does not matter.
+    and their prior probabilities are their shares of the rows. All c - 1 axes that separate classes are used,
+    whatever ``n_components``; r1 has no effect.
 
     Attributes
     ----------
@@ -74,18 +83,18 @@ class SupervisedModel(Estimator[SupervisedResult]):
         Of the labelled rows.
     classes_, class_counts_ : ndarray of shape (c,), sorted
     class_means_ : ndarray of shape (c, d)
-        Where labels are classes.
+        If labels are classes.
     total_variance_ : float
         Trace of the covariance of the labelled rows.
     n_samples_, n_omitted_, n_unlabelled_ : int
-        Rows used, left out for missing values, and left out for missing labels.
+        Rows used, omitted because of missing values, and omitted because of missing labels.
     n_passes_, converged_ : int, bool
         Of an iteration: reads of X, and whether the tolerance was met.
     missed_label_trace_ : float
-        Under an RBF label kernel of real labels: the share of its trace that its features miss, 0 where they are exact
-        (up to 256 distinct labels, and smooth kernels). From 1e-3 on a warning says so.
+        Under an RBF label kernel of real labels: the share of its trace that its features miss, 0 if they are exact
+        (up to 256 distinct labels, and for smooth kernels). The fit warns above 1e-3.
     rank_ : int
-        Eigenvalues above rounding: all of them where the axes are supervised PCA's, else among those computed.
+        Number of eigenvalues above rounding: of all for supervised PCA, else of those computed.
     coef_ : ndarray of shape (c, d), or (1, d) of two classes
     intercept_ : ndarray of shape (c,), or (1,)
         Of a classifier's discriminant functions ``x'coef + intercept``, or of their difference.
@@ -98,7 +107,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
     n_components: NComponents
     solve_threads: int | None
     missing_labels: str
-    classes_: NDArray[Any]
+    classes_: Array
     class_counts_: NDArray[np.int64]
     class_means_: NDArray[np.float64]
     n_passes_: int
@@ -115,27 +124,29 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     @abstractmethod
     def _problem(self, seed: int = 0) -> Problem:
-        """Return what is solved, having checked the parameters."""
+        """Check the parameters and return the problem."""
 
     @available_if(_grows)  # type: ignore[untyped-decorator]
     @solving
-    def partial_fit(self, X: Any, y: Any = None, *, classes: Any = None, progress: ProgressArgument = None) -> Self:
+    def partial_fit(
+        self, X: Input, y: Input = None, *, classes: Input = None, progress: ProgressArgument = None
+    ) -> Self:
         """Add labelled rows; the result equals a fit on all rows to rounding. One read of the new rows.
 
-        New classes may come with them, of one row too; features of real labels stay those of the first fit. The first
-        call is a fit; later ones solve nothing until a fitted attribute is first asked for. There is none for
-        ``solver="krylov"``, which keeps no scatter.
+        They may have new classes, even of one row; the features of real labels remain those of the first fit. The first
+        call is a fit; later ones solve nothing until a fitted attribute is first accessed. The method does not exist
+        for ``solver="krylov"``, which keeps no scatter.
 
         Parameters
         ----------
         classes : array-like, or None
-            The only ones that labels may be, as scikit-learn's classifiers are told. Not needed: None takes any.
+            The classes that labels may have, as for scikit-learn's classifiers. Optional: None accepts any class.
 
         Raises
         ------
         ValueError
-            As ``fit``; for other labels than ``classes``; and before the read where the model kept no scatter that its
-            parameters need.
+            As ``fit``; for labels that are not in ``classes``; and before the read, if the model kept no scatter that
+            its parameters require.
         """
         if classes is not None:
             check_among(y, classes, self.missing_labels)
@@ -154,45 +165,45 @@ class SupervisedModel(Estimator[SupervisedResult]):
         return self
 
     @solving
-    def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+    def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return rows (n, d) from scores (n, k): ``U (U'U)^-1 y + mean``, least squares (SPCA paper, eq. 4)."""
         check_is_fitted(self)
-        opened = self._open_scores(X)
+        opened = open_scores(X, type(self).__name__, self._n_features_out)
         axes = np.asarray(np.linalg.pinv(self.components_).T, np.float64)  # rows of (U'U)^-1 U'
         back = Reconstruction(self.mean_, None, axes, None)
         return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
-    def predict(self, X: Any) -> Lazy:
+    def predict(self, X: Input) -> Lazy:
         """Return the most probable class of each row of X (n, d), (n,): lazy for lazy input, as ``transform``.
 
         Raises
         ------
         NonFiniteError
-            For rows with missing values, whatever ``nan_policy`` is: they have no class.
+            For rows with missing values, which have no class, whatever ``nan_policy`` is.
         """
         return self._classified(X, "classes", 1)[:, 0]
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Lazy:
+    def predict_proba(self, X: Input) -> Lazy:
         """Return the posterior probabilities of classes (n, c), float64; lazy for lazy input."""
         return self._classified(X, "probabilities", None)
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> Lazy:
+    def predict_log_proba(self, X: Input) -> Lazy:
         """Return the logarithms of :meth:`predict_proba` (n, c), which do not underflow; lazy for lazy input."""
         return self._classified(X, "log-probabilities", None)
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
-    def decision_function(self, X: Any) -> Lazy:
+    def decision_function(self, X: Input) -> Lazy:
         """Return log-posteriors up to a constant of each row (n, c), or log-odds of ``classes_[1]`` (n,); lazily."""
         two = len(self.classes_) == 2 if hasattr(self, "classes_") else False
         found = self._classified(X, "decisions", 1 if two else None)
         return found[:, 0] if two else found
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows of X whose class is the one predicted: one read. Rows without a label do not count.
+    def score(self, X: Input, y: Input, sample_weight: Input = None) -> float:
+        """Return the share of rows of X whose class is predicted correctly, in one read, without the unlabelled rows.
 
         Parameters
         ----------
@@ -200,18 +211,18 @@ class SupervisedModel(Estimator[SupervisedResult]):
         sample_weight : array-like of shape (n,), or None
         """
         predicted = np.asarray(self.predict(X))
-        labels: Any = open_labels(y, len(predicted), kind="classes", missing=self.missing_labels, min_classes=1)
+        labels = open_classes(y, len(predicted), missing=self.missing_labels)
         _, known, given = merge_classes(self.classes_, labels.classes)
         used = labels.used
         hits = known[np.searchsorted(self.classes_, predicted[used])] == given[labels.codes[used]]
         weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)[used]
         return float(np.average(hits, weights=weights))
 
-    def _classified(self, X: Any, output: str, columns: int | None) -> Lazy:
+    def _classified(self, X: Input, output: str, columns: int | None) -> Lazy:
         check_is_fitted(self)
         functions = getattr(self, "discriminants_", None)
         if functions is None:
-            raise ValueError("the model was fitted with another r2 than 1, and classifies nothing. Fit again.")
+            raise ValueError("the model was fitted with r2 other than 1, so it is not a classifier. Fit again.")
         found = ClassMap(functions, self.classes_, output, self.nan_policy)
         return self._map(X, self._open_like(X), found, columns or len(self.classes_), Destination())
 
@@ -224,22 +235,22 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     @property
     def _classifies(self) -> bool:
-        """Whether the parameters make a classifier; those that ``fit`` rejects make none."""
+        """Whether the parameters make a classifier; False for parameters that ``fit`` rejects."""
         try:
             return self._problem().classifies
         except (TypeError, ValueError):
             return False
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
         if self._classifies:
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
         return tags
 
-    def _fit(self, opened: Opened, y: Any) -> LabelledFit:
+    def _fit(self, opened: Opened, y: Input) -> LabelledFit:
         return self._planned(opened, y, self._problem(opened.seed))
 
-    def _planned(self, opened: Opened, y: Any, problem: Problem) -> LabelledFit:
+    def _planned(self, opened: Opened, y: Input, problem: Problem) -> LabelledFit:
         rows, resources = self._rows(opened.array)
         problem.check(rows.n_columns)
         name = type(self).__name__
@@ -267,13 +278,13 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     @one_blas_thread()  # so that a loaded model has the bits of the one that was saved
     def _take_classifier(self, inverses: NDArray[np.float64], statistics: LabelStatistics) -> None:
-        """Set what classifies rows, where R2 is the scatter within classes alone."""
+        """Set the attributes of the classifier, if R2 is the scatter within classes alone."""
         deviations, counts = statistics.deviations, statistics.moments.counts
         self.discriminants_ = functions = Discriminants.of(inverses, deviations, statistics.mean, counts)
         self.coef_, self.intercept_ = functions.coefficients, functions.intercepts
         self.explained_variance_ratio_ = statistics.shares_between(self.components_, functions.slopes)
 
-    def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         features, classes = self._supervision.features, self._supervision.classes
         arrays = {"components": self.components_, "eigenvalues": self.eigenvalues_} | self._statistics.to_arrays()
         if hasattr(self, "discriminants_"):

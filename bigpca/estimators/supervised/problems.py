@@ -1,13 +1,14 @@
-"""What is solved from the statistics of labelled rows, and what it needs of rows and labels."""
+"""The problems that are solved from statistics of labelled rows, and their requirements on rows and labels."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigpca.data.labels import TargetLabels
+from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.label_features import (
     FourierLabels,
     LabelFeatures,
@@ -24,11 +25,11 @@ LABEL_KERNELS = ("linear", "rbf")
 
 @dataclass(frozen=True)
 class LabelUse:
-    """How labels are read: real ones become linear features, unless a subclass says otherwise."""
+    """How labels are used: real ones become linear features, unless a subclass overrides that."""
 
     @property
     def needs_classes(self) -> bool:
-        """Whether the scatter within classes counts, so that whole numbers are classes whatever their dtype."""
+        """Whether the scatter within classes is used, so that whole numbers are classes whatever their dtype."""
         return False
 
     def features(self, labels: TargetLabels) -> LabelFeatures:
@@ -37,7 +38,7 @@ class LabelUse:
         Raises
         ------
         ValueError
-            If all labels are equal, or only classes will do.
+            If all labels are equal, or classes are required.
         """
         known = labels.values[labels.used]
         label_width(known)  # raises if all labels are equal
@@ -46,7 +47,7 @@ class LabelUse:
 
 @dataclass(frozen=True)
 class Problem(LabelUse):
-    """What is solved from the statistics of labelled rows, or of their features under a kernel.
+    """A problem in the statistics of labelled rows, or of their features under a kernel.
 
     Attributes
     ----------
@@ -55,17 +56,17 @@ class Problem(LabelUse):
         BLAS threads of the solve.
     """
 
-    n_components: Any
+    n_components: Input
     threads: int | None
 
     @property
     def whole(self) -> bool:
-        """Whether the solve needs the whole (d, d) scatter within classes."""
+        """Whether the solve requires the whole (d, d) scatter within classes."""
         return False
 
     @property
     def classifies(self) -> bool:
-        """Whether the solution is a classifier as well."""
+        """Whether the solution is also a classifier."""
         return False
 
     def check(self, d: int) -> None:
@@ -78,12 +79,12 @@ class Problem(LabelUse):
         check_count(self.n_components)
 
     def most_axes(self, rank: int, d: int) -> int:
-        """Return how many axes there can be of rows of d columns, of which labels determine ``rank``."""
+        """Return the maximum number of axes for rows of d columns, if the labels determine ``rank`` axes."""
         counted = self.n_components is not None and not is_share(self.n_components)
         return int(self.n_components) if counted else min(rank, d)
 
     def solve(self, statistics: LabelStatistics) -> Axes:
-        """Return the axes: those of supervised PCA, unless a subclass says otherwise."""
+        """Return the axes: those of supervised PCA, unless a subclass overrides that."""
         return leading_axes(statistics, self.n_components, self.threads)
 
 
@@ -138,7 +139,7 @@ class ProjectionProblem(Problem):
         return FourierLabels.draw(known.shape[1], positive_integer("n_features", self.n_features), gamma, self.seed)
 
 
-def leading_axes(statistics: LabelStatistics, n_components: Any, threads: int | None) -> Axes:
+def leading_axes(statistics: LabelStatistics, n_components: Input, threads: int | None) -> Axes:
     """Return the axes of supervised PCA.
 
     Raises
@@ -153,8 +154,8 @@ def leading_axes(statistics: LabelStatistics, n_components: Any, threads: int | 
     return cut_axes(found, n_components, f"X'H Delta with {len(psi)} label features")
 
 
-def cut_axes(found: Axes, n_components: Any, what: str) -> Axes:
-    """Return as many axes as are wanted: a number, or those that hold a share of the sum of all eigenvalues.
+def cut_axes(found: Axes, n_components: Input, what: str) -> Axes:
+    """Return the requested axes: a number, or those that hold a share of the sum of all eigenvalues.
 
     Raises
     ------
@@ -181,19 +182,19 @@ def cut_axes(found: Axes, n_components: Any, what: str) -> Axes:
     return Axes(found.values[:k], found.components[:k], found.rank)
 
 
-def is_share(n_components: Any) -> bool:
+def is_share(n_components: Input) -> bool:
     """Whether a number of components is given as a share of the sum of the eigenvalues."""
     return isinstance(n_components, float) and 0 < n_components < 1
 
 
-def share_count(values: Any, share: float) -> int:
-    """Return how many leading eigenvalues hold that share of their sum; 1 at least."""
+def share_count(values: NDArray[np.float64], share: float) -> int:
+    """Return the number of leading eigenvalues that hold that share of their sum; at least 1."""
     shares = np.cumsum(values) / max(values.sum(), np.finfo(np.float64).tiny)
     return min(int(np.searchsorted(shares, share)) + 1, len(shares))
 
 
-def check_count(n_components: Any) -> None:
-    """Reject what is neither None, nor a share in (0, 1), nor a positive integer.
+def check_count(n_components: Input) -> None:
+    """Reject a number of components that is not None, a share in (0, 1) or a positive integer.
 
     Raises
     ------
@@ -203,7 +204,7 @@ def check_count(n_components: Any) -> None:
         positive_integer("n_components", n_components)
 
 
-def check_label_kernel(label_kernel: Any) -> None:
+def check_label_kernel(label_kernel: Input) -> None:
     """Reject an unknown label kernel.
 
     Raises

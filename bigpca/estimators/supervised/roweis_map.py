@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from bigpca.data.labels import open_labels
+from bigpca.arrays import Array
+from bigpca.estimators.kernel.expansion import Expansion
 from bigpca.estimators.kernel.maps import KernelScores
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
-from bigpca.estimators.shared.inputs import Opened
+from bigpca.estimators.shared.inputs import Input, Opened
+from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.kernel_fit import FeatureRead
 from bigpca.estimators.supervised.kernel_supervised import KernelRoweisDiscriminantAnalysis
-from bigpca.estimators.supervised.labels import KeptStatistics
+from bigpca.estimators.supervised.labels import KeptStatistics, open_classes
 from bigpca.estimators.supervised.labels_fit import SupervisedResult
 from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_classes, check_factor, family_of
 from bigpca.estimators.supervised.statistics import LabelStatistics
@@ -56,7 +58,7 @@ class RoweisMap:
     statistics: LabelStatistics
     axes: list[list[Axes]]
 
-    def errors(self, X: Any, y: Any, *, criterion: str = "nearest-mean") -> NDArray[np.float64]:
+    def errors(self, X: Input, y: Input, *, criterion: str = "nearest-mean") -> NDArray[np.float64]:
         """Return the share of held-out rows that are classified wrongly by their scores, (a, b): one read of X.
 
         Parameters
@@ -64,12 +66,12 @@ class RoweisMap:
         X, y
             Rows that were not fitted, and their classes.
         criterion : {"nearest-mean", "1-nn"}
-            By the nearest mean of the training classes, or by the nearest of the other held-out rows.
+            The class of the nearest mean of the training classes, or of the nearest other held-out row.
 
         Raises
         ------
         ValueError
-            For another criterion, or classes that the models do not know.
+            For an unknown criterion, or classes that the models do not have.
         """
         if criterion not in CRITERIA:
             raise ValueError(f'criterion = {criterion!r} is unknown; "nearest-mean" or "1-nn" was expected.')
@@ -77,14 +79,14 @@ class RoweisMap:
         flat = [model for line in self.models for model in line]
         opened = first._open_like(X)
         rows = RowInput(opened, **first._policies)
-        labels: Any = open_labels(y, rows.n_rows, kind="classes", missing=first.missing_labels, min_classes=1)
+        labels = open_classes(y, rows.n_rows, missing=first.missing_labels)
         truth = labels.with_classes(first.classes_).codes
         stacked, ends = _joint_map(flat), np.cumsum([model.n_components_ for model in flat])
         if rows.in_memory:
             scores = project_in_memory(rows, stacked, int(ends[-1]))
         else:
             scores = np.asarray(project_lazily(opened, stacked, int(ends[-1]), missing_chunks=first.missing_chunks))
-        seen = np.flatnonzero(self.statistics.moments.counts)  # a class whose rows were all left out has no mean
+        seen = np.flatnonzero(self.statistics.moments.counts)  # a class whose rows were all omitted has no mean
         means = self.statistics.moments.means[seen] - self.statistics.mean
         found = []
         axes = [own for line in self.axes for own in line]
@@ -97,9 +99,9 @@ def _joint_map(models: list[RoweisModel]) -> RowMap:
     """Return the map to the scores of all models, side by side."""
     first = models[0]
     if isinstance(first, RoweisDiscriminantAnalysis):
-        components: Any = np.concatenate([model.components_ for model in models])
+        components = np.concatenate([model.components_ for model in models])
         return Projection(first.mean_, None, components, None, first.nan_policy)
-    expansions = [model._expansion() for model in models]
+    expansions = [e for e in (model._expansion() for model in models) if isinstance(e, Expansion)]
     joint = replace(
         expansions[0], coefficients=np.hstack([e.coefficients for e in expansions]),
         offsets=np.concatenate([e.offsets for e in expansions]),
@@ -121,7 +123,7 @@ class Means:
     scores: NDArray[np.float64]
 
 
-def _error(means: Means, scores: NDArray[Any], truth: NDArray[Any], criterion: str) -> float:
+def _error(means: Means, scores: Array, truth: Array, criterion: str) -> float:
     """Return the share of rows whose nearest mean or neighbour is of another class."""
     from sklearn.neighbors import NearestNeighbors
 
@@ -141,7 +143,7 @@ def _error(means: Means, scores: NDArray[Any], truth: NDArray[Any], criterion: s
 
 
 def grid_values(grid: int | Sequence[float], spacing: str, n: int) -> NDArray[np.float64]:
-    """Return the values of r1 or r2: given ones, or so many from 0 to 1.
+    """Return the values of r1 or r2: the given ones, or the given number of them from 0 to 1.
 
     Logarithmic ones are 0 and ``n^-2 ... 1``: the range in which the terms of R1 and R2 outweigh each other.
 
@@ -168,18 +170,18 @@ def grid_values(grid: int | Sequence[float], spacing: str, n: int) -> NDArray[np
 
 
 def roweis_map(
-    X: Any,
-    y: Any,
+    X: Input,
+    y: Input,
     grid: int | Sequence[float] = 11,
     *,
     spacing: str = "even",
     model: RoweisModel | None = None,
     progress: ProgressArgument = None,
 ) -> RoweisMap:
-    """Fit Roweis discriminant analysis at every (r1, r2) of a grid, from ONE read of X.
+    """Fit Roweis discriminant analysis at every (r1, r2) of a grid, from one read of X.
 
-    Cost beyond the read: one whole eigenproblem of order d, and one of the leading k pairs for each model. Under a
-    kernel the read is that of the landmarks' features, after their choice, and d is the number of landmarks.
+    Further cost: one complete eigenproblem of order d, and one of the leading k pairs for each model. With a kernel,
+    the read is that of the features of landmarks, after their choice, and d is the number of landmarks.
 
     Parameters
     ----------
@@ -188,7 +190,8 @@ def roweis_map(
     grid : int, or sequence of float in [0, 1]
         Values of r1 and of r2.
     spacing : {"even", "log"}
-        Of so many values. On large n an even grid of the printed formula holds its corners only: use "log", or a model
+        Spacing of a number of values. For large n an even grid of the printed formula shows its corners only: use
+        "log", or a model
         with ``normalize=True``.
     model : RoweisDiscriminantAnalysis or KernelRoweisDiscriminantAnalysis
         With the parameters of all models; r1 and r2 are replaced. By default of two components.
@@ -214,13 +217,14 @@ def roweis_map(
             f"model = {template!r} has no r1 and r2 to make a map of; a RoweisDiscriminantAnalysis or "
             f"KernelRoweisDiscriminantAnalysis was expected. Fisher's discriminant is the map's corner (0, 1)."
         )
-    problem = replace(template._problem().at(0.5, 0.5), solver="covariance")  # the whole scatter serves every point
-    opened = replace(template._open(X, minimum=2), seed=template._seed)
-    fit: Any = template._planned(opened, y, problem)
+    problem = replace(template._problem().at(0.5, 0.5), solver="covariance")  # the whole scatter determines all points
+    opened = replace(template._open(X, minimum=2), seed=fit_seed(template))
+    fit = template._planned(opened, y, problem)
     grid_values(grid, spacing, fit.rows.n_rows)  # rejected before the read, as is a scatter that must be singular
     if not problem.featured and 1.0 in grid_values(grid, spacing, 2):
         problem.at(0.5, 1.0).check_labels(fit.labelled, fit.rows.n_columns)
-    read = template._execute(fit, fit.read, progress=progress)
+    found = template._execute(fit, fit.read, progress=progress)
+    read = cast("KeptStatistics | FeatureRead", found)  # what both kinds of fit read
     check_classes(read.statistics, 1.0, 1.0)
     with solving_with(template.solve_threads):
         values = grid_values(grid, spacing, read.statistics.count)
@@ -228,14 +232,14 @@ def roweis_map(
 
 
 def _result(read: KeptStatistics | FeatureRead, axes: Axes) -> SupervisedResult | KernelSpectrum:
-    """What these axes make a fit."""
+    """Return the result of a fit with these axes."""
     return (
         read.fit(axes) if isinstance(read, FeatureRead) else SupervisedResult(read.statistics, read.supervision, axes)
     )
 
 
 def _solve_map(
-    template: Any, problem: RoweisProblem, opened: Opened, plan: Plan, read: KeptStatistics | FeatureRead,
+    template: RoweisModel, problem: RoweisProblem, opened: Opened, plan: Plan, read: KeptStatistics | FeatureRead,
     values: NDArray[np.float64],
 ) -> RoweisMap:  # fmt: skip
     statistics = read.statistics
@@ -246,7 +250,7 @@ def _solve_map(
         models.append([])
         found.append([])
         for r2 in values:
-            own: Any = clone(template).set_params(r1=float(r1), r2=float(r2))
+            own = clone(template).set_params(r1=float(r1), r2=float(r2))
             axes = problem.at(r1, r2).axes(family, statistics)
             own._finish(opened, plan, _result(read, axes))
             models[-1].append(own)

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from bigpca.data.labels import TargetLabels
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.choosing import check_iteration
+from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.label_features import LabelFeatures
 from bigpca.estimators.supervised.labels import Labelled
 from bigpca.estimators.supervised.problems import Problem, is_share, share_count
@@ -30,14 +31,14 @@ class RoweisProblem(Problem):
     ----------
     r1, r2 : float in [0, 1]
     conditioning : Conditioning
-        What is done if R2 is singular.
+        The treatment of a singular R2.
     normalize : bool
         Whether the terms have equal traces.
     solver : {"auto", "covariance", "krylov"}
     tol, max_passes
         Of the iteration.
     featured : bool
-        Whether the rows are few features under a kernel, whose scatter is always kept whole.
+        Whether the rows are features of landmarks, whose scatter is always kept whole.
     """
 
     r1: float
@@ -74,12 +75,12 @@ class RoweisProblem(Problem):
         return super().most_axes(d if self.whole and not fisher else rank, d)
 
     def check_labels(self, labelled: Labelled, d: int) -> None:
-        """Reject an S_W of d features that is singular whatever the rows are.
+        """Reject an S_W of d features that is singular for any rows.
 
         Raises
         ------
         ValueError
-            If there are fewer than ``d + c`` rows, and nothing else is done about it.
+            If there are fewer than ``d + c`` rows, without conditioning.
         """
         plain = not self.conditioning.robust and self.conditioning.regularization is None
         if self.r2 == 1.0 and plain:
@@ -97,14 +98,14 @@ class RoweisProblem(Problem):
         return counted and not self.conditioning.robust and self.conditioning.regularization != "pinv"
 
     def wanted(self, n_classes: int) -> int:
-        """Return how many axes an iteration finds.
+        """Return the number of axes that an iteration computes.
 
         Raises
         ------
         ValueError
-            If the parameters need the whole spectrum of the scatter.
+            If the parameters require the whole spectrum of the scatter.
         """
-        given: Any = n_classes - 1 if self.n_components is None else self.n_components
+        given: Input = n_classes - 1 if self.n_components is None else self.n_components
         if not self.iterates:
             what = "robust=True" if self.conditioning.robust else f"n_components = {self.n_components!r}"
             what = 'regularization="pinv"' if self.conditioning.regularization == "pinv" else what
@@ -134,7 +135,7 @@ class RoweisProblem(Problem):
         return family_axes(family, self.r1, self.r2, self.n_components, self.conditioning, statistics)
 
 
-def check_factor(name: str, value: Any) -> float:
+def check_factor(name: str, value: Input) -> float:
     """Return a Roweis factor.
 
     Raises
@@ -148,14 +149,14 @@ def check_factor(name: str, value: Any) -> float:
     return float(value)
 
 
-def check_conditioning(robust: Any, robust_share: Any, regularization: Any) -> Conditioning:
-    """Return what is done where R2 is singular.
+def check_conditioning(robust: Input, robust_share: Input, regularization: Input) -> Conditioning:
+    """Return the treatment of a singular R2.
 
     Raises
     ------
     ValueError
     """
-    given: Any = regularization
+    given: Input = regularization
     number = not isinstance(given, bool) and isinstance(given, Real) and 0 < float(given) < np.inf
     if given is not None and not number and not (isinstance(given, str) and given == "pinv"):
         raise ValueError(f'regularization = {regularization!r}; None, "pinv" or a positive number was expected.')
@@ -168,8 +169,7 @@ def check_conditioning(robust: Any, robust_share: Any, regularization: Any) -> C
 
 
 def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
-    """Reject classes that cannot be told apart; warn of classes of one row, where missing values or a batch left them
-    so.
+    """Reject fewer than two classes; warn about classes with one row, after omissions or in a batch.
 
     Raises
     ------
@@ -189,8 +189,8 @@ def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
     alone = int(np.count_nonzero(counts == 1))
     if statistics.cross is None and r2 > 0 and alone:
         warn_approximation(
-            f"{alone} of {len(counts)} classes have one row each without missing values: they say nothing of the "
-            f"scatter within classes, and yet pull the means apart. Give more rows of them, or leave them out."
+            f"{alone} of {len(counts)} classes have one row each without missing values: they add nothing to the "
+            f"scatter within classes, but affect the means. Give more rows of them, or remove them."
         )
 
 
@@ -213,16 +213,16 @@ def family_axes(
     family: RoweisFamily,
     r1: float,
     r2: float,
-    n_components: Any,
+    n_components: Input,
     conditioning: Conditioning,
     statistics: LabelStatistics,
 ) -> Axes:
-    """Return the axes at one point of the family, and what classifies where r2 = 1.
+    """Return the axes at one point of the family, and the classifier if r2 = 1.
 
     Raises
     ------
     TypeError, ValueError
-        For components that cannot be; see also :meth:`bigpca.solvers.roweis.RoweisFamily.constraint`.
+        For invalid numbers of components; see also :meth:`bigpca.solvers.roweis.RoweisFamily.constraint`.
     """
     _, added = family.constraint(r2, conditioning)
     if added:
@@ -238,8 +238,8 @@ def family_axes(
     return replace(found, inverses=family.inverses(rows, statistics.count, conditioning))
 
 
-def thin_axes(statistics: LabelStatistics, n_components: Any, *, normalize: bool, threads: int | None) -> Axes:
-    """Return the axes at (1, 0), where Psi is enough.
+def thin_axes(statistics: LabelStatistics, n_components: Input, *, normalize: bool, threads: int | None) -> Axes:
+    """Return the axes at (1, 0), which depend on Psi only.
 
     Raises
     ------
@@ -257,22 +257,26 @@ def thin_axes(statistics: LabelStatistics, n_components: Any, *, normalize: bool
 
 
 def wanted_axes(
-    solve: Callable[[int | None], Axes], size: int, r1: float, r2: float, n_components: Any, statistics: LabelStatistics
+    solve: Callable[[int | None], Axes],
+    size: int,
+    r1: float,
+    r2: float,
+    n_components: Input,
+    statistics: LabelStatistics,
 ) -> Axes:
-    """Return as many axes as are wanted, with a warning of those that are arbitrary: one rule for all points of the
-    family.
+    """Return the requested axes, and warn about arbitrary ones: one rule for all points of the family.
 
     Parameters
     ----------
     solve : callable
-        From a number of axes, None for all, to the leading ones.
+        Returns the given number of leading axes; all for None.
     size : int
-        Most axes.
+        Maximum number of axes.
 
     Raises
     ------
     TypeError, ValueError
-        For components that cannot be.
+        For invalid numbers of components.
     """
     check_components(n_components, size)
     fisher, apart = (r1, r2) == (0.0, 1.0), statistics.n_classes - 1
@@ -303,8 +307,8 @@ def wanted_axes(
     return Axes(found.values[:k], found.components[:k], found.rank)
 
 
-def check_components(n_components: Any, d: int) -> None:
-    """Reject a number of components that no labels could make right.
+def check_components(n_components: Input, d: int) -> None:
+    """Reject a number of components that is invalid for any labels.
 
     Raises
     ------
@@ -321,7 +325,7 @@ def check_components(n_components: Any, d: int) -> None:
 
 
 def reject_singular(count: int, n_classes: int, d: int) -> None:
-    """Reject an S_W that is singular whatever the rows are.
+    """Reject an S_W that is singular for any rows.
 
     Raises
     ------
@@ -332,6 +336,5 @@ def reject_singular(count: int, n_classes: int, d: int) -> None:
         raise ValueError(
             f"R2 = S_W is singular: {count} rows of {n_classes} classes differ from their means in at most "
             f"{max(0, count - n_classes)} of {d} directions. Use a number as regularization, which is added to its "
-            f"diagonal, r2 < 1, fewer features or, where "
-            f'd x d fits, robust=True or regularization="pinv".'
+            f'diagonal, r2 < 1, fewer features or, if d x d fits, robust=True or regularization="pinv".'
         )

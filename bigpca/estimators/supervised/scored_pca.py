@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path as Place
-from typing import Any, Self
+from typing import Self
 
 import dask.array as da
 import numpy as np
@@ -17,13 +17,16 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.arrays import Array
 from bigpca.data.views import columns_of
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
-from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
-from bigpca.estimators.shared.inputs import Opened, open_rows
-from bigpca.estimators.shared.transformer import Destination, Estimator, Lazy, Path, RandomState
+from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
+from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_rows
+from bigpca.estimators.shared.outputs import Destination, Path
+from bigpca.estimators.shared.seeding import RandomState, draw_fit_seed, fit_seed
+from bigpca.estimators.shared.transformer import AnyEstimator, Estimator
 from bigpca.estimators.supervised.columns import Placed, Selected
 from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, Supervision, merge_labelled, read_labels
 from bigpca.estimators.supervised.problems import LabelUse
@@ -36,14 +39,15 @@ from bigpca.passes.engine.solving import solving
 from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap
 from bigpca.seeds import integers
 from bigpca.sketches.base import positive_integer
+from bigpca.solvers.components import NComponents
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 MAX_CANDIDATES = 2048  # columns among which cross-validation chooses
 
 
-def _estimator_has(method: str) -> Callable[[Any], bool]:
-    """Return whether the estimator, a PCA by default, has a method; its own AttributeError says why not."""
+def _estimator_has(method: str) -> Callable[[ScoredPCA], bool]:
+    """Return the condition that the estimator (by default a PCA) has a method; its AttributeError gives the reason."""
 
     def check(model: ScoredPCA) -> bool:
         inner = getattr(model, "estimator_", model.estimator)
@@ -57,12 +61,12 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     One read for the scores; then the estimator reads the chosen columns. For classes the score is the one-way F
     statistic (for two classes it ranks as the correlation does), for real labels R^2, the squared multiple correlation.
-    NOTE: class codes are never taken for numbers.
+    NOTE: class codes are never used as numbers.
 
     Parameters
     ----------
     n_components : int, float in (0, 1), a rule, or None
-        Of the PCA; unused where an estimator is given.
+        Number of components of the PCA; unused with an ``estimator``.
     n_features_to_select : int, float in (0, 1), or "cv"
         q; a share of the features; or the best of d, d/2, d/4, ... (at most 2,048 of them) by cross-validation, in one
         further read: the share of the labels' variance that linear regression on the principal components, as many as
@@ -75,7 +79,7 @@ class ScoredPCA(Estimator[ScoredResult]):
     random_state : int, RandomState, Generator or None
         Of the folds; as in :class:`bigpca.PCA`.
     missing_labels : {"raise", "drop"}
-        Rows without a label count in the PCA, not in the scores.
+        Rows without a label are used by the PCA, but not for the scores.
     nan_policy, missing_chunks, memory_limit, workers_timeout
         As in :class:`bigpca.PCA`.
 
@@ -104,10 +108,10 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     def __init__(
         self,
-        n_components: Any = None,
+        n_components: NComponents = None,
         *,
         n_features_to_select: int | float | str = 0.5,
-        estimator: Any = None,
+        estimator: Input = None,
         folds: int = 5,
         random_state: RandomState = 0,
         missing_labels: str = "raise",
@@ -128,7 +132,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         self.workers_timeout = workers_timeout
 
     @solving
-    def fit(self, X: Any, y: Any = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None) -> Self:
+    def fit(
+        self, X: Input, y: Input = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None
+    ) -> Self:
         """Score the features, choose, and fit the estimator to the chosen ones.
 
         Parameters
@@ -142,7 +148,7 @@ class ScoredPCA(Estimator[ScoredResult]):
             For labels that are missing, all alike or all different classes, and more features than there are.
         """
         places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
-        opened = replace(self._open(X, minimum=2), seed=self._drawn_seed(places["folds"]))
+        opened = replace(self._open(X, minimum=2), seed=draw_fit_seed(self, places["folds"]))
         planned = self._fit(opened, y)
         planned.plan.check()
         scoring, X, found = planned.scoring, planned.rows.X, None
@@ -161,16 +167,15 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     @available_if(_estimator_has("partial_fit"))  # type: ignore[untyped-decorator]
     @solving
-    def partial_fit(self, X: Any, y: Any = None, *, progress: ProgressArgument = None) -> Self:
-        """Add labelled rows: two reads of them. The scores are those of all rows; the features stay those of the first
-        fit.
+    def partial_fit(self, X: Input, y: Input = None, *, progress: ProgressArgument = None) -> Self:
+        """Add labelled rows, in two reads of them. The scores become those of all rows; the selection does not change.
 
-        Where a fit on all rows would choose others it warns, else the result equals that fit to rounding. There is none
-        where the estimator has none.
+        It warns if a fit on all rows would select others; otherwise the result equals that fit to rounding. The method
+        does not exist if the estimator has none.
         """
         if not hasattr(self, "estimator_"):
             return self.fit(X, y, progress=progress)
-        inner: Any = copy(self.estimator_)
+        inner = copy(self.estimator_)
         rows, resources = self._rows(self._open_like(X))
         labelled = self._read_labels(y, rows.n_rows, self._supervision)
         scoring = Scoring(rows, resources, "scores", labelled, False)
@@ -193,11 +198,10 @@ class ScoredPCA(Estimator[ScoredResult]):
         return self
 
     @available_if(_estimator_has("inverse_transform"))  # type: ignore[untyped-decorator]
-    def inverse_transform(self, X: Any, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): the estimator's in the chosen features, elsewhere the means."""
+    def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return rows (n, d) from scores (n, k): the estimator's in the selected features, the means elsewhere."""
         check_is_fitted(self)
-        inner: Any = self.estimator_
-        back = inner.inverse_transform(X)
+        back = self.estimator_.inverse_transform(X)
         placed = Placed(self.selected_, self.mean_)
         opened = open_rows(back, type(self).__name__).array
         return self._map(X, opened, placed, self.n_features_in_, Destination(out, overwrite))
@@ -211,10 +215,10 @@ class ScoredPCA(Estimator[ScoredResult]):
         given: int | None = getattr(self.estimator, "solve_threads", None)
         return given
 
-    def _read_labels(self, y: Any, n: int, like: Supervision | None = None) -> Labelled:
+    def _read_labels(self, y: Input, n: int, like: Supervision | None = None) -> Labelled:
         return read_labels(y, n, LabelUse(), missing=self.missing_labels, owner=type(self).__name__, like=like)
 
-    def _scorable(self, y: Any, n: int) -> Labelled:
+    def _scorable(self, y: Input, n: int) -> Labelled:
         labelled = self._read_labels(y, n)
         used = int(np.count_nonzero(labelled.codes >= 0))
         if labelled.features is None and used <= labelled.n_classes:
@@ -232,7 +236,7 @@ class ScoredPCA(Estimator[ScoredResult]):
     def _row_map(self) -> RowMap:
         return Selected(self.selected_, self.estimator_._row_map())
 
-    def _inner(self) -> Estimator[Any]:
+    def _inner(self) -> AnyEstimator:
         if self.estimator is None:
             policies = {
                 name: getattr(self, name)
@@ -244,14 +248,14 @@ class ScoredPCA(Estimator[ScoredResult]):
                 f"estimator = {self.estimator!r} is a {type(self.estimator).__name__}; an estimator of bigpca was "
                 f"expected, such as bigpca.KernelPCA(10). Pass one."
             )
-        inner: Estimator[Any] = clone(self.estimator)
+        inner: AnyEstimator = clone(self.estimator)
         return inner
 
     def _count(self, d: int) -> int | None:
-        """Return q; None where cross-validation chooses."""
-        given: Any = self.n_features_to_select
+        """Return q; None if cross-validation selects it."""
+        given: Input = self.n_features_to_select
         if isinstance(given, str) and given == "cv":
-            _ = self._seed  # rejects what is none
+            fit_seed(self)  # raises if random_state is not one
             if positive_integer("folds", self.folds) < 2:
                 raise ValueError(f"folds = {self.folds}; at least 2 were expected, one of which is left out in turn.")
             return None
@@ -263,13 +267,13 @@ class ScoredPCA(Estimator[ScoredResult]):
             f'n_features_to_select = {given!r}; an integer from 1 to {d}, a share in (0, 1) or "cv" was expected.'
         )
 
-    def _fit(self, opened: Opened, y: Any) -> ScoredFit:
+    def _fit(self, opened: Opened, y: Input) -> ScoredFit:
         d, estimator = opened.n_features, self._inner()
         q, (rows, resources) = self._count(d), self._rows(opened.array)
         labelled = self._scorable(y, rows.n_rows)  # unknown row chunks are counted once for all reads
         scoring = Scoring(rows, resources, "scores", labelled, False)
         some = estimator._open(some_columns(rows.X, q), minimum=2)
-        inner = estimator._fit(replace(some, seed=estimator._seed), y)
+        inner = estimator._fit(replace(some, seed=fit_seed(estimator)), y)
         folding = None
         if q is None:
             folding = self._folding(rows.X, np.arange(min(d, MAX_CANDIDATES)), scoring.labelled, opened.seed)
@@ -317,7 +321,7 @@ class ScoredPCA(Estimator[ScoredResult]):
             for count in counts
         }
 
-    def _fitted_values(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
         inner, supervision = StoredModel.of(self.estimator_), self._supervision
         arrays = {f"inner_{name}": array for name, array in inner.arrays.items()}
         kept = KeptStatistics(self._statistics, supervision).to_arrays()

@@ -1,15 +1,16 @@
-"""How much each feature depends on the labels, and how well components of the best ones explain them."""
+"""Scores of how much each feature depends on the labels, and the share of the labels that the best ones explain."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
+from bigpca.estimators.shared.inputs import Input
 from bigpca.estimators.supervised.statistics import LabelStatistics, check_shapes
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.solvers.components import resolve_components
@@ -28,7 +29,7 @@ def one_hot(codes: NDArray[np.int32], n_classes: int) -> Matrix:
 
 @dataclass(frozen=True)
 class LabelSpread:
-    """Scatter of real labels, of rows that come in batches.
+    """Scatter of real labels, mergeable over batches of rows.
 
     Attributes
     ----------
@@ -44,24 +45,24 @@ class LabelSpread:
 
     @classmethod
     def of(cls, values: Matrix) -> LabelSpread:
-        """Return that of labels (n, m)."""
+        """Return the spread of labels (n, m)."""
         mean = values[0] + (values - values[0]).mean(axis=0)
         centred = values - mean
         return cls(len(values), mean, centred.T @ centred)
 
     def merge(self, other: LabelSpread) -> LabelSpread:
-        """Return that of both sets of labels."""
+        """Return the spread of both sets of labels."""
         n, apart = self.count + other.count, other.mean - self.mean
         scatter = self.scatter + other.scatter + self.count * other.count / n * np.outer(apart, apart)
         return LabelSpread(n, self.mean + other.count / n * apart, scatter)
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, Array]:
         """Return it as named arrays."""
         return {"count": np.array(self.count), "mean": self.mean, "scatter": self.scatter}
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> LabelSpread:
-        """Return what :meth:`to_arrays` gave.
+    def of_arrays(cls, arrays: Mapping[str, Array]) -> LabelSpread:
+        """Return the spread that :meth:`to_arrays` packed.
 
         Raises
         ------
@@ -94,7 +95,7 @@ def feature_scores(statistics: LabelStatistics, spread: LabelSpread | None) -> V
 
 
 def explained_share(
-    folds: list[ClassMoments], left_out: int, columns: NDArray[np.int64], q: int, n_components: Any
+    folds: list[ClassMoments], left_out: int, columns: NDArray[np.int64], q: int, n_components: Input
 ) -> float:
     """Return the share of the labels' variance in one fold that components and regression of the others explain."""
     train = None

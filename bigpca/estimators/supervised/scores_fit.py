@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.shared.fit import Reading
@@ -38,7 +38,7 @@ class Scoring(LabelledReading):
     def solve_cost(self) -> SolveCost:
         return SolveCost(4.0 * self.labels.state_bytes / 8, bytes=3 * self.labels.state_bytes)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {
             "computes": "feature scores", "input": self.rows.describe(), "labels": self.labelled.describe(),
         }  # fmt: skip
@@ -46,12 +46,12 @@ class Scoring(LabelledReading):
 
 @dataclass(frozen=True)
 class ScoredResult:
-    """What scored PCA learned.
+    """The result of scored PCA.
 
     Attributes
     ----------
     kept : KeptStatistics
-        Of the labelled rows.
+        Statistics of the labelled rows.
     spread : LabelSpread or None
         Of real labels.
     scores : ndarray of shape (d,)
@@ -67,20 +67,20 @@ class ScoredResult:
     spread: LabelSpread | None
     scores: NDArray[np.float64]
     selected: NDArray[np.int64]
-    estimator: Any
+    estimator: BaseEstimator
     cv_scores: dict[int, float] | None
 
 
 @dataclass(frozen=True)
 class ScoredFit(Reading):
-    """The scores of features, a cross-validation if one is asked for, and a fit to some columns: each a run of its own.
+    """The scores of features, a cross-validation if requested, and a fit to some columns, each as a separate run.
 
     Attributes
     ----------
     scoring : Scoring
     folding : Folding or None
     fit : Fit
-        Of as many columns as will be chosen, whichever they are.
+        To the number of columns that will be selected, whichever they are.
     """
 
     scoring: Scoring
@@ -132,7 +132,7 @@ class ScoredFit(Reading):
         spread = 0 if labelled.features is None else 8 * (1 + m + m * m)
         return labelled.kept_bytes(d, whole=False) + 8 * (4 + d + self.fit.rows.n_columns) + spread
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"computes": "scored", "parts": [part.identity() for part in self.parts]}
 
 
@@ -144,11 +144,11 @@ class Folding(Reading):
     ----------
     templates : dict of str to Accumulator
     about : dict
-        What identifies labels, candidates and folds.
+        The identity of labels, candidates and folds.
     """
 
     templates: dict[str, Accumulator]
-    about: Mapping[str, Any]
+    about: Mapping[str, object]
 
     @property
     def solver(self) -> str:
@@ -163,7 +163,7 @@ class Folding(Reading):
         """The read."""
         states = self.templates.values()
         size, work = sum(one.state_bytes for one in states), sum(one.flops_per_row for one in states)
-        rows, exact = self.rows, np.dtype(np.float64)  # in which rows and labels meet
+        rows, exact = self.rows, np.dtype(np.float64)  # of rows and labels side by side
         layout = plan_layout(rows.row_chunks, rows.n_columns, exact, size)
         return row_pass(
             rows, "folds", states, cut_bytes=size, work=float(rows.n_rows) * work, layout=layout, dtype=exact
@@ -175,7 +175,7 @@ class Folding(Reading):
     def solve_cost(self) -> SolveCost:
         return SolveCost(4.0 * self.folds.state_bytes / 8, bytes=3 * self.folds.state_bytes)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {"computes": "folds", "input": self.rows.describe(), **self.about}
 
     def read(self, run: Run) -> list[ClassMoments]:

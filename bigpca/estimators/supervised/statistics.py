@@ -1,14 +1,14 @@
-"""What a supervised fit knows of rows and labels after one read, and the pass that brings it."""
+"""The statistics of labelled rows that supervised fits use, and the pass that computes them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.left_product import LeftProduct, LeftRows
@@ -31,11 +31,11 @@ class LabelStatistics:
     Attributes
     ----------
     moments : ClassMoments
-        Of the classes; of one class of all labelled rows where labels are numbers.
+        Moments of the classes; of one class of all labelled rows if labels are numbers.
     cross : LeftProduct or None
         ``Delta' X`` of label features Delta (n, m); None for classes, whose one-hot features are in the moments.
     omitted : int
-        Rows left out for missing values.
+        Rows omitted because of missing values.
     """
 
     moments: ClassMoments
@@ -76,7 +76,7 @@ class LabelStatistics:
 
     @property
     def within(self) -> Matrix:
-        """S_W (d, d), symmetric; the total scatter where labels are numbers."""
+        """S_W (d, d), symmetric; the total scatter if labels are numbers."""
         return unpack(self.moments.within, self.moments.n_features)
 
     @property
@@ -88,7 +88,7 @@ class LabelStatistics:
 
     @property
     def independent(self) -> bool:
-        """Whether means of classes differ by rounding only: ``|Psi|^2 <= |Delta|^2 trace(S_T)``, |Delta|^2 = n."""
+        """Whether the class means differ by rounding only: ``|Psi|^2 <= |Delta|^2 trace(S_T)``, |Delta|^2 = n."""
         return self.cross is None and float((self.psi**2).sum()) <= CENTRED**2 * self.count * self.total_scatter
 
     def shares_between(self, components: Matrix, slopes: Matrix) -> Vector:
@@ -130,23 +130,23 @@ class LabelStatistics:
         """Return the statistics with the classes moved to ``positions`` of ``n_classes``."""
         return replace(self, moments=self.moments.with_classes(positions, n_classes))
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return them as named arrays, for a model file."""
+    def to_arrays(self) -> dict[str, Array]:
+        """Return the statistics as named arrays, for a model file."""
         arrays = {f"moments_{name}": array for name, array in self.moments.to_arrays().items()}
         if self.cross is not None:
             arrays |= {f"cross_{name}": array for name, array in self.cross.to_arrays().items()}
         return arrays
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]], d: int, *, whole: bool, omitted: int) -> LabelStatistics:
-        """Return what :meth:`to_arrays` gave.
+    def of_arrays(cls, arrays: Mapping[str, Array], d: int, *, whole: bool, omitted: int) -> LabelStatistics:
+        """Return the statistics that :meth:`to_arrays` packed.
 
         Raises
         ------
         KeyError, ValueError
             For arrays that are missing or of other shapes.
         """
-        parts: dict[str, dict[str, Any]] = {"moments": {}, "cross": {}}
+        parts: dict[str, dict[str, Array]] = {"moments": {}, "cross": {}}
         for name, array in arrays.items():
             kind, _, own = name.partition("_")
             parts[kind][own] = array
@@ -162,7 +162,7 @@ class LabelStatistics:
         return cls(moments, cross, omitted)
 
 
-def check_shapes(arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> None:
+def check_shapes(arrays: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Reject stored arrays of other shapes than expected.
 
     Raises

@@ -1,8 +1,8 @@
-"""Supervised PCA: axes along which rows depend on their labels most, by the Hilbert-Schmidt independence criterion."""
+"""Supervised PCA: the axes with the largest dependence on the labels, by the Hilbert-Schmidt criterion."""
 
 from __future__ import annotations
 
-from bigpca.estimators.shared.transformer import RandomState
+from bigpca.estimators.shared.seeding import RandomState
 from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.estimators.supervised.problems import ProjectionProblem, SupervisedProblem
 from bigpca.solvers.components import NComponents
@@ -12,15 +12,15 @@ class SupervisedPCA(SupervisedModel):
     """Supervised PCA: the leading eigenvectors of ``X'H K_y H X = Psi Psi'`` with ``Psi = X'H Delta`` (SPCA paper,
     section 5).
 
-    One read whatever d and n: Psi' (m, d) is all that is kept of the rows. Classes have the delta kernel, of at most c
-    - 1 axes; real labels a linear kernel (as many axes as label columns) or a Gaussian one.
+    One read whatever d and n: only Psi' (m, d) is kept of the rows. Classes have the delta kernel, with at most
+    c - 1 axes; real labels a linear kernel (as many axes as label columns) or a Gaussian one.
 
     Parameters
     ----------
     n_components : int, float in (0, 1), or None
         A float keeps that share of the sum of all eigenvalues; None for the rank of Psi.
     label_kernel : {"linear", "rbf"}
-        Of real labels. "rbf" is exact up to 256 distinct labels; of more, 256 landmarks are drawn by randomly pivoted
+        Of real labels. "rbf" is exact up to 256 distinct labels; for more, 256 landmarks are drawn by randomly pivoted
         Cholesky, and ``missed_label_trace_`` is the share of the label kernel's trace that they miss.
     label_gamma : float or None
         None for one over the sum of the variances of the label columns.

@@ -405,8 +405,7 @@ def test_fewer_positive_eigenvalues_than_components_are_said(core: str) -> None:
     k = model.n_components_
     assert 10 < k < 30
     said = (
-        f"30 components were asked for, and {k} positive eigenvalues are what a sketch of 30 columns shows: "
-        f"{k} are kept. Use a"
+        f"30 components were requested, but a sketch of 30 columns shows {k} positive eigenvalues: {k} are kept. Use a"
     )
     assert any(str(warning.message).startswith(said) for warning in caught)
     assert (model.eigenvalues_ > 0).all()
@@ -420,7 +419,7 @@ def test_where_no_eigenvalue_is_positive_one_of_0_is_kept(core: str) -> None:
     with pytest.warns(ApproximationWarning) as caught:
         model = approximate(2, kernel=-1.0 * RBF(0.05), core=core).fit(X)  # HKH 1 = 0 is the largest
     assert any(
-        "2 components were asked for, and 0 positive eigenvalues are what a sketch of 64" in str(w.message)
+        "2 components were requested, but a sketch of 64 columns shows 0 positive eigenvalues" in str(w.message)
         for w in caught
     )
     assert model.eigenvalues_.tolist() == [0.0]

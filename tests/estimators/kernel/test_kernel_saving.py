@@ -199,16 +199,14 @@ def test_training_rows_in_other_places_are_read_only_where_the_caller_names_them
     monkeypatch.setattr(files, "open_array", lambda path, member: opened.append(path) or bp.open(path))
     for references in ((), str(tmp_path / "row"), [f"{store}-2"], [f"{store}/c"], "https://example.org"):
         line = re.escape(f"bigpca.load({str(place)!r}, references={str(store)!r}), or --references")
-        with pytest.raises(
-            ModelFormatError, match=f"names its training rows in '{store}', but only what lies .*{line}"
-        ):
+        with pytest.raises(ModelFormatError, match=f"names its training rows in '{store}', but only stores .*{line}"):
             bp.load(place, references=references)
     assert opened == []
     for allowed in (store, str(store), [rows], (str(rows / ".." / "rows"),)):
         np.testing.assert_array_equal(bp.load(place, references=allowed).transform(NEW), model.transform(NEW))
     (tmp_path / "models" / "link.zarr").symlink_to(store)
     forge(place, {"path": str(tmp_path / "models" / "link.zarr")})  # a link beside the model leads elsewhere
-    with pytest.raises(ModelFormatError, match="only what lies beside or below"):
+    with pytest.raises(ModelFormatError, match="only stores beside or below"):
         bp.load(place)
 
 
@@ -227,7 +225,7 @@ def test_a_model_that_names_other_places_opens_nothing(
     model.save(tmp_path / "model.zarr")
     forge(tmp_path / "model.zarr", {"path": named.format(here=tmp_path)})
     monkeypatch.setattr(files, "open_array", lambda *arguments, **options: pytest.fail("it was opened"))
-    with pytest.raises(ModelFormatError, match="only what lies beside or below a model is opened unasked") as caught:
+    with pytest.raises(ModelFormatError, match="only stores beside or below a model are opened by default") as caught:
         bp.load(tmp_path / "model.zarr")
     assert len(str(caught.value)) < 2000
     assert "\x1b" not in str(caught.value)

@@ -65,7 +65,9 @@ def test_products_with_another_matrix_are_not_added(other: Sketch) -> None:
         merge(approximate().fit(X), approximate(sketch=other).fit(X))
     model = approximate().fit(X[:100])
     before = model.components_.copy()
-    with pytest.raises(ValueError, match=r"cannot be added, because these are different matrices W.*same sketch for all"):
+    with pytest.raises(
+        ValueError, match=r"cannot be added, because these are different matrices W.*same sketch for all"
+    ):
         model.set_params(sketch=other).partial_fit(X[100:])
     assert np.array_equal(model.components_, before)
 

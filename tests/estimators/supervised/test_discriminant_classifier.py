@@ -209,11 +209,11 @@ def test_it_is_no_classifier_where_other_than_the_scatter_within_classes_counts(
         assert not hasattr(model, method)
         with pytest.raises(AttributeError, match=f"has no attribute '{method}'") as caught:
             getattr(model, method)
-        assert f"with r2 = {r2} is no classifier" in str(caught.value.__cause__)
+        assert f"with r2 = {r2} is not a classifier" in str(caught.value.__cause__)
     assert not is_classifier(model)
     model.fit(X, Y)
     assert not any(hasattr(model, name) for name in ("coef_", "intercept_", "explained_variance_ratio_"))
-    with pytest.raises(ValueError, match="fitted with another r2 than 1, and classifies nothing"):
+    with pytest.raises(ValueError, match="fitted with r2 other than 1, so it is not a classifier"):
         model.set_params(r2=1).predict(X)
     assert is_classifier(model)
     assert model.fit(X, Y).score(X, Y) == FisherDiscriminantAnalysis().fit(X, Y).score(X, Y)

@@ -262,7 +262,7 @@ def test_axes_that_are_not_orthonormal_make_no_projection(method: str) -> None:
     for one in (model, model.fit(X, Y)):
         with pytest.raises(AttributeError, match=f"has no attribute '{method}'") as caught:
             getattr(one, method)(NEW)
-        assert "the axes are not orthonormal where r2 > 0" in str(caught.value.__cause__)
+        assert "the axes are not orthonormal if r2 > 0" in str(caught.value.__cause__)
 
 
 def test_orthonormal_axes_denoise_as_those_of_kernel_pca() -> None:

@@ -112,7 +112,7 @@ PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = 
     "indefinite": (KernelSupervisedPCA, {"kernel": "sigmoid"}, Y, ValueError, "is not positive semi-definite"),
     "dual, gaps": (
         KernelSupervisedPCA, {"form": "dual", "missing_labels": "drop"}, gaps(Y), ValueError,
-        'form="dual" compares all pairs of rows.*leaves out none.*use form="direct"',
+        'form="dual" compares all pairs of rows.*cannot omit.*use form="direct"',
     ),
     "dual, omit": (KernelSupervisedPCA, {"form": "dual", "nan_policy": "omit"}, Y, ValueError,
         'form="dual" compares all pairs'),

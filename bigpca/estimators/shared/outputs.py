@@ -1,0 +1,92 @@
+"""Where mapped rows go: to the caller, lazily or computed, or to a new array on disk."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import dask.array as da
+from sklearn import get_config
+from sklearn.base import BaseEstimator
+
+from bigpca.estimators.shared.inputs import Input, Lazy, is_lazy
+from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
+from bigpca.passes.engine.run import Run
+from bigpca.passes.project import Made, project_in_memory, project_lazily, project_to
+from bigpca.passes.reading.row_maps import RowMap
+from bigpca.passes.rows import RowInput
+from bigpca.storage.forms import form_of
+
+Path: TypeAlias = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where mapped rows go: back to the caller, or to a new Zarr array.
+
+    Attributes
+    ----------
+    out : path or None
+    overwrite : bool
+        Replace an existing ``out``.
+    progress : True, a callable that receives events, or None
+    keys : keys of the rows, or None
+        Anything that :func:`bigpca.data.keys.row_keys` reads.
+    names : tuple of str
+        Names of the columns of a table; empty for an array of numbers.
+    """
+
+    out: Path | None = None
+    overwrite: bool = False
+    progress: ProgressArgument = None
+    keys: Input = None
+    names: tuple[str, ...] = ()
+
+
+def map_rows(X: Input, opened: da.Array, f: RowMap, columns: int, *, missing_chunks: str) -> Lazy:
+    """Return ``f`` of the rows of X, which ``opened`` holds as a Dask array: lazy if X is lazy, else computed."""
+    if is_lazy(X):
+        return project_lazily(opened, f, columns, missing_chunks=missing_chunks)
+    return project_in_memory(RowInput(opened), f, columns)
+
+
+def write_rows(
+    rows: RowInput, f: RowMap, columns: int, to: Destination, *, name: str, made: Made,
+    memory_limit: int | str | None,
+) -> Lazy:  # fmt: skip
+    """Write ``f`` of the rows to ``to.out`` in one read, and return the Dask array over it.
+
+    Parameters
+    ----------
+    name : str
+        Name of the output in tasks and messages.
+    made : Made
+        What made the output: stored beside it.
+    """
+    out = os.fspath(to.out or "")
+    with resolve_progress(to.progress) as report:
+        run = Run(None, report, rows.workers_timeout, "local" if rows.in_process else None)
+        names = to.names or tuple(f"column_{i + 1}" for i in range(columns))
+        form = form_of(out, names)
+        return project_to(
+            rows, f, columns, out, name=name, run=run, made=made, form=form, overwrite=to.overwrite,
+            memory_limit=memory_limit,
+        )  # fmt: skip
+
+
+def reject_container(estimator: BaseEstimator, output: str) -> None:
+    """Reject scikit-learn's output containers, which cannot hold lazy output.
+
+    Raises
+    ------
+    TypeError
+    """
+    own = getattr(estimator, "_sklearn_output_config", {}).get("transform")
+    container = own or get_config()["transform_output"]
+    if container != "default":
+        asked = f'set_output(transform="{container}")' if own else f'sklearn.set_config(transform_output="{container}")'
+        raise TypeError(
+            f"{asked} would load all lazy {output} into memory. "
+            f'Call set_output(transform="default") and convert what fits, or compute() X first.'
+        )
