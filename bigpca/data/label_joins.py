@@ -50,8 +50,9 @@ def join_labels(labels: Any, keys: Any, row_keys: NDArray[np.str_], *, missing: 
     ordered = texts[order]
     doubled = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     if len(doubled):
+        have = "key has" if len(doubled) == 1 else "keys have"
         raise ValueError(
-            f"{len(doubled):,} keys have more than one label: {_listed(doubled)}. One label for each key was expected: "
+            f"{len(doubled):,} {have} more than one label: {_listed(doubled)}. One label for each key was expected: "
             "remove the others."
         )
     places = np.searchsorted(ordered, row_keys.astype(np.str_))

@@ -237,7 +237,7 @@ def project_to(
             rows.paths, rows.member, rows.n_rows, made.call, seconds=seconds, reads=1.0, model=made.model
         )  # fmt: skip
         output.finish(Annotations(keys, record.to_json()))
-    return open_array(out) if not form.is_table else open_table(out, shape, dtype, size)
+    return open_array(out)
 
 
 def _keys(rows: RowInput, given: Any) -> Array | None:
@@ -249,17 +249,6 @@ def _keys(rows: RowInput, given: Any) -> Array | None:
     local = rows.source is not None and rows.source.path and "://" not in rows.source.path
     found = stored_keys(rows.X) if local else None
     return None if found is None else row_keys(found, rows.n_rows)
-
-
-def open_table(path: str | os.PathLike[str], shape: tuple[int, int], dtype: np.dtype[Any], chunk_rows: int) -> da.Array:
-    """Return the Dask array over the k columns of a table that was written in chunks of that many rows."""
-    rows = tuple(min(chunk_rows, shape[0] - start) for start in range(0, shape[0], chunk_rows)) or (0,)
-    read = dask.delayed(read_rows, pure=True)
-    parts = [
-        da.from_delayed(read(os.path.realpath(path), index, chunk_rows), (count, shape[1]), dtype)
-        for index, count in enumerate(rows)
-    ]
-    return da.concatenate(parts)
 
 
 def _reject_own_source(rows: RowInput, out: str | os.PathLike[str]) -> None:

@@ -103,8 +103,9 @@ def _texts(values: Any, name: str, n: int) -> NDArray[Any]:
     """Return n values as an array of objects, None where there is none."""
     given, gaps = label_values(values)
     if len(given) != n or given.ndim != 1:
+        columns = "" if given.ndim == 1 else f" in {given.shape[1]} columns"
         raise ValueError(
-            f"there are {len(given)} {name} for {n} rows; one for each row was expected, in the order of the rows."
+            f"there are {len(given)} {name}{columns} for {n} rows; one for each was expected, in the order of the rows."
         )
     objects = given.astype(object)
     objects[gaps] = None

@@ -349,6 +349,8 @@ def test_a_report_is_written_where_nothing_is_lost(
 
 ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "too few labels": ({"scores": X[:, :4], "labels": [1, 2]}, "2 labels for 300 rows"),
+    "two columns": ({"scores": X[:, :4], "labels": np.ones((300, 2))}, "300 labels in 2 columns for 300 rows"),
+    "no file": ({"scores": X[:, :4], "labels": "lost.csv"}, "lost.csv holds no labels"),
     "too few keys": ({"scores": X[:, :4], "keys": ["a"]}, "1 keys for 300 rows"),
     "no scores": ({"labels": CLASSES}, "without the scores"),
     "shape": ({"image_shape": (5, 5)}, "image_shape"),
@@ -357,7 +359,7 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("given", "message"), ERRORS.values(), ids=ERRORS)
 def test_what_does_not_fit_is_rejected(given: dict[str, Any], message: str, pca: bp.PCA) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
         describe(pca, **given)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
@@ -23,6 +24,7 @@ from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import StoredModel, pack_values, unpack_values
 from bigpca.estimators.shared.inputs import Opened, open_rows
+from bigpca.estimators.shared.running import made_by
 from bigpca.estimators.shared.transformer import Destination, Estimator, Lazy, Path, RandomState
 from bigpca.estimators.supervised.columns import Placed, Selected
 from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, Supervision, merge_labelled, read_labels
@@ -146,7 +148,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         planned = self._fit(opened, y)
         planned.plan.check()
         scoring, X, found = planned.scoring, planned.rows.X, None
-        kept = self._execute(scoring, scoring.read, progress=progress, checkpoint=places["scores"])
+        began = time.perf_counter()
+        with self._running(scoring, progress=progress, checkpoint=places["scores"], seed=None) as run:
+            kept = scoring.read(run)
         spread = spread_of(scoring.labelled)
         scores = feature_scores(kept.statistics, spread)
         order = np.lexsort((np.arange(len(scores)), -scores))
@@ -157,6 +161,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         selected, inner = np.sort(order[:q]), self._inner()
         inner.fit(columns_of(X, selected), y, checkpoint=places["fit"], progress=progress)
         self._finish(opened, planned.plan, ScoredResult(kept, spread, scores, selected, inner, found))
+        made, part = made_by(f"{self._called}.fit(X)", scoring, run), inner.provenance_
+        reads = run.reads + (found is not None) + (part.reads if part and part.reads else 0)
+        self._provenance = replace(made, seconds=time.perf_counter() - began, reads=reads)
         return self
 
     @available_if(_estimator_has("partial_fit"))  # type: ignore[untyped-decorator]
