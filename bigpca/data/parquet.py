@@ -17,7 +17,7 @@ from bigpca.data.checks import check_dtype, is_decode_error, natural_key
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, shorten
 from bigpca.storage.annotations import KEY_COLUMN
-from bigpca.storage.forms import TABLE_MARK, read_rows
+from bigpca.storage.forms import TABLE_MARK
 
 
 class _Group(NamedTuple):
@@ -134,8 +134,13 @@ class ParquetTable(ParquetRows):
     """Rows of a table of scores, one column for each component, as ``transform`` writes it."""
 
     def _read_group(self, group: _Group) -> NDArray[Any]:
+        import pyarrow.parquet as pq
+
         try:
-            return read_rows(group.path, group.number, group.rows).astype(self.dtype, copy=False)
+            with pq.ParquetFile(group.path, page_checksum_verification=True) as file:
+                names = [name for name in file.schema_arrow.names if name != KEY_COLUMN]
+                found = file.read_row_group(group.number, columns=names)
+            return np.column_stack([column.to_numpy() for column in found.columns]).astype(self.dtype, copy=False)
         except (OSError, ValueError) as error:
             if not is_decode_error(error):
                 raise

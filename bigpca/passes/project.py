@@ -43,7 +43,7 @@ from bigpca.passes.reading.row_maps import MapStep, RowMap, map_run
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources
 from bigpca.storage import Annotations, ChunkWriter, Output, create_output
-from bigpca.storage.forms import STORE, Form, read_rows
+from bigpca.storage.forms import STORE, Form
 
 OUTPUT_CHUNK_BYTES = 16 * MIB
 OUTPUT_CHUNKS = 64  # at least so many where the input's chunks allow, so that all workers have work
