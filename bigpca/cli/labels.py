@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from difflib import get_close_matches
 from typing import Any
@@ -29,17 +28,19 @@ def open_given_labels(
             raise typer.BadParameter("--key requires --labels. Add --labels FILE::COLUMN.")
         return None, ""
     from bigpca.data.keys import stored_keys
-    from bigpca.data.label_files import read_label_file
+    from bigpca.data.label_files import column_names, read_label_file
     from bigpca.data.label_joins import join_labels
+    from bigpca.data.label_tables import key_column, rows_joined
 
     row_keys = stored_keys(sources[0]) if len(sources) == 1 else None
     source = " ".join(sources[:1])
     path, column = _parts(given)
     if given.key is None and row_keys is not None:
         shown = ", ".join(map(repr, row_keys[:2].tolist()))
+        likely = key_column({name: read_label_file(f"{path}::{name}") for name in column_names(path)}, row_keys)
         raise typer.BadParameter(
             f"the rows of {source} have keys ({shown}, ...), by which labels are joined. Name the column of "
-            f"{path} that holds them: --key {_key_column(path)}."
+            f"{path} that holds them: --key {likely or 'COLUMN'}."
         )
     if given.key is not None and row_keys is None:
         raise typer.BadParameter(
@@ -57,11 +58,7 @@ def open_given_labels(
         return labels, f"{len(labels):,}, by position: label 1 belongs to row 1 ({source} has no keys)"
     keys = read_label_file(f"{path}::{given.key}")
     joined = join_labels(labels, keys, row_keys, missing=str(missing or MissingLabels.RAISE))
-    spare = len(keys) - len(set(row_keys.tolist()) & set(map(str, keys.tolist())))
-    without = sum(1 for label in joined if label is None)
-    text = f"{len(joined) - without:,}, joined by the key {given.key}"
-    text += f"; {without:,} rows have none" if without else ""
-    return joined, text + (f"; {spare:,} of {path} belong to no row" if spare else "")
+    return joined, rows_joined(joined, keys, row_keys, given.key, path)
 
 
 def _parts(given: Supervision) -> tuple[str, str | None]:
@@ -69,7 +66,9 @@ def _parts(given: Supervision) -> tuple[str, str | None]:
     path, mark, column = str(given.labels).partition("::")
     if os.path.exists(str(given.labels)) or "://" in column:
         path, mark, column = str(given.labels), "", ""
-    names = _header(path)
+    from bigpca.data.label_files import column_names
+
+    names = column_names(path)
     for name in filter(None, (column, given.key)):
         if names and name not in names:
             near = get_close_matches(name, names, 1)
@@ -77,17 +76,3 @@ def _parts(given: Supervision) -> tuple[str, str | None]:
             raise typer.BadParameter(f"{path} has no column {name!r}; it has {', '.join(names)}.{hint}")
     rest = [name for name in names if name != given.key]
     return path, column if mark else rest[0] if given.key is not None and len(rest) == 1 else None
-
-
-def _header(path: str) -> list[str]:
-    """Return the names in the first line of a CSV file; none for other files, which name their columns themselves."""
-    if not path.lower().endswith(".csv") or not os.path.isfile(path):
-        return []
-    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
-        return next(csv.reader(file), [])
-
-
-def _key_column(path: str) -> str:
-    """Return the column that probably holds keys."""
-    likely = get_close_matches("filename", _header(path), 1, cutoff=0.3)
-    return likely[0] if likely else "COLUMN"

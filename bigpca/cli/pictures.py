@@ -11,7 +11,7 @@ import typer
 
 from bigpca.cli import options as o
 from bigpca.cli.groups import grouped
-from bigpca.cli.output import reporting, table
+from bigpca.cli.output import reporting, table, wrapped
 from bigpca.cli.runs import reject_shared_paths
 from bigpca.cli.sources import open_sources
 from bigpca.errors import format_bytes
@@ -19,7 +19,7 @@ from bigpca.errors import format_bytes
 Model = Annotated[Path, typer.Argument(help="The model saved by a fit.")]
 Scores = Annotated[Path | None, typer.Option(help="Its scores, written by fit --scores or transform.")]
 Labels = Annotated[
-    str | None, typer.Option(help="Labels in the order of the rows, e.g. labels.csv or labels.csv::column.")
+    str | None, typer.Option(help="labels.csv or labels.csv::column; joined by key where the scores have keys.")
 ]
 ImageShape = Annotated[
     str | None, typer.Option(metavar="HxW[xC]", help="Of one row, e.g. 28x28 or 32x32x3: components become pictures.")
@@ -52,8 +52,8 @@ def report(
 ) -> None:
     """Write a report on MODEL: one HTML file with checks, figures, extremes and tables that opens without a network.
 
-    In a labels.csv with several columns, one of image paths gives the pictures of extreme rows, and one named key, id,
-    name or filename their names.
+    Labels are joined by key where the scores have row keys (--keys) and a column of labels.csv holds them, else by
+    position. A column of image paths gives the pictures of extreme rows.
     """
     with reporting(as_json, debug) as output:
         from bigpca.report import describe
@@ -69,10 +69,11 @@ def report(
         )  # fmt: skip
         page = render(described).encode()
         write_file(out, page)
-        output.say(described.summary)
-        output.say(table({light.name: f"{light.verdict}: {light.text}" for light in described.lights}))
-        for note in described.notes:
-            output.say(note)
+        captions = [figure.caption for figure in described.figures if figure.name == "scores"]
+        output.say("\n".join(wrapped(described.summary, output.width)) + "\n")
+        output.say(table({light.name: f"{light.verdict}: {light.text}" for light in described.lights}, output.width))
+        for note in ("", *captions, *described.notes):
+            output.say("\n".join(wrapped(note, output.width)))
         output.say(f"\n{out}: {len(page) / 1e6:.2f} MB; open it in a browser")
         output.finish({"command": "report", "model": model, "out": out, "bytes": len(page), "lights": described.lights})
 

@@ -17,6 +17,8 @@ from bigpca.data.checks import check_dtype, readable_chunks, row_width
 from bigpca.data.members import choose_member
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import CorruptedChunkError, brief
+from bigpca.storage.annotations import KEY_COLUMN
+from bigpca.storage.forms import VALUES
 from bigpca.storage.regular import check_regular, open_regular
 
 MAX_HEADER_BYTES = 100 * 2**20  # safetensors' own limit
@@ -43,6 +45,8 @@ class FlatFile:
     stored : str
         Dtype with its byte order, such as ``">f4"``.
     order : {"C", "F"}
+    lead : int, bytes
+        What stands before the values of each row, such as its key; 0 for plain arrays.
     """
 
     path: str
@@ -50,6 +54,7 @@ class FlatFile:
     array_shape: tuple[int, ...]
     stored: str
     order: str = "C"
+    lead: int = 0
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -67,7 +72,7 @@ class FlatFile:
 
     @property
     def _nbytes(self) -> int:
-        return math.prod(self.array_shape) * np.dtype(self.stored).itemsize
+        return math.prod(self.array_shape) * np.dtype(self.stored).itemsize + self.lead * self.array_shape[0]
 
     def check_size(self) -> None:
         """Check that the file is as large as its header states."""
@@ -82,6 +87,13 @@ class FlatFile:
         """Read a block: whole rows in C order directly into new memory, others through a short-lived map."""
         self.check_size()
         width, stored = row_width(self.array_shape), np.dtype(self.stored)
+        if self.lead:
+            record = np.dtype([("", f"V{self.lead}"), (VALUES, stored, (width,))])
+            records = np.empty(stop - start, record)
+            with open_regular(self.path, buffering=0) as file:
+                file.seek(self.offset + start * record.itemsize)
+                _fill(file, records, self.path)
+            return records[VALUES][:, slice(*columns)].astype(self.dtype)
         if self.order == "C" and columns == (0, width):
             block = np.empty((stop - start, width), stored)
             with open_regular(self.path, buffering=0) as file:
@@ -102,7 +114,8 @@ class FlatFile:
 
     def describe(self) -> dict[str, Any]:
         """Return offset, byte order and layout."""
-        return {"offset": self.offset, "stored": self.stored, "order": self.order}
+        found = {"offset": self.offset, "stored": self.stored, "order": self.order}
+        return found | ({"lead": self.lead} if self.lead else {})
 
 
 def _fill(file: BinaryIO, block: NDArray[Any], path: str) -> None:
@@ -124,9 +137,17 @@ def raw_file(path: str, offset: int, shape: tuple[int, ...], dtype: DTypeLike, o
 
 
 def npy_file(path: str) -> FlatFile:
-    """Describe a .npy file from its header; object arrays are rejected, never unpickled."""
+    """Describe a .npy file from its header: an array, or scores with keys; objects are rejected, never unpickled."""
     with open_regular(path) as file:
         shape, order, dtype = npy_header(file, path)
+        if dtype.names is not None:
+            values = dtype[VALUES]
+            check_dtype(values.base)
+            keyed = FlatFile(
+                path, file.tell(), (*shape, *values.shape), values.base.str, lead=dtype[KEY_COLUMN].itemsize
+            )
+            keyed.check_size()
+            return keyed
         return raw_file(path, file.tell(), shape, dtype, order)
 
 
@@ -142,6 +163,8 @@ def npy_header(file: Any, label: str) -> tuple[tuple[int, ...], str, np.dtype[An
         ) from error
     if min(shape, default=0) < 0:
         raise CorruptedChunkError(f"{label} has the impossible shape {brief(shape)} in its header. Write it again.")
+    if len(shape) == 1 and dtype.names == (KEY_COLUMN, VALUES):
+        return shape, "C", dtype
     try:
         check_dtype(dtype)
     except TypeError as error:

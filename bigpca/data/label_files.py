@@ -90,8 +90,9 @@ def read_label_file(source: str) -> NDArray[Any]:
 
 
 def column_names(path: str) -> list[str]:
-    """Return the names of the columns of a CSV file; none for other files, and for what is no CSV."""
-    if not path.lower().endswith(".csv"):
+    """Return the names of the columns of a CSV file; none for other files, and for what is no CSV or not there."""
+    path = os.path.expanduser(path)
+    if not path.lower().endswith(".csv") or not os.path.exists(path):
         return []
     try:
         with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file:

@@ -34,7 +34,8 @@ def join_labels(labels: Any, keys: Any, row_keys: NDArray[np.str_], *, missing: 
     Raises
     ------
     ValueError
-        For two labels of one key, labels and keys of other lengths, and rows without a label; names the keys.
+        For two labels of one key, labels and keys of other lengths, and rows without a label, or with "drop" no row
+        that has one; names the keys.
 
     Examples
     --------
@@ -49,18 +50,19 @@ def join_labels(labels: Any, keys: Any, row_keys: NDArray[np.str_], *, missing: 
     ordered = texts[order]
     doubled = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     if len(doubled):
+        have = "key has" if len(doubled) == 1 else "keys have"
         raise ValueError(
-            f"{len(doubled):,} keys have more than one label: {_listed(doubled)}. One label for each key was expected: "
+            f"{len(doubled):,} {have} more than one label: {_listed(doubled)}. One label for each key was expected: "
             "remove the others."
         )
     places = np.searchsorted(ordered, row_keys.astype(np.str_))
     places[places == len(ordered)] = 0
     there = ordered[places] == row_keys if len(ordered) else np.zeros(len(row_keys), bool)
-    if not there.all() and missing == "raise":
+    if not there.all() and (missing == "raise" or not there.any()):
+        remedy = ', or use missing_labels="drop" (--missing-labels drop)' if missing == "raise" else ""
         raise ValueError(
             f"{(~there).sum():,} of {len(row_keys):,} rows have no label: {_listed(row_keys[~there])}. The keys of the "
-            f'labels are like {_listed(texts[:2])}. Add the missing labels, or use missing_labels="drop" '
-            "(--missing-labels drop)."
+            f"labels are like {_listed(texts[:2])}. Add the missing labels{remedy}."
         )
     joined = np.full((len(row_keys), *values.shape[1:]), None, dtype=object)
     joined[there] = values[order[places[there]]]

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from bigpca.data.checks import check_dtype, is_decode_error, natural_key
 from bigpca.data.storages import Stamp, file_stamp
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, shorten
+from bigpca.storage.annotations import KEY_COLUMN
+from bigpca.storage.forms import TABLE_MARK
 
 
 class _Group(NamedTuple):
@@ -127,6 +129,39 @@ class ParquetRows:
         return {"files": len({group.path for group in groups}), "row_groups": len(groups)}
 
 
+@dataclass(frozen=True)
+class ParquetTable(ParquetRows):
+    """Rows of a table of scores, one column for each component, as ``transform`` writes it."""
+
+    def _read_group(self, group: _Group) -> NDArray[Any]:
+        import pyarrow.parquet as pq
+
+        try:
+            with pq.ParquetFile(group.path, page_checksum_verification=True) as file:
+                names = [name for name in file.schema_arrow.names if name != KEY_COLUMN]
+                found = file.read_row_group(group.number, columns=names)
+            return np.column_stack([column.to_numpy() for column in found.columns]).astype(self.dtype, copy=False)
+        except (OSError, ValueError) as error:
+            if not is_decode_error(error):
+                raise
+            raise CorruptedChunkError(
+                f"{group.path}: row group {group.number} cannot be decoded ({brief(error)}). Write the file again."
+            ) from error
+
+
+def _score_table(path: str) -> ParquetTable | None:
+    """Describe a table of scores that bigpca wrote; None for other files."""
+    found = parquet_metadata(file_stamp(path))
+    schema = found.schema.to_arrow_schema()
+    if TABLE_MARK not in (schema.metadata or {}):
+        return None
+    columns = [field for field in schema if field.name != KEY_COLUMN]
+    dtypes = {check_dtype(field.type.to_pandas_dtype()).str for field in columns}
+    if len(dtypes) != 1:
+        raise TypeError(f"{path}: scores of {len(dtypes)} dtypes; one was expected. Write the table again.")
+    return ParquetTable(path, "", (found.num_rows, len(columns)), dtypes.pop())
+
+
 def parquet_paths(pattern: str) -> list[str]:
     """List the Parquet files of a file, folder or glob in natural order."""
     if os.path.isfile(pattern):
@@ -139,7 +174,7 @@ def parquet_paths(pattern: str) -> list[str]:
 
 
 def parquet_rows(pattern: str, column: str | None) -> ParquetRows:
-    """Describe a list column from the files' footers: the named one, or the only one.
+    """Describe a list column from the files' footers: the named one, or the only one; or the columns of a score table.
 
     Raises
     ------
@@ -154,6 +189,8 @@ def parquet_rows(pattern: str, column: str | None) -> ParquetRows:
         raise ImportError(
             f"{pattern} needs pyarrow, which is not installed. Run: pip install 'bigpca[formats]'"
         ) from error
+    if column is None and os.path.isfile(pattern) and (table := _score_table(pattern)) is not None:
+        return table
     stamps = [file_stamp(path) for path in parquet_paths(pattern)]
     name, stored, d = "", "", -1
     for stamp in stamps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,7 +16,8 @@ from typing import Any
 
 from bigpca.data.urls import public
 from bigpca.errors import CorruptedChunkError, ModelFormatError, brief, format_bytes, shorten
-from bigpca.storage.annotations import read_provenance
+from bigpca.storage.annotations import MAX_PROVENANCE_BYTES, read_provenance
+from bigpca.storage.forms import TABLE_MARK
 
 PACKAGES = ("bigpca", "numpy", "dask", "zarr")
 MAX_TEXT = 4096  # characters of a field
@@ -160,7 +162,7 @@ def provenance_of(store: str | os.PathLike[str]) -> Provenance | None:
 
     Parameters
     ----------
-    store : path of a model or of a Zarr array
+    store : path of a model, of a Zarr array, or of a Parquet table of scores
 
     Raises
     ------
@@ -168,13 +170,31 @@ def provenance_of(store: str | os.PathLike[str]) -> Provenance | None:
         If there is such a record, but not one of bigpca's, or a larger one.
     """
     try:
-        values = read_provenance(store)
+        values = _of_table(store) if str(store).lower().endswith(".parquet") else read_provenance(store)
         return None if values is None else Provenance.from_json(values)
     except (CorruptedChunkError, ValueError) as error:
         raise ModelFormatError(
             f"the provenance in {os.fspath(store)} was altered ({brief(error, 1000)}). Remove the folder provenance in "
             "it: nothing else depends on it."
         ) from error
+
+
+def _of_table(path: str | os.PathLike[str]) -> Any:
+    """Return the record in the metadata of a Parquet file; None where there is none."""
+    if not os.path.isfile(path):
+        return None
+    from bigpca.data.parquet import parquet_metadata  # only for tables
+    from bigpca.data.storages import file_stamp
+
+    text = (parquet_metadata(file_stamp(os.fspath(path))).metadata or {}).get(TABLE_MARK)
+    if text is None:
+        return None
+    if len(text) > MAX_PROVENANCE_BYTES:
+        raise ValueError(f"it has {len(text):,} bytes")
+    values = json.loads(text)
+    if values is not None and not isinstance(values, dict):
+        raise ValueError("it is no JSON object")
+    return values
 
 
 @lru_cache

@@ -41,7 +41,7 @@ from bigpca.passes.reading.row_maps import MapStep, RowMap, map_run
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources
 from bigpca.storage import Annotations, ChunkWriter, Output, create_output
-from bigpca.storage.forms import STORE, Form, read_rows
+from bigpca.storage.forms import STORE, Form
 
 OUTPUT_CHUNK_BYTES = 16 * MIB
 OUTPUT_CHUNKS = 64  # at least, if the input's chunks allow it, so that all workers have work
@@ -235,7 +235,7 @@ def project_to(
             rows.paths, rows.member, rows.n_rows, made.call, seconds=seconds, reads=1.0, model=made.model
         )  # fmt: skip
         output.finish(Annotations(keys, record.to_json()))
-    return open_array(out) if not form.is_table else open_table(out, shape, dtype, size)
+    return open_array(out)
 
 
 def _keys(rows: RowInput, given: object) -> Array | None:
@@ -247,17 +247,6 @@ def _keys(rows: RowInput, given: object) -> Array | None:
     local = rows.source is not None and rows.source.path and "://" not in rows.source.path
     found = stored_keys(rows.X) if local else None
     return None if found is None else row_keys(found, rows.n_rows)
-
-
-def open_table(path: str | os.PathLike[str], shape: tuple[int, int], dtype: DType, chunk_rows: int) -> da.Array:
-    """Return the Dask array over the k columns of a table written in chunks of ``chunk_rows`` rows."""
-    rows = tuple(min(chunk_rows, shape[0] - start) for start in range(0, shape[0], chunk_rows)) or (0,)
-    read = dask.delayed(read_rows, pure=True)
-    parts = [
-        da.from_delayed(read(os.path.realpath(path), index, chunk_rows), (count, shape[1]), dtype)
-        for index, count in enumerate(rows)
-    ]
-    return da.concatenate(parts)
 
 
 def _reject_own_source(rows: RowInput, out: str | os.PathLike[str]) -> None:

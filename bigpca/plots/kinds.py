@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.data.keys import stored_keys
+from bigpca.data.label_tables import label_table
 from bigpca.data.label_values import label_values
 from bigpca.plots.style import COLOURS
 
 MAX_KINDS = len(COLOURS)
+
+log = logging.getLogger("bigpca")
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class Values:
     values: NDArray[np.float64]
 
 
-def kinds_of(labels: Any, n: int, rows: NDArray[np.int64]) -> Kinds | Values:
+def kinds_of(labels: Any, n: int, rows: NDArray[np.int64], X: Any = None) -> Kinds | Values:
     """Return the kinds of some rows; integers, booleans and text are classes, real numbers are values.
 
     Parameters
@@ -53,14 +59,25 @@ def kinds_of(labels: Any, n: int, rows: NDArray[np.int64]) -> Kinds | Values:
     n : int
     rows : ndarray of shape (m,)
         The rows that are drawn.
+    X : path or array, optional
+        What was given as the rows or their scores: a file of labels is joined to the keys that are stored with it, else
+        by position, of which the log warns.
 
     Raises
     ------
     ValueError
-        For another number of labels than n, and for several columns.
+        For another number of labels than n, several columns, and files that cannot be joined.
     TypeError
         For labels that are neither numbers nor text.
     """
+    if isinstance(labels, str | os.PathLike):
+        table = label_table(labels, stored_keys(X), n)
+        if table.labels is None:
+            raise ValueError(
+                f"{labels} has no column but keys and pictures. Name that of the labels: {labels}::column."
+            )
+        log.log(logging.INFO if table.by_key else logging.WARNING, "%s.", table.how)
+        labels = table.labels
     values, gaps = label_values(labels)
     if len(values) != n or values.ndim != 1:
         columns = "" if values.ndim == 1 else f" in {values.shape[1]} columns"

@@ -39,7 +39,8 @@ def scores(
         Rows, or scores that ``transform`` has returned or stored. As many columns as components, but not as many as
         features, are scores. Lazy rows take one read; its size is announced in the log where it is over 256 MiB.
     labels : array-like of shape (n,), or path, optional
-        Of all rows. Integers, booleans and text are classes: of more than ten, the largest nine are named, and the rest
+        Of all rows. A file is joined by key where ``X`` is stored with row keys that a column of it holds, else by
+        position. Integers, booleans and text are classes: of more than ten, the largest nine are named, and the rest
         are "others". Real numbers are values on a colour bar. Rows without a label are crosses.
     components : (int, int), default (1, 2)
         Counted from 1; the first along the abscissa. A model of one component is drawn as a histogram.
@@ -61,7 +62,7 @@ def scores(
     """
     drawn, ratio = _drawn(model, X, seed)
     pair = chosen(components, drawn.scores.shape[1])
-    kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows)
+    kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows, model if X is None else X)
     name = f"{name_of(model)}, scores" if hasattr(model, "fit") else "Scores"
     return draw_points(axes_of(ax), drawn, kinds, ratio, pair, f"{name} of {drawn.title()}")
 
@@ -123,7 +124,7 @@ def biplot(
     if second < 0:
         raise ValueError("a biplot needs two components, but the model has 1. Fit two, or draw its components.")
     drawn, ratio = _drawn(model, X, seed)
-    kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows)
+    kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows, model if X is None else X)
     ax = draw_points(axes_of(ax), drawn, kinds, ratio, (first, second), "")
     pair = found.components[[first, second]]
     lengths = np.hypot(*pair)

@@ -11,13 +11,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from bigpca.data.label_files import column_names, read_label_file
+from bigpca.data.keys import stored_keys
+from bigpca.data.label_tables import label_table
 from bigpca.data.label_values import label_values
 from bigpca.errors import brief
 from bigpca.storage.regular import read_regular
 
-PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".pgm", ".ppm")
-KEY_NAMES = ("key", "id", "name", "filename", "file", "path")
 THUMBNAIL = 72  # pixels of the longer side
 MAX_PICTURE_BYTES = 32 * 2**20
 MAX_PIXELS = 64 * 10**6
@@ -66,77 +65,47 @@ class Companions:
             return ""
 
 
-def companions(labels: Any = None, *, keys: Any = None, pictures: Any = None, n: int) -> Companions:
+def companions(labels: Any = None, *, keys: Any = None, pictures: Any = None, scores: Any = None, n: int) -> Companions:
     """Return what is known of n rows.
 
     Parameters
     ----------
     labels : array-like of shape (n,), or path of a file of labels such as "labels.csv" or "labels.csv::class"
-        In the order of the rows. In a CSV file with several columns, one of paths of images is recognised by its
-        suffixes, and one of keys by its name.
+        An array is in the order of the rows; a file is read by :func:`bigpca.data.label_tables.label_table`, and
+        joined by key to scores that are stored with keys.
     keys, pictures : array-like of shape (n,), optional
         Names of the rows; paths of their images, beside or below the working directory.
+    scores : path or array, optional
+        The scores of the rows, whose keys name the rows.
     n : int
 
     Raises
     ------
     ValueError
-        For another number of labels, keys or pictures than n.
+        For labels that cannot be joined, and another number of labels, keys or pictures than n.
     FileNotFoundError, MemberError
         If there is no such file, or a column must be named.
     """
-    found: dict[str, Any] = {"keys": keys, "pictures": pictures}
+    row_keys = stored_keys(scores) if keys is None else None
+    found: dict[str, Any] = {"keys": keys if row_keys is None else row_keys, "pictures": pictures}
     folder, source = Path.cwd(), ""
     if isinstance(labels, str | os.PathLike):
-        text = os.fspath(labels)
-        path, _, column = text.partition("::")
-        folder = Path(path).resolve().parent
-        columns = _columns(path, column)
-        labels = read_label_file(columns.labels) if columns.labels else None
-        for name, where in (("keys", columns.keys), ("pictures", columns.pictures)):
-            if found[name] is None and where:
-                found[name] = read_label_file(where)
-        name = os.path.basename(path)
-        source = f"labels are those of {name}, joined by position: its first line after the header is row 0"
+        folder = Path(os.fspath(labels).partition("::")[0]).resolve().parent
+        table = label_table(labels, row_keys, n)
+        labels, source = table.labels, table.how
+        found = {name: getattr(table, name) if given is None else given for name, given in found.items()}
     values = None if labels is None else _texts(labels, "labels", n)
     named = {name: None if one is None else _texts(one, name, n) for name, one in found.items()}
     return Companions(values, named["keys"], named["pictures"], folder, source)
-
-
-@dataclass(frozen=True)
-class _Columns:
-    labels: str
-    keys: str
-    pictures: str
-
-
-def _columns(path: str, column: str) -> _Columns:
-    """Return the columns of a table, as "path::name": that of labels is named, or the only one that is left."""
-    names = column_names(path)
-    if len(names) < 2:
-        return _Columns(path if not column else f"{path}::{column}", "", "")
-    pictures = next((name for name in names if name != column and _holds_pictures(f"{path}::{name}")), "")
-    keys = next((name for name in names if name.lower() in KEY_NAMES and name not in (column, pictures)), pictures)
-    left = [name for name in names if name not in (keys, pictures)]
-    labels = column or (left[0] if len(left) == 1 else "")
-    return _Columns(
-        f"{path}::{labels}" if labels or not left else path,  # of several, the reader names them in its error
-        f"{path}::{keys}" if keys else "",
-        f"{path}::{pictures}" if pictures else "",
-    )
-
-
-def _holds_pictures(where: str) -> bool:
-    values = [text for text in read_label_file(where).tolist() if text is not None]
-    return bool(values) and all(isinstance(text, str) and text.lower().endswith(PICTURE_SUFFIXES) for text in values)
 
 
 def _texts(values: Any, name: str, n: int) -> NDArray[Any]:
     """Return n values as an array of objects, None where there is none."""
     given, gaps = label_values(values)
     if len(given) != n or given.ndim != 1:
+        columns = "" if given.ndim == 1 else f" in {given.shape[1]} columns"
         raise ValueError(
-            f"there are {len(given)} {name} for {n} rows; one for each row was expected, in the order of the rows."
+            f"there are {len(given)} {name}{columns} for {n} rows; one for each was expected, in the order of the rows."
         )
     objects = given.astype(object)
     objects[gaps] = None

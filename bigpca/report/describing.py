@@ -73,7 +73,9 @@ def describe(
         raise ValueError(
             "labels, keys or pictures were given without the scores to which they belong. Give the scores."
         )
-    known = Companions() if read is None else companions(labels, keys=keys, pictures=pictures, n=read.drawn.n)
+    known = Companions()
+    if read is not None:
+        known = companions(labels, keys=keys, pictures=pictures, scores=scores, n=read.drawn.n)
     subject = Subject(model, own, image_shape, read, known)
     names = [axis_name(i, shares_or_none(model)) for i in range(k)]
     extremes = () if read is None else describe_ends(read.ends, names, known)
@@ -206,7 +208,10 @@ def _notes(subject: Subject, extremes: tuple[Extremes, ...]) -> tuple[str, ...]:
     notes = []
     if subject.known.pictures is not None:
         shown = [row for one in extremes for row in (*one.lowest, *one.highest)]
-        if missing := sum(not row.picture for row in shown):
+        missing = sum(not row.picture for row in shown)
+        if missing == len(shown):
+            notes.append("No image files were found beside or below the file of labels, so rows are shown by name.")
+        elif missing:
             notes.append(
                 f"{missing} of {len(shown)} pictures could not be read. Image files beside or below "
                 "the file of labels were expected."

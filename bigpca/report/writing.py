@@ -38,10 +38,11 @@ def write_report(
     scores : array, or path of a store, of shape (n, k), optional
         Read once, in blocks. Without it no rows are shown.
     labels : array-like of shape (n,), or path such as "labels.csv::class", optional
-        In the order of the rows. In a CSV file with several columns, one of image paths is shown as pictures, and one
-        named key, id, name or filename names the rows.
+        A file is joined by key where the scores are stored with row keys and one of its columns holds them; other
+        files, and arrays, are in the order of the rows. A column of image paths is shown as pictures.
     keys, pictures : array-like of shape (n,), optional
-        Names of the rows, and paths of their images beside or below the working directory.
+        Names of the rows, by default the keys stored with the scores; and paths of their images beside or below the
+        working directory.
     image_shape : (height, width) or (height, width, 3), optional
         Of one row: components are then shown as pictures.
     feature_names : array-like of shape (d,), optional

@@ -173,19 +173,6 @@ class ParquetForm(TableForm):
                 file.write_table(batch, row_group_size=max(1, len(rows)))
 
 
-def read_rows(path: str, index: int, chunk_rows: int) -> NDArray[Any]:
-    """Return the k columns of one chunk of rows of a table, as one array."""
-    if path.lower().endswith(".npy"):
-        stored = np.load(path, mmap_mode="r", allow_pickle=False)[index * chunk_rows : (index + 1) * chunk_rows]
-        return np.array(stored if stored.dtype.names is None else stored[VALUES])
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        names = file.schema_arrow.names
-        found = file.read_row_group(index, columns=[name for name in names if name != KEY_COLUMN])
-    return np.column_stack([column.to_numpy() for column in found.columns])
-
-
 TABLES: dict[str, type[TableForm]] = {".npy": NpyForm, ".parquet": ParquetForm}
 
 

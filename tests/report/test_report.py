@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 import bigpca as bp
+from bigpca.plots.kinds import kinds_of
 from bigpca.report import describe, write_report
 from bigpca.report.companions import companions, thumbnail
 from bigpca.report.extremes import read_scores
@@ -40,6 +41,7 @@ def matrix(n: int = 300, d: int = 12) -> np.ndarray:
 
 X = matrix()
 CLASSES = np.arange(len(X)) % 3
+FIRST = np.arange(3)
 
 
 @pytest.fixture(scope="module")
@@ -238,6 +240,37 @@ def test_columns_of_a_table_are_classes_keys_and_pictures(
     assert found.name(0) == ("row 0" if expected[1] is None else expected[1][0])
 
 
+KEYED: dict[str, tuple[str, list[str | None] | str]] = {  # beside scores of the rows x, y and z
+    "another order": ("photo,class\nz,c\nx,a\ny,b\nspare,d\n", ["a", "b", "c"]),
+    "some": ("class,id\nb,y\na,x\n", ["a", "b", None]),
+    "doubled": ("class,id\nb,y\na,x\nc,z\nc,x\n", "more than one label: 'x'"),
+    "other keys": ("class,id\nb,2\na,1\nc,3\n", "3 of 3 rows have no label: 'x', 'y', 'z'. The keys of the labels"),
+    "no keys": ("class\na\nb\nc\n", ["a", "b", "c"]),
+    "no keys, too few": ("class\na\nb\n", "2 labels in keyed.csv for 3 rows"),
+}
+
+
+@pytest.mark.parametrize(("content", "expected"), KEYED.values(), ids=KEYED)
+def test_a_file_of_labels_is_joined_to_stored_scores_by_key_in_reports_and_figures(
+    content: str, expected: list[str | None] | str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, table, stored = bp.PCA(1).fit(X[:3]), tmp_path / "keyed.csv", tmp_path / "scores.npy"
+    model.transform(X[:3], out=stored, keys=["x", "y", "z"])
+    table.write_text(content)
+    if isinstance(expected, str):
+        for join in (lambda: describe(model, scores=stored, labels=table), lambda: kinds_of(table, 3, FIRST, stored)):
+            with pytest.raises(ValueError, match=re.escape(expected)):
+                join()
+        return
+    known = companions(table, scores=stored, n=3)
+    assert (known.labels.tolist(), known.keys.tolist()) == (expected, ["x", "y", "z"])
+    by_key = "joined by the key" in known.source
+    assert by_key == ("," in content)
+    drawn = kinds_of(table, 3, FIRST, stored)
+    assert [None if code < 0 else drawn.names[code] for code in drawn.codes] == expected
+    assert ("joined by position" in caplog.text) != by_key
+
+
 def test_pictures_outside_the_folder_or_broken_are_not_shown(folder: Path) -> None:
     (folder / "link.png").symlink_to(folder.parent / "outside.png")
     for path in ("../outside.png", str(folder.parent / "outside.png"), "link.png"):
@@ -247,7 +280,7 @@ def test_pictures_outside_the_folder_or_broken_are_not_shown(folder: Path) -> No
     found = companions(str(folder / "labels.csv"), n=3)
     assert [found.picture(row) for row in range(3)] == ["", "", ""]
     report = describe(bp.PCA(1).fit(X[:3]), scores=X[:3, :1], labels=str(folder / "labels.csv"))
-    assert "6 of 6 pictures could not be read" in report.notes[0]
+    assert "No image files were found" in report.notes[0]
 
 
 # Writing
@@ -316,6 +349,8 @@ def test_a_report_is_written_where_nothing_is_lost(
 
 ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "too few labels": ({"scores": X[:, :4], "labels": [1, 2]}, "2 labels for 300 rows"),
+    "two columns": ({"scores": X[:, :4], "labels": np.ones((300, 2))}, "300 labels in 2 columns for 300 rows"),
+    "no file": ({"scores": X[:, :4], "labels": "lost.csv"}, "lost.csv holds no labels"),
     "too few keys": ({"scores": X[:, :4], "keys": ["a"]}, "1 keys for 300 rows"),
     "no scores": ({"labels": CLASSES}, "without the scores"),
     "shape": ({"image_shape": (5, 5)}, "image_shape"),
@@ -324,7 +359,7 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("given", "message"), ERRORS.values(), ids=ERRORS)
 def test_what_does_not_fit_is_rejected(given: dict[str, Any], message: str, pca: bp.PCA) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
         describe(pca, **given)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
@@ -25,6 +26,7 @@ from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_rows
 from bigpca.estimators.shared.outputs import Destination, Path
+from bigpca.estimators.shared.running import made_by
 from bigpca.estimators.shared.seeding import RandomState, draw_fit_seed, fit_seed
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator
 from bigpca.estimators.supervised.columns import Placed, Selected
@@ -152,7 +154,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         planned = self._fit(opened, y)
         planned.plan.check()
         scoring, X, found = planned.scoring, planned.rows.X, None
-        kept = self._execute(scoring, scoring.read, progress=progress, checkpoint=places["scores"])
+        began = time.perf_counter()
+        with self._running(scoring, progress=progress, checkpoint=places["scores"], seed=None) as run:
+            kept = scoring.read(run)
         spread = spread_of(scoring.labelled)
         scores = feature_scores(kept.statistics, spread)
         order = np.lexsort((np.arange(len(scores)), -scores))
@@ -163,6 +167,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         selected, inner = np.sort(order[:q]), self._inner()
         inner.fit(columns_of(X, selected), y, checkpoint=places["fit"], progress=progress)
         self._finish(opened, planned.plan, ScoredResult(kept, spread, scores, selected, inner, found))
+        made, part = made_by(f"{self._called}.fit(X)", scoring, run), inner.provenance_
+        reads = run.reads + (found is not None) + (part.reads if part and part.reads else 0)
+        self._provenance = replace(made, seconds=time.perf_counter() - began, reads=reads)
         return self
 
     @available_if(_estimator_has("partial_fit"))  # type: ignore[untyped-decorator]

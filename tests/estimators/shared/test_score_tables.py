@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import bigpca as bp
+from bigpca.data.keys import stored_keys
+from bigpca.data.provenance import provenance_of
 from bigpca.storage.forms import NpyForm
 from tests.builders import data_with_spectrum, power_law
 from tests.estimators.stores import unreadable
@@ -49,6 +51,13 @@ def test_a_table_holds_the_scores_with_their_names_and_keys(name: str, keys: Any
     assert (named is None) == (keys is None)
     assert keys is None or list(named) == keys
     assert sorted(os.listdir(tmp_path)) == ["rows.zarr", name]
+    joined = stored_keys(found)
+    assert (None if joined is None else joined.tolist()) == keys
+    opened = bp.open(path)
+    assert np.array_equal(opened.compute(), expected)
+    assert np.array_equal(opened[123:131, 1:].compute(), expected[123:131, 1:])
+    made = provenance_of(path)
+    assert (None if made is None else made.rows) == (N if name.endswith(".parquet") else None)
 
 
 @pytest.mark.parametrize("name", ["scores.npy", "scores.parquet"])
