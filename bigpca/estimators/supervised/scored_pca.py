@@ -26,7 +26,7 @@ from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_rows
 from bigpca.estimators.shared.outputs import Destination, Path
-from bigpca.estimators.shared.running import made_by
+from bigpca.estimators.shared.running import made_by, running
 from bigpca.estimators.shared.seeding import RandomState, draw_fit_seed, fit_seed
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator
 from bigpca.estimators.supervised.columns import Placed, Selected
@@ -155,7 +155,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         planned.plan.check()
         scoring, X, found = planned.scoring, planned.rows.X, None
         began = time.perf_counter()
-        with self._running(scoring, progress=progress, checkpoint=places["scores"], seed=None) as run:
+        with running(
+            scoring, checkpoint=places["scores"], progress=progress, workers_timeout=self.workers_timeout
+        ) as run:
             kept = scoring.read(run)
         spread = spread_of(scoring.labelled)
         scores = feature_scores(kept.statistics, spread)
