@@ -28,6 +28,7 @@ from bigpca.estimators.linear.spectrum import (
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.inputs import Input, Lazy, check_features, in_memory, is_lazy, open_scores
 from bigpca.estimators.shared.outputs import Destination, Path
+from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
@@ -153,7 +154,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             Before any read, if the plan does not fit.
         """
         if "_state" not in vars(self):
-            opened = replace(self._open(X), seed=self._seed)
+            opened = replace(self._open(X), seed=fit_seed(self))
             state, omitted = self._read_state(opened.array, old=None, progress=progress)
             self._absorb(state, omitted)
             self._remember(opened)
