@@ -30,7 +30,7 @@ def check_regression(model: KernelParameters, n: int) -> None:
         )
     if model.fit_inverse_transform and n > MAX_REGRESSED:
         raise MemoryBudgetError(
-            f"fit_inverse_transform regresses {n} rows on their scores, with an {n} x {n} matrix of "
+            f"fit_inverse_transform regresses {n} rows on their scores, by a matrix of {n} x {n} numbers, "
             f"{format_bytes(8 * n * n)}; the limit is {MAX_REGRESSED} rows. Use NystromKernelPCA, which regresses its "
             f"landmarks only, or denoise(X) for a Gaussian kernel."
         )

@@ -67,7 +67,7 @@ def test_the_solver_is_chosen_by_rows_components_and_kernel() -> None:
 
 def test_a_regression_on_too_many_rows_is_refused_unread() -> None:
     with pytest.raises(
-        MemoryBudgetError, match=r"regresses 20000 rows .* 20000 x 20000 matrix = 3\.0 GiB; at most 10000"
+        MemoryBudgetError, match=r"regresses 20000 rows .* 20000 x 20000 numbers, 3\.0 GiB; the limit is 10000"
     ):
         KernelPCA(5, kernel="rbf", fit_inverse_transform=True).fit(unreadable(N, D, 1000))
 
