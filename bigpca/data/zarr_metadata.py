@@ -125,7 +125,7 @@ def check_document(document: Mapping[str, Any], label: str) -> None:
 
 
 def check_codecs(document: Mapping[str, Any], label: str, more: frozenset[str] = frozenset()) -> None:
-    """Refuse codecs that are not on the list or in ``more``, and chains whose decoded size cannot be known."""
+    """Reject codecs that are not on the list or in ``more``, and chains whose decoded size cannot be known."""
     names = [short_name(name) for name, _ in codecs_of(document)]
     unknown = [
         name

@@ -43,7 +43,7 @@ def by_name(n_components: NComponents) -> NComponents:
 
 
 def check_n_components(n_components: NComponents, n_samples: int | None, n_features: int) -> None:
-    """Refuse an ``n_components`` that no data of this size can satisfy, before any row is read.
+    """Reject an ``n_components`` that no data of this size can satisfy, before any row is read.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def resolve_partial(n_components: NComponents, values: Vector, total: float, n: 
 def starting_components(n_components: NComponents, n: int, d: int) -> int:
     """Return how many components to compute first where :func:`resolve_partial` will decide.
 
-    A given number is itself; a share or a rule begins with min(64, n, d). Call it before any row is read: it refuses
+    A given number is itself; a share or a rule begins with min(64, n, d). Call it before any row is read: it rejects
     what no partial spectrum can decide.
 
     Raises
@@ -238,7 +238,7 @@ def starting_components(n_components: NComponents, n: int, d: int) -> int:
 
 
 def partial_will_do(n_components: NComponents, n: int, d: int) -> bool:
-    """Whether the leading eigenvalues are enough for ``n_components``; :func:`starting_components` refuses the others.
+    """Whether the leading eigenvalues are enough for ``n_components``; :func:`starting_components` rejects the others.
 
     Examples
     --------

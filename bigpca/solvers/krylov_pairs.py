@@ -156,7 +156,7 @@ def _lifted(values: Vector, floor: float) -> Vector:
 
 
 def check_room(k: int, columns: int, N: int, rank: int) -> None:
-    """Refuse more eigenpairs than there are, or than a basis of this size can hold twice (or all of, where it can)."""
+    """Reject more eigenpairs than there are, or than a basis of this size can hold twice (or all of, where it can)."""
     if not 1 <= k <= N:
         raise ValueError(f"{k} eigenpairs were requested, but a matrix of size {N} has 1 to {N}.")
     needed = max(k, min(2 * k, rank))

@@ -49,7 +49,7 @@ class Conditioning:
         mean (RDA paper, section 5.2).
     robust_share : float
     regularization : None, "pinv" or float
-        Refuse; leave out the null space of R2; or add that multiple of I to R2.
+        Reject; leave out the null space of R2; or add that multiple of I to R2.
     """
 
     robust: bool = False
