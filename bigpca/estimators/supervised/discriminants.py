@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from sklearn.base import ClassifierMixin
+from sklearn.utils import Tags
+
+from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.supervised.labels_fit import SupervisedResult
 from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_conditioning, check_factor
 from bigpca.solvers.components import NComponents
 
 
-class RoweisDiscriminantAnalysis(SupervisedModel):
+# SupervisedModel comes before ClassifierMixin, because its ``score`` accepts missing labels.
+class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):  # type: ignore[misc]
     """Maximise ``tr(U'R1 U)`` subject to ``U'R2 U = s I`` (RDA paper, eq. 35).
 
     ``R1 = r1 Psi Psi' + (1 - r1) S_T``, ``R2 = r2 S_W + (1 - r2) I``: (0, 0) is PCA, (1, 0) supervised PCA, (0, 1)
@@ -114,6 +120,12 @@ class RoweisDiscriminantAnalysis(SupervisedModel):
         """``tr(U'R1 U) / tr(U'R2 U)``, the mean of the eigenvalues."""
         return float(self.eigenvalues_.mean())
 
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        if not self._classifies:
+            tags.estimator_type = tags.classifier_tags = None
+        return tags
+
     def _problem(self, seed: int = 0) -> RoweisProblem:
         return RoweisProblem(
             self.n_components, self.solve_threads, check_factor("r1", self.r1), check_factor("r2", self.r2),
@@ -122,7 +134,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel):
         )  # fmt: skip
 
 
-class FisherDiscriminantAnalysis(SupervisedModel):
+class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):  # type: ignore[misc]
     """Fisher's discriminant analysis: ``S_T u = lambda S_W u``, the point (0, 1) of the Roweis family.
 
     The c - 1 axes that separate classes have ``lambda > 1``; all other eigenvalues are 1, and their axes are

@@ -7,7 +7,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import ClassifierTags, Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -240,12 +239,6 @@ class SupervisedModel(Estimator[SupervisedResult]):
             return self._problem().classifies
         except (TypeError, ValueError):
             return False
-
-    def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()
-        if self._classifies:
-            tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
-        return tags
 
     def _fit(self, opened: Opened, y: Input) -> LabelledFit:
         return self._planned(opened, y, self._problem(opened.seed))
