@@ -214,7 +214,7 @@ def test_the_defaults_that_help_names_are_the_library_s() -> None:
         }.items()
 
 
-def test_the_plan_is_told_once_and_the_reads_of_an_iteration_are_numbered(flat: Path) -> None:
+def test_the_plan_is_reported_once_and_the_reads_of_an_iteration_are_numbered(flat: Path) -> None:
     result = run("fit", flat, "-k", 5, "--solver", "krylov")
     assert result.stdout.count("block Krylov") == 1
     assert "block Krylov" not in result.stderr

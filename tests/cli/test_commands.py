@@ -95,7 +95,7 @@ def test_ingest_copies_and_converts(store: Path) -> None:
     np.testing.assert_array_equal(bp.open("parts.zarr")[:, 0].compute(), [0] * 10 + [1] * 10)
 
 
-def test_info_tells_a_model_from_data(store: Path) -> None:
+def test_info_distinguishes_a_model_from_data(store: Path) -> None:
     run("fit", store, "-k", 3)
     assert run_json("info", "model.zarr")["n_components"] == 3
     data = run_json("info", store)

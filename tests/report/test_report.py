@@ -302,7 +302,7 @@ class Recorded(bp.PCA):
     provenance_ = Provenance()
 
 
-def test_what_was_recorded_stands_beside_the_plan_and_paths_can_be_left_out(pca: bp.PCA) -> None:
+def test_what_was_recorded_is_shown_beside_the_plan_and_paths_can_be_left_out(pca: bp.PCA) -> None:
     recorded = Recorded(2).fit(X)
     assert plan_table(recorded).rows == (
         ("reads of the data", "1 read", "2 reads"),

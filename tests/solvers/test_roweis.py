@@ -189,7 +189,7 @@ def test_a_basis_of_the_whole_space_changes_nothing_and_of_a_part_solves_there()
         assert_same_axes(found.components, axes @ basis.T)
 
 
-def test_a_singular_r2_is_refused_with_the_ways_out() -> None:
+def test_a_singular_r2_is_rejected_with_the_ways_out() -> None:
     message = (
         r"r2 = 1 is singular: 2 of its 9 eigenvalues are 0.*robust=True, regularization=\"pinv\" or a number .*r2 < 1"
     )
@@ -205,7 +205,7 @@ def test_a_singular_r2_is_refused_with_the_ways_out() -> None:
 @pytest.mark.parametrize(
     "conditioning", [Conditioning(), Conditioning(robust=True), Conditioning(regularization="pinv")]
 )
-def test_no_scatter_within_classes_at_all_is_refused_whatever_was_said_about_it(conditioning: Conditioning) -> None:
+def test_no_scatter_within_classes_at_all_is_rejected_whatever_was_said_about_it(conditioning: Conditioning) -> None:
     """Rows of a class differ by 1e-16 of the distance of the classes, as rounding leaves them."""
     equal = np.random.default_rng(0).standard_normal((C, D))[Y] * (1 + 1e-16 * np.random.default_rng(1).random((N, 1)))
     with pytest.raises(ValueError, match=r"r2 = 1 is 0: rows of a class are equal.*a number as regularization"):

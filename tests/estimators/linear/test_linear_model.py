@@ -91,7 +91,7 @@ def test_a_certificate_comes_back_from_disk(certificate: Certificate, tmp_path: 
         ({"moments_scatter": None}, "scatter"),
     ],
 )
-def test_a_wrong_certificate_or_state_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_wrong_certificate_or_state_is_rejected(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     model = StoredModel.of(certified(FULL))
     for name, array in changes.items():
         if array is None:
@@ -103,7 +103,7 @@ def test_a_wrong_certificate_or_state_is_refused(changes: dict[str, Any], messag
         bp.load(tmp_path / "model.zarr")
 
 
-def test_a_certificate_of_other_values_is_refused(tmp_path: Path) -> None:
+def test_a_certificate_of_other_values_is_rejected(tmp_path: Path) -> None:
     model = StoredModel.of(certified(FULL))
     model.attributes["certificate"] = {"sure": True}
     save_model(tmp_path / "model.zarr", model, overwrite=False)

@@ -1,4 +1,4 @@
-"""A plan says what a fit will cost before anything is read, and refuses what does not fit, with the numbers and ways
+"""A plan says what a fit will cost before anything is read, and rejects what does not fit, with the numbers and ways
 out.
 """
 
@@ -100,7 +100,7 @@ def test_an_iteration_is_chosen_only_where_an_exact_answer_is_dear() -> None:
 
 
 @pytest.mark.parametrize("solver", ["covariance", "dot", "auto"])
-def test_what_does_not_fit_is_refused_before_any_read_with_numbers_and_ways_out(solver: str) -> None:
+def test_what_does_not_fit_is_rejected_before_any_read_with_numbers_and_ways_out(solver: str) -> None:
     n = d = 30_000 if solver == "auto" else 20_000
     X = unreadable(n, d, chunk=1000)
     with pytest.raises(MemoryBudgetError) as caught:
@@ -200,7 +200,7 @@ def test_on_a_cluster_the_tightest_worker_decides() -> None:
     assert in_memory.resources.where == "this machine's free memory"
 
 
-def test_scores_larger_than_the_free_disk_are_refused_before_any_read(
+def test_scores_larger_than_the_free_disk_are_rejected_before_any_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pca = PCA(3).fit(np.random.default_rng(0).standard_normal((20, 4)))

@@ -215,7 +215,8 @@ def test_it_is_no_classifier_where_other_than_the_scatter_within_classes_counts(
     assert not any(hasattr(model, name) for name in ("coef_", "intercept_", "explained_variance_ratio_"))
     with pytest.raises(ValueError, match="fitted with r2 other than 1, so it is not a classifier"):
         model.set_params(r2=1).predict(X)
-    assert is_classifier(model) and isinstance(model, ClassifierMixin)
+    assert is_classifier(model)
+    assert isinstance(model, ClassifierMixin)
     assert model.fit(X, Y).score(X, Y) == FisherDiscriminantAnalysis().fit(X, Y).score(X, Y)
     assert not hasattr(model.set_params(r2=r2).fit(X, Y), "coef_")
 
