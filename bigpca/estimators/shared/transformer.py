@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
 from bigpca.data.provenance import Provenance
+from bigpca.errors import ShortTraceback
 from bigpca.estimators.shared.display import captured
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
 from bigpca.estimators.shared.fit import Fit, Reading
@@ -204,7 +205,8 @@ class Estimator(
             reject_container(self, self._output_name)
         names = () if out is None else tuple(map(str, self.get_feature_names_out()))
         to = Destination(out, overwrite, progress, keys, names)
-        return self._map(X, self._open_like(X), self._row_map(), self._n_features_out, to)
+        with ShortTraceback():
+            return self._map(X, self._open_like(X), self._row_map(), self._n_features_out, to)
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the model to a Zarr group of arrays and JSON, never pickle; :func:`bigpca.load` reads it back.
