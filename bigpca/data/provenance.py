@@ -164,6 +164,10 @@ def provenance_of(store: str | os.PathLike[str]) -> Provenance | None:
     ----------
     store : path of a model, of a Zarr array, or of a Parquet table of scores
 
+    Returns
+    -------
+    Provenance or None
+
     Raises
     ------
     ModelFormatError

@@ -19,6 +19,15 @@ Model = TypeVar("Model", bound=LinearModel[Any])
 def merge(a: Model, b: Model) -> Model:
     """Return the model of all rows of two models, exact to rounding; neither is changed, nothing is read.
 
+    Parameters
+    ----------
+    a, b : fitted models of one linear class
+
+    Returns
+    -------
+    fitted model
+        Of the class and parameters of ``a``.
+
     Raises
     ------
     TypeError
@@ -70,5 +79,20 @@ def merge(a: Model, b: Model) -> Model:
 
 
 def select_solver(X: Input, n_components: NComponents = None, **parameters: Input) -> SolverChoice:
-    """Return the solver that ``PCA(n_components, **parameters).fit(X)`` will use, and why."""
+    """Return the solver that ``PCA(n_components, **parameters).fit(X)`` will use, and why.
+
+    Parameters
+    ----------
+    X : array-like, Dask array, path and so on, of shape (n, d)
+        Rows, as for :meth:`bigpca.PCA.fit`.
+    n_components : int, float in (0, 1), a rule or None, default None
+        As in :class:`bigpca.PCA`.
+    **parameters
+        Further parameters of :class:`bigpca.PCA`.
+
+    Returns
+    -------
+    SolverChoice
+        Its ``solver`` and ``reason``.
+    """
     return PCA(n_components, **parameters).select_solver(X)

@@ -145,6 +145,19 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         ``PCA`` uses the covariance, whatever ``solver`` is. With fewer rows than ``n_components``, it keeps one
         component per row. Nothing is solved until a fitted attribute is first accessed.
 
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (m, d)
+            New rows, as for :meth:`fit`.
+        y : ignored, default None
+        progress : True, "auto", a callable that receives events, or None, default None
+            True shows a bar, "auto" one after two seconds.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
+
         Raises
         ------
         ValueError
@@ -176,7 +189,22 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
     @solving
     def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): the least-squares reconstruction."""
+        """Return rows (n, d) from scores (n, k): the least-squares reconstruction.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, k)
+            Scores.
+        out : path of a new Zarr array, or None, default None
+            Write to this store in one read, as :meth:`transform` does.
+        overwrite : bool, default False
+            Replace an existing ``out``.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, d)
+            Rows in the space of the features. Lazy if X is lazy.
+        """
         check_is_fitted(self)
         opened = open_scores(X, type(self).__name__, self._n_features_out)
         axes = self.components_
@@ -189,6 +217,16 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     @solving
     def score_samples(self, X: Input) -> Lazy:
         """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, if ``scale``).
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n,)
+            Log-likelihoods in nats; NaN for rows omitted by ``nan_policy``. Lazy if X is lazy.
 
         Raises
         ------
@@ -209,14 +247,31 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
     @available_if(_has_covariance)  # type: ignore[untyped-decorator]
     def score(self, X: Input, y: Input = None) -> float:
-        """Return the mean log-likelihood of the rows (with ``nan_policy="omit"``, of the others); one read."""
+        """Return the mean log-likelihood of the rows (with ``nan_policy="omit"``, of the others); one read.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        y : ignored, default None
+
+        Returns
+        -------
+        float
+            In nats per row.
+        """
         mean = np.nanmean if self.nan_policy == "omit" else np.mean
         return float(mean(self.score_samples(X)))
 
     @available_if(_has_covariance)  # type: ignore[untyped-decorator]
     @solving
     def get_covariance(self) -> NDArray[np.float64]:
-        """Return the model's covariance (d, d): ``components' (variances - noise) components + noise I``."""
+        """Return the model's covariance (d, d): ``components' (variances - noise) components + noise I``.
+
+        Returns
+        -------
+        ndarray of shape (d, d), float64
+        """
         check_is_fitted(self)
         weights = np.maximum(self.explained_variance_ - self.noise_variance_, 0)
         return low_rank_plus_diagonal(self.components_, weights, self.noise_variance_)
@@ -224,7 +279,12 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     @available_if(_has_covariance)  # type: ignore[untyped-decorator]
     @solving
     def get_precision(self) -> NDArray[np.float64]:
-        """Return the inverse of :meth:`get_covariance`, by the matrix inversion lemma."""
+        """Return the inverse of :meth:`get_covariance`, by the matrix inversion lemma.
+
+        Returns
+        -------
+        ndarray of shape (d, d), float64
+        """
         check_is_fitted(self)
         if self.noise_variance_ <= 0:
             if self.n_components_ < self.n_features_in_ or (self.explained_variance_ <= 0).any():

@@ -116,6 +116,17 @@ class Estimator(
 
         The first plan on a machine takes about a second, to measure the speed from which times are estimated.
 
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        y : labels as for :meth:`fit`, default None
+
+        Returns
+        -------
+        Plan
+            Solver, reads, bytes, memory in bytes and time in seconds.
+
         Raises
         ------
         MemoryBudgetError
@@ -135,10 +146,15 @@ class Estimator(
         X : Dask array or DataFrame, path, list of paths, Zarr array, h5py.Dataset, xarray.DataArray, or array-like
             Dimensions after the first are flattened, and masked entries become NaN. Feature names are the columns of a
             frame or the coordinates of a DataArray's features.
-        y : labels of the rows, for supervised models; ignored by the others
-        checkpoint : path of a directory
+        y : labels of the rows, for supervised models; ignored by the others, default None
+        checkpoint : path of a directory, default None
             A rerun of a killed fit resumes from here and gives the same bits.
-        progress : True for a bar, or a callable that receives events
+        progress : True for a bar, or a callable that receives events, default None
+
+        Returns
+        -------
+        Self
+            The estimator itself.
 
         Raises
         ------
@@ -164,7 +180,21 @@ class Estimator(
         return self
 
     def fit_transform(self, X: Input, y: Input = None, **options: Input) -> Lazy:
-        """Fit to X and return its transform, which reads X once more (a lazy result: when it is computed)."""
+        """Fit to X and return its transform, which reads X once more (a lazy result: when it is computed).
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        y : labels as for :meth:`fit`, default None
+        **options
+            ``checkpoint`` and ``progress``, as for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+            Scores. Lazy if X is lazy.
+        """
         if is_lazy(X):
             reject_container(self, self._output_name)
         return self.fit(X, y, **options).transform(X)
@@ -177,17 +207,25 @@ class Estimator(
 
         Parameters
         ----------
-        out : path
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        out : path, default None
             Write to a new Zarr array in one read, and return the Dask array over it. The array is invisible until it is
             complete, and a killed run resumes. ``"scores.npy"`` is a file of shape (n, k), or with keys of records with
             the fields ``key`` and ``scores``; ``"scores.parquet"`` is a table with a column ``key`` and those of
             :meth:`get_feature_names_out`.
-        overwrite : bool
+        overwrite : bool, default False
             Replace an existing ``out`` once the new one is complete.
-        progress : True for a bar, or a callable that receives events
-        keys : array-like of shape (n,), or path such as ``"labels.csv::filename"``
+        progress : True for a bar, or a callable that receives events, default None
+        keys : array-like of shape (n,), or path such as ``"labels.csv::filename"``, default None
             A distinct string or integer for each row, stored beside the scores; None for the keys in the store of X, if
             it has any. :func:`bigpca.data.keys.stored_keys` returns them.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+            Scores, in float32 if it represents every number of the dtype of X, else float64. Lazy if X is lazy, and
+            with ``out``.
 
         Raises
         ------
@@ -211,6 +249,12 @@ class Estimator(
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the model to a Zarr group of arrays and JSON, never pickle; :func:`bigpca.load` reads it back.
 
+        Parameters
+        ----------
+        path : path of a new folder
+        overwrite : bool, default False
+            Replace an existing model once the new one is complete.
+
         Raises
         ------
         OutputExistsError
@@ -228,6 +272,11 @@ class Estimator(
         **options
             ``scores``, ``labels``, ``keys``, ``pictures``, ``image_shape``, ``feature_names``, ``provenance`` and
             ``overwrite``, as there.
+
+        Returns
+        -------
+        Path
+            ``out``.
         """
         from bigpca.report import write_report  # imports Matplotlib, which other methods do not need
 

@@ -65,8 +65,13 @@ class RoweisMap:
         ----------
         X, y
             Rows that were not fitted, and their classes.
-        criterion : {"nearest-mean", "1-nn"}
+        criterion : {"nearest-mean", "1-nn"}, default "nearest-mean"
             The class of the nearest mean of the training classes, or of the nearest other held-out row.
+
+        Returns
+        -------
+        ndarray of shape (a, b), float64
+            Shares of the rows in [0, 1].
 
         Raises
         ------
@@ -187,15 +192,15 @@ def roweis_map(
     ----------
     X, y
         Rows, and their classes.
-    grid : int, or sequence of float in [0, 1]
+    grid : int, or sequence of float in [0, 1], default 11
         Values of r1 and of r2.
-    spacing : {"even", "log"}
+    spacing : {"even", "log"}, default "even"
         Spacing of a number of values. For large n an even grid of the printed formula shows its corners only: use
         "log", or a model
         with ``normalize=True``.
     model : RoweisDiscriminantAnalysis or KernelRoweisDiscriminantAnalysis
         With the parameters of all models; r1 and r2 are replaced. By default of two components.
-    progress
+    progress : default None
         As in ``fit``.
 
     Returns

@@ -67,23 +67,23 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     Parameters
     ----------
-    n_components : int, float in (0, 1), a rule, or None
+    n_components : int, float in (0, 1), a rule, or None, default None
         Number of components of the PCA; unused with an ``estimator``.
-    n_features_to_select : int, float in (0, 1), or "cv"
+    n_features_to_select : int, float in (0, 1), or "cv", default 0.5
         q; a share of the features; or the best of d, d/2, d/4, ... (at most 2,048 of them) by cross-validation, in one
         further read: the share of the labels' variance that linear regression on the principal components, as many as
         ``n_components`` says (the estimator's, where one is given), explains in the fold left out. No fewer features
         than components are tried.
-    estimator : a bigpca estimator, or None
+    estimator : a bigpca estimator, or None, default None
         None for ``PCA(n_components)``.
-    folds : int
+    folds : int, default 5
         Of the cross-validation.
-    random_state : int, RandomState, Generator or None
+    random_state : int, RandomState, Generator or None, default 0
         Of the folds; as in :class:`bigpca.PCA`.
-    missing_labels : {"raise", "drop"}
+    missing_labels : {"raise", "drop"}, default "raise"
         Rows without a label are used by the PCA, but not for the scores.
     nan_policy, missing_chunks, memory_limit, workers_timeout
-        As in :class:`bigpca.PCA`.
+        As in :class:`bigpca.PCA`; defaults "raise", "raise", None and 60.0.
 
     Attributes
     ----------
@@ -141,8 +141,19 @@ class ScoredPCA(Estimator[ScoredResult]):
 
         Parameters
         ----------
-        checkpoint : path of a directory
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        y : array-like of shape (n,) or (n, c), or path such as "labels.csv::class", default None
+            Labels of the rows; required.
+        checkpoint : path of a directory, default None
             Of one checkpoint for each part; see :meth:`bigpca.PCA.fit`.
+        progress : True, "auto", a callable that receives events, or None, default None
+            True shows a bar, "auto" one after two seconds.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
 
         Raises
         ------
@@ -181,6 +192,20 @@ class ScoredPCA(Estimator[ScoredResult]):
 
         It warns if a fit on all rows would select others; otherwise the result equals that fit to rounding. The method
         does not exist if the estimator has none.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (m, d)
+            New rows, as for :meth:`fit`.
+        y : array-like of shape (m,) or (m, c), or path such as "labels.csv::class", default None
+            Labels of the new rows.
+        progress : True, "auto", a callable that receives events, or None, default None
+            True shows a bar, "auto" one after two seconds.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
         """
         if not hasattr(self, "estimator_"):
             return self.fit(X, y, progress=progress)
@@ -208,7 +233,22 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     @available_if(_estimator_has("inverse_transform"))  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): the estimator's in the selected features, the means elsewhere."""
+        """Return rows (n, d) from scores (n, k): the estimator's in the selected features, the means elsewhere.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, k)
+            Scores.
+        out : path of a new Zarr array, or None, default None
+            Write to this store in one read, as :meth:`transform` does.
+        overwrite : bool, default False
+            Replace an existing ``out``.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, d)
+            Rows in the space of the features. Lazy if X is lazy.
+        """
         check_is_fitted(self)
         back = self.estimator_.inverse_transform(X)
         placed = Placed(self.selected_, self.mean_)
