@@ -75,6 +75,8 @@ def merge(a: Model, b: Model) -> Model:
     with solving_with(getattr(a, "solve_threads", None)):
         states = [model._with_apart(model._state, model._apart) for model in (a, b)]
         both._absorb(states[0].merge(states[1]), a.n_omitted_ + b.n_omitted_)
+    of_a, of_b = a.provenance_, b.provenance_
+    both._set_known(_provenance=of_a and of_b and of_a.merged(of_b))
     return both
 
 

@@ -296,24 +296,32 @@ class Provenance:
     peak_bytes: int = 2**30
     date: str = "2026-11-22T12:00:00+00:00"
     versions: tuple[()] = ()
+    planned_reads: float = 1.0
+    planned_max_reads: float = 3.0
+    planned_seconds: float | None = None
+    planned_bytes: int = 2**31
+    added_rows: int = 1000
 
 
 class Recorded(bp.PCA):
     provenance_ = Provenance()
 
 
-def test_what_was_recorded_stands_beside_the_plan_and_paths_can_be_left_out(pca: bp.PCA) -> None:
+def test_what_was_recorded_stands_beside_the_plan_and_paths_can_be_left_out() -> None:
     recorded = Recorded(2).fit(X)
     assert plan_table(recorded).rows == (
-        ("reads of the data", "1 read", "2 reads"),
-        ("time", "not estimated", "12 s"),
-        ("memory of a process", plan_table(pca).rows[2][1], "1.0 GiB"),
+        ("reads of the data", "1 read, at most 3 reads", "2 reads"),
+        ("time", None, "12 s"),
+        ("memory above idle", "2.0 GiB", "1.0 GiB"),
     )
-    assert dict(made_of(recorded, provenance=True))["source"] == "s3://bucket/rows.zarr"
+    made = dict(made_of(recorded, provenance=True))
+    assert (made["source"], made["rows added"]) == ("s3://bucket/rows.zarr", "1,000")
     private = render(describe(recorded, provenance=False, path="/home/me/model.zarr"))
     assert not [text for text in ("s3://", "bigpca fit", "/home/me") if text in private]
     assert "2026-11-22" in private
-    assert "not recorded" in dict(made_of(bp.PCA(4).partial_fit(X), provenance=True))["provenance"]
+    old = bp.PCA(2).fit(X)
+    old._provenance = None
+    assert "not recorded" in dict(made_of(old, provenance=True))["provenance"]
 
 
 def test_a_methods_paragraph_has_sizes_solver_bounds_and_citations() -> None:

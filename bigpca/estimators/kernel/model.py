@@ -145,9 +145,12 @@ class KernelModel(Estimator[KernelSpectrum]):
                 "does not keep. Fit again with other parameters."
             )
         growth = self._growth(self._open_like(X), y, latest)
-        grown = self._execute(growth, partial(growth.read, latest=latest), progress=progress)
+        grown, made = self._execute(
+            growth, partial(growth.read, latest=latest), f"{self._called}.partial_fit(X)", progress=progress
+        )
         self._take_later(grown.solve)
         self._grown = grown.found
+        self._record_rows(made)
         return self
 
     @available_if(measures_distances)  # type: ignore[untyped-decorator]

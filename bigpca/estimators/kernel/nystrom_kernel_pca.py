@@ -166,12 +166,13 @@ class NystromKernelPCA(KernelModel):
         if not len(gammas):
             raise ValueError("gammas is empty; at least one width was expected. Give for example [0.1, 1.0].")
         fit = replace(planned, kernels=tuple(kernel.with_gamma(gamma) for gamma in gammas))
-        found = self._execute(fit, fit.run_widths, progress=progress)
+        found, made = self._execute(fit, fit.run_widths, f"{self._called}.fit_widths(X, gammas)", progress=progress)
         models = []
         for own, spectrum in zip(fit.kernels, found, strict=True):
             model = clone(self)
             model.set_params(**self._with_width(own))
             model._finish(opened, fit.plan, spectrum)
+            model._provenance = made
             models.append(model)
         return models
 

@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 
 from bigpca.estimators.linear.files import StateForm
-from bigpca.estimators.linear.model import LinearModel
+from bigpca.estimators.linear.model import Added, LinearModel
 from bigpca.estimators.linear.sketch_fit import CORES, SketchFit, SketchSettings, solve_product, warn_if_wide
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted
 from bigpca.estimators.shared.inputs import Input, Opened
@@ -148,14 +148,12 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         check_enough_rows(rows.n_rows, minimum=minimum)
         return SketchFit(rows, resources, settings)
 
-    def _read_state(
-        self, X: da.Array, *, old: FusedProduct | None, progress: ProgressArgument
-    ) -> tuple[FusedProduct, int]:
+    def _read_state(self, X: da.Array, *, old: FusedProduct | None, progress: ProgressArgument) -> Added[FusedProduct]:
         fit = self._planned(X, minimum=1)
         if fit.settings.template(fit.rows.n_columns).state_bytes > self.keep_state_bytes:
             raise ValueError(self._missing_state("partial_fit"))
-        found = self._execute(fit, fit.read, progress=progress)
-        return found.state, found.omitted
+        found, made = self._execute(fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
+        return Added(found.state, found.omitted, made)
 
     @property
     def _apart_bytes(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Generic, Self, TypeVar, cast
 
 import dask.array as da
@@ -14,6 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
+from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
 from bigpca.estimators.linear.files import StateForm, pack_spectrum, unpack_spectrum
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction
@@ -56,6 +57,24 @@ def _adds_rows(model: LinearModel[State]) -> bool:
     if not model._additive:
         raise AttributeError(model._missing_state("partial_fit"))
     return True
+
+
+@dataclass(frozen=True)
+class Added(Generic[State]):
+    """The rows of one read, to be added to a model.
+
+    Attributes
+    ----------
+    state : Accumulator
+    omitted : int
+        Rows omitted because of NaN or infinite values.
+    made : Provenance
+        The record of the read.
+    """
+
+    state: State
+    omitted: int
+    made: Provenance
 
 
 class LinearModel(Estimator[Spectrum], Generic[State]):
@@ -102,9 +121,8 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """Whether the components are orthonormal; else they are unit vectors, and the model has no density."""
 
     @abstractmethod
-    def _read_state(self, X: da.Array, *, old: State | None, progress: ProgressArgument) -> tuple[State, int]:
-        """Return the sufficient statistics of the rows of X, to be added to ``old``, and how many were omitted: one
-        read of X.
+    def _read_state(self, X: da.Array, *, old: State | None, progress: ProgressArgument) -> Added[State]:
+        """Return the sufficient statistics of the rows of X, to be added to ``old``, in one read of X.
 
         Raises before that read if the statistics exceed ``keep_state_bytes`` or the plan does not fit.
         """
@@ -168,9 +186,10 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """
         if "_state" not in vars(self):
             opened = replace(self._open(X), seed=fit_seed(self))
-            state, omitted = self._read_state(opened.array, old=None, progress=progress)
-            self._absorb(state, omitted)
+            first = self._read_state(opened.array, old=None, progress=progress)
+            self._absorb(first.state, first.omitted)
             self._remember(opened)
+            self._provenance = first.made
             return self
         apart: tuple[Array, ...] = self._apart
         old = self._state
@@ -178,13 +197,15 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             raise ValueError(self._missing_state("partial_fit"))
         rows = None if progress is not None else self._small_batch(X)
         if rows is None:
-            new, omitted = self._read_state(self._open_like(X), old=old, progress=progress)
-            state, omitted = old.merge(new), omitted + self.n_omitted_
+            new = self._read_state(self._open_like(X), old=old, progress=progress)
+            state, omitted, made = old.merge(new.state), new.omitted + self.n_omitted_, new.made
         else:
+            made = Provenance.now((), "", len(rows), "", seconds=0.0, reads=1.0)
             state, apart, omitted = old, (*apart, rows), self.n_omitted_
             if sum(batch.nbytes for batch in apart) > self._apart_bytes:
                 state, apart = self._with_apart(old, apart), ()
         self._absorb(state, omitted, apart)
+        self._record_rows(made)
         return self
 
     @solving
@@ -306,7 +327,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """Return the statistics including the rows that were kept apart."""
         for dtype in sorted({batch.dtype for batch in apart}, key=str):
             rows = np.concatenate([batch for batch in apart if batch.dtype == dtype])
-            state = state.merge(self._read_state(open_in_memory(rows), old=state, progress=None)[0])
+            state = state.merge(self._read_state(open_in_memory(rows), old=state, progress=None).state)
         return state
 
     def _absorb(self, state: State, omitted: int, apart: tuple[Array, ...] = ()) -> None:

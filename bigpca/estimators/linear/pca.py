@@ -12,7 +12,7 @@ import numpy as np
 from bigpca.estimators.linear.choosing import SolverChoice, check_iteration, check_solver, plan_fit
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.linear.files import StateForm
-from bigpca.estimators.linear.model import LinearModel
+from bigpca.estimators.linear.model import Added, LinearModel
 from bigpca.estimators.linear.spectrum import (
     PCAFit,
     Settings,
@@ -178,7 +178,7 @@ class PCA(LinearModel[Moments]):
         check_n_components(self.n_components, fit.rows.n_rows, d)  # again, if the rows had to be counted
         return fit
 
-    def _read_state(self, X: da.Array, *, old: Moments | None, progress: ProgressArgument) -> tuple[Moments, int]:
+    def _read_state(self, X: da.Array, *, old: Moments | None, progress: ProgressArgument) -> Added[Moments]:
         check_solver(self.solver)
         d = int(X.shape[1])
         check_n_components(self.n_components, None, d)
@@ -187,8 +187,8 @@ class PCA(LinearModel[Moments]):
         rows, resources = self._rows(X)
         check_enough_rows(rows.n_rows, minimum=1)
         fit = CovarianceFit(rows, resources, self._settings(), 0 if old is None else old.count)
-        found = self._execute(fit, fit.read, progress=progress)
-        return found.state, found.omitted
+        found, made = self._execute(fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
+        return Added(found.state, found.omitted, made)
 
     @property
     def _apart_bytes(self) -> int:

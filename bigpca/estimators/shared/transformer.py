@@ -171,12 +171,11 @@ class Estimator(
         opened = replace(self._open(X, minimum=self._min_rows), seed=draw_fit_seed(self, checkpoint))
         planned = cast("Fit[Found]", self._fit(opened, y))
         seed = opened.seed if hasattr(self, "random_state") else None
-        with running(
-            planned, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, seed=seed
-        ) as run:
-            found = planned.run(run)
+        found, made = self._execute(
+            planned, planned.run, f"{self._called}.fit(X)", progress=progress, checkpoint=checkpoint, seed=seed
+        )
         self._finish(opened, planned.plan, found)
-        self._provenance = made_by(f"{self._called}.fit(X)", planned, run)
+        self._provenance = made
         return self
 
     def fit_transform(self, X: Input, y: Input = None, **options: Input) -> Lazy:
@@ -284,7 +283,7 @@ class Estimator(
 
     @property
     def provenance_(self) -> Provenance | None:
-        """How the model was made; None if not recorded: after added rows or a merge, and in older files."""
+        """How the model was made, with what was planned and measured; None where an older file does not say."""
         return vars(self).get("_provenance")
 
     def _open(self, X: Input, *, minimum: int = 1) -> Opened:
@@ -313,14 +312,23 @@ class Estimator(
         self._set_known(feature_names_in_=opened.names)
 
     def _execute(
-        self, planned: Reading, read: Callable[[Run], Read], *, progress: ProgressArgument,
+        self, planned: Reading, read: Callable[[Run], Read], call: str, *, progress: ProgressArgument,
         checkpoint: Path | None = None, seed: int | None = None,
-    ) -> Read:  # fmt: skip
-        """Return the result of ``read`` in a run that is held to the plan."""
+    ) -> tuple[Read, Provenance]:  # fmt: skip
+        """Return the result of ``read`` in a run that is held to the plan, and the record of it.
+
+        ``call`` is what a user called, for the record.
+        """
         with running(
             planned, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, seed=seed
         ) as run:
-            return read(run)
+            found = read(run)
+        return found, made_by(call, planned, run)
+
+    def _record_rows(self, added: Provenance) -> None:
+        """Add the record of rows to that of the model; without the latter, none says how all rows came to be."""
+        before = self.provenance_
+        self._set_known(_provenance=before and before.with_rows(added))
 
     def _finish(self, opened: Opened, plan: Plan, found: Found) -> None:
         """Set the fitted attributes after a fit that succeeded."""

@@ -169,10 +169,11 @@ class SupervisedModel(Estimator[SupervisedResult]):
         rows, resources = self._rows(self._open_like(X))
         labelled = read_labels(y, rows.n_rows, problem, missing=self.missing_labels, owner=name, like=before)
         fit = LabelsFit(rows, resources, name, labelled, old.moments.whole, problem)
-        new = self._execute(fit, fit.read, progress=progress).statistics
-        merged, supervision = merge_labelled(old, before, new, labelled.supervision)
+        new, made = self._execute(fit, fit.read, f"{self._called}.partial_fit(X, y)", progress=progress)
+        merged, supervision = merge_labelled(old, before, new.statistics, labelled.supervision)
         self._take_later(lambda: SupervisedResult(merged, supervision, problem.solve(merged)))
         self._statistics, self._supervision = merged, supervision
+        self._record_rows(made)
         return self
 
     @solving

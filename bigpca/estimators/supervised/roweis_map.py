@@ -228,12 +228,17 @@ def roweis_map(
     grid_values(grid, spacing, fit.rows.n_rows)  # rejected before the read, as is a scatter that must be singular
     if not problem.featured and 1.0 in grid_values(grid, spacing, 2):
         problem.at(0.5, 1.0).check_labels(fit.labelled, fit.rows.n_columns)
-    found = template._execute(fit, fit.read, progress=progress)
+    found, made = template._execute(
+        fit, fit.read, f"bigpca.roweis_map(X, y, model={template._called})", progress=progress
+    )
     read = cast("KeptStatistics | FeatureRead", found)  # what both kinds of fit read
     check_classes(read.statistics, 1.0, 1.0)
     with solving_with(template.solve_threads):
         values = grid_values(grid, spacing, read.statistics.count)
-        return _solve_map(template, problem, opened, fit.plan, read, values)
+        solved = _solve_map(template, problem, opened, fit.plan, read, values)
+    for own in (own for line in solved.models for own in line):
+        own._provenance = made
+    return solved
 
 
 def _result(read: KeptStatistics | FeatureRead, axes: Axes) -> SupervisedResult | KernelSpectrum:

@@ -26,7 +26,7 @@ from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_rows
 from bigpca.estimators.shared.outputs import Destination, Path
-from bigpca.estimators.shared.running import made_by, running
+from bigpca.estimators.shared.running import with_plan
 from bigpca.estimators.shared.seeding import RandomState, draw_fit_seed, fit_seed
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator
 from bigpca.estimators.supervised.columns import Placed, Selected
@@ -166,10 +166,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         planned.plan.check()
         scoring, X, found = planned.scoring, planned.rows.X, None
         began = time.perf_counter()
-        with running(
-            scoring, checkpoint=places["scores"], progress=progress, workers_timeout=self.workers_timeout
-        ) as run:
-            kept = scoring.read(run)
+        kept, made = self._execute(
+            scoring, scoring.read, f"{self._called}.fit(X)", progress=progress, checkpoint=places["scores"]
+        )
         spread = spread_of(scoring.labelled)
         scores = feature_scores(kept.statistics, spread)
         order = np.lexsort((np.arange(len(scores)), -scores))
@@ -180,8 +179,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         selected, inner = np.sort(order[:q]), self._inner()
         inner.fit(columns_of(X, selected), y, checkpoint=places["fit"], progress=progress)
         self._finish(opened, planned.plan, ScoredResult(kept, spread, scores, selected, inner, found))
-        made, part = made_by(f"{self._called}.fit(X)", scoring, run), inner.provenance_
-        reads = run.reads + (found is not None) + (part.reads if part and part.reads else 0)
+        part = inner.provenance_
+        reads = (made.reads or 0) + (found is not None) + (part.reads if part and part.reads else 0)
+        made = with_plan(made, planned.plan)
         self._provenance = replace(made, seconds=time.perf_counter() - began, reads=reads)
         return self
 
@@ -213,8 +213,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         rows, resources = self._rows(self._open_like(X))
         labelled = self._read_labels(y, rows.n_rows, self._supervision)
         scoring = Scoring(rows, resources, "scores", labelled, False)
-        new = self._execute(scoring, scoring.read, progress=progress).statistics
-        kept = KeptStatistics(*merge_labelled(self._statistics, self._supervision, new, labelled.supervision))
+        new, made = self._execute(scoring, scoring.read, f"{self._called}.partial_fit(X, y)", progress=progress)
+        merged = merge_labelled(self._statistics, self._supervision, new.statistics, labelled.supervision)
+        kept = KeptStatistics(*merged)
         spread, own = self._spread, spread_of(labelled)
         if spread is not None and own is not None:
             spread = spread.merge(own)
@@ -229,6 +230,7 @@ class ScoredPCA(Estimator[ScoredResult]):
                 f"choose anew."
             )
         self._take(ScoredResult(kept, spread, scores, self.selected_, inner, vars(self).get("cv_scores_")), "")
+        self._record_rows(replace(made, reads=2.0))
         return self
 
     @available_if(_estimator_has("inverse_transform"))  # type: ignore[untyped-decorator]
@@ -361,7 +363,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         candidates = order[:MAX_CANDIDATES]
         q, place = len(candidates), np.searchsorted(np.sort(candidates), candidates)
         folding = self._folding(opened, candidates, labelled, seed)
-        held_out = self._execute(folding, folding.read, progress=progress, checkpoint=checkpoint, seed=seed)
+        held_out, _ = self._execute(folding, folding.read, "", progress=progress, checkpoint=checkpoint, seed=seed)
         k = self.n_components if self.estimator is None else getattr(self.estimator, "n_components", None)
         least = min(q, int(k)) if isinstance(k, Integral) else 1
         counts = sorted({max(least, q >> i) for i in range(q.bit_length())}, reverse=True)
