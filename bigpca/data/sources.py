@@ -44,7 +44,7 @@ def open(source: Any, *, member: str | None = None, missing_chunks: str = "raise
         Feature maps (n, c, h, w) become (n, c*h*w). Masked entries become NaN.
     member : str, optional
         Which array of a group or file, or which column; required if more than one has two dimensions.
-    missing_chunks : {"raise", "fill"}
+    missing_chunks : {"raise", "fill"}, default "raise"
         What to do about a chunk that is missing from a Zarr store or an HDF5 file: raise an error, or use the fill
         value.
 

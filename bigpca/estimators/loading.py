@@ -52,9 +52,14 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
     Parameters
     ----------
     path : path of the model's Zarr group
-    references : path, URL, or sequence of those
+    references : path, URL, or sequence of those, default ()
         Where the training rows of a kernel model may be read, if they are in a store that is neither beside nor below
         the model: the store, or a folder that contains it. (Rows of at most 256 MiB are part of the model.)
+
+    Returns
+    -------
+    fitted estimator
+        Of the class that was saved.
 
     Raises
     ------

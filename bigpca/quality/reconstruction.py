@@ -50,9 +50,9 @@ def reconstruction_error(
     ----------
     model : fitted PCA, or another scikit-learn estimator with ``components_`` (k, d), optional ``mean_`` and ``scale_``
     X : Dask array, path, Zarr array, xarray.DataArray, or anything array-like of shape (n, d)
-    memory_limit : int, str or None
+    memory_limit : int, str or None, default None
         Per process; None for the limit of the live workers, or the machine's free memory.
-    progress : True for a bar, or a callable that receives events
+    progress : True for a bar, or a callable that receives events, default None
 
     Returns
     -------

@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.decomposition import PCA as InMemoryPCA
 from sklearn.exceptions import NotFittedError
 
@@ -87,6 +88,15 @@ def test_differences_of_eigenvalues_are_relative_to_the_first() -> None:
     exact, found = power_law(20), power_law(20) * np.linspace(0.5, 1.5, 20)
     np.testing.assert_allclose(eigenvalue_difference(exact, found), np.abs(np.linspace(-0.5, 0.5, 20)), atol=4 * EPS)
     assert eigenvalue_difference(np.float32([4]), [0]).tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("model", "attribute"), [(bp.PCA(2), "explained_variance_"), (bp.KernelPCA(2), "eigenvalues_")]
+)
+def test_models_stand_for_their_eigenvalues(model: Any, attribute: str) -> None:
+    a, b = (clone(model).fit(X[rows:]) for rows in (0, 9))
+    found = [getattr(model, attribute) for model in (a, b)]
+    np.testing.assert_array_equal(eigenvalue_difference(a, b), eigenvalue_difference(*found))
 
 
 @pytest.mark.parametrize(

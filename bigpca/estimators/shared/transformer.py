@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
 from bigpca.data.provenance import Provenance
+from bigpca.errors import ShortTraceback
 from bigpca.estimators.shared.display import captured
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
 from bigpca.estimators.shared.fit import Fit, Reading
@@ -115,6 +116,17 @@ class Estimator(
 
         The first plan on a machine takes about a second, to measure the speed from which times are estimated.
 
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        y : labels as for :meth:`fit`, default None
+
+        Returns
+        -------
+        Plan
+            Solver, reads, bytes, memory in bytes and time in seconds.
+
         Raises
         ------
         MemoryBudgetError
@@ -134,10 +146,15 @@ class Estimator(
         X : Dask array or DataFrame, path, list of paths, Zarr array, h5py.Dataset, xarray.DataArray, or array-like
             Dimensions after the first are flattened, and masked entries become NaN. Feature names are the columns of a
             frame or the coordinates of a DataArray's features.
-        y : labels of the rows, for supervised models; ignored by the others
-        checkpoint : path of a directory
+        y : labels of the rows, for supervised models; ignored by the others, default None
+        checkpoint : path of a directory, default None
             A rerun of a killed fit resumes from here and gives the same bits.
-        progress : True for a bar, or a callable that receives events
+        progress : True for a bar, or a callable that receives events, default None
+
+        Returns
+        -------
+        Self
+            The estimator itself.
 
         Raises
         ------
@@ -154,16 +171,29 @@ class Estimator(
         opened = replace(self._open(X, minimum=self._min_rows), seed=draw_fit_seed(self, checkpoint))
         planned = cast("Fit[Found]", self._fit(opened, y))
         seed = opened.seed if hasattr(self, "random_state") else None
-        with running(
-            planned, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, seed=seed
-        ) as run:
-            found = planned.run(run)
+        found, made = self._execute(
+            planned, planned.run, f"{self._called}.fit(X)", progress=progress, checkpoint=checkpoint, seed=seed
+        )
         self._finish(opened, planned.plan, found)
-        self._provenance = made_by(f"{self._called}.fit(X)", planned, run)
+        self._provenance = made
         return self
 
     def fit_transform(self, X: Input, y: Input = None, **options: Input) -> Lazy:
-        """Fit to X and return its transform, which reads X once more (a lazy result: when it is computed)."""
+        """Fit to X and return its transform, which reads X once more (a lazy result: when it is computed).
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        y : labels as for :meth:`fit`, default None
+        **options
+            ``checkpoint`` and ``progress``, as for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+            Scores. Lazy if X is lazy.
+        """
         if is_lazy(X):
             reject_container(self, self._output_name)
         return self.fit(X, y, **options).transform(X)
@@ -176,17 +206,25 @@ class Estimator(
 
         Parameters
         ----------
-        out : path
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        out : path, default None
             Write to a new Zarr array in one read, and return the Dask array over it. The array is invisible until it is
             complete, and a killed run resumes. ``"scores.npy"`` is a file of shape (n, k), or with keys of records with
             the fields ``key`` and ``scores``; ``"scores.parquet"`` is a table with a column ``key`` and those of
             :meth:`get_feature_names_out`.
-        overwrite : bool
+        overwrite : bool, default False
             Replace an existing ``out`` once the new one is complete.
-        progress : True for a bar, or a callable that receives events
-        keys : array-like of shape (n,), or path such as ``"labels.csv::filename"``
+        progress : True for a bar, or a callable that receives events, default None
+        keys : array-like of shape (n,), or path such as ``"labels.csv::filename"``, default None
             A distinct string or integer for each row, stored beside the scores; None for the keys in the store of X, if
             it has any. :func:`bigpca.data.keys.stored_keys` returns them.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+            Scores, in float32 if it represents every number of the dtype of X, else float64. Lazy if X is lazy, and
+            with ``out``.
 
         Raises
         ------
@@ -204,10 +242,17 @@ class Estimator(
             reject_container(self, self._output_name)
         names = () if out is None else tuple(map(str, self.get_feature_names_out()))
         to = Destination(out, overwrite, progress, keys, names)
-        return self._map(X, self._open_like(X), self._row_map(), self._n_features_out, to)
+        with ShortTraceback():
+            return self._map(X, self._open_like(X), self._row_map(), self._n_features_out, to)
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the model to a Zarr group of arrays and JSON, never pickle; :func:`bigpca.load` reads it back.
+
+        Parameters
+        ----------
+        path : path of a new folder
+        overwrite : bool, default False
+            Replace an existing model once the new one is complete.
 
         Raises
         ------
@@ -226,6 +271,11 @@ class Estimator(
         **options
             ``scores``, ``labels``, ``keys``, ``pictures``, ``image_shape``, ``feature_names``, ``provenance`` and
             ``overwrite``, as there.
+
+        Returns
+        -------
+        Path
+            ``out``.
         """
         from bigpca.report import write_report  # imports Matplotlib, which other methods do not need
 
@@ -233,7 +283,7 @@ class Estimator(
 
     @property
     def provenance_(self) -> Provenance | None:
-        """How the model was made; None if not recorded: after added rows or a merge, and in older files."""
+        """How the model was made, with what was planned and measured; None where an older file does not say."""
         return vars(self).get("_provenance")
 
     def _open(self, X: Input, *, minimum: int = 1) -> Opened:
@@ -262,14 +312,23 @@ class Estimator(
         self._set_known(feature_names_in_=opened.names)
 
     def _execute(
-        self, planned: Reading, read: Callable[[Run], Read], *, progress: ProgressArgument,
+        self, planned: Reading, read: Callable[[Run], Read], call: str, *, progress: ProgressArgument,
         checkpoint: Path | None = None, seed: int | None = None,
-    ) -> Read:  # fmt: skip
-        """Return the result of ``read`` in a run that is held to the plan."""
+    ) -> tuple[Read, Provenance]:  # fmt: skip
+        """Return the result of ``read`` in a run that is held to the plan, and the record of it.
+
+        ``call`` is what a user called, for the record.
+        """
         with running(
             planned, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, seed=seed
         ) as run:
-            return read(run)
+            found = read(run)
+        return found, made_by(call, planned, run)
+
+    def _record_rows(self, added: Provenance) -> None:
+        """Add the record of rows to that of the model; without the latter, none says how all rows came to be."""
+        before = self.provenance_
+        self._set_known(_provenance=before and before.with_rows(added))
 
     def _finish(self, opened: Opened, plan: Plan, found: Found) -> None:
         """Set the fitted attributes after a fit that succeeded."""

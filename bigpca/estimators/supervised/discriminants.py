@@ -30,30 +30,30 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
 
     Parameters
     ----------
-    n_components : int, float in (0, 1), or None
+    n_components : int, float in (0, 1), or None, default None
         A float keeps that share of the sum of all generalised eigenvalues; None all axes of eigenvalues that are not 0.
-    r1, r2 : float in [0, 1]
+    r1, r2 : float in [0, 1], default 0.5
         Real labels require ``r2 = 0``; with r2 > 0, labels that are all whole numbers are classes.
-    robust : bool
+    robust : bool, default False
         For singular or ill-conditioned R2: its trailing eigenvalues are replaced by their mean (RDA paper, section
         5.2).
-    robust_share : float in (0, 1)
+    robust_share : float in (0, 1), default 0.98
         Share of the sum of R2's eigenvalues that the leading ones, which are kept, hold.
-    regularization : None, "pinv" or float > 0
+    regularization : None, "pinv" or float > 0, default None
         For a singular R2: raise, omit its null space, or add that multiple of I.
     normalize : bool
         Scale ``Psi Psi'``, ``S_T`` and ``S_W`` to the trace of I. NOTE: as printed they grow as n^2, n and n, so
         that for large n all points (r1, r2) except the corners nearly coincide; the printed formula is the default.
-    solver : {"auto", "covariance", "krylov"}
+    solver : {"auto", "covariance", "krylov"}, default "auto"
         The (d, d) matrices, or, if these do not fit or cost 20 times as much, Rayleigh-Ritz on a block Krylov space of
         S_W in a few more reads, which requires a number of components and neither ``robust`` nor "pinv".
-    tol : float
+    tol : float, default 0.001
         Relative change of the eigenvalues between reads at which "krylov" stops.
-    max_passes : int
+    max_passes : int, default 20
         Maximum number of reads by "krylov".
-    missing_labels : {"raise", "drop"}
+    missing_labels : {"raise", "drop"}, default "raise"
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`.
+        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------
@@ -144,12 +144,12 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
 
     Parameters
     ----------
-    n_components : int or None
+    n_components : int or None, default None
         None for c - 1.
     robust, robust_share, regularization, solver, tol, max_passes, missing_labels
-        As in :class:`RoweisDiscriminantAnalysis`.
+        As in :class:`RoweisDiscriminantAnalysis`; defaults False, 0.98, None, "auto", 0.001, 20 and "raise".
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`.
+        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------

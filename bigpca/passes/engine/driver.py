@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, cast
 
 from bigpca.blas import solve_paused
-from bigpca.errors import warn_rounded
+from bigpca.errors import ShortTraceback, warn_rounded
 from bigpca.heap import steady_heap, trim_heap
 from bigpca.passes.engine.cancel import cancel_run
 from bigpca.passes.engine.checkpoint import Checkpoint, Resumed, WriteFailed, check_stamps, warn_unwritten
@@ -48,7 +48,7 @@ def run_pass(job: Pass[R], run: Run) -> R:
     counted: Pass[tuple[R, int]] = replace(
         cast("Pass[tuple[R, int]]", job), finish=CountRounded(with_solve_threads(job.finish))
     )
-    with solve_paused():
+    with solve_paused(), ShortTraceback():
         result, rounded = _run(counted, run, resumed)
     run.reads += job.reads
     run.evaluations += job.evaluations_of(groups)
