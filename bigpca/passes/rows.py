@@ -209,7 +209,11 @@ class RowInput:
     def row_bytes(self) -> float:
         """Stored bytes decoded for one row."""
         per_sample = 1 if self.view is None else self.view.rows_per_sample
-        return int(self.stored.X.shape[1]) * self.dtype.itemsize / per_sample
+        return self._sample_bytes / per_sample
+
+    @property
+    def _sample_bytes(self) -> int:
+        return int(self.stored.X.shape[1]) * int(self.stored.X.dtype.itemsize)
 
     @property
     def counting(self) -> tuple[PassCost, ...]:
@@ -226,14 +230,14 @@ class RowInput:
 
     def copied_row_bytes(self, dtype: DType) -> int:
         """Return the bytes of a row's copy in ``dtype``; 0 if rows are read in that dtype and may be overwritten."""
-        owned = self.stored.source is not None or (self.view is not None and self.view.columns is not None)
+        owned = self.stored.source is not None or (self.view is not None and self.view.copies)
         return 0 if owned and dtype == self.dtype else self.viewed_columns * dtype.itemsize
 
     def scratch_bytes(self, rows: int, itemsize: int) -> int:
         """Return the bytes that view, maps and weights need in addition to a read, for ``rows`` rows at a time."""
         chunk = 0
         if self.view is not None:
-            chunk = max(self.stored.X.chunks[0], default=0) * int(self.stored.X.shape[1]) * self.dtype.itemsize
+            chunk = max(self.stored.X.chunks[0], default=0) * self._sample_bytes
         d, total = self.viewed_columns, 2 * chunk  # the chunk being read, and its decoded form
         for step in self.steps:
             total += sum(step.f.bytes_for(d, min(rows, step.tile_rows or rows), itemsize))
@@ -264,7 +268,9 @@ class RowInput:
 
     def layout(self, state_bytes: int) -> Layout:
         """Cut the rows for states of ``state_bytes``."""
-        return plan_layout(self.row_chunks, self.viewed_columns, self.dtype, state_bytes)
+        described = self.view is not None and self.view.pattern is not None
+        least = int(self.row_bytes) if described else 0
+        return plan_layout(self.row_chunks, self.viewed_columns, self.dtype, state_bytes, least)
 
     def reader(self, start: int, stop: int) -> tuple[Reader, Inputs]:
         """Return a reader of rows ``start:stop`` of the view, and the futures its task must be given."""

@@ -195,7 +195,7 @@ class ViewReader:
     @property
     def owned(self) -> bool:
         """Whether the rows are a copy, or the samples may be overwritten."""
-        return self.base.owned or self.view.columns is not None
+        return self.base.owned or self.view.copies
 
     def read(self, start: int, stop: int) -> Array:
         first, last = self.view.samples(start, stop)

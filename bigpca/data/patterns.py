@@ -1,0 +1,364 @@
+"""The notation of einops for what is a row: which axes of stored samples number the rows, and which make the columns.
+
+A pattern is what a user wrote, checked; with the shape of the samples it becomes a :class:`bigpca.data.views.View`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.pooling import RULES
+from bigpca.errors import brief, closest
+
+Taken: TypeAlias = slice | NDArray[np.int64]
+Axes: TypeAlias = tuple[tuple[str, ...], ...]  # of one side of a pattern: names that are joined by brackets
+SPELLING = '"n c h w -> (n h w) c" was expected: samples, rows and columns'
+TOKEN = re.compile(r"[A-Za-z]\w*|\d+|\.\.\.|->|\S")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Positions along an axis as a user chose them, before the length of the axis is known.
+
+    Attributes
+    ----------
+    given : slice, tuple of int, or tuple of str
+        Names of columns are strings.
+    length : int or None
+        That the axis must have, because a mask chose.
+    """
+
+    given: slice | tuple[int, ...] | tuple[str, ...]
+    length: int | None = None
+
+    @classmethod
+    def of(cls, value: Any, what: str) -> Chosen:
+        """Return what a slice, integers, a mask or names choose.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For other values, and integers, names or masks that are not one-dimensional or choose nothing twice.
+        """
+        if isinstance(value, slice):
+            bounds = (value.start, value.stop, value.step)
+            if any(one is not None and not isinstance(one, int | np.integer) for one in bounds) or value.step == 0:
+                raise ValueError(f"{what} = {value!r}; a slice of integers, such as slice(1, None), was expected.")
+            return cls(slice(*(None if one is None else int(one) for one in bounds)))
+        found = np.asarray(value)
+        texts = found.dtype.kind in "UO" and all(isinstance(one, str) for one in found.ravel().tolist())
+        if found.ndim != 1 or isinstance(value, str) or not (found.dtype.kind in "iub" or texts):
+            raise TypeError(
+                f"{what} = {brief(repr(value))}; a slice, a list of positions, a mask or a list of names was expected, "
+                f"such as [0, 3] or slice(1, None)."
+            )
+        length = len(found) if found.dtype.kind == "b" else None
+        chosen = np.flatnonzero(found) if length is not None else found
+        if not len(chosen):
+            raise ValueError(f"{what} chooses nothing; at least one position was expected.")
+        return cls(tuple(chosen.tolist()), length)
+
+    def on(self, size: int, what: str, names: NDArray[np.object_] | None = None) -> Taken:
+        """Return the positions on an axis of ``size``, of which ``names`` are the names, if it has any.
+
+        Raises
+        ------
+        ValueError
+            For positions outside, chosen twice, masks of another length, and names that there are not.
+        """
+        if self.length not in (None, size):
+            raise ValueError(f"the mask of {what} has {self.length} entries; {size} were expected, the size of its axis.")
+        if isinstance(self.given, slice):
+            start, stop, _ = self.given.indices(size)
+            outside = [one for one in (self.given.start, self.given.stop) if one is not None and abs(one) > size]
+            if outside or not len(range(*self.given.indices(size))):
+                raise ValueError(
+                    f"{what} = {_shown(self.given)} chooses {start}:{stop} of {size} positions; a range inside them was "
+                    f"expected."
+                )
+            return self.given if self.given.step is None or self.given.step > 0 else np.arange(size)[self.given]
+        positions = _named(self.given, what, names) if isinstance(self.given[0], str) else np.array(self.given)
+        bad = positions[(positions < -size) | (positions >= size)]
+        if len(bad):
+            raise ValueError(f"{what} chooses position {bad[0]}; 0 to {size - 1} were expected.")
+        positions = np.where(positions < 0, positions + size, positions).astype(np.int64)
+        values, counts = np.unique(positions, return_counts=True)
+        if (counts > 1).any():
+            raise ValueError(f"{what} chooses position {values[counts > 1][0]} twice; each at most once was expected.")
+        return positions
+
+    def to_json(self) -> Any:
+        """Return JSON values."""
+        if isinstance(self.given, slice):
+            return {"slice": [self.given.start, self.given.stop, self.given.step]}
+        return {"positions": list(self.given), "length": self.length}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Chosen:
+        """Return what :meth:`to_json` gave."""
+        if "slice" in values:
+            start, stop, step = values["slice"]
+            return cls.of(slice(start, stop, step), "a stored choice")
+        length = values["length"]
+        return cls(cls.of(values["positions"], "a stored choice").given, None if length is None else int(length))
+
+
+def _shown(given: slice) -> str:
+    ends = ["" if one is None else str(one) for one in (given.start, given.stop)]
+    return ":".join(ends if given.step is None else [*ends, str(given.step)])
+
+
+def _named(wanted: Sequence[Any], what: str, names: NDArray[np.object_] | None) -> NDArray[np.int64]:
+    """Return the places of names."""
+    if names is None:
+        raise ValueError(
+            f"{what} names {brief(repr(wanted[0]))}, but the columns of X have no names. Give positions, such as [0, 3]."
+        )
+    place = {str(name): i for i, name in enumerate(names)}
+    absent = [name for name in wanted if name not in place]
+    if absent:
+        raise ValueError(
+            f"{what} names {brief(repr(absent[0]))}, but X has no such column.{closest(absent[0], tuple(place))}"
+        )
+    return np.array([place[name] for name in wanted], np.int64)
+
+
+@dataclass(frozen=True)
+class RowPattern:
+    """What is a row, as a user described it in :func:`bigpca.open`.
+
+    Attributes
+    ----------
+    text : str or None
+        In einops' notation; None for whole samples, flattened.
+    reduce : str or None
+        How axes are pooled that are not on the right.
+    sizes : tuple of (name, int)
+        Of axes that the shape of the samples does not determine.
+    taken : tuple of (name, Chosen)
+        Positions that are used, by axis.
+    columns : Chosen or None
+    """
+
+    text: str | None = None
+    reduce: str | None = None
+    sizes: tuple[tuple[str, int], ...] = ()
+    taken: tuple[tuple[str, Chosen], ...] = ()
+    columns: Chosen | None = None
+
+    @classmethod
+    def of(cls, text: str | None, reduce: str | None, columns: Any, axes: Mapping[str, Any]) -> RowPattern:
+        """Check what a user wrote; ``axes`` are the sizes (integers) and positions of axes, by name.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For patterns that are none, axes that are not in them, and pooling without a rule, or a rule without pooling.
+        """
+        if reduce is not None and reduce not in RULES:
+            raise ValueError(f"reduce = {reduce!r}; one of {', '.join(map(repr, RULES))} was expected.")
+        chosen = None if columns is None else Chosen.of(columns, "columns")
+        if text is None:
+            unknown = next(iter(axes), None)
+            if unknown is not None:
+                raise TypeError(
+                    f"open() got an unexpected keyword argument {unknown!r}. Positions of an axis require pattern=."
+                )
+            if reduce is not None:
+                raise ValueError(f"reduce = {reduce!r} requires pattern=, such as 'n c h w -> n c'.")
+            return cls(columns=chosen)
+        if not isinstance(text, str):
+            raise TypeError(f"pattern = {text!r} is a {type(text).__name__}; a string such as {SPELLING}.")
+        left, _ = _sides(text)
+        names = [name for group in left[1:] for name in group]
+        for name in axes:
+            if name not in names:
+                what = "is that of the samples" if name == left[0][0] else "is not in it"
+                raise ValueError(
+                    f"the pattern {text!r} has the axes {', '.join(names)}; {name!r} {what}.{closest(name, names)}"
+                )
+        sizes = {name: int(v) for name, v in axes.items() if isinstance(v, int | np.integer) and not isinstance(v, bool)}
+        bad = next((name for name, size in sizes.items() if size < 1), None)
+        if bad is not None:
+            raise ValueError(f"{bad} = {sizes[bad]}; the size of an axis is at least 1. Positions are a list: [{sizes[bad]}].")
+        taken = tuple((name, Chosen.of(value, name)) for name, value in axes.items() if name not in sizes)
+        pattern = cls(text, reduce, tuple(sizes.items()), taken, chosen)
+        pooled = pattern.pooled
+        if pooled and reduce is None:
+            raise ValueError(
+                f"the pattern {text!r} leaves out {', '.join(pooled)} on the right. Say how they are pooled: "
+                f"reduce={' or '.join(map(repr, RULES))}; or name them among rows or columns."
+            )
+        if reduce is not None and not pooled:
+            raise ValueError(
+                f"reduce = {reduce!r}, but the pattern {text!r} pools no axis: all are on the right. Leave out reduce, "
+                f"or the axes to pool on the right, as in 'n c h w -> n c'."
+            )
+        return pattern
+
+    @property
+    def pooled(self) -> list[str]:
+        """Names of the axes that are not on the right."""
+        left, right = _sides(self.text or "n d -> n d")
+        kept = {name for group in right for name in group}
+        return [name for group in left for name in group if name not in kept]
+
+    @property
+    def dimensions(self) -> int:
+        """Dimensions of the arrays that the pattern describes, with that of the samples; 2 for columns alone."""
+        return 2 if self.text is None else len(_sides(self.text)[0])
+
+    def sample(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the sizes of the pattern's axes after the first, for samples of a shape.
+
+        Raises
+        ------
+        ValueError
+            For samples of other dimensions or sizes.
+        """
+        if self.text is None:
+            return (math.prod(shape),)
+        left, _ = _sides(self.text)
+        if len(left) - 1 != len(shape):
+            raise ValueError(
+                f"the pattern {self.text!r} describes arrays of {len(left)} dimensions, but X has shape "
+                f"{_shape(shape)}. Describe those."
+            )
+        known, sizes = dict(self.sizes), []
+        for group, size in zip(left[1:], shape, strict=True):
+            open_axes = [name for name in group if name not in known]
+            product = math.prod(known[name] for name in group if name in known)
+            if len(open_axes) > 1:
+                raise ValueError(
+                    f"the pattern {self.text!r} does not say how {size} is divided into {' and '.join(open_axes)}. Give "
+                    f"their sizes, such as {open_axes[0]}=28."
+                )
+            if product < 1 or size % product or (not open_axes and product != size):
+                raise ValueError(
+                    f"{' x '.join(f'{name} = {known[name]}' for name in group if name in known)} does not fit {size}, "
+                    f"the size of ({' '.join(group)}) in X of shape {_shape(shape)}. Correct the sizes."
+                )
+            sizes += [known.get(name, size // product) for name in group]
+        return tuple(sizes)
+
+    def positions(self, sizes: tuple[int, ...]) -> tuple[Taken, ...]:
+        """Return the positions that are used of each axis after the first; () for all of all axes.
+
+        Raises
+        ------
+        ValueError
+            For positions outside the axes.
+        """
+        if not self.taken:
+            return ()
+        left, _ = _sides(self.text or "")
+        names, chosen = [name for group in left[1:] for name in group], dict(self.taken)
+        return tuple(
+            chosen[name].on(size, name) if name in chosen else slice(None)
+            for name, size in zip(names, sizes, strict=True)
+        )
+
+    @property
+    def axes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The axes that number the rows of a sample, and those that make the columns."""
+        left, (rows, columns) = _sides(self.text or "n d -> n d")
+        names = [name for group in left[1:] for name in group]
+        return tuple(names.index(name) for name in rows[1:]), tuple(names.index(name) for name in columns)
+
+    def __str__(self) -> str:
+        parts = [] if self.text is None else [self.text]
+        parts += [] if self.reduce is None else [f"{self.reduce} of {', '.join(self.pooled)}"]
+        for name, one in (*self.taken, *([("columns", self.columns)] if self.columns is not None else ())):
+            parts.append(f"{name} {_shown(one.given) if isinstance(one.given, slice) else f'{len(one.given):,} chosen'}")
+        return "; ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "pattern": self.text,
+            "reduce": self.reduce,
+            "sizes": dict(self.sizes),
+            "taken": {name: one.to_json() for name, one in self.taken},
+            "columns": None if self.columns is None else self.columns.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> RowPattern:
+        """Return what :meth:`to_json` gave.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            For values that it does not give.
+        """
+        axes = {**values["sizes"], **dict.fromkeys(values["taken"], slice(None))}
+        found = cls.of(values["pattern"], values["reduce"], None, axes)
+        taken = tuple((name, Chosen.from_json(one)) for name, one in values["taken"].items())
+        columns = None if values["columns"] is None else Chosen.from_json(values["columns"])
+        return cls(found.text, found.reduce, found.sizes, taken, columns)
+
+
+@lru_cache(maxsize=64)
+def _sides(text: str) -> tuple[Axes, Axes]:
+    """Return the axes on both sides of a pattern.
+
+    >>> _sides("n c h w -> (n h w) c")
+    ((('n',), ('c',), ('h',), ('w',)), (('n', 'h', 'w'), ('c',)))
+    """
+    tokens = TOKEN.findall(text)
+    if tokens.count("->") != 1:
+        raise ValueError(f"the pattern {brief(repr(text))} needs one arrow; {SPELLING}.")
+    arrow = tokens.index("->")
+    left, right = _groups(tokens[:arrow], text), _groups(tokens[arrow + 1 :], text)
+    for side in (left, right):
+        names = [name for group in side for name in group]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"the pattern {text!r} has the axis {twice!r} twice on one side; once was expected.")
+    known = [name for group in left for name in group]
+    absent = next((name for group in right for name in group if name not in known), None)
+    if absent is not None:
+        raise ValueError(f"the pattern {text!r} has no axis {absent!r} on the left.{closest(absent, known)}")
+    if len(left) < 2 or len(left[0]) != 1 or len(right) != 2:
+        raise ValueError(
+            f"the pattern {text!r} has {len(left)} axes on the left and {len(right)} on the right; {SPELLING}, joined by "
+            f"brackets to two on the right."
+        )
+    if right[0][0] != left[0][0]:
+        raise ValueError(
+            f"the rows ({' '.join(right[0])}) of the pattern {text!r} do not begin with {left[0][0]!r}, the axis of the "
+            f"samples. Samples are read one after another: write ({left[0][0]} ...)."
+        )
+    return left, right
+
+
+def _groups(tokens: Sequence[str], text: str) -> Axes:
+    groups: list[tuple[str, ...]] = []
+    inside: list[str] | None = None
+    for token in tokens:
+        if token == "(" and inside is None:
+            inside = []
+        elif token == ")" and inside:
+            groups.append(tuple(inside))
+            inside = None
+        elif not token.isidentifier():
+            raise ValueError(f"the pattern {brief(repr(text))} has {token!r} where an axis was expected; {SPELLING}.")
+        elif inside is None:
+            groups.append((token,))
+        else:
+            inside.append(token)
+    if inside is not None:
+        raise ValueError(f"the pattern {brief(repr(text))} has a bracket that is not closed; {SPELLING}.")
+    return tuple(groups)
+
+
+def _shape(sample: tuple[int, ...]) -> str:
+    return f"({', '.join(['n', *map(str, sample)])})"
