@@ -10,125 +10,18 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bigpca.data.choices import Chosen, Taken
 from bigpca.data.pooling import RULES
 from bigpca.errors import brief, closest
 
-Taken: TypeAlias = slice | NDArray[np.int64]
 Axes: TypeAlias = tuple[tuple[str, ...], ...]  # of one side of a pattern: names that are joined by brackets
 SPELLING = '"n c h w -> (n h w) c" was expected: samples, rows and columns'
 TOKEN = re.compile(r"[A-Za-z]\w*|\d+|\.\.\.|->|\S")
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """Positions along an axis as a user chose them, before the length of the axis is known.
-
-    Attributes
-    ----------
-    given : slice, tuple of int, or tuple of str
-        Names of columns are strings.
-    length : int or None
-        That the axis must have, because a mask chose.
-    """
-
-    given: slice | tuple[int, ...] | tuple[str, ...]
-    length: int | None = None
-
-    @classmethod
-    def of(cls, value: Any, what: str) -> Chosen:
-        """Return what a slice, integers, a mask or names choose.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For other values, and integers, names or masks that are not one-dimensional or choose nothing twice.
-        """
-        if isinstance(value, slice):
-            bounds = (value.start, value.stop, value.step)
-            if any(one is not None and not isinstance(one, int | np.integer) for one in bounds) or value.step == 0:
-                raise ValueError(f"{what} = {value!r}; a slice of integers, such as slice(1, None), was expected.")
-            return cls(slice(*(None if one is None else int(one) for one in bounds)))
-        found = np.asarray(value)
-        texts = found.dtype.kind in "UO" and all(isinstance(one, str) for one in found.ravel().tolist())
-        if found.ndim != 1 or isinstance(value, str) or not (found.dtype.kind in "iub" or texts):
-            raise TypeError(
-                f"{what} = {brief(repr(value))}; a slice, a list of positions, a mask or a list of names was expected, "
-                f"such as [0, 3] or slice(1, None)."
-            )
-        length = len(found) if found.dtype.kind == "b" else None
-        chosen = np.flatnonzero(found) if length is not None else found
-        if not len(chosen):
-            raise ValueError(f"{what} chooses nothing; at least one position was expected.")
-        return cls(tuple(chosen.tolist()), length)
-
-    def on(self, size: int, what: str, names: NDArray[np.object_] | None = None) -> Taken:
-        """Return the positions on an axis of ``size``, of which ``names`` are the names, if it has any.
-
-        Raises
-        ------
-        ValueError
-            For positions outside, chosen twice, masks of another length, and names that there are not.
-        """
-        if self.length not in (None, size):
-            raise ValueError(f"the mask of {what} has {self.length} entries; {size} were expected, the size of its axis.")
-        if isinstance(self.given, slice):
-            start, stop, _ = self.given.indices(size)
-            outside = [one for one in (self.given.start, self.given.stop) if one is not None and abs(one) > size]
-            if outside or not len(range(*self.given.indices(size))):
-                raise ValueError(
-                    f"{what} = {_shown(self.given)} chooses {start}:{stop} of {size} positions; a range inside them was "
-                    f"expected."
-                )
-            return self.given if self.given.step is None or self.given.step > 0 else np.arange(size)[self.given]
-        positions = _named(self.given, what, names) if isinstance(self.given[0], str) else np.array(self.given)
-        bad = positions[(positions < -size) | (positions >= size)]
-        if len(bad):
-            raise ValueError(f"{what} chooses position {bad[0]}; 0 to {size - 1} were expected.")
-        positions = np.where(positions < 0, positions + size, positions).astype(np.int64)
-        values, counts = np.unique(positions, return_counts=True)
-        if (counts > 1).any():
-            raise ValueError(f"{what} chooses position {values[counts > 1][0]} twice; each at most once was expected.")
-        return positions
-
-    def to_json(self) -> Any:
-        """Return JSON values."""
-        if isinstance(self.given, slice):
-            return {"slice": [self.given.start, self.given.stop, self.given.step]}
-        return {"positions": list(self.given), "length": self.length}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Chosen:
-        """Return what :meth:`to_json` gave."""
-        if "slice" in values:
-            start, stop, step = values["slice"]
-            return cls.of(slice(start, stop, step), "a stored choice")
-        length = values["length"]
-        return cls(cls.of(values["positions"], "a stored choice").given, None if length is None else int(length))
-
-
-def _shown(given: slice) -> str:
-    ends = ["" if one is None else str(one) for one in (given.start, given.stop)]
-    return ":".join(ends if given.step is None else [*ends, str(given.step)])
-
-
-def _named(wanted: Sequence[Any], what: str, names: NDArray[np.object_] | None) -> NDArray[np.int64]:
-    """Return the places of names."""
-    if names is None:
-        raise ValueError(
-            f"{what} names {brief(repr(wanted[0]))}, but the columns of X have no names. Give positions, such as [0, 3]."
-        )
-    place = {str(name): i for i, name in enumerate(names)}
-    absent = [name for name in wanted if name not in place]
-    if absent:
-        raise ValueError(
-            f"{what} names {brief(repr(absent[0]))}, but X has no such column.{closest(absent[0], tuple(place))}"
-        )
-    return np.array([place[name] for name in wanted], np.int64)
 
 
 @dataclass(frozen=True)
@@ -161,7 +54,7 @@ class RowPattern:
         Raises
         ------
         TypeError, ValueError
-            For patterns that are none, axes that are not in them, and pooling without a rule, or a rule without pooling.
+            For texts that are no patterns, axes that they do not have, and pooling without a rule or the reverse.
         """
         if reduce is not None and reduce not in RULES:
             raise ValueError(f"reduce = {reduce!r}; one of {', '.join(map(repr, RULES))} was expected.")
@@ -185,10 +78,11 @@ class RowPattern:
                 raise ValueError(
                     f"the pattern {text!r} has the axes {', '.join(names)}; {name!r} {what}.{closest(name, names)}"
                 )
-        sizes = {name: int(v) for name, v in axes.items() if isinstance(v, int | np.integer) and not isinstance(v, bool)}
-        bad = next((name for name, size in sizes.items() if size < 1), None)
-        if bad is not None:
-            raise ValueError(f"{bad} = {sizes[bad]}; the size of an axis is at least 1. Positions are a list: [{sizes[bad]}].")
+        integers = int | np.integer
+        sizes = {a: int(v) for a, v in axes.items() if isinstance(v, integers) and not isinstance(v, bool)}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name} = {size}; the size of an axis is at least 1. Positions are a list: [{size}].")
         taken = tuple((name, Chosen.of(value, name)) for name, value in axes.items() if name not in sizes)
         pattern = cls(text, reduce, tuple(sizes.items()), taken, chosen)
         pooled = pattern.pooled
@@ -238,8 +132,8 @@ class RowPattern:
             product = math.prod(known[name] for name in group if name in known)
             if len(open_axes) > 1:
                 raise ValueError(
-                    f"the pattern {self.text!r} does not say how {size} is divided into {' and '.join(open_axes)}. Give "
-                    f"their sizes, such as {open_axes[0]}=28."
+                    f"the pattern {self.text!r} does not say how {size} is divided into {' and '.join(open_axes)}. "
+                    f"Give their sizes, such as {open_axes[0]}=28."
                 )
             if product < 1 or size % product or (not open_axes and product != size):
                 raise ValueError(
@@ -248,6 +142,15 @@ class RowPattern:
                 )
             sizes += [known.get(name, size // product) for name in group]
         return tuple(sizes)
+
+    def shape(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of samples whose axes have these sizes; the inverse of :meth:`sample`."""
+        if self.text is None:
+            return sizes
+        ends = np.cumsum([len(group) for group in _sides(self.text)[0][1:]]).tolist()
+        if ends[-1] != len(sizes):
+            raise ValueError(f"the pattern {self.text!r} has {ends[-1]} axes; {len(sizes)} sizes were given.")
+        return tuple(math.prod(sizes[a:b]) for a, b in pairwise([0, *ends]))
 
     def positions(self, sizes: tuple[int, ...]) -> tuple[Taken, ...]:
         """Return the positions that are used of each axis after the first; () for all of all axes.
@@ -277,7 +180,7 @@ class RowPattern:
         parts = [] if self.text is None else [self.text]
         parts += [] if self.reduce is None else [f"{self.reduce} of {', '.join(self.pooled)}"]
         for name, one in (*self.taken, *([("columns", self.columns)] if self.columns is not None else ())):
-            parts.append(f"{name} {_shown(one.given) if isinstance(one.given, slice) else f'{len(one.given):,} chosen'}")
+            parts.append(f"{name} {one}")
         return "; ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
@@ -329,13 +232,13 @@ def _sides(text: str) -> tuple[Axes, Axes]:
         raise ValueError(f"the pattern {text!r} has no axis {absent!r} on the left.{closest(absent, known)}")
     if len(left) < 2 or len(left[0]) != 1 or len(right) != 2:
         raise ValueError(
-            f"the pattern {text!r} has {len(left)} axes on the left and {len(right)} on the right; {SPELLING}, joined by "
-            f"brackets to two on the right."
+            f"the pattern {text!r} has {len(left)} axes on the left and {len(right)} on the right; {SPELLING}, which "
+            f"brackets join to two on the right."
         )
     if right[0][0] != left[0][0]:
         raise ValueError(
-            f"the rows ({' '.join(right[0])}) of the pattern {text!r} do not begin with {left[0][0]!r}, the axis of the "
-            f"samples. Samples are read one after another: write ({left[0][0]} ...)."
+            f"the rows ({' '.join(right[0])}) of the pattern {text!r} do not begin with {left[0][0]!r}, the axis of "
+            f"the samples, which are read one after another. Write ({left[0][0]} ...)."
         )
     return left, right
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -18,7 +19,8 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode
 from numpy.typing import NDArray
 
-from bigpca.data.patterns import RowPattern, Taken
+from bigpca.data.choices import Chosen, Taken
+from bigpca.data.patterns import RowPattern
 from bigpca.data.pooling import pool
 
 Names: TypeAlias = NDArray[np.object_] | None
@@ -76,6 +78,27 @@ class View:
         chosen = pattern.columns.on(whole.width, "columns", names)
         return replace(whole, columns=np.arange(whole.width, dtype=np.int64)[chosen])
 
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values of a view of a pattern: the pattern, with named columns by their positions."""
+        pattern = self.pattern or RowPattern()
+        if self.columns is not None and pattern.columns is not None and not isinstance(pattern.columns.given, slice):
+            pattern = replace(pattern, columns=Chosen(tuple(self.columns.tolist()), pattern.columns.length))
+        return {"sample": list(self.sample), **pattern.to_json()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> View:
+        """Return what :meth:`to_json` gave.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            For values that it does not give.
+        """
+        pattern, sizes = RowPattern.from_json(values), tuple(int(size) for size in values["sample"])
+        if min(sizes, default=0) < 1:
+            raise ValueError(f"its samples have the shape {sizes}")
+        return cls.of(pattern, pattern.shape(sizes))
+
     @property
     def rows_per_sample(self) -> int:
         """Rows of one sample."""
@@ -85,6 +108,11 @@ class View:
     def width(self) -> int:
         """Columns of a row."""
         return self._places(self.column_axes) if self.columns is None else len(self.columns)
+
+    @property
+    def column_sizes(self) -> tuple[int, ...]:
+        """Sizes of the axes that make the columns, of which some positions and columns may be left out."""
+        return tuple(self.sample[axis] for axis in self.column_axes)
 
     @property
     def pooled_axes(self) -> tuple[int, ...]:
@@ -130,8 +158,8 @@ class View:
             axes = [axis for axis in axes if axis not in self.pooled_axes]
         order = (0, *(axes.index(axis) + 1 for axis in self.row_axes + self.column_axes))
         rows = cells.transpose(order).reshape(len(cells), self.rows_per_sample, self._places(self.column_axes))
-        rows = _contiguous(rows).reshape(-1, rows.shape[2])
-        return rows if self.columns is None else np.take(rows, self.columns, axis=1)
+        flat = _contiguous(rows).reshape(-1, rows.shape[2])
+        return flat if self.columns is None else np.take(flat, self.columns, axis=1)
 
     def describe(self) -> dict[str, Any]:
         """Return what identifies the view, for fingerprints."""

@@ -81,8 +81,9 @@ def plan_layout(
     """Divide rows into reads, groups and segments.
 
     ``groups = clamp(bytes / max(256 MiB, 8 state), 16, 4096)``, at least 4 MiB per group; all bytes in the working
-    dtype, so that a uint8 store is divided like its float32 copy, or ``stored_row_bytes`` if a row is made of more. If groups would hold one large read each (over
-    32 MiB), with nothing to read while it is multiplied, there are half as many with two reads each.
+    dtype, so that a uint8 store is divided like its float32 copy, or ``stored_row_bytes`` if a row is made of more. If
+    groups would hold one large read each (over 32 MiB), with nothing to read while it is multiplied, there are half as
+    many with two reads each.
     """
     row_bytes = max(1, n_columns * working_dtype(dtype).itemsize)
     most = SLAB_BYTES if row_bytes <= 1 << 16 else WIDE_SLAB_BYTES
