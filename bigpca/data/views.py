@@ -24,7 +24,7 @@ from bigpca.data.patterns import RowPattern
 from bigpca.data.pooling import pool
 
 Names: TypeAlias = NDArray[np.object_] | None
-COPIED_ROWS = 32  # of a transposed sample at a time: 2 cache lines of each column
+COPIED_ROWS = 32  # of a transposed sample at a time: two cache lines of each column
 COPIED_BYTES = 2**18  # of smaller samples, which are transposed together
 
 
@@ -147,8 +147,8 @@ class View:
         """Return the rows of chunks of so many samples."""
         return tuple(count * self.rows_per_sample for count in samples)
 
-    def apply(self, samples: NDArray[Any]) -> NDArray[Any]:
-        """Return the rows (b * rows_per_sample, width) of samples (b, d)."""
+    def apply(self, samples: NDArray[Any], *, owned: bool = False) -> NDArray[Any]:
+        """Return the rows (b * rows_per_sample, width) of samples (b, d), which may be overwritten if ``owned``."""
         cells = samples.reshape(len(samples), *self.sample)
         for axis, taken in enumerate(self.taken):
             cells = cells[(slice(None),) * (axis + 1) + (taken,)]
@@ -158,7 +158,8 @@ class View:
             axes = [axis for axis in axes if axis not in self.pooled_axes]
         order = (0, *(axes.index(axis) + 1 for axis in self.row_axes + self.column_axes))
         rows = cells.transpose(order).reshape(len(cells), self.rows_per_sample, self._places(self.column_axes))
-        flat = _contiguous(rows).reshape(-1, rows.shape[2])
+        whole = owned and not self.taken and self.reduce is None and samples.flags.c_contiguous
+        flat = _contiguous(rows, samples if whole else None).reshape(-1, rows.shape[2])
         return flat if self.columns is None else np.take(flat, self.columns, axis=1)
 
     def describe(self) -> dict[str, Any]:
@@ -176,19 +177,22 @@ def _length(taken: Taken, size: int) -> int:
     return len(range(*taken.indices(size))) if isinstance(taken, slice) else len(taken)
 
 
-def _contiguous(rows: NDArray[Any]) -> NDArray[Any]:
-    """Return rows (b, places, d) in C order: transposed a few lines at a time, so that what is read stays cached."""
+def _contiguous(rows: NDArray[Any], memory: NDArray[Any] | None) -> NDArray[Any]:
+    """Return rows (b, places, d) in C order: transposed a few lines at a time, so that what is read stays cached.
+
+    ``memory`` is that of the rows, if it may be overwritten: sample by sample, which saves an array of all rows.
+    """
     if rows.flags.c_contiguous:
         return rows
-    out = np.empty(rows.shape, rows.dtype)
-    together = COPIED_BYTES // max(1, math.prod(rows.shape[1:]) * rows.itemsize)
-    if together:
-        for i in range(0, len(rows), together):
-            out[i : i + together] = rows[i : i + together]
-        return out
-    for sample, into in zip(rows, out, strict=True):
-        for i in range(0, len(sample), COPIED_ROWS):
-            into[i : i + COPIED_ROWS] = sample[i : i + COPIED_ROWS]
+    out = np.empty(rows.shape, rows.dtype) if memory is None else memory.reshape(rows.shape)
+    together = max(1, COPIED_BYTES // max(1, math.prod(rows.shape[1:]) * rows.itemsize))
+    for s in range(0, len(rows), together):
+        samples, into = rows[s : s + together], out[s : s + together]
+        lines = into if memory is None else np.empty(samples.shape, rows.dtype)
+        for i in range(0, rows.shape[1], COPIED_ROWS):
+            lines[:, i : i + COPIED_ROWS] = samples[:, i : i + COPIED_ROWS]
+        if memory is not None:
+            into[...] = lines
     return out
 
 
