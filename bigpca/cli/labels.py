@@ -47,9 +47,17 @@ def open_given_labels(
             f"--key {given.key} needs row keys, but {source} has none. Store them with bigpca ingest ... --keys "
             f"{path}::{given.key}, or leave out --key: labels are then taken in the order of the rows."
         )
+    from bigpca.data.samples import repeat_labels
+    from bigpca.data.views import view_of
+
     labels = read_label_file(f"{path}::{column}" if column else path)
+    samples, view = view_of(data)
+    several = view.rows_per_sample if view is not None else 1
+    each = f"; each for the {several:,} rows of its sample" if several > 1 else ""
     if given.key is None or row_keys is None:
         n = data.shape[0]
+        if each and len(labels) == samples.shape[0]:
+            return repeat_labels(labels, data), f"{len(labels):,}, by position{each} ({source} has no keys)"
         if len(labels) != n:
             raise ValueError(
                 f"{given.labels} has {len(labels):,} labels, but {source} has {n:,} rows, and no keys to join them by. "
@@ -58,7 +66,8 @@ def open_given_labels(
         return labels, f"{len(labels):,}, by position: label 1 belongs to row 1 ({source} has no keys)"
     keys = read_label_file(f"{path}::{given.key}")
     joined = join_labels(labels, keys, row_keys, missing=str(missing or MissingLabels.RAISE))
-    return joined, rows_joined(joined, keys, row_keys, given.key, path)
+    how = rows_joined(joined, keys, row_keys, given.key, path)
+    return (repeat_labels(joined, data), how + each) if each else (joined, how)
 
 
 def _parts(given: Supervision) -> tuple[str, str | None]:

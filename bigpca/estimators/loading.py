@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bigpca.data.provenance import provenance_of
+from bigpca.data.views import View
 from bigpca.errors import ModelFormatError, brief
 from bigpca.estimators.kernel.approximate_kernel_pca import ApproximateKernelPCA
 from bigpca.estimators.kernel.kernel_pca import KernelPCA
@@ -107,6 +108,11 @@ def restored(stored: StoredModel) -> AnyEstimator:
         held = StoredModel(inner["kind"], stored.named("inner_"), inner["attributes"], stored.rows)
         stored = replace(stored, inner=restored(held))
     model._restore(stored)
+    rows = stored.attributes.get("rows")  # absent where samples were rows, and before there were patterns
+    if rows is not None:
+        model._view = View.from_json(rows)
+        if model._view.width != model.n_features_in_:
+            raise ValueError(f"its pattern makes rows of {model._view.width} columns, not {model.n_features_in_}")
     if stored.provenance is not None:
         model._provenance = stored.provenance
     if stored.attributes.get("seed") is not None:

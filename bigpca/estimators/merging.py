@@ -72,6 +72,9 @@ def merge(a: Model, b: Model) -> Model:
     both.n_features_in_ = a.n_features_in_
     if hasattr(a, "feature_names_in_"):
         both.feature_names_in_ = a.feature_names_in_
+    views = [vars(model).get("_view") for model in (a, b)]
+    if all(views) and views[0].describe() == views[1].describe():
+        both._view = views[0]
     with solving_with(getattr(a, "solve_threads", None)):
         states = [model._with_apart(model._state, model._apart) for model in (a, b)]
         both._absorb(states[0].merge(states[1]), a.n_omitted_ + b.n_omitted_)

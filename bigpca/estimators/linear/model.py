@@ -317,9 +317,9 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
     def _small_batch(self, X: Input) -> Array | None:
         """Return a copy of a small batch of finite rows in memory, which requires no read; None for other input."""
-        if is_lazy(X) or not self._apart_bytes:
+        if is_lazy(X) or not self._apart_bytes or self.pattern_ is not None:
             return None
-        batch, names = in_memory(X, type(self).__name__)
+        batch, names, _ = in_memory(X, type(self).__name__)
         check_features(self, batch.shape[1], names)
         return batch.copy() if batch.nbytes <= self._apart_bytes and np.isfinite(batch).all() else None
 

@@ -16,12 +16,14 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
+from bigpca.data.patterns import RowPattern
 from bigpca.data.provenance import Provenance
+from bigpca.data.views import View
 from bigpca.errors import ShortTraceback
 from bigpca.estimators.shared.display import captured
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
 from bigpca.estimators.shared.fit import Fit, Reading
-from bigpca.estimators.shared.inputs import Input, Lazy, Opened, check_features, check_policies, is_lazy, open_rows
+from bigpca.estimators.shared.inputs import Input, Lazy, Opened, as_fitted, check_policies, is_lazy, open_rows
 from bigpca.estimators.shared.names import check_parameter_names
 from bigpca.estimators.shared.outputs import Destination, Path, map_rows, reject_container, write_rows
 from bigpca.estimators.shared.running import made_by, running
@@ -80,6 +82,7 @@ class Estimator(
     _output_name: ClassVar[str]  # of the output of transform, in the names of tasks and in messages
     _min_rows: ClassVar[int] = 2  # that a fit requires
     _labelled: ClassVar[bool] = False  # whether a fit requires labels
+    _view: View | None
 
     def __new__(cls, *args: Input, **parameters: Input) -> Self:
         if parameters and not parameters.keys() <= set(cls.__init__.__code__.co_varnames):
@@ -144,8 +147,9 @@ class Estimator(
         Parameters
         ----------
         X : Dask array or DataFrame, path, list of paths, Zarr array, h5py.Dataset, xarray.DataArray, or array-like
-            Dimensions after the first are flattened, and masked entries become NaN. Feature names are the columns of a
-            frame or the coordinates of a DataArray's features.
+            ``bigpca.open(X, pattern=...)`` makes rows of pixels, tokens or pooled maps. Otherwise dimensions after the
+            first are flattened. Masked entries become NaN. Feature names are the columns of a frame or the coordinates
+            of a DataArray's features.
         y : labels of the rows, for supervised models; ignored by the others, default None
         checkpoint : path of a directory, default None
             A rerun of a killed fit resumes from here and gives the same bits.
@@ -203,6 +207,8 @@ class Estimator(
         keys: Input = None,
     ) -> Lazy:  # fmt: skip
         """Map X (n, d) row by row: lazily and with the same row chunks if X is lazy, else at once.
+
+        If the model was fitted on rows of a pattern, stored samples (n, c, h, w) are cut by it again.
 
         Parameters
         ----------
@@ -286,15 +292,19 @@ class Estimator(
         """How the model was made, with what was planned and measured; None where an older file does not say."""
         return vars(self).get("_provenance")
 
+    @property
+    def pattern_(self) -> RowPattern | None:
+        """What is a row, as :func:`bigpca.open` was told for the fit; None for whole samples, flattened."""
+        view: View | None = vars(self).get("_view")
+        return None if view is None else view.pattern
+
     def _open(self, X: Input, *, minimum: int = 1) -> Opened:
         """Open X; a hook for estimators that accept more than numbers."""
         return open_rows(X, type(self).__name__, minimum=minimum)
 
     def _open_like(self, X: Input) -> da.Array:
-        """Open new rows, and compare the number and names of their features with those of the fit."""
-        opened = self._open(X)
-        check_features(self, opened.n_features, opened.names)
-        return opened.array
+        """Open new rows as those of the fit, and compare the number and names of their features."""
+        return as_fitted(self, self._open(X)).array
 
     @property
     def _policies(self) -> dict[str, Input]:
@@ -309,7 +319,7 @@ class Estimator(
     def _remember(self, opened: Opened) -> None:
         """Set the number and names of features."""
         self.n_features_in_ = opened.n_features
-        self._set_known(feature_names_in_=opened.names)
+        self._set_known(feature_names_in_=opened.names, _view=opened.view)
 
     def _execute(
         self, planned: Reading, read: Callable[[Run], Read], call: str, *, progress: ProgressArgument,
