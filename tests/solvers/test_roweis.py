@@ -61,6 +61,8 @@ def test_the_unit_of_axes_does_not_depend_on_how_many_rows_there_are(options: di
     np.testing.assert_allclose(one.components @ within @ one.components.T, np.eye(3), atol=1e-12)
     orthonormal = family(many, y, **options).solve(0.3, 0.0, 3).components
     np.testing.assert_allclose(orthonormal @ orthonormal.T, np.eye(3), atol=1e-12)
+    one_left = family(np.array([[0.0], [2.0], [5.0]]), np.array([0, 0, 1]), **options)  # n - c = 1, S_W = 2
+    np.testing.assert_allclose(one_left.solve(0.0, 1.0, 1).components, 1 / np.sqrt(2))
 
 
 def test_one_family_serves_all_points_in_any_order() -> None:

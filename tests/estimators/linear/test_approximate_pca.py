@@ -214,13 +214,20 @@ def test_a_share_is_taken_of_the_true_total_and_rejected_beyond_the_sketch() -> 
     assert approximate(None).fit(X[:5]).n_components_ == 5
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("rows", [X[:2], X[:3], np.full((3, D), 2.0)], ids=["2", "3", "equal"])
 @pytest.mark.parametrize("core", CORES)
-def test_fewer_rows_than_columns_of_the_sketch_are_exact(core: str, n: int) -> None:
-    model = approximate(1, core=core).fit(X[:n])
+def test_fewer_rows_than_columns_of_the_sketch_are_exact(core: str, rows: Array) -> None:
+    model = approximate(1, core=core).fit(rows)
     if core != "tutorial":
-        np.testing.assert_allclose(model.explained_variance_, exact(X[:n], 1)[0], rtol=1e-6)
+        np.testing.assert_allclose(model.explained_variance_, exact(rows, 1)[0], rtol=1e-6)
     assert np.isfinite(model.residuals_).all()
+    assert np.isfinite(model.components_).all()
+
+
+@pytest.mark.parametrize(("k", "q"), [(3, 100), (80, 800), (500, 4000)])
+def test_the_default_sketch_has_ten_columns_for_a_component_and_at_least_100(k: int, q: int) -> None:
+    rows = unreadable(10_000, 4_000)
+    assert ApproximatePCA(k).plan(rows).state_bytes == ApproximatePCA(k, Gaussian(q)).plan(rows).state_bytes
 
 
 REJECTED: list[tuple[dict[str, Any], type[Exception], str]] = [

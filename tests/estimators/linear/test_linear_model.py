@@ -12,7 +12,12 @@ import pytest
 import bigpca as bp
 from bigpca import PCA, ModelFormatError
 from bigpca.estimators.linear.model import LinearModel
-from bigpca.estimators.linear.spectrum import CERTIFICATE_FIELDS, Certificate, orthonormality_error
+from bigpca.estimators.linear.spectrum import (
+    CERTIFICATE_FIELDS,
+    Certificate,
+    low_rank_plus_diagonal,
+    orthonormality_error,
+)
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.passes.accumulators.moments import Moments
 from tests.builders import data_with_spectrum, power_law
@@ -131,6 +136,14 @@ def test_oblique_axes_have_no_covariance_model(oblique: PCA) -> None:
         with pytest.raises(AttributeError) as caught:
             getattr(oblique, name)
         assert "components are not orthonormal (off by 0." in str(caught.value.__cause__)
+
+
+def test_a_dense_covariance_over_16_gib_is_rejected_before_it_is_allocated() -> None:
+    wrong = np.ones(2)  # which no product with one component accepts
+    with pytest.raises(bp.MemoryBudgetError, match=r"a dense 46341 x 46341 matrix takes 16\.0 GiB, more than"):
+        low_rank_plus_diagonal(np.ones((1, 46_341)), wrong, 1.0)
+    with pytest.raises(ValueError, match="matmul"):
+        low_rank_plus_diagonal(np.ones((1, 46_340)), wrong, 1.0)
 
 
 def test_oblique_axes_come_back_from_disk(oblique: PCA, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -41,7 +42,8 @@ def test_a_plan_is_a_record_of_the_costs() -> None:
     assert plan.state_bytes == 8 * d * (d + 1)
     assert n * d * d < plan.flops < 2 * n * d * d
     assert 100 <= plan.block_rows <= n
-    assert plan.tasks >= 2
+    assert plan.tasks == 3
+    assert PCA(k, solver="covariance").plan(unreadable(10**6, d, chunk=10_000)).tasks == 2 * 16 + 1
     assert plan.peak_bytes >= 4 * plan.state_bytes + plan.block_rows * d * 8
     assert plan.output_bytes >= 8 * (k * d + d)
 
@@ -55,6 +57,13 @@ def test_the_dot_plan_counts_its_reads_and_its_square_matrix(k: Any) -> None:
     assert plan.bytes_read == int(plan.passes * n * d * 8)
     assert plan.state_bytes >= 8 * n * n
     assert plan.flops >= n * n * d
+
+
+@pytest.mark.parametrize(("threads", "panels"), [(1, 2), (2, 4)])
+def test_the_dot_matrix_has_two_panels_for_each_thread(threads: int, panels: int) -> None:
+    with dask.config.set(num_workers=threads):
+        plan = PCA(5, solver="dot", memory_limit="16 GiB").plan(unreadable(2000, 40_000, chunk=100))
+    assert f" reads in {panels} row panels" in plan.reason
 
 
 def test_the_plan_of_column_blocks_is_two_reads(tmp_path: Path) -> None:
