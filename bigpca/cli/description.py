@@ -69,10 +69,12 @@ def describe(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
         inner = Group(attributes["inner"]["kind"], MODEL_FORMAT, _held(arrays), attributes["inner"]["attributes"])
         own = {name: value for name, value in parameters.items() if value is not None and name != "estimator"}
         named = {"estimator": stored.kind, "parameters": own, "n_features_in": attributes["n_features"]}
-        return {**describe(inner, _held(shapes)), **plain(named | {"n_features_selected": shapes["selected"][0]})}
+        named |= {"n_features_selected": shapes["selected"][0], **_pattern(attributes)}
+        return {**describe(inner, _held(shapes)), **plain(named)}
     record: dict[str, Any] = {
         "estimator": stored.kind,
         "parameters": {name: value for name, value in parameters.items() if value is not None},
+        **_pattern(attributes),
     }
     if parameters.get("kernel") is not None:
         record["kernel"] = kernel_text(parameters)
@@ -90,6 +92,15 @@ def describe(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     }
     record |= {name: value for name, value in known.items() if value is not None}
     return plain(record | ({} if values is None else _answer(stored)))  # type: ignore[no-any-return]
+
+
+def _pattern(attributes: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is a row, if the model was fitted on rows of a pattern."""
+    if attributes.get("rows") is None:
+        return {}
+    from bigpca.data.patterns import RowPattern
+
+    return {"pattern": str(RowPattern.from_json(attributes["rows"]))}
 
 
 def _held(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,7 +169,7 @@ def facts(record: Mapping[str, Any]) -> dict[str, object]:
     >>> facts({"kernel": "RBF(gamma=0.1)", "kernel_evaluations": 90_000, "certificate": None})
     {'kernel': 'RBF(gamma=0.1)', 'kernel evaluations': '90,000'}
     """
-    rows: dict[str, object] = {"kernel": record["kernel"]} if "kernel" in record else {}
+    rows: dict[str, object] = {name: record[name] for name in ("pattern", "kernel") if name in record}
     for name in ("kernel_evaluations", "landmarks", "n_unlabelled", "n_features_selected"):
         if name in record:
             rows[name.removeprefix("n_").replace("_", " ")] = f"{record[name]:,}"

@@ -106,10 +106,10 @@ def maps(scores: Any, components: tuple[int, ...] = (1, 2, 3), *, n: int = 12, a
     ImportError
         If matplotlib is not installed.
     """
-    if not is_array(scores) or scores.ndim != 4:
-        shape = getattr(scores, "shape", type(scores).__name__)
-        raise ValueError(f"maps of shape (m, h, w, k) were expected, not {shape}. Pass bp.as_maps(scores, (h, w)).")
-    total, height, width, k = map(int, scores.shape)
+    given = getattr(scores, "shape", ())
+    if len(given) != 4:
+        raise ValueError(f"maps have shape {given}; (m, h, w, k) was expected. Pass bp.as_maps(scores, (h, w)).")
+    total, height, width, k = map(int, given)
     if len(components) not in (1, 3) or not all(1 <= one <= k for one in components):
         raise ValueError(f"components = {components}; one or three of 1 to {k} were expected.")
     drawn = min(n, total)
