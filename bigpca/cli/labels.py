@@ -35,9 +35,11 @@ def open_given_labels(
     row_keys = stored_keys(sources[0]) if len(sources) == 1 else None
     source = " ".join(sources[:1])
     path, column = _parts(given)
-    if given.key is None and row_keys is not None:
+    own = None if row_keys is None or given.key is not None else stored_keys(path)
+    names = column_names(path)
+    if given.key is None and row_keys is not None and len(names) > 1:
         shown = ", ".join(map(repr, row_keys[:2].tolist()))
-        likely = key_column({name: read_label_file(f"{path}::{name}") for name in column_names(path)}, row_keys)
+        likely = key_column({name: read_label_file(f"{path}::{name}") for name in names}, row_keys)
         raise typer.BadParameter(
             f"the rows of {source} have keys ({shown}, ...), by which labels are joined. Name the column of "
             f"{path} that holds them: --key {likely or 'COLUMN'}."
@@ -48,17 +50,17 @@ def open_given_labels(
             f"{path}::{given.key}, or leave out --key: labels are then taken in the order of the rows."
         )
     labels = read_label_file(f"{path}::{column}" if column else path)
-    if given.key is None or row_keys is None:
-        n = data.shape[0]
+    if row_keys is None or (given.key is None and own is None):
+        n, without = data.shape[0], source if row_keys is None else path
         if len(labels) != n:
             raise ValueError(
                 f"{given.labels} has {len(labels):,} labels, but {source} has {n:,} rows, and no keys to join them by. "
                 "Give one label for each row, or store keys with bigpca ingest ... --keys FILE::COLUMN."
             )
-        return labels, f"{len(labels):,}, by position: label 1 belongs to row 1 ({source} has no keys)"
-    keys = read_label_file(f"{path}::{given.key}")
+        return labels, f"{len(labels):,}, by position: label 1 belongs to row 1 ({without} has no keys)"
+    keys = read_label_file(f"{path}::{given.key}") if own is None else own
     joined = join_labels(labels, keys, row_keys, missing=str(missing or MissingLabels.RAISE))
-    return joined, rows_joined(joined, keys, row_keys, given.key, path)
+    return joined, rows_joined(joined, keys, row_keys, given.key or "key", path)
 
 
 def _parts(given: Supervision) -> tuple[str, str | None]:

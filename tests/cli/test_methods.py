@@ -86,7 +86,8 @@ LABELLED = {
         "joined by the key filename",
     ),
     "the other column": (("keyed.zarr", "--labels", "labels.csv", "--key", "filename"), "joined by the key filename"),
-    "by position": (("s_*.npy", "--labels", "y.npy"), "by position: label 1 belongs to row 1"),
+    "by position": (("s_*.npy", "--labels", "y.npy"), "by position: label 1 belongs to row 1 (s_*.npy has no keys)"),
+    "labels without keys": (("keyed.zarr", "--labels", "y.npy"), "belongs to row 1 (y.npy has no keys)"),
 }
 
 
