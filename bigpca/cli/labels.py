@@ -19,13 +19,11 @@ def open_given_labels(
     Raises
     ------
     typer.BadParameter
-        If a key is given without labels or for a source without keys, or is needed.
+        If a key is given for a source without keys, or is needed.
     ValueError
         If labels and rows do not match; the message names keys or counts.
     """
     if given.labels is None:
-        if given.key is not None:
-            raise typer.BadParameter("--key requires --labels. Add --labels FILE::COLUMN.")
         return None, ""
     from bigpca.data.keys import stored_keys
     from bigpca.data.label_files import column_names, read_label_file
@@ -61,6 +59,14 @@ def open_given_labels(
     keys = read_label_file(f"{path}::{given.key}") if own is None else own
     joined = join_labels(labels, keys, row_keys, missing=str(missing or MissingLabels.RAISE))
     return joined, rows_joined(joined, keys, row_keys, given.key or "key", path)
+
+
+def check_columns(given: Supervision) -> None:
+    """Raise typer.BadParameter before data and outputs are checked if there are no labels, or no column of a name."""
+    if given.labels is not None:
+        _parts(given)
+    elif given.key is not None:
+        raise typer.BadParameter("--key requires --labels. Add --labels FILE::COLUMN.")
 
 
 def _parts(given: Supervision) -> tuple[str, str | None]:
