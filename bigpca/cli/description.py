@@ -14,7 +14,7 @@ from bigpca.cli.output import plain
 RECORDED, SHOWN = 10, 5  # leading components in JSON, and in text
 SUBSPACES = ("residuals", "deficits", "lowest", "upper")
 ARRAYS = (
-    "explained_variance", "eigenvalues", "eigenvalue_bounds", "captured_variance_bounds",
+    "explained_variance", "eigenvalues", "eigenvalue_bounds", "captured_variance_bounds", "moments_counts",
     *(f"subspace_{name}" for name in SUBSPACES),
 )  # fmt: skip
 HELD = "inner_"  # prefix of the arrays of a model that another one holds
@@ -83,7 +83,7 @@ def describe(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     known = {
         "n_components": None if values is None else len(values),
         "n_features_in": attributes.get("n_features", wide[-1]),
-        "n_samples": attributes.get("n_samples"),
+        "n_samples": attributes.get("n_samples", _counted(arrays.get("moments_counts"))),
         "n_omitted": attributes.get("n_omitted", attributes.get("omitted")),
         "solver": attributes.get("solver"),
         "kernel_evaluations": attributes.get("evaluations"),
@@ -101,6 +101,11 @@ def _pattern(attributes: Mapping[str, Any]) -> dict[str, str]:
     from bigpca.data.patterns import RowPattern
 
     return {"pattern": str(RowPattern.from_json(attributes["rows"]))}
+
+
+def _counted(counts: Any) -> int | None:
+    """Return the rows of all classes, where a model has classes."""
+    return None if counts is None else int(counts.sum())
 
 
 def _held(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -185,7 +185,8 @@ class Estimator:
     whiten: Annotated[bool, _model("--whiten", help="Scores of unit variance.")] = False
     nan_policy: Annotated[NanPolicy | None, _model(help="Rows with NaN or infinity: an error, or left out.")] = None
     solver: Annotated[
-        str | None, _model(metavar="NAME", help="auto, covariance, dot, krylov; with a kernel auto, dense, krylov.")
+        str | None,
+        _model(metavar="NAME", help="auto, covariance, dot, krylov; with a kernel auto, dense, krylov, features."),
     ] = None
     seed: Annotated[int | None, _model(metavar="INT", min=0, help="Of all that is random.")] = None
     memory_limit: Annotated[str | None, _model(metavar="SIZE", help="Reject a plan over this size, e.g. 2GiB.")] = None
@@ -311,6 +312,7 @@ class Estimator:
             "workers_timeout": workers_timeout,
         }
         self._check_solver()
+        self._check_kernel()
         return getattr(bigpca, self.name)(**{name: value for name, value in arguments.items() if name in known})
 
     def _check_solver(self) -> None:
@@ -323,6 +325,14 @@ class Estimator:
             raise typer.BadParameter(
                 f"{self.solver!r} is not one of {', '.join(map(repr, known))}.{hint}", param_hint="'--solver'"
             )
+
+    def _check_kernel(self) -> None:
+        from bigpca.kernels import as_kernel
+
+        try:
+            as_kernel(self.kernel or "linear")
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="'--kernel'") from None
 
     def _given(self) -> dict[str, Any]:
         """Return the options that set a parameter and are not at their default."""

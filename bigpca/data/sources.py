@@ -30,6 +30,7 @@ from bigpca.data.urls import public
 from bigpca.data.views import Names, View, view_of, viewed
 from bigpca.data.zarr_groups import group_member
 from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
+from bigpca.errors import ShortTraceback
 
 __all__ = ["DASK_CHUNK_BYTES", "RowSource", "check_dtype", "open", "open_source", "row_source", "source_of"]
 
@@ -101,7 +102,8 @@ def open(
     (40, 8)
     """
     described = RowPattern.of(pattern, reduce, columns, axes)
-    X, shape = open_samples(source, member=member, missing_chunks=missing_chunks)
+    with ShortTraceback():
+        X, shape = open_samples(source, member=member, missing_chunks=missing_chunks)
     if described == RowPattern():
         return X
     if view_of(X)[1] is not None:

@@ -75,9 +75,12 @@ def test_an_order_that_is_not_alphabetical_is_kept(folder: Path) -> None:
         (("plan", "keyed.zarr", "--solver", "krilov"), "Did you mean krylov?"),
         (("plan", "keyed.zarr", "--columns", ","), "chooses nothing. Write a range such as 0:512"),
         (("plan", "keyed.zarr", "--pattern", "n d -> n d", "--axis", "d"), "is not an axis of a pattern"),
+        (("fit", "keyed.zarr", "--kernel", "gaussian"), "Did you mean rbf?"),
+        (("fit", "keyed.zarr", "--method", "fisher", "--labels", "labels.csv::specie"), "Did you mean species?"),
     ],
 )
 def test_what_does_not_go_together_is_wrong_usage(folder: Path, arguments: tuple[Any, ...], message: str) -> None:
+    (folder / "model.zarr").mkdir()  # which is found only after that
     result = run(*arguments)
     assert (result.exit_code, message in words(result.stderr)) == (2, True), result.stderr
 
@@ -107,7 +110,8 @@ LABELLED = {
         "joined by the key filename",
     ),
     "the other column": (("keyed.zarr", "--labels", "labels.csv", "--key", "filename"), "joined by the key filename"),
-    "by position": (("s_*.npy", "--labels", "y.npy"), "by position: label 1 belongs to row 1"),
+    "by position": (("s_*.npy", "--labels", "y.npy"), "by position: label 1 belongs to row 1 (s_*.npy has no keys)"),
+    "labels without keys": (("keyed.zarr", "--labels", "y.npy"), "belongs to row 1 (y.npy has no keys)"),
 }
 
 
@@ -194,7 +198,7 @@ def test_every_method_is_planned_fitted_applied_and_inspected(folder: Path, vari
     shares = getattr(model, "explained_variance_ratio_", None)
     if shares is not None and method == "pca":
         np.testing.assert_allclose(inspected["explained_variance_ratio"], shares, rtol=1e-14)
-    assert ESTIMATORS[variant] in run("info", "model.zarr", "-v").stdout
+    assert f"{ESTIMATORS[variant]} of {N} rows x {D} columns" in run("info", "model.zarr", "-v").stdout
 
 
 def test_a_quiet_command_prints_nothing_but_warnings(folder: Path) -> None:

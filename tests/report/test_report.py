@@ -6,6 +6,7 @@ import base64
 import csv
 import io
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,7 +14,10 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import zarr
 from PIL import Image
 
 import bigpca as bp
@@ -240,6 +244,56 @@ def test_columns_of_a_table_are_classes_keys_and_pictures(
     assert found.name(0) == ("row 0" if expected[1] is None else expected[1][0])
 
 
+LABELS, ROWS = np.array(["c", "a", "b", "d"]), np.array(["z", "x", "y", "spare"])
+
+
+def save_parquet(path: Path) -> str:
+    pq.write_table(pa.table({"label": LABELS, "row": ROWS}), path / "t.parquet")
+    return str(path / "t.parquet")
+
+
+def save_parquet_of_features(path: Path) -> str:
+    pq.write_table(pa.table({"feature": [[1.0]] * 4, "label": LABELS, "row": ROWS}), path / "t.parquet")
+    return f"{path}/t.parquet::label"
+
+
+def save_records(path: Path) -> str:
+    np.save(path / "t.npy", np.rec.fromarrays([LABELS, ROWS], names=["label", "row"]))
+    return str(path / "t.npy")
+
+
+def save_group(path: Path) -> str:
+    group = zarr.open_group(path / "t.zarr")
+    for name, values in {"label": LABELS, "row": ROWS}.items():
+        group.create_array(name, shape=(4,), dtype=str)[:] = values
+    return str(path / "t.zarr")
+
+
+@pytest.mark.parametrize("keyed", ["stored", "given"])
+@pytest.mark.parametrize("save", [save_parquet, save_parquet_of_features, save_records, save_group])
+def test_every_table_of_labels_is_joined_to_every_kind_of_keys(
+    save: Callable[[Path], str], keyed: str, tmp_path: Path
+) -> None:
+    keys: Any = ["x", "y", "z"]
+    given: dict[str, Any] = {"scores": X[:3, :1]}
+    if keyed == "stored":
+        bp.PCA(1).fit(X).transform(X[:3], out=tmp_path / "scores.npy", keys=keys)
+        given = {"scores": tmp_path / "scores.npy"}
+    else:
+        given["keys"] = keys
+    found = companions(save(tmp_path), n=3, **given)
+    assert (found.labels.tolist(), found.keys.tolist()) == (["a", "b", "c"], keys)
+    assert "joined by the key row" in found.source
+
+
+def test_a_stored_array_of_labels_has_the_keys_beside_it_and_arrays_are_said_to_be_in_order(tmp_path: Path) -> None:
+    bp.ingest(np.array([[3.5], [1.5], [2.5]]), tmp_path / "y.zarr", keys=["z", "x", "y"])
+    found = companions(tmp_path / "y.zarr", keys=["x", "y", "z"], n=3)
+    assert found.labels.tolist() == [1.5, 2.5, 3.5]
+    report = describe(bp.PCA(1).fit(X), scores=X[:, :1], labels=CLASSES)
+    assert any("in the order of the rows" in figure.caption for figure in report.figures)
+
+
 KEYED: dict[str, tuple[str, list[str | None] | str]] = {  # beside scores of the rows x, y and z
     "another order": ("photo,class\nz,c\nx,a\ny,b\nspare,d\n", ["a", "b", "c"]),
     "some": ("class,id\nb,y\na,x\n", ["a", "b", None]),
@@ -262,6 +316,8 @@ def test_a_file_of_labels_is_joined_to_stored_scores_by_key_in_reports_and_figur
             with pytest.raises(ValueError, match=re.escape(expected)):
                 join()
         return
+    commands = dict(describe(model, scores=stored, labels=table, path="m.zarr").next_steps)
+    assert f"m.zarr --scores {stored} --labels {table} " in commands["A figure of the scores"]
     known = companions(table, scores=stored, n=3)
     assert (known.labels.tolist(), known.keys.tolist()) == (expected, ["x", "y", "z"])
     by_key = "joined by the key" in known.source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ from bigpca.data.views import View, names_of, view_of, viewed
 from bigpca.errors import warn_caller, warn_rounded
 from bigpca.sketches.base import positive_integer
 
+log = logging.getLogger("bigpca")
 Input: TypeAlias = Any  # what a user passed as X, y or a parameter, before its type is checked
 Lazy: TypeAlias = Any  # an array in memory, or a Dask array (which has no types) for lazy input
 Names: TypeAlias = NDArray[np.object_] | None
@@ -156,6 +158,15 @@ def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Array, Nam
     if rounded:
         warn_rounded(rounded)
     return checked, getattr(asked, "feature_names_in_", None), shape[1:] if len(shape) > 2 else checked.shape[1:]
+
+
+def note_flattened(X: Input) -> None:
+    """Log that rows of several dimensions are flattened, which only their shape shows."""
+    shape = getattr(X, "shape", ())
+    if len(shape) > 2:
+        log.warning(
+            "X has shape %s: each row is flattened, in C order, to %d features.", shape, row_width(tuple(shape))
+        )
 
 
 def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> None:

@@ -23,7 +23,16 @@ from bigpca.errors import ShortTraceback
 from bigpca.estimators.shared.display import captured
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
 from bigpca.estimators.shared.fit import Fit, Reading
-from bigpca.estimators.shared.inputs import Input, Lazy, Opened, as_fitted, check_policies, is_lazy, open_rows
+from bigpca.estimators.shared.inputs import (
+    Input,
+    Lazy,
+    Opened,
+    as_fitted,
+    check_policies,
+    is_lazy,
+    note_flattened,
+    open_rows,
+)
 from bigpca.estimators.shared.names import check_parameter_names
 from bigpca.estimators.shared.outputs import Destination, Path, map_rows, reject_container, write_rows
 from bigpca.estimators.shared.running import made_by, running
@@ -148,8 +157,8 @@ class Estimator(
         ----------
         X : Dask array or DataFrame, path, list of paths, Zarr array, h5py.Dataset, xarray.DataArray, or array-like
             ``bigpca.open(X, pattern=...)`` makes rows of pixels, tokens or pooled maps. Otherwise dimensions after the
-            first are flattened. Masked entries become NaN. Feature names are the columns of a frame or the coordinates
-            of a DataArray's features.
+            first are flattened, of which the log warns. Masked entries become NaN. Feature names are the columns of a
+            frame or the coordinates of a DataArray's features.
         y : labels of the rows, for supervised models; ignored by the others, default None
         checkpoint : path of a directory, default None
             A rerun of a killed fit resumes from here and gives the same bits.
@@ -173,6 +182,7 @@ class Estimator(
             If the checkpoint belongs to another computation, or is in use.
         """
         opened = replace(self._open(X, minimum=self._min_rows), seed=draw_fit_seed(self, checkpoint))
+        note_flattened(X)
         planned = cast("Fit[Found]", self._fit(opened, y))
         seed = opened.seed if hasattr(self, "random_state") else None
         found, made = self._execute(

@@ -236,3 +236,7 @@ def test_sketches_are_reached_through_the_package() -> None:
     assert {"sketches", "SketchTransformer"} <= set(dir(bp)) & set(bp.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'sketch_makers'"):
         _ = bp.sketch_makers
+
+
+def test_the_plan_of_a_sketch_names_no_blocks_which_it_does_not_form() -> None:
+    assert "Gflop in 1 task\n" in str(bp.SketchTransformer(bp.sketches.SparseSign(3)).plan(np.eye(9)))
