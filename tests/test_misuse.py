@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import dask
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client
 
 import bigpca as bp
 
@@ -82,12 +80,12 @@ def frames_of(error: BaseException) -> list[str]:
     return [frame.name for frame in shown.stack[2:]]
 
 
-@pytest.fixture(scope="module", params=["one thread", "threads", "workers"])
+@pytest.fixture(params=["one thread", "threads", pytest.param("workers", marks=pytest.mark.cluster)])
 def scheduler(request: pytest.FixtureRequest) -> Iterator[str]:
     settings = {"one thread": {"scheduler": "sync"}, "threads": {"scheduler": "threads", "num_workers": 2}}
-    local = request.param != "workers"
-    opened = nullcontext() if local else closing(Client(n_workers=1, threads_per_worker=1, dashboard_address=None))
-    with opened, dask.config.set(settings.get(request.param, {})):
+    if request.param == "workers":
+        request.getfixturevalue("client")
+    with dask.config.set(settings.get(request.param, {})):
         yield request.param
 
 
