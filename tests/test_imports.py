@@ -25,6 +25,7 @@ TIERS: list[tuple[str, ...]] = [
     ("data.ingest",),
     ("operators",),
     ("landmarks",),
+    ("export",),  # linear maps for other libraries
     ("plots",),  # fitted models are read by their attributes: nothing of estimators is imported
     ("report",),
     ("estimators.shared",),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType
 from bigpca.errors import NonFiniteError
+from bigpca.export.linear import LinearMap
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.sketches import Sketch
 
@@ -41,6 +42,22 @@ class Projection:
     deviations: Vector | None = None
     nan_policy: str = "raise"
 
+    def linear(self, d: int) -> LinearMap:
+        """Return the same map as a matrix and a centre."""
+        return LinearMap(self._axes(), self.mean)
+
+    def sklearn_steps(self, d: int, facts: dict[str, object]) -> list[object]:
+        """Return the same map as fitted transformers of scikit-learn."""
+        from bigpca.export.sklearn import projection_steps  # as in LinearExports
+
+        return projection_steps(self.mean, self.scale, self.components, self.deviations, facts)
+
+    def _axes(self) -> NDArray[np.float64]:
+        axes = self.components if self.scale is None else self.components / self.scale
+        if self.deviations is not None:
+            axes = axes / np.where(self.deviations > 0, self.deviations, np.inf)[:, None]
+        return axes
+
     def output_dtype(self, dtype: DType) -> DType:
         """float32 for float32 and narrower input, else float64."""
         return working_dtype(dtype)
@@ -54,10 +71,7 @@ class Projection:
             Where rows hold NaN or infinities and the policy is to raise.
         """
         dtype = working_dtype(rows.dtype)
-        mean = self.mean.astype(dtype)
-        axes = self.components if self.scale is None else self.components / self.scale
-        if self.deviations is not None:
-            axes = axes / np.where(self.deviations > 0, self.deviations, np.inf)[:, None]
+        mean, axes = self.mean.astype(dtype), self._axes()
         turned, strip = axes.T.astype(dtype), strip_rows(len(rows), len(mean), dtype.itemsize)
         scores, centred = np.empty((len(rows), len(axes)), dtype), np.empty((strip, len(mean)), dtype)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -152,6 +166,16 @@ class Sketching:
 
     sketch: Sketch
     nan_policy: str = "raise"
+
+    def linear(self, d: int) -> LinearMap:
+        """Return the matrix W' (q, d), about the origin."""
+        return LinearMap(np.ascontiguousarray(self.sketch.matrix(d).T), np.zeros(d))
+
+    def sklearn_steps(self, d: int, facts: dict[str, object]) -> list[object]:
+        """Return the same map as a transformer of scikit-learn."""
+        from bigpca.export.sklearn import fitted_pca  # as in LinearExports
+
+        return [fitted_pca(self.linear(d), facts)]
 
     def output_dtype(self, dtype: DType) -> DType:
         """float32 for float32 and narrower input, else float64."""

@@ -26,6 +26,7 @@ from bigpca.estimators.linear.spectrum import (
     low_rank_plus_diagonal,
     orthonormality_error,
 )
+from bigpca.estimators.shared.exporting import LinearExports
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.inputs import Input, Lazy, check_features, in_memory, is_lazy, open_scores
 from bigpca.estimators.shared.outputs import Destination, Path
@@ -77,7 +78,7 @@ class Added(Generic[State]):
     made: Provenance
 
 
-class LinearModel(Estimator[Spectrum], Generic[State]):
+class LinearModel(LinearExports, Estimator[Spectrum], Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
     A subclass defines its fit and the statistics that it keeps: :meth:`_fit`, :meth:`_read_state`,

@@ -8,6 +8,7 @@ from typing import ClassVar
 from bigpca.arrays import Array
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.linear.maps import Sketching, reject_non_finite
+from bigpca.estimators.shared.exporting import LinearExports
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input, Opened
@@ -60,7 +61,7 @@ class SketchingFit(Fit[Sketch]):
         return self.sketch
 
 
-class SketchTransformer(Estimator[Sketch]):
+class SketchTransformer(LinearExports, Estimator[Sketch]):
     """Sketches ``X @ W`` of rows: fewer columns, with the same dot products on average.
 
     Parameters

@@ -37,6 +37,7 @@ from bigpca.sketches.base import positive_integer
 log = logging.getLogger("bigpca")
 Input: TypeAlias = Any  # what a user passed as X, y or a parameter, before its type is checked
 Lazy: TypeAlias = Any  # an array in memory, or a Dask array (which has no types) for lazy input
+Exported: TypeAlias = Any  # an object of another library
 Names: TypeAlias = NDArray[np.object_] | None
 LAZY = (da.Array, str, os.PathLike, np.memmap)
 

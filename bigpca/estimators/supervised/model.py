@@ -14,6 +14,7 @@ from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread
 from bigpca.data.labels import merge_classes
 from bigpca.estimators.linear.maps import Projection, Reconstruction
+from bigpca.estimators.shared.exporting import LinearExports
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_scores
 from bigpca.estimators.shared.outputs import Destination, Path
@@ -62,7 +63,7 @@ def _classifies(model: SupervisedModel) -> bool:
     return True
 
 
-class SupervisedModel(Estimator[SupervisedResult]):
+class SupervisedModel(LinearExports, Estimator[SupervisedResult]):
     """Scores ``U'(x - mean)`` on axes U that were learned from labels, in one read of X.
 
     A subclass defines its problem (:meth:`_problem`).

@@ -23,6 +23,7 @@ from bigpca.data.views import columns_of
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
+from bigpca.estimators.shared.exporting import LinearExports
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_rows
 from bigpca.estimators.shared.outputs import Destination, Path
@@ -38,7 +39,7 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.solving import solving
-from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap
+from bigpca.passes.reading.row_maps import Beside, MapStep
 from bigpca.seeds import integers
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
@@ -58,7 +59,7 @@ def _estimator_has(method: str) -> Callable[[ScoredPCA], bool]:
     return check
 
 
-class ScoredPCA(Estimator[ScoredResult]):
+class ScoredPCA(LinearExports, Estimator[ScoredResult]):
     """PCA, or another estimator, of the q features with the highest scores.
 
     One read for the scores; then the estimator reads the chosen columns. For classes the score is the one-way F
@@ -284,7 +285,7 @@ class ScoredPCA(Estimator[ScoredResult]):
     def _n_features_out(self) -> int:
         return int(self.estimator_._n_features_out)
 
-    def _row_map(self) -> RowMap:
+    def _row_map(self) -> Selected:
         return Selected(self.selected_, self.estimator_._row_map())
 
     def _inner(self) -> AnyEstimator:
