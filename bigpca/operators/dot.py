@@ -17,6 +17,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.rows import RowInput
+from bigpca.solvers.scaling import LearnedScale
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -72,7 +73,14 @@ class DotOperator:
     """
 
     def __init__(
-        self, rows: RowInput, run: Run, cost: PassPlan, *, center: bool = True, scale: bool = False, seed: int = 0
+        self,
+        rows: RowInput,
+        run: Run,
+        cost: PassPlan,
+        *,
+        center: bool = True,
+        scale: LearnedScale = False,
+        seed: int = 0,
     ) -> None:
         self.rows, self.run, self.cost = rows, run, cost
         self.center, self.scaled, self.seed = center, scale, seed

@@ -40,6 +40,7 @@ from bigpca.planning import Resources
 from bigpca.solvers.components import partial_will_do, starting_components
 from bigpca.solvers.dual import axes_flops
 from bigpca.solvers.eigh import fix_signs
+from bigpca.solvers.scaling import scale_identity
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -133,7 +134,7 @@ class KrylovFit(PCAFit):
         k, d = self.iteration.components, self.rows.n_columns
         certificate = certificate_bytes(k, d)
         return SolveCost(
-            between=self.between, output_bytes=linear_bytes(k, d, scaled=self.settings.scale) + certificate
+            between=self.between, output_bytes=linear_bytes(k, d, scaled=self.settings.scales) + certificate
         )
 
     @property
@@ -148,7 +149,8 @@ class KrylovFit(PCAFit):
         """Return also everything that determines the blocks of later passes."""
         settings, iteration = self.settings, self.iteration
         return {
-            "computes": "krylov", "input": self.rows.describe(), "center": settings.center, "scale": settings.scale,
+            "computes": "krylov", "input": self.rows.describe(), "center": settings.center,
+            "scale": scale_identity(settings.scale),
             "n_components": repr(settings.n_components), "tol": settings.tol, "seed": settings.seed,
             "columns": [iteration.block, iteration.columns], "probes": PROBES,
         }  # fmt: skip
@@ -165,8 +167,9 @@ class KrylovFit(PCAFit):
         certificate = certify_iteration(operator, result, k, settings, run)
         components = fix_signs(np.ascontiguousarray(result.vectors[:k]))
         check_enough_rows(operator.count, operator.omitted)
+        mean, scale = settings.standardization.in_units_of_rows(operator.mean, operator.scale)
         return Spectrum(
-            operator.count, operator.omitted, operator.mean, operator.scale, result.values[:k], components,
+            operator.count, operator.omitted, mean, scale, result.values[:k], components,
             operator.trace, certificate=certificate,
         )  # fmt: skip
 
@@ -228,7 +231,7 @@ class KrylovDotFit(KrylovFit):
         V = np.ascontiguousarray(result.vectors[:k].T)
         products = ColumnProducts(d, V, settings.center, settings.scale)
         product = fold_columns(run, self.components, rows, products).product()  # last pass over X
-        scale = column_scale(operator.squares, operator.mean, n) if settings.scale else None
+        scale = column_scale(operator.squares, operator.mean, n, settings.scale) if settings.scale else None
         dot = DotSpectrum(result.values[:k], V, operator.trace, operator.mean, operator.squares)
         spectrum = dot_spectrum(rows, settings, dot, product, operator.mean, scale)
         return replace(spectrum, certificate=replace(certificate, n_passes=run.reads))

@@ -14,6 +14,7 @@ from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.engine.run import Run
+from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.sketches import Gaussian, Sketch
 
 DEFAULT_COLUMNS = 100
@@ -69,6 +70,7 @@ class SketchTransformer(LinearExports, Estimator[Sketch]):
     sketch : Sketch or None, default None
         Such as ``bigpca.sketches.Gaussian(q)``; None for a Gaussian one of min(d, 100) columns, whose dot products
         of rows have errors of about 10 % of the product of their lengths.
+    preprocess : as in :class:`bigpca.PCA`, default None
     nan_policy : {"raise", "omit"}, default "raise"
         Rows with NaN or infinities raise an error, or have sketches of NaN.
     missing_chunks : {"raise", "fill"}, default "raise"
@@ -101,12 +103,14 @@ class SketchTransformer(LinearExports, Estimator[Sketch]):
         self,
         sketch: Sketch | None = None,
         *,
+        preprocess: Preprocess = None,
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
         workers_timeout: float = 60.0,
     ) -> None:
         self.sketch = sketch
+        self.preprocess = preprocess
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit

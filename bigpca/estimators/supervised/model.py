@@ -198,7 +198,7 @@ class SupervisedModel(LinearExports, Estimator[SupervisedResult]):
         opened = open_scores(X, type(self).__name__, self._n_features_out)
         axes = np.asarray(np.linalg.pinv(self.components_).T, np.float64)  # rows of (U'U)^-1 U'
         back = Reconstruction(self.mean_, None, axes, None)
-        return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
+        return self._map_as_given(X, opened, back, self.n_features_in_, Destination(out, overwrite))
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
     def predict(self, X: Input) -> Lazy:

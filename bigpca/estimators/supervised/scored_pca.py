@@ -38,9 +38,14 @@ from bigpca.estimators.supervised.scores_fit import Folding, ScoredFit, ScoredRe
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.solving import solving
+from bigpca.passes.project import mapped_lazily
+from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.passes.reading.row_maps import Beside, MapStep
+from bigpca.passes.rows import RowInput
 from bigpca.seeds import integers
+from bigpca.settings import setting
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
 
@@ -83,8 +88,8 @@ class ScoredPCA(LinearExports, Estimator[ScoredResult]):
         Of the folds; as in :class:`bigpca.PCA`.
     missing_labels : {"raise", "drop"}, default "raise"
         Rows without a label are used by the PCA, but not for the scores.
-    nan_policy, missing_chunks, memory_limit, workers_timeout
-        As in :class:`bigpca.PCA`; defaults "raise", "raise", None and 60.0.
+    preprocess, nan_policy, missing_chunks, memory_limit, workers_timeout
+        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None and 60.0.
 
     Attributes
     ----------
@@ -118,6 +123,7 @@ class ScoredPCA(LinearExports, Estimator[ScoredResult]):
         folds: int = 5,
         random_state: RandomState = 0,
         missing_labels: str = "raise",
+        preprocess: Preprocess = None,
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
@@ -129,6 +135,7 @@ class ScoredPCA(LinearExports, Estimator[ScoredResult]):
         self.folds = folds
         self.random_state = random_state
         self.missing_labels = missing_labels
+        self.preprocess = preprocess
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
@@ -165,7 +172,7 @@ class ScoredPCA(LinearExports, Estimator[ScoredResult]):
         opened = replace(self._open(X, minimum=2), seed=draw_fit_seed(self, places["folds"]))
         planned = self._fit(opened, y)
         planned.plan.check()
-        scoring, X, found = planned.scoring, planned.rows.X, None
+        scoring, X, found = planned.scoring, mapped_lazily(planned.rows), None
         began = time.perf_counter()
         kept, made = self._execute(
             scoring, scoring.read, f"{self._called}.fit(X)", progress=progress, checkpoint=places["scores"]
@@ -220,7 +227,7 @@ class ScoredPCA(LinearExports, Estimator[ScoredResult]):
         spread, own = self._spread, spread_of(labelled)
         if spread is not None and own is not None:
             spread = spread.merge(own)
-        inner.partial_fit(columns_of(rows.X, self.selected_), y, progress=progress)
+        inner.partial_fit(columns_of(mapped_lazily(rows), self.selected_), y, progress=progress)
         scores = feature_scores(kept.statistics, spread)
         best = np.lexsort((np.arange(len(scores)), -scores))[: len(self.selected_)]
         others = np.setdiff1d(best, self.selected_)
@@ -256,7 +263,7 @@ class ScoredPCA(LinearExports, Estimator[ScoredResult]):
         back = self.estimator_.inverse_transform(X)
         placed = Placed(self.selected_, self.mean_)
         opened = open_rows(back, type(self).__name__).array
-        return self._map(X, opened, placed, self.n_features_in_, Destination(out, overwrite))
+        return self._map_as_given(X, opened, placed, self.n_features_in_, Destination(out, overwrite))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")
@@ -286,7 +293,7 @@ class ScoredPCA(LinearExports, Estimator[ScoredResult]):
         return int(self.estimator_._n_features_out)
 
     def _row_map(self) -> Selected:
-        return Selected(self.selected_, self.estimator_._row_map())
+        return Selected(self.selected_, self.estimator_._whole_map())
 
     def _inner(self) -> AnyEstimator:
         if self.estimator is None:
@@ -324,11 +331,12 @@ class ScoredPCA(LinearExports, Estimator[ScoredResult]):
         q, (rows, resources) = self._count(d), self._rows(opened.array)
         labelled = self._scorable(y, rows.n_rows)  # unknown row chunks are counted once for all reads
         scoring = Scoring(rows, resources, "scores", labelled, False)
-        some = estimator._open(some_columns(rows.X, q), minimum=2)
+        X = mapped_lazily(rows)
+        some = estimator._open(some_columns(X, q), minimum=2)
         inner = estimator._fit(replace(some, seed=fit_seed(estimator)), y)
         folding = None
         if q is None:
-            folding = self._folding(rows.X, np.arange(min(d, MAX_CANDIDATES)), scoring.labelled, opened.seed)
+            folding = self._folding(X, np.arange(min(d, MAX_CANDIDATES)), scoring.labelled, opened.seed)
         return ScoredFit(rows, inner.resources, scoring, folding, inner)
 
     def _take(self, found: ScoredResult, solver: str) -> None:
@@ -345,7 +353,8 @@ class ScoredPCA(LinearExports, Estimator[ScoredResult]):
             beside, m = Beside(labelled.codes, partial(one_hot, n_classes=labelled.n_classes)), labelled.n_classes
         else:
             beside, m = Beside(features.whole(), np.asarray), features.shape[1]
-        rows, resources = self._rows(rows_of)
+        rows = RowInput(rows_of, **self._policies)
+        resources = find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
         rows = rows.mapped(MapStep(beside, rows.n_columns + m))
         folds = integers(seed, "folds", 0, len(labelled.codes), 1, int(self.folds))[:, 0]
         used = labelled.codes >= 0

@@ -109,8 +109,11 @@ def test_an_existing_file_is_kept_unless_it_is_to_be_replaced(tmp_path: Path) ->
 def test_what_has_no_linear_map_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = bp.ScoredPCA(estimator=bp.KernelPCA(1, kernel="rbf")).fit(X, X[:, 0])
     for export in (kernel.linear_map, kernel.to_sklearn, kernel.to_faiss):
-        with pytest.raises(ValueError, match="a kernel model, which has no linear map"):
+        with pytest.raises(ValueError, match="a kernel model, or preprocesses its rows"):
             export()
+    for other in (bp.PCA(2, preprocess=bp.L2()), bp.PCA(2, whiten=bp.Whitening(l2=True))):
+        with pytest.raises(ValueError, match="not linear"):
+            other.fit(X).linear_map()
     assert not hasattr(bp.KernelPCA(1), "linear_map")
     model = bp.PCA(1).fit(X)
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
