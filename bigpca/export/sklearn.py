@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import Normalizer, StandardScaler
 
 from bigpca.export.linear import LinearMap, Vector
 
@@ -56,9 +56,9 @@ def joined(steps: list[Any]) -> Any:
 
 def projection_steps(
     centre: Vector, scale: Vector | None, components: NDArray[np.float64], deviations: Vector | None,
-    facts: dict[str, Any],
+    facts: dict[str, Any], *, l2: bool = False,
 ) -> list[Any]:  # fmt: skip
-    """Return the steps of ``(x - centre) / scale @ components'``, divided by ``deviations``."""
+    """Return the steps of ``(x - centre) / scale @ components'``, divided by ``deviations``, and by their norm."""
     steps: list[Any] = []
     if scale is not None:
         steps, centre = [scaler(scale, centre)], np.zeros_like(centre)
@@ -67,4 +67,6 @@ def projection_steps(
     usual = deviations is not None and variances is not None and bool((deviations > 0).all())
     usual = usual and np.array_equal(np.asarray(deviations), np.sqrt(np.asarray(variances)))
     steps.append(fitted_pca(LinearMap(components, centre), facts, whiten=usual))
-    return steps if usual or deviations is None else [*steps, scaler(deviations)]
+    if deviations is not None and not usual:
+        steps.append(scaler(deviations))
+    return [*steps, Normalizer()] if l2 else steps

@@ -1,4 +1,4 @@
-"""The Nyström approximation from a basis that was multiplied, by its small matrices: what a Krylov iteration returns."""
+"""The Nyström approximation from a multiplied basis, by its small matrices: what a Krylov iteration returns."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ class Projection:
         """
         if self.l2:
             raise ValueError(
-                "whiten = Whitening(l2=True) divides the scores of each row by their norm, which is not linear. Export a "
-                "model without l2, and normalise its scores."
+                "whiten = Whitening(l2=True) divides the scores of each row by their norm, which is not linear. Export "
+                "a model without l2, and normalise its scores."
             )
         return LinearMap(self._axes(), self.mean)
 
@@ -65,7 +65,7 @@ class Projection:
         """Return the same map as fitted transformers of scikit-learn."""
         from bigpca.export.sklearn import projection_steps  # as in LinearExports
 
-        return projection_steps(self.mean, self.scale, self.components, self.deviations, facts)
+        return projection_steps(self.mean, self.scale, self.components, self.deviations, facts, l2=self.l2)
 
     def _axes(self) -> NDArray[np.float64]:
         axes = self.components if self.scale is None else self.components / self.scale

@@ -12,6 +12,7 @@ from bigpca.estimators.shared.inputs import Exported
 from bigpca.estimators.shared.outputs import Path
 from bigpca.export.linear import Affine, LinearMap
 from bigpca.export.networks import faiss_transform, torch_layer, write_onnx
+from bigpca.passes.reading.preprocessing import Preprocess, preprocessors
 
 
 class LinearRowMap(Protocol):
@@ -28,6 +29,7 @@ class LinearExports(ABC):
     """Export of models whose ``transform`` is a linear map of rows."""
 
     n_features_in_: int
+    preprocess: Preprocess
 
     @abstractmethod
     def _row_map(self) -> LinearRowMap:
@@ -44,21 +46,23 @@ class LinearExports(ABC):
         return self._linear().affine
 
     def to_sklearn(self) -> Exported:
-        """Return a fitted ``sklearn.decomposition.PCA`` with the same ``transform``, or a Pipeline where X is scaled.
+        """Return a fitted ``sklearn.decomposition.PCA`` with the same ``transform``, or a Pipeline.
 
-        Of models other than PCA it has the components and the mean only. ``nan_policy`` is not kept.
+        It is a Pipeline where X is preprocessed or scaled, or where scores are divided by more than their standard
+        deviations. Of models other than PCA it has the components and the mean only. ``nan_policy`` is not kept.
 
         Raises
         ------
         ValueError
-            As for :meth:`linear_map`.
+            If the model is no linear map of preprocessed rows.
         """
         from bigpca.export.sklearn import KEPT, joined  # imports more of scikit-learn than a fit
 
-        self._linear()
+        check_is_fitted(self)
         known = {name: getattr(self, name, None) for name in KEPT}
         facts = {name: value for name, value in known.items() if value is not None}
-        return joined(self._row_map().sklearn_steps(self.n_features_in_, facts))
+        first = [one.sklearn_step() for one in preprocessors(self.preprocess)]
+        return joined(first + self._row_map().sklearn_steps(self.n_features_in_, facts))
 
     def to_onnx(self, path: Path, *, overwrite: bool = False) -> FilePath:
         """Write an ONNX model of ``transform`` in float32, from ``rows`` (n, d) to ``scores`` (n, k); return its path.
@@ -100,10 +104,9 @@ class LinearExports(ABC):
 
     def _linear(self) -> LinearMap:
         check_is_fitted(self)
-        preprocess = getattr(self, "preprocess", None)
-        if preprocess:
+        if preprocessors(self.preprocess):
             raise ValueError(
-                f"preprocess = {preprocess!r} is not linear, so that the model is no linear map of X. Preprocess "
+                f"preprocess = {self.preprocess!r} is not linear, so that the model is no linear map of X. Preprocess "
                 f"X before a fit without it, and export that model."
             )
         return self._row_map().linear(self.n_features_in_)

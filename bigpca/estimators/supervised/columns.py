@@ -37,8 +37,8 @@ class Selected:
         found = getattr(self.inner, "linear", None)
         if found is None:
             raise ValueError(
-                "the model of the selected columns has no linear map: it is a kernel model, or preprocesses its rows. Use "
-                "a linear estimator without preprocess, such as bp.PCA(2)."
+                "the model of the selected columns has no linear map: it is a kernel model, or preprocesses its rows. "
+                "Use a linear estimator without preprocess, such as bp.PCA(2)."
             )
         inner: LinearMap = found(len(self.columns))
         return inner.placed(self.columns, d)

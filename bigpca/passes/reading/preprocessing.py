@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from numbers import Real
 from typing import TypeAlias
 
@@ -42,6 +43,12 @@ class RowPreprocessor(ABC):
     def describe(self) -> dict[str, object]:
         """Name and parameters."""
         return {"map": type(self).__name__, **asdict(self)}  # type: ignore[call-overload]
+
+    def sklearn_step(self) -> object:
+        """Return the same function as a transformer of scikit-learn, which imports bigpca where it has no such one."""
+        from sklearn.preprocessing import FunctionTransformer  # only exports need it
+
+        return FunctionTransformer(partial(self.apply, where="X"), feature_names_out="one-to-one")
 
 
 Preprocess: TypeAlias = RowPreprocessor | Sequence[RowPreprocessor] | None
@@ -90,6 +97,12 @@ class L2(RowPreprocessor):
             norms = np.sqrt(np.einsum("ij,ij->i", unit, unit))
         unit /= np.where(zero | ~np.isfinite(norms), 1, norms)[:, None]
         return unit
+
+    def sklearn_step(self) -> object:
+        """Return a ``Normalizer``, which leaves rows of zeros zero."""
+        from sklearn.preprocessing import Normalizer  # only exports need it
+
+        return Normalizer()
 
 
 @dataclass(frozen=True)
