@@ -63,7 +63,7 @@ class Projection:
 
     def sklearn_steps(self, d: int, facts: dict[str, object]) -> list[object]:
         """Return the same map as fitted transformers of scikit-learn."""
-        from bigpca.export.sklearn import projection_steps  # as in LinearExports
+        from bigpca.export.sklearn import projection_steps  # only exports need scikit-learn's PCA
 
         return projection_steps(self.mean, self.scale, self.components, self.deviations, facts, l2=self.l2)
 
@@ -191,7 +191,7 @@ class Sketching:
 
     def sklearn_steps(self, d: int, facts: dict[str, object]) -> list[object]:
         """Return the same map as a transformer of scikit-learn."""
-        from bigpca.export.sklearn import fitted_pca  # as in LinearExports
+        from bigpca.export.sklearn import fitted_pca  # only exports need scikit-learn's PCA
 
         return [fitted_pca(self.linear(d), facts)]
 

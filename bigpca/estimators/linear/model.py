@@ -29,7 +29,7 @@ from bigpca.estimators.linear.spectrum import (
     orthonormality_error,
 )
 from bigpca.estimators.linear.standardization import Center, Scale, Standardization
-from bigpca.estimators.shared.exporting import LinearExports
+from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.inputs import Input, Lazy, check_features, in_memory, is_lazy, open_scores
 from bigpca.estimators.shared.outputs import Destination, Path
@@ -83,7 +83,7 @@ class Added(Generic[State]):
     made: Provenance
 
 
-class LinearModel(LinearExports, Estimator[Spectrum], Generic[State]):
+class LinearModel(Estimator[Spectrum], Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
     A subclass defines its fit and the statistics that it keeps: :meth:`_fit`, :meth:`_read_state`,
@@ -161,6 +161,11 @@ class LinearModel(LinearExports, Estimator[Spectrum], Generic[State]):
         return True
 
     containment_bound = containment_bound
+    linear_map = linear_map
+    to_sklearn = to_sklearn
+    to_onnx = to_onnx
+    to_torch = to_torch
+    to_faiss = to_faiss
 
     @available_if(_adds_rows)  # type: ignore[untyped-decorator]
     @solving

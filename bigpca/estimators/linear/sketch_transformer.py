@@ -8,7 +8,7 @@ from typing import ClassVar
 from bigpca.arrays import Array
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.linear.maps import Sketching, reject_non_finite
-from bigpca.estimators.shared.exporting import LinearExports
+from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input, Opened
@@ -62,7 +62,7 @@ class SketchingFit(Fit[Sketch]):
         return self.sketch
 
 
-class SketchTransformer(LinearExports, Estimator[Sketch]):
+class SketchTransformer(Estimator[Sketch]):
     """Sketches ``X @ W`` of rows: fewer columns, with the same dot products on average.
 
     Parameters
@@ -115,6 +115,12 @@ class SketchTransformer(LinearExports, Estimator[Sketch]):
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
         self.workers_timeout = workers_timeout
+
+    linear_map = linear_map
+    to_sklearn = to_sklearn
+    to_onnx = to_onnx
+    to_torch = to_torch
+    to_faiss = to_faiss
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "sketch_")

@@ -1,8 +1,7 @@
-"""The methods of linear models that hand their map to other libraries."""
+"""Methods of linear models that hand their map to other libraries; each class lists them."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from pathlib import Path as FilePath
 from typing import Protocol
 
@@ -25,88 +24,92 @@ class LinearRowMap(Protocol):
         """Return the same map as fitted transformers of scikit-learn, with what else is known of the model."""
 
 
-class LinearExports(ABC):
-    """Export of models whose ``transform`` is a linear map of rows."""
+class Exportable(Protocol):
+    """A model whose ``transform`` is a linear map of rows."""
 
     n_features_in_: int
     preprocess: Preprocess
 
-    @abstractmethod
-    def _row_map(self) -> LinearRowMap:
-        """Return the row map that ``transform`` applies."""
+    def _row_map(self) -> LinearRowMap: ...
 
-    def linear_map(self) -> Affine:
-        """Return (A (k, d), b (k,)), such that ``X @ A.T + b`` equals ``transform(X)``.
 
-        Raises
-        ------
-        ValueError
-            If the map is not linear: with ``preprocess``, or scores divided by their norm.
-        """
-        return self._linear().affine
+def linear_map(self: Exportable) -> Affine:
+    """Return (A (k, d), b (k,)), such that ``X @ A.T + b`` equals ``transform(X)``.
 
-    def to_sklearn(self) -> Exported:
-        """Return a fitted ``sklearn.decomposition.PCA`` with the same ``transform``, or a Pipeline.
+    Raises
+    ------
+    ValueError
+        If the map is not linear: with ``preprocess``, or scores divided by their norm.
+    """
+    return _linear(self).affine
 
-        It is a Pipeline where X is preprocessed or scaled, or where scores are divided by more than their standard
-        deviations. Of models other than PCA it has the components and the mean only. ``nan_policy`` is not kept.
 
-        Raises
-        ------
-        ValueError
-            If the model is no linear map of preprocessed rows.
-        """
-        from bigpca.export.sklearn import KEPT, joined  # imports more of scikit-learn than a fit
+def to_sklearn(self: Exportable) -> Exported:
+    """Return a fitted ``sklearn.decomposition.PCA`` with the same ``transform``, or a Pipeline.
 
-        check_is_fitted(self)
-        known = {name: getattr(self, name, None) for name in KEPT}
-        facts = {name: value for name, value in known.items() if value is not None}
-        first = [one.sklearn_step() for one in preprocessors(self.preprocess)]
-        return joined(first + self._row_map().sklearn_steps(self.n_features_in_, facts))
+    It is a Pipeline where X is preprocessed or scaled, or where scores are divided by more than their standard
+    deviations. Of models other than PCA it has the components and the mean only. ``nan_policy`` is not kept.
 
-    def to_onnx(self, path: Path, *, overwrite: bool = False) -> FilePath:
-        """Write an ONNX model of ``transform`` in float32, from ``rows`` (n, d) to ``scores`` (n, k); return its path.
+    Raises
+    ------
+    ValueError
+        If the model is no linear map of preprocessed rows.
+    """
+    from bigpca.export.sklearn import KEPT, joined  # imports more of scikit-learn than a fit
 
-        Raises
-        ------
-        ImportError
-            If onnx is not installed.
-        OutputExistsError
-            If the path exists and ``overwrite`` is False.
-        ValueError
-            As for :meth:`linear_map`.
-        """
-        return write_onnx(self._linear(), path, overwrite=overwrite)
+    check_is_fitted(self)
+    known = {name: getattr(self, name, None) for name in KEPT}
+    facts = {name: value for name, value in known.items() if value is not None}
+    first = [one.sklearn_step() for one in preprocessors(self.preprocess)]
+    return joined(first + self._row_map().sklearn_steps(self.n_features_in_, facts))
 
-    def to_torch(self) -> Exported:
-        """Return a ``torch.nn.Linear`` in float32, equal to ``transform`` to the rounding of ``X @ A.T + b``.
 
-        Raises
-        ------
-        ImportError
-            If torch is not installed.
-        ValueError
-            As for :meth:`linear_map`.
-        """
-        return torch_layer(self._linear())
+def to_onnx(self: Exportable, path: Path, *, overwrite: bool = False) -> FilePath:
+    """Write an ONNX model of ``transform`` in float32, from ``rows`` (n, d) to ``scores`` (n, k); return its path.
 
-    def to_faiss(self) -> Exported:
-        """Return a trained ``faiss.LinearTransform`` in float32, for a ``faiss.IndexPreTransform``.
+    Raises
+    ------
+    ImportError
+        If onnx is not installed.
+    OutputExistsError
+        If the path exists and ``overwrite`` is False.
+    ValueError
+        As for :meth:`linear_map`.
+    """
+    return write_onnx(_linear(self), path, overwrite=overwrite)
 
-        Raises
-        ------
-        ImportError
-            If faiss is not installed.
-        ValueError
-            As for :meth:`linear_map`.
-        """
-        return faiss_transform(self._linear())
 
-    def _linear(self) -> LinearMap:
-        check_is_fitted(self)
-        if preprocessors(self.preprocess):
-            raise ValueError(
-                f"preprocess = {self.preprocess!r} is not linear, so that the model is no linear map of X. Preprocess "
-                f"X before a fit without it, and export that model."
-            )
-        return self._row_map().linear(self.n_features_in_)
+def to_torch(self: Exportable) -> Exported:
+    """Return a ``torch.nn.Linear`` in float32, equal to ``transform`` to the rounding of ``X @ A.T + b``.
+
+    Raises
+    ------
+    ImportError
+        If torch is not installed.
+    ValueError
+        As for :meth:`linear_map`.
+    """
+    return torch_layer(_linear(self))
+
+
+def to_faiss(self: Exportable) -> Exported:
+    """Return a trained ``faiss.LinearTransform`` in float32, for a ``faiss.IndexPreTransform``.
+
+    Raises
+    ------
+    ImportError
+        If faiss is not installed.
+    ValueError
+        As for :meth:`linear_map`.
+    """
+    return faiss_transform(_linear(self))
+
+
+def _linear(self: Exportable) -> LinearMap:
+    check_is_fitted(self)
+    if preprocessors(self.preprocess):
+        raise ValueError(
+            f"preprocess = {self.preprocess!r} is not linear, so that the model is no linear map of X. Preprocess "
+            f"X before a fit without it, and export that model."
+        )
+    return self._row_map().linear(self.n_features_in_)

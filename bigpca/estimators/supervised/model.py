@@ -14,7 +14,7 @@ from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread
 from bigpca.data.labels import merge_classes
 from bigpca.estimators.linear.maps import Projection, Reconstruction
-from bigpca.estimators.shared.exporting import LinearExports
+from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_scores
 from bigpca.estimators.shared.outputs import Destination, Path
@@ -63,7 +63,7 @@ def _classifies(model: SupervisedModel) -> bool:
     return True
 
 
-class SupervisedModel(LinearExports, Estimator[SupervisedResult]):
+class SupervisedModel(Estimator[SupervisedResult]):
     """Scores ``U'(x - mean)`` on axes U that were learned from labels, in one read of X.
 
     A subclass defines its problem (:meth:`_problem`).
@@ -125,6 +125,12 @@ class SupervisedModel(LinearExports, Estimator[SupervisedResult]):
     @abstractmethod
     def _problem(self, seed: int = 0) -> Problem:
         """Check the parameters and return the problem."""
+
+    linear_map = linear_map
+    to_sklearn = to_sklearn
+    to_onnx = to_onnx
+    to_torch = to_torch
+    to_faiss = to_faiss
 
     @available_if(_grows)  # type: ignore[untyped-decorator]
     @solving

@@ -23,7 +23,7 @@ from bigpca.data.views import columns_of
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
-from bigpca.estimators.shared.exporting import LinearExports
+from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_rows
 from bigpca.estimators.shared.outputs import Destination, Path
@@ -64,7 +64,7 @@ def _estimator_has(method: str) -> Callable[[ScoredPCA], bool]:
     return check
 
 
-class ScoredPCA(LinearExports, Estimator[ScoredResult]):
+class ScoredPCA(Estimator[ScoredResult]):
     """PCA, or another estimator, of the q features with the highest scores.
 
     One read for the scores; then the estimator reads the chosen columns. For classes the score is the one-way F
@@ -140,6 +140,12 @@ class ScoredPCA(LinearExports, Estimator[ScoredResult]):
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
         self.workers_timeout = workers_timeout
+
+    linear_map = linear_map
+    to_sklearn = to_sklearn
+    to_onnx = to_onnx
+    to_torch = to_torch
+    to_faiss = to_faiss
 
     @solving
     def fit(
