@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pkgutil
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -583,3 +584,15 @@ def test_every_accumulator_is_in_this_suite_and_has_a_tag_of_its_own() -> None:
 
 def subclasses(kind: type[Accumulator]) -> list[type[Accumulator]]:
     return [c for own in kind.__subclasses__() for c in (own, *subclasses(own))]
+
+
+def test_a_product_with_a_dense_factor_allocates_what_it_says() -> None:
+    rows, factor = np.ones((400, 50), "f4"), DenseFactor(np.ones((50, 30)))
+    tracemalloc.start()
+    try:
+        factor.multiply(rows)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    said = factor.bytes_for(50, len(rows), 4)
+    assert said <= peak <= 1.1 * said
