@@ -37,7 +37,7 @@ def dot_pass(rows: RowInput, columns: int, times: Times, *, most: int = 0, drive
             "operator."
         )
     n, width = rows.n_rows, max(columns, most) + PROBES
-    dtype = product_dtype(rows.dtype, 4.0 * n * rows.n_columns * columns)
+    dtype = product_dtype(rows.dtype, 4.0 * n * rows.n_columns * columns * times.typical)
     template = DotProduct(n, width, np.broadcast_to(np.float32(0), (n, width)), dtype)
     cost = column_pass(rows, "product", template, layout, times=times, driver_bytes=driver_bytes, refinable=True)
     return replace(cost, flops=cost.flops * (columns + PROBES) / width)
