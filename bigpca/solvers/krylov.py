@@ -278,7 +278,7 @@ class _Run:
         self.basis = KrylovBasis(o.max_columns, len(known.B), o.seed, beside=known.probes.shape[1])
         looks = o.max_multiplications + 1
         with solving_alone(o.threads):
-            self.basis.adopt(known.B, known.AB)
+            self.basis.adopt(known.B, known.AB, self.A.precision)
             self.probes = ProbeChain(known.probes, known.probe_products, FAILURE / looks)
 
     def measure(self, k: Wanted) -> RitzPairs:
@@ -372,7 +372,7 @@ class _Run:
         with solving_alone(self.options.threads):
             own = together.shape[1] - self.probes.columns.shape[1]
             self._product = product[:, own:].copy()
-            self.basis.close(product[:, :own])
+            self.basis.close(product[:, :own], self.A.precision)
 
     def finish(self, pairs: RitzPairs, stopped: str) -> KrylovResult:
         """Return the Nyström approximation of all stored products."""

@@ -14,7 +14,7 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
-SETTLED = 4 * EPS  # of the product: a shorter remainder is rounding
+SETTLED = 0.01  # of the rounding of a product: a shorter remainder is zero
 SMALL = 1e-3  # overlap of unit vectors, of which one subtraction leaves rounding
 ORTHONORMAL = 1e-14  # largest entry of a Gram matrix minus I that needs no correction
 RELIABLE = 1e-3  # directions of given products below this share are dropped: they would only magnify rounding
@@ -65,8 +65,8 @@ class KrylovBasis:
         """The remainders (c - settled, N) that are not zero."""
         return self.remainders[self.settled : self.count]
 
-    def adopt(self, B: Matrix, AB: Matrix) -> None:
-        """Copy B (N, c) with A B, made orthonormal; what is so already stays as it is, to the bit.
+    def adopt(self, B: Matrix, AB: Matrix, precision: float) -> None:
+        """Copy B (N, c) with A B and its relative rounding, made orthonormal; what is so already stays, to the bit.
 
         Raises
         ------
@@ -89,7 +89,7 @@ class KrylovBasis:
             c = len(C)
             _combine(C, self.vectors)
             _combine(C, self.remainders)
-        self._split(c)
+        self._split(c, precision)
 
     def fill(self, block: int, smallest: float, beside: Matrix | None = None) -> Matrix:
         """Return ``block`` new orthonormal vectors as columns, to be multiplied and given to :meth:`close`.
@@ -110,15 +110,15 @@ class KrylovBasis:
         columns: Matrix = self.vectors[c:end].T
         return columns
 
-    def close(self, product: Matrix) -> None:
-        """Store the product (N, block) of the vectors that :meth:`fill` returned."""
+    def close(self, product: Matrix, precision: float) -> None:
+        """Store the product (N, block) of the vectors that :meth:`fill` returned, with its relative rounding."""
         stop = self.count + product.shape[1]
         if not self.count:
             self.exponent = _exponent(product)
         np.ldexp(product.T, -self.exponent, out=self.remainders[self.count : stop])
-        self._split(stop)
+        self._split(stop, precision)
 
-    def _split(self, stop: int) -> None:
+    def _split(self, stop: int, precision: float) -> None:
         """Split the new products into H and remainders, and take the new vectors out of the earlier remainders."""
         c, s, V, R = self.count, self.settled, self.vectors, self.remainders
         new = sum_strips(lambda j: R[c:stop, j] @ V[:stop, j].T, self.N)
@@ -132,7 +132,7 @@ class KrylovBasis:
         squares = sum_strips(subtract, self.N)
         self._H[c:stop, :stop] = new
         self._H[:s, c:stop], self._H[s:c, c:stop] = 0.0, old
-        left = np.flatnonzero(squares > SETTLED**2 * np.sum(self._H[s:stop, :stop] ** 2, axis=1))
+        left = np.flatnonzero(squares > (SETTLED * precision) ** 2 * np.sum(self._H[s:stop, :stop] ** 2, axis=1))
         self.count, self.settled = stop, s + int(left[0]) if len(left) else stop
 
     def ritz(self) -> tuple[Vector, Matrix]:

@@ -17,7 +17,7 @@ EPS = float(np.finfo("f8").eps)
 def approximated(B, Y, k, precision=EPS):
     """The approximation of an orthonormal basis and its products, as an iteration returns it."""
     basis = KrylovBasis(B.shape[1], len(B), seed=0)
-    basis.adopt(B, Y)
+    basis.adopt(B, Y, precision)
     pairs = ritz_pairs(basis, k, k, tol=1e-3, shift=0.0, precision=precision, rank=len(B))
     return approximate(basis, pairs, precision=precision)
 
