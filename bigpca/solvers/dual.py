@@ -15,7 +15,7 @@ from bigpca.solvers.strips import PARTS, STRIP, each_strip, sum_strips
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-ALONE = 1024  # rows up to which one BLAS thread solves the eigenproblem about as fast as several
+ALONE = 2048  # rows up to which one BLAS thread solves the eigenproblem in half a second
 SUM_BYTES = 64 << 20  # of the sums of dot matrices that threads make beside each other
 
 
@@ -47,7 +47,7 @@ def leading_axes(
 ) -> SampleAxes:
     """Compute the leading principal axes of m rows by their m x m dot matrix (tutorial, algorithm 2; dual PCA).
 
-    Costs ``m^2 d`` flops; memory beside the rows: a few m x m matrices, some strips of 2,048 columns and the axes.
+    Costs ``m^2 d`` flops; memory beside the rows: a few m x m matrices, some strips of 1,024 columns and the axes.
 
     Parameters
     ----------
@@ -130,3 +130,8 @@ def axes_bytes(m: int, d: int, k: int, itemsize: int) -> int:
     """Peak bytes of :func:`leading_axes` beside its rows."""
     parts = min(_parts(m), -(-d // STRIP))
     return (1 + 2 * parts) * 8 * m * m + parts * m * min(STRIP, d) * (2 * itemsize + 8) + 8 * d * (k + 2)
+
+
+def axes_flops(m: int, d: int, k: int) -> float:
+    """Floating-point operations of :func:`leading_axes`; its eigenproblem counts by its measured time."""
+    return float(m) ** 2 * d + 2.0 * m * d * k + 3.0 * float(m) ** 3

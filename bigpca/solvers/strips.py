@@ -20,7 +20,7 @@ from bigpca.blas import threads_of_solve
 T = TypeVar("T")
 Matrix = NDArray[np.float64]
 
-STRIP = 2048  # most entries of long rows that are worked on at a time
+STRIP = 1024  # most entries of long rows that are worked on at a time
 PARTS = 8  # runs of strips, each with a sum of its own; no more threads are used
 
 

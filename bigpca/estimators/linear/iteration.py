@@ -20,7 +20,7 @@ from bigpca.passes.accumulators.factors import probe_vectors
 from bigpca.passes.engine.run import Run
 from bigpca.seeds import normals
 from bigpca.solvers.components import NComponents, resolve_partial
-from bigpca.solvers.krylov import Known, KrylovOptions, KrylovResult, Multiplied, block_krylov, krylov_bytes
+from bigpca.solvers.krylov import Known, KrylovOptions, KrylovResult, Multiplied, block_krylov, krylov_bytes, krylov_flops
 from bigpca.solvers.krylov_basis import orthonormal_columns
 from bigpca.solvers.krylov_pairs import FLOOR
 
@@ -131,6 +131,10 @@ class Iteration:
     def most_block(self) -> int:
         """Maximum number of columns multiplied at a time."""
         return max(self.block, self.columns // 2) if self.by_rule else self.block
+
+    def flops(self, products: float) -> float:
+        """Floating-point operations of the solver between so many products."""
+        return krylov_flops(self.size, self.block, self.components, max(1, round(products)))
 
     @property
     def basis_bytes(self) -> int:

@@ -38,6 +38,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
 from bigpca.solvers.components import partial_will_do, starting_components
+from bigpca.solvers.dual import axes_flops
 from bigpca.solvers.eigh import fix_signs
 
 Vector = NDArray[np.float64]
@@ -131,7 +132,17 @@ class KrylovFit(PCAFit):
     def solve_cost(self) -> SolveCost:
         k, d = self.iteration.components, self.rows.n_columns
         certificate = certificate_bytes(k, d)
-        return SolveCost(output_bytes=linear_bytes(k, d, scaled=self.settings.scale) + certificate)
+        return SolveCost(
+            between=self.between, output_bytes=linear_bytes(k, d, scaled=self.settings.scale) + certificate
+        )
+
+    @property
+    def between(self) -> float:
+        """Floating-point operations between the reads."""
+        passes = self.operator_passes
+        sample = 0 if passes.sample is None else passes.sample.layout.n_rows
+        start = axes_flops(sample, self.rows.n_columns, self.iteration.block)
+        return start + self.iteration.flops(passes.product.times.typical)
 
     def identity(self) -> dict[str, object]:
         """Return also everything that determines the blocks of later passes."""
@@ -179,6 +190,10 @@ class KrylovDotFit(KrylovFit):
             f"block Krylov on the dot matrix, {self.iteration.block} columns at a time, until the eigenvalues are "
             f"known to {self.settings.tol:g}"
         )
+
+    @property
+    def between(self) -> float:
+        return self.iteration.flops(self.product.times.typical)
 
     @cached_property
     def product(self) -> PassPlan:
