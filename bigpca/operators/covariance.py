@@ -85,8 +85,8 @@ class CovariancePasses:
         n, d = rows.n_rows, rows.n_columns
         typical, largest = (_product_state(d, width + PROBES) for width in (columns, max(columns, most)))
         product = row_pass(
-            rows, "product", [largest], cut_bytes=typical.state_bytes, work=4.0 * n * d * columns * times.typical, times=times,
-            refinable=True, driver_bytes=driver_bytes,
+            rows, "product", [largest], cut_bytes=typical.state_bytes, work=4.0 * n * d * columns * times.typical,
+            times=times, refinable=True, driver_bytes=driver_bytes,
         )  # fmt: skip
         product = replace(product, flops=float(n) * typical.flops_per_row)
         itemsize = product.dtype.itemsize

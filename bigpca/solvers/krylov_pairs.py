@@ -143,8 +143,8 @@ def ritz_pairs(
     p = min(c, basis.N - c)
     coupling = np.sqrt(values / unit)[:, None] * V[:p].T * np.sqrt(outside[:p])
     return RitzPairs(
-        values, coefficients, gram, norms, nystrom, coupling, outside[:p], basis.N, unit, floor, tol, shift, wanted <= c,
-        block,
+        values, coefficients, gram, norms, nystrom, coupling, outside[:p], basis.N, unit, floor, tol, shift,
+        wanted <= c, block,
     )  # fmt: skip
 
 
