@@ -23,7 +23,7 @@ from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.engine.run import Run
 from bigpca.solvers.certificates import rounding_slack
 from bigpca.solvers.indefinite import negative_mass
-from bigpca.solvers.krylov import KrylovResult
+from bigpca.solvers.krylov_problem import KrylovResult
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

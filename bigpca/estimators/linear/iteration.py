@@ -20,17 +20,17 @@ from bigpca.passes.accumulators.factors import probe_vectors
 from bigpca.passes.engine.run import Run
 from bigpca.seeds import normals
 from bigpca.solvers.components import NComponents, resolve_partial
-from bigpca.solvers.krylov import (
+from bigpca.solvers.krylov import block_krylov
+from bigpca.solvers.krylov_basis import orthonormal_columns
+from bigpca.solvers.krylov_pairs import FLOOR
+from bigpca.solvers.krylov_problem import (
     Known,
     KrylovOptions,
     KrylovResult,
     Multiplied,
-    block_krylov,
     krylov_bytes,
     krylov_flops,
 )
-from bigpca.solvers.krylov_basis import orthonormal_columns
-from bigpca.solvers.krylov_pairs import FLOOR
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
