@@ -78,6 +78,8 @@ class Priced(Protocol):
     @property
     def max_evaluations(self) -> float: ...
     @property
+    def planned_share(self) -> float: ...
+    @property
     def declared(self) -> Sequence[PassCost]: ...
     def solve_cost(self) -> SolveCost: ...
 
@@ -87,9 +89,9 @@ def plan_of(fit: Priced) -> Plan:
 
     What the fitting process holds counts where passes run in that process.
     """
-    passes, solve, resources = tuple(fit.declared), fit.solve_cost(), fit.resources
-    usual = [(one, one.times.typical) for one in passes]
-    reads = sum(one.reads * times for one, times in usual)
+    passes, solve, resources, share = tuple(fit.declared), fit.solve_cost(), fit.resources, fit.planned_share
+    reads = sum(one.reads * one.times.typical for one in passes)
+    usual = [(one, one.times.typical * share) for one in passes]
     most = sum(max(one.reads, one.most_reads) * one.times.most for one in passes)
     peak = max((_peak_of(one, resources) for one in passes), default=0)
     if resources.local:
@@ -112,6 +114,7 @@ def plan_of(fit: Priced) -> Plan:
         single_flops=sum(one.flops * times for one, times in usual if one.single),
         solve_flops=solve.flops,
         most_passes=round(most, 2) if round(most, 2) > round(reads, 2) else None,
+        rows_known=share == 1,
     )
 
 
@@ -155,6 +158,9 @@ class Plan:
         ``passes`` is exact.
     single_flops, solve_flops : float
         The part of ``flops`` in float32, and that of the solve, in one process.
+    rows_known : bool
+        Whether the number of rows is known. If it is not, bytes_read, flops, tasks and evaluations are those of a
+        million rows.
     speed : Speed or None
         Of one core; None where nobody asked how long it takes.
     """
@@ -176,6 +182,7 @@ class Plan:
     most_passes: float | None = None
     single_flops: float = 0.0
     solve_flops: float = 0.0
+    rows_known: bool = True
     speed: Speed | None = field(default=None, compare=False)
 
     @property
@@ -257,6 +264,7 @@ class Plan:
             reads += f"; at most {self.most_passes:g} reads"
         return [
             ("solver", f"{self.solver}: {self.reason}"),
+            *([] if self.rows_known else [("rows", "not known before the read; reads, work and time are per million")]),
             ("reads", reads),
             (
                 "work",

@@ -15,6 +15,13 @@ from bigpca.data.storages import Stamp, Storage
 from bigpca.data.zarr_index import plan_index
 
 
+IN_ORDER = (
+    "in any order, but batches have one. Pass what from_batches returned to fit as it is; map batches one by one, "
+    "model.transform(batch); or write them with bigpca.FeatureWriter and open the store."
+)
+_UNNAMED = {"numpy": "the array in memory", "batches": "the batches"}
+
+
 @dataclass(frozen=True, eq=False)
 class RowSource:
     """Rows of one stored array as a matrix; a small record (under 2 KiB pickled, except for values in memory).
@@ -24,7 +31,7 @@ class RowSource:
     Attributes
     ----------
     format : str
-        "zarr", "npy", "npz", "npy-folder", "hdf5", "parquet", "safetensors", "raw" or "numpy".
+        "zarr", "npy", "npz", "npy-folder", "hdf5", "parquet", "safetensors", "raw", "numpy" or "batches".
     path : str
         Absolute path, or URL; empty for values in memory.
     member : str
@@ -44,7 +51,7 @@ class RowSource:
     @property
     def label(self) -> str:
         """Location of the rows, for messages."""
-        return f"{self.path}:{self.member}" if self.member else self.path or "the array in memory"
+        return f"{self.path}:{self.member}" if self.member else self.path or _UNNAMED[self.format]
 
     @property
     def array_shape(self) -> tuple[int, ...]:
@@ -106,7 +113,9 @@ class RowSource:
         return owned(block if taken == slice(None) else block[:, taken], self.dtype)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        """Read a 2-d selection, as Dask's getter requests it."""
+        """Read a 2-d selection, as Dask's getter requests it; TypeError for batches, which are read in order."""
+        if self.format == "batches":
+            raise TypeError(f"the rows of batches are computed by Dask, {IN_ORDER}")
         plan = plan_index(index, self.shape)
         rows, columns = plan.bounds
         block = self.storage.read(*rows, columns)

@@ -69,6 +69,7 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
 def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
     """Declare the reads of :func:`kmeans`, which dask-ml executes."""
     rows = request.rows
+    rows.check_any_order('sampling="kmeans"')
     size = rows.n_rows * rows.n_columns * rows.dtype.itemsize
     return (
         PassCost(name="k-means", times=KMEANS_READS, bytes_read=size, flops=float(rows.n_rows) * 3 * request.count),
