@@ -211,15 +211,15 @@ class BatchStream:
         """Copy rows of the current batch to the start of ``out``; return how many."""
         count = min(self._left, len(out))
         out[:count] = self._batch[self._offset : self._offset + count]
-        if self._digests is not None:
-            self._digest(out[:count])
+        self._digest(out[:count])
         self._offset += count
         self.position += count
         return count
 
     def _digest(self, rows: Rows) -> None:
-        digests, size = self._digests or {}, self._digested_rows
-        done = 0
+        digests, size, done = self._digests, self._digested_rows, 0
+        if digests is None:
+            return
         while done < len(rows):
             chunk, within = divmod(self.position + done, size)
             part = rows[done : done + size - within]

@@ -144,7 +144,7 @@ def _checked_shape(shape: Any) -> tuple[int, ...]:
     check_shape(sizes, "shape, which")
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-            raise ValueError(f"shape = {shape!r}; positive integers (n, d) were expected. Leave it out if n is unknown.")
+            raise ValueError(f"shape = {shape!r}; positive integers (n, d) were expected, or None if n is unknown.")
     return tuple(int(size) for size in sizes)
 
 

@@ -14,7 +14,6 @@ from bigpca.data.checks import check_shape, owned, row_width
 from bigpca.data.storages import Stamp, Storage
 from bigpca.data.zarr_index import plan_index
 
-
 IN_ORDER = (
     "in any order, but batches have one. Pass what from_batches returned to fit as it is; map batches one by one, "
     "model.transform(batch); or write them with bigpca.FeatureWriter and open the store."

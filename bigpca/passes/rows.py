@@ -230,7 +230,7 @@ class RowInput:
         if self.in_order:
             raise ValueError(
                 f"{what} reads rows in any order, but batches come in one. Write them with bigpca.FeatureWriter and "
-                "pass the store, or use a solver that reads the rows once: PCA(solver=\"covariance\"), ApproximatePCA, "
+                'pass the store, or use a solver that reads the rows once: PCA(solver="covariance"), ApproximatePCA, '
                 "NystromKernelPCA with given landmarks."
             )
 

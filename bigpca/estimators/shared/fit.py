@@ -88,7 +88,7 @@ class Reading(ABC):
 
     @property
     def planned_share(self) -> float:
-        """Share of the declared rows that the plan counts: 1, or a million rows of those for which batches have room."""
+        """Share of the declared rows that the plan counts: 1, or a million rows where their number is not known."""
         return PLANNED_ROWS / self.rows.n_rows if self.rows.open_ended else 1.0
 
     @property

@@ -28,9 +28,9 @@ class PlanEvent:
 class PassEvent:
     """A read of the data starts.
 
-    Totals are those of the whole pass, including resumed groups, which are not read again; 0 for batches whose number of
-    rows is not known. Bytes are counted in the
-    dtype in which X is stored. ``evaluations_total`` counts kernel evaluations, 0 without a kernel.
+    Totals are those of the whole pass, including resumed groups, which are not read again; 0 for batches whose number
+    of rows is not known. Bytes are counted in the dtype in which X is stored. ``evaluations_total`` counts kernel
+    evaluations, 0 without a kernel.
     """
 
     name: str

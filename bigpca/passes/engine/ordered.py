@@ -1,8 +1,8 @@
 """Run a pass over rows that come in one order: this thread reads them, and tasks in other threads fold them.
 
 Groups start in order, and the rows of one are all read before those of the next. While the last reads of a group are
-multiplied, the next group gets its first ones. States are merged in the order and the tree of any other run, so the bits
-are the same.
+multiplied, the next group gets its first ones. States are merged in the order and the tree of any other run: the bits are
+the same.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
-from typing import Any
 
 from bigpca.arrays import Array
 from bigpca.passes.engine.cancel import cancel_run
 from bigpca.passes.engine.checkpoint import Resumed
 from bigpca.passes.engine.events import CheckpointEvent
-from bigpca.passes.engine.jobs import SHARED, AnyPass, Pass, R, merge_states, run_group
+from bigpca.passes.engine.jobs import SHARED, AnyPass, GroupTask, Pass, R, merge_states, run_group
 from bigpca.passes.engine.local import StateWriter, local_threads
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
@@ -153,8 +152,8 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
             collect(threads - 1)
             task, inputs = job.cut(group)
             rows = HandedRows(task.reader)
-            own: Any = task
-            future = pool.submit(run_group, replace(own, reader=rows), job.run_id, {SHARED: job.shared, **inputs})
+            own: GroupTask = replace(task, reader=rows)  # type: ignore[type-var]  # every task is a dataclass
+            future = pool.submit(run_group, own, job.run_id, {SHARED: job.shared, **inputs})
             running.append((group, rows, future))
             future.add_done_callback(lambda _, asked=rows.asked: asked.put(None))  # type: ignore[misc]
             rows.serve(stop)
@@ -172,7 +171,7 @@ def _check_end(job: AnyPass, has_row: Callable[[int], bool]) -> None:
     """Reject rows beyond the layout of a pass over all rows."""
     if job.layout.n_rows == job.whole and has_row(job.whole):
         said = "the most without a shape" if job.open_ended else "which shape says"
-        raise ValueError(f"the batches have more rows than the {job.whole:,}, {said}. Pass shape with the right number.")
+        raise ValueError(f"the batches have more rows than the {job.whole:,}, {said}. Correct the number in shape.")
 
 
 def _always(row: int) -> bool:
