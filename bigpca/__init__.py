@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from bigpca import quality as quality
     from bigpca import sketches as sketches
     from bigpca.data.batches import from_batches as from_batches
+    from bigpca.data.feature_writer import FeatureWriter as FeatureWriter
     from bigpca.data.ingest import ingest as ingest
     from bigpca.data.keys import stored_keys as stored_keys
     from bigpca.data.provenance import provenance_of as provenance_of
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 HOMES = {
+    "FeatureWriter": "bigpca.data.feature_writer",
     "from_batches": "bigpca.data.batches",
     "ingest": "bigpca.data.ingest",
     "stored_keys": "bigpca.data.keys",

@@ -8,6 +8,7 @@ In reading order:
 - ``row_source``   the (n, d) view of a storage that tasks read from; small, picklable, no open handles
 - ``flat_files``, ``npz``, ``shards``, ``hdf5``, ``parquet``, ``zarr_*``   one format each
 - ``batches``, ``batch_stream``   ``bp.from_batches``: rows that come in batches, cut again by absolute row
+- ``feature_writer``   ``bp.FeatureWriter``: batches to one Zarr array, resumable
 - ``views``        what is a row, and which columns: applied where rows are read, carried by the Dask array
 - ``checks``, ``decoded_sizes``, ``urls``   checks before a row is read, and which part of a URL may be shown
 - ``labels``, ``label_*``   labels for the rows: read, checked, aligned by absolute row number

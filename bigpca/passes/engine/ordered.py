@@ -1,8 +1,7 @@
 """Run a pass over rows that come in one order: this thread reads them, and tasks in other threads fold them.
 
 Groups start in order, and the rows of one are all read before those of the next. While the last reads of a group are
-multiplied, the next group gets its first ones. States are merged in the order and the tree of any other run: the bits are
-the same.
+multiplied, the next group gets its first ones. States are merged in the order and the tree of any other run: same bits.
 """
 
 from __future__ import annotations
