@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from bigpca.data.ingest import ingest as ingest
     from bigpca.data.keys import stored_keys as stored_keys
     from bigpca.data.provenance import provenance_of as provenance_of
+    from bigpca.data.samples import as_maps as as_maps
+    from bigpca.data.samples import repeat_labels as repeat_labels
     from bigpca.data.sources import open as open
     from bigpca.data.verify import verify as verify
     from bigpca.errors import ApproximationWarning as ApproximationWarning
@@ -63,6 +65,8 @@ HOMES = {
     "ingest": "bigpca.data.ingest",
     "stored_keys": "bigpca.data.keys",
     "provenance_of": "bigpca.data.provenance",
+    "as_maps": "bigpca.data.samples",
+    "repeat_labels": "bigpca.data.samples",
     "open": "bigpca.data.sources",
     "verify": "bigpca.data.verify",
     "ApproximationWarning": "bigpca.errors",

@@ -3,11 +3,14 @@
 Every message states the offending numbers, what was expected, and what to do.
 """
 
+import linecache
+import logging
 import os
 import re
 import sys
 import warnings
 from collections.abc import Iterable
+from types import TracebackType
 
 PACKAGE = os.path.dirname(__file__) + os.sep
 MAX_MESSAGE = 2000
@@ -62,6 +65,35 @@ class UndeclaredPassError(RuntimeError):
 
 class CheckpointError(RuntimeError):
     """A checkpoint cannot be used: it belongs to another input or another computation, or cannot be written."""
+
+
+OF_USERS = (ValueError, TypeError, OSError, MemoryError, CheckpointError, OutputLockedError)
+CHECKS = ("bigpca.", "sklearn.utils.")  # modules whose ``raise`` statements name a mistake of the caller
+
+
+class ShortTraceback:
+    """Removes the frames between the body of a ``with`` and a check that rejects what the user gave.
+
+    Errors that no ``raise`` statement of a check raised keep all frames: they are faults of the code. If the log
+    "bigpca" is at the level DEBUG, all errors do.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        full = logging.getLogger("bigpca").isEnabledFor(logging.DEBUG)
+        if full or traceback is None or not isinstance(error, OF_USERS):
+            return
+        last = traceback
+        while last.tb_next is not None:
+            last = last.tb_next
+        file, module = last.tb_frame.f_code.co_filename, str(last.tb_frame.f_globals.get("__name__"))
+        if module.startswith(CHECKS) and linecache.getline(file, last.tb_lineno).lstrip().startswith("raise "):
+            traceback.tb_next = None if last is traceback else last
+            error.__cause__, error.__suppress_context__ = None, True  # messages quote their causes
 
 
 def format_bytes(count: float) -> str:

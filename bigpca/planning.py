@@ -262,14 +262,12 @@ class Plan:
         reads = f"{self.passes:g} read{'' if self.passes == 1 else 's'} of X, {format_bytes(self.bytes_read)}"
         if self.most_passes is not None:
             reads += f"; at most {self.most_passes:g} reads"
+        blocks = f", blocks of up to {self.block_rows:,} rows" if self.block_rows else ""
         return [
             ("solver", f"{self.solver}: {self.reason}"),
             *([] if self.rows_known else [("rows", "not known before the read; reads, work and time are per million")]),
             ("reads", reads),
-            (
-                "work",
-                f"{self.flops / 1e9:,.4g} Gflop in {self.tasks:,} tasks, blocks of up to {self.block_rows:,} rows",
-            ),
+            ("work", f"{self.flops / 1e9:,.4g} Gflop in {self.tasks:,} task{'s'[: self.tasks != 1]}{blocks}"),
             *([] if self.speed is None else [("time", self._time(self.speed))]),
             *([("kernel", f"{self.evaluations:.3g} evaluations")] if self.evaluations else []),
             ("state", format_bytes(self.state_bytes)),

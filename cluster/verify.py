@@ -3,7 +3,7 @@
     verify.py store STORE                     write the small store of the checks (128 MiB)
     verify.py kill OUT PID                    kill the job of OUT once it has finished a segment
     verify.py same OUT                        compare OUT with the same job in this process, bit for bit
-    verify.py refuses ADDRESS DIRECTORY       a plain client, and one with the certificate of DIRECTORY, are rejected
+    verify.py rejects ADDRESS DIRECTORY       a plain client, and one with the certificate of DIRECTORY, are rejected
     verify.py listens HOST PID ...            processes and their children listen on HOST and loopback only
 
 Exits with 1 and a message if a check fails.
@@ -85,7 +85,7 @@ def _digests(out: Path) -> dict[str, tuple[str, str]]:
     return {name: (str(array.dtype), sha256(array.tobytes()).hexdigest()) for name, array in arrays.items()}
 
 
-def refuses(address: str, directory: str) -> None:
+def rejects(address: str, directory: str) -> None:
     """Try a member, a client without TLS, a stranger with a certificate of another authority, and the member again."""
     import dask
     from distributed.security import Security
@@ -140,7 +140,7 @@ def _listening(process: psutil.Process) -> list[Any]:
 
 def main(command: str, *arguments: str) -> int:
     """Run one of the commands above."""
-    commands = {function.__name__: function for function in (store, kill, same, refuses, listens)}
+    commands = {function.__name__: function for function in (store, kill, same, rejects, listens)}
     if command not in commands:
         print(__doc__, file=sys.stderr)
         return 2

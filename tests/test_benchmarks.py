@@ -131,7 +131,7 @@ def test_features_compares_with_a_reference_and_counts_reads(
     np.testing.assert_allclose(reference, exact, rtol=1e-5)  # what it settles to
 
 
-def test_features_takes_a_reference_that_is_there_and_refuses_a_short_one(
+def test_features_takes_a_reference_that_is_there_and_rejects_a_short_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "vgg16-60x20.zarr.eigenvalues.npy", np.ones(2))
@@ -281,7 +281,7 @@ def test_the_roofline_of_landmarks_counts_the_rounds_that_choose_them(
     assert (row["choose_s"] > 0) == (evaluations > 0.6)
 
 
-def test_the_roofline_of_landmarks_refuses_samplings_that_it_does_not_count(
+def test_the_roofline_of_landmarks_rejects_samplings_that_it_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = ("roofline-landmarks", tmp_path / "no.zarr", 3, "sampling=kmeans")
@@ -316,7 +316,7 @@ def test_a_reference_is_of_one_kernel_width(tmp_path: Path, monkeypatch: pytest.
         np.testing.assert_allclose(reference, np.linalg.eigvalsh(H @ K @ H)[:-4:-1], rtol=1e-9)
 
 
-def test_kernel_says_what_data_is_missing_and_refuses_a_short_reference(
+def test_kernel_says_what_data_is_missing_and_rejects_a_short_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SystemExit, match="apt-get install dataset-fashion-mnist, or give --fashion or --shape"):

@@ -52,7 +52,7 @@ def test_a_solve_inside_a_solve_keeps_its_number() -> None:
         assert set(current_threads()) <= {1}
 
 
-def test_folds_run_while_a_solve_pauses_and_it_goes_on_with_its_number() -> None:
+def test_folds_run_while_a_solve_pauses_and_it_continues_with_its_number() -> None:
     folded = threading.Event()
 
     def fold() -> None:
@@ -145,7 +145,7 @@ def test_a_product_is_added_in_place(shape: tuple[int, int, int], order: str, dt
 
 
 @pytest.mark.parametrize("wrong", ["rows", "factors", "out", "order"])
-def test_a_product_of_mixed_types_or_into_every_other_row_is_refused(wrong: str) -> None:
+def test_a_product_of_mixed_types_or_into_every_other_row_is_rejected(wrong: str) -> None:
     arrays: dict[str, Any] = {"rows": np.ones((5, 4)), "factors": np.ones((5, 3)), "out": np.zeros((4, 3))}
     if wrong == "order":
         arrays["out"] = np.zeros((8, 3))[::2]

@@ -120,7 +120,7 @@ def test_a_queue_that_gives_no_worker_is_not_waited_for_without_end(
         ([], "one of the arguments --scheduler --scheduler-file --cluster is required"),
     ],
 )
-def test_an_incomplete_command_line_is_refused(
+def test_an_incomplete_command_line_is_rejected(
     job: Any, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as end:
@@ -199,7 +199,7 @@ def check(*command: str) -> None:
 
 
 @pytest.mark.cluster
-def test_the_recipe_for_one_machine_resumes_gives_the_same_bits_and_refuses_strangers() -> None:
+def test_the_recipe_for_one_machine_resumes_gives_the_same_bits_and_rejects_strangers() -> None:
     check("local/check.sh")
 
 

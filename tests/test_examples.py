@@ -257,7 +257,7 @@ def test_an_example_of_the_tutorial_without_its_data_says_what_to_install(
     assert not list(tmp_path.iterdir())
 
 
-def test_an_example_goes_on_without_the_data_that_is_not_there(
+def test_an_example_continues_without_the_data_that_is_not_there(
     faces: Path, fashion: Path, tmp_path: Path, tutorial_data: ModuleType,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -428,7 +428,7 @@ def test_pca_rebuilds_faces_best_and_the_known_ones_from_all_axes(said_of_faces:
         assert float(ours[-1]) <= float(theirs[-1])
 
 
-def test_fisher_tells_people_apart_in_any_light_and_its_kernel_form_agrees(said_of_faces: tuple[str, Path]) -> None:
+def test_fisher_separates_people_in_any_light_and_its_kernel_form_agrees(said_of_faces: tuple[str, Path]) -> None:
     table = said_of_faces[0].split("nearest of")[1].split("three people")[0]
     fisher, double = shares(table, "Fisher  "), shares(table, "double supervised")
     assert fisher == shares(table, "Fisher by a linear kernel")

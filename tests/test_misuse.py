@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pandas as pd
 import pytest
 
 import bigpca as bp
 
+MAX_FRAMES = 6  # below the line that the user wrote
 X = np.random.default_rng(0).standard_normal((30, 5))
 TABLE = pd.DataFrame({"a": X[:, 0], "species": ["cat", "dog", "fox"] * 10, "b": X[:, 1]})
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
@@ -29,13 +33,30 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.FisherDiscriminantAnalysis().fit(X, "labels.csv::specie"), "Did you mean species?"
     ),
 }  # fmt: skip
+BAD = np.where(np.arange(150).reshape(30, 5) == 38, np.nan, X)
+READS: dict[str, Callable[[], Any]] = {
+    "fit an array": lambda: bp.PCA(2).fit(BAD),
+    "fit a store": lambda: bp.PCA(2).fit("bad.zarr"),
+    "fit a damaged store": lambda: bp.PCA(2).fit("damaged.zarr"),
+    "fit a store without a chunk": lambda: bp.PCA(2).fit("gap.zarr"),
+    "several reads": lambda: bp.PCA(2, solver="krylov").fit("bad.zarr"),
+    "a kernel that rejects rows": lambda: bp.KernelPCA(2, kernel="ChiSquare").fit("data.zarr"),
+    "labels": lambda: bp.FisherDiscriminantAnalysis(1).fit("bad.zarr", [0, 1] * 15),
+    "partial_fit": lambda: bp.PCA(2).partial_fit(BAD),
+    "transform": lambda: bp.load("model.zarr").transform("bad.zarr", out="scores.zarr"),
+    "ingest": lambda: bp.ingest("damaged.zarr", "copy.zarr"),
+    "dependence": lambda: bp.hsic("bad.zarr", [0, 1] * 15),
+}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("misuse")
     np.save(path / "x.npy", X)
-    bp.ingest(X, path / "data.zarr")
+    for name, rows in {"data": X, "bad": BAD, "damaged": X, "gap": X}.items():
+        bp.ingest(rows, path / f"{name}.zarr", chunk_rows=10)
+    (path / "damaged.zarr/c/1/0").write_bytes(b"damaged")
+    (path / "gap.zarr/c/1/0").unlink()
     bp.PCA(2).fit(X).save(path / "model.zarr")
     TABLE[["a", "species"]].to_csv(path / "labels.csv", index=False)
     return path
@@ -48,6 +69,55 @@ def test_a_mistake_is_named_with_its_remedy(name: str, folder: Path, monkeypatch
     with pytest.raises((ValueError, FileNotFoundError)) as caught:
         call()
     assert message in str(caught.value)
+    assert len(frames_of(caught.value)) <= MAX_FRAMES
+
+
+def frames_of(error: BaseException) -> list[str]:
+    """Return the functions in the traceback of an error and its causes, from the call of the user on."""
+    shown = traceback.TracebackException.from_exception(error)
+    assert shown.__cause__ is None
+    assert shown.__context__ is None or shown.__suppress_context__
+    return [frame.name for frame in shown.stack[2:]]
+
+
+@pytest.fixture(params=["one thread", "threads", pytest.param("workers", marks=pytest.mark.cluster)])
+def scheduler(request: pytest.FixtureRequest) -> Iterator[str]:
+    settings = {"one thread": {"scheduler": "sync"}, "threads": {"scheduler": "threads", "num_workers": 2}}
+    if request.param == "workers":
+        request.getfixturevalue("client")
+    with dask.config.set(settings.get(request.param, {})):
+        yield request.param
+
+
+@pytest.mark.parametrize("name", READS)
+def test_the_traceback_of_bad_data_is_short(
+    name: str, scheduler: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(ValueError) as caught:
+        READS[name]()
+    assert len(frames_of(caught.value)) <= MAX_FRAMES
+
+
+def test_the_traceback_is_whole_for_faults_of_the_code_and_for_developers(caplog: pytest.LogCaptureFixture) -> None:
+    """A user's own kernel that fails, and any error if the log is at the level DEBUG."""
+
+    def broken(A: Any, B: Any) -> Any:
+        return np.zeros(3) + np.zeros(4)
+
+    with pytest.raises(ValueError) as of_code:
+        bp.KernelPCA(1, kernel=broken).fit(X)
+    with caplog.at_level(logging.DEBUG, "bigpca"), pytest.raises(bp.NonFiniteError) as of_data:
+        bp.PCA(2).fit(BAD)
+    for caught in (of_code, of_data):
+        assert {"fit", "run_pass"} < set(frames_of(caught.value))
+
+
+def test_rows_of_several_dimensions_are_flattened_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    images = X.reshape(10, 3, 5)
+    with caplog.at_level(logging.WARNING, "bigpca"):  # a cluster silences all handlers
+        assert bp.PCA(2).fit(images).n_features_in_ == 15
+    assert caplog.messages == ["X has shape (10, 3, 5): each row is flattened, in C order, to 15 features."]
 
 
 def test_an_array_of_a_model_is_opened_by_its_name(folder: Path) -> None:

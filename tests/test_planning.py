@@ -1,4 +1,4 @@
-"""Plans are pure arithmetic: the numbers, both sides of the limit, and the refusal that says them."""
+"""Plans are pure arithmetic: the numbers, both sides of the limit, and the error that states them."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def test_a_plan_fits_up_to_the_last_byte_of_the_room_and_no_further() -> None:
         over.check()
 
 
-def test_the_refusal_says_need_room_and_ways_out() -> None:
+def test_the_error_states_need_room_and_ways_out() -> None:
     over = replace(PLAN, peak_bytes=300 * MIB)
-    with pytest.raises(bp.MemoryBudgetError) as refused:
+    with pytest.raises(bp.MemoryBudgetError) as rejected:
         over.check()
-    assert str(refused.value) == (
+    assert str(rejected.value) == (
         "covariance needs 630.0 MiB per process (2 threads x 300.0 MiB + 3 states of 10.0 MiB), "
         "but 600.0 MiB are left of "
         "memory_limit = 1000.0 MiB (75% of it, less 150.0 MiB that the idle process holds). "

@@ -139,7 +139,7 @@ def test_integers_of_any_size_are_seeds(seed):
 
 
 @pytest.mark.parametrize("seed", [None, 1.0, "1", True, np.False_, np.random.default_rng(0)])
-def test_a_seed_that_is_no_integer_is_refused(seed):
+def test_a_seed_that_is_no_integer_is_rejected(seed):
     with pytest.raises(TypeError, match=r"seed = .* is a .*, but a seed must be an integer of at least 0"):
         uniforms(seed, "x", 0, 1, 1)
 
@@ -161,6 +161,6 @@ def test_a_seed_that_is_no_integer_is_refused(seed):
         (lambda: integers(0, "x", 0, 1, 1, 2**63 + 1), ValueError, r"the bound must be in \[1, 2\^63\]"),
     ],
 )
-def test_impossible_draws_are_refused_with_the_numbers(draw, error, message):
+def test_impossible_draws_are_rejected_with_the_numbers(draw, error, message):
     with pytest.raises(error, match=message):
         draw()

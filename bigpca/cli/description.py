@@ -14,7 +14,7 @@ from bigpca.cli.output import plain
 RECORDED, SHOWN = 10, 5  # leading components in JSON, and in text
 SUBSPACES = ("residuals", "deficits", "lowest", "upper")
 ARRAYS = (
-    "explained_variance", "eigenvalues", "eigenvalue_bounds", "captured_variance_bounds",
+    "explained_variance", "eigenvalues", "eigenvalue_bounds", "captured_variance_bounds", "moments_counts",
     *(f"subspace_{name}" for name in SUBSPACES),
 )  # fmt: skip
 HELD = "inner_"  # prefix of the arrays of a model that another one holds
@@ -69,10 +69,12 @@ def describe(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
         inner = Group(attributes["inner"]["kind"], MODEL_FORMAT, _held(arrays), attributes["inner"]["attributes"])
         own = {name: value for name, value in parameters.items() if value is not None and name != "estimator"}
         named = {"estimator": stored.kind, "parameters": own, "n_features_in": attributes["n_features"]}
-        return {**describe(inner, _held(shapes)), **plain(named | {"n_features_selected": shapes["selected"][0]})}
+        named |= {"n_features_selected": shapes["selected"][0], **_pattern(attributes)}
+        return {**describe(inner, _held(shapes)), **plain(named)}
     record: dict[str, Any] = {
         "estimator": stored.kind,
         "parameters": {name: value for name, value in parameters.items() if value is not None},
+        **_pattern(attributes),
     }
     if parameters.get("kernel") is not None:
         record["kernel"] = kernel_text(parameters)
@@ -81,7 +83,7 @@ def describe(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     known = {
         "n_components": None if values is None else len(values),
         "n_features_in": attributes.get("n_features", wide[-1]),
-        "n_samples": attributes.get("n_samples"),
+        "n_samples": attributes.get("n_samples", _counted(arrays.get("moments_counts"))),
         "n_omitted": attributes.get("n_omitted", attributes.get("omitted")),
         "solver": attributes.get("solver"),
         "kernel_evaluations": attributes.get("evaluations"),
@@ -90,6 +92,20 @@ def describe(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     }
     record |= {name: value for name, value in known.items() if value is not None}
     return plain(record | ({} if values is None else _answer(stored)))  # type: ignore[no-any-return]
+
+
+def _pattern(attributes: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is a row, if the model was fitted on rows of a pattern."""
+    if attributes.get("rows") is None:
+        return {}
+    from bigpca.data.patterns import RowPattern
+
+    return {"pattern": str(RowPattern.from_json(attributes["rows"]))}
+
+
+def _counted(counts: Any) -> int | None:
+    """Return the rows of all classes, where a model has classes."""
+    return None if counts is None else int(counts.sum())
 
 
 def _held(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,7 +174,7 @@ def facts(record: Mapping[str, Any]) -> dict[str, object]:
     >>> facts({"kernel": "RBF(gamma=0.1)", "kernel_evaluations": 90_000, "certificate": None})
     {'kernel': 'RBF(gamma=0.1)', 'kernel evaluations': '90,000'}
     """
-    rows: dict[str, object] = {"kernel": record["kernel"]} if "kernel" in record else {}
+    rows: dict[str, object] = {name: record[name] for name in ("pattern", "kernel") if name in record}
     for name in ("kernel_evaluations", "landmarks", "n_unlabelled", "n_features_selected"):
         if name in record:
             rows[name.removeprefix("n_").replace("_", " ")] = f"{record[name]:,}"

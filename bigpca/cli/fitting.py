@@ -15,12 +15,12 @@ import typer
 from bigpca.cli import options as o
 from bigpca.cli.description import components_table, describe_file, facts
 from bigpca.cli.groups import grouped
-from bigpca.cli.labels import open_given_labels
+from bigpca.cli.labels import check_columns, open_given_labels
 from bigpca.cli.output import Output, command_line, plain, reporting
 from bigpca.cli.runs import PassCounter, reject_existing, reject_shared_paths, reject_unwritable, shown
 from bigpca.cli.runtime import running
 from bigpca.cli.scoring import transform_command
-from bigpca.cli.sources import described, open_sources, recorded
+from bigpca.cli.sources import described, in_order, open_sources, recorded
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
@@ -33,7 +33,9 @@ class Outputs:
     """Where a fit writes its results."""
 
     model: Annotated[Path, typer.Option(help="Where the model is saved.")] = Path("model.zarr")
-    scores: Annotated[Path | None, typer.Option(help="Also write the scores, to this Zarr store.")] = None
+    scores: Annotated[
+        Path | None, typer.Option(help="Also write the scores: to a Zarr store, or a .npy or .parquet table.")
+    ] = None
     checkpoint: Annotated[
         Path | None, typer.Option(help="Store progress here, so that the same command resumes after a stop.")
     ] = None
@@ -53,6 +55,7 @@ def plan(
     estimator.check(supervision.labels is not None)
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         model = estimator.build(reading.missing_chunks, cluster.workers_timeout)
+        check_columns(supervision)
         with running(cluster):
             planned = _planned(output, model, source, reading, estimator, supervision)[0]
         _show_plan(output, planned, shows)
@@ -75,8 +78,10 @@ def fit(
         from bigpca.quality.memory import MemoryMeter
 
         scores_command = transform_command(source, outputs.model, outputs.scores, reading)
-        _reject_existing_outputs(source, outputs, scores_command)
         model = estimator.build(reading.missing_chunks, cluster.workers_timeout)
+        check_columns(supervision)
+        in_order(source)
+        _reject_existing_outputs(source, outputs, scores_command)
         with running(cluster) as client:
             planned, data, labels = _planned(output, model, source, reading, estimator, supervision)
             _show_plan(output, planned, shows, outputs)

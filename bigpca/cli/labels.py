@@ -19,13 +19,11 @@ def open_given_labels(
     Raises
     ------
     typer.BadParameter
-        If a key is given without labels or for a source without keys, or is needed.
+        If a key is given for a source without keys, or is needed.
     ValueError
         If labels and rows do not match; the message names keys or counts.
     """
     if given.labels is None:
-        if given.key is not None:
-            raise typer.BadParameter("--key requires --labels. Add --labels FILE::COLUMN.")
         return None, ""
     from bigpca.data.keys import stored_keys
     from bigpca.data.label_files import column_names, read_label_file
@@ -35,9 +33,11 @@ def open_given_labels(
     row_keys = stored_keys(sources[0]) if len(sources) == 1 else None
     source = " ".join(sources[:1])
     path, column = _parts(given)
-    if given.key is None and row_keys is not None:
+    own = None if row_keys is None or given.key is not None else stored_keys(path)
+    names = column_names(path)
+    if given.key is None and row_keys is not None and len(names) > 1:
         shown = ", ".join(map(repr, row_keys[:2].tolist()))
-        likely = key_column({name: read_label_file(f"{path}::{name}") for name in column_names(path)}, row_keys)
+        likely = key_column({name: read_label_file(f"{path}::{name}") for name in names}, row_keys)
         raise typer.BadParameter(
             f"the rows of {source} have keys ({shown}, ...), by which labels are joined. Name the column of "
             f"{path} that holds them: --key {likely or 'COLUMN'}."
@@ -47,18 +47,35 @@ def open_given_labels(
             f"--key {given.key} needs row keys, but {source} has none. Store them with bigpca ingest ... --keys "
             f"{path}::{given.key}, or leave out --key: labels are then taken in the order of the rows."
         )
+    from bigpca.data.samples import repeat_labels
+    from bigpca.data.views import view_of
+
     labels = read_label_file(f"{path}::{column}" if column else path)
-    if given.key is None or row_keys is None:
-        n = data.shape[0]
+    samples, view = view_of(data)
+    several = view.rows_per_sample if view is not None else 1
+    each = f"; each for the {several:,} rows of its sample" if several > 1 else ""
+    if row_keys is None or (given.key is None and own is None):
+        n, without = data.shape[0], source if row_keys is None else path
+        if each and len(labels) == samples.shape[0]:
+            return repeat_labels(labels, data), f"{len(labels):,}, by position{each} ({without} has no keys)"
         if len(labels) != n:
             raise ValueError(
                 f"{given.labels} has {len(labels):,} labels, but {source} has {n:,} rows, and no keys to join them by. "
                 "Give one label for each row, or store keys with bigpca ingest ... --keys FILE::COLUMN."
             )
-        return labels, f"{len(labels):,}, by position: label 1 belongs to row 1 ({source} has no keys)"
-    keys = read_label_file(f"{path}::{given.key}")
+        return labels, f"{len(labels):,}, by position: label 1 belongs to row 1 ({without} has no keys)"
+    keys = read_label_file(f"{path}::{given.key}") if own is None else own
     joined = join_labels(labels, keys, row_keys, missing=str(missing or MissingLabels.RAISE))
-    return joined, rows_joined(joined, keys, row_keys, given.key, path)
+    how = rows_joined(joined, keys, row_keys, given.key or "key", path)
+    return (repeat_labels(joined, data), how + each) if each else (joined, how)
+
+
+def check_columns(given: Supervision) -> None:
+    """Raise typer.BadParameter before data and outputs are checked if there are no labels, or no column of a name."""
+    if given.labels is not None:
+        _parts(given)
+    elif given.key is not None:
+        raise typer.BadParameter("--key requires --labels. Add --labels FILE::COLUMN.")
 
 
 def _parts(given: Supervision) -> tuple[str, str | None]:

@@ -120,7 +120,9 @@ def default_of(option: str) -> str | None:
     for (method, *_), name in ESTIMATORS.items():
         default = parameters_of(name).get(parameter)
         if default not in (None, "None", "False"):
-            methods.setdefault(str(ast.literal_eval(default)), []).append(method)
+            value = ast.literal_eval(default)
+            shown = f"{value:g}".replace("e+", "e") if isinstance(value, float) else str(value)
+            methods.setdefault(shown, []).append(method)
     first, *others = methods.items() or [("", [])]
     listed = [f"{', '.join(dict.fromkeys(names))}: {value}" for value, names in others]
     return "; ".join([first[0], *listed]) or None

@@ -10,7 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from bigpca.cli.methods import ESTIMATORS, METHODS, PARAMETERS, PCA, estimator_of, parameters_of
-from bigpca.cli.parsing import RULES, parse_n_components, parse_size, parse_sketch
+from bigpca.cli.parsing import (
+    RULES,
+    parse_axis,
+    parse_n_components,
+    parse_positions,
+    parse_size,
+    parse_sketch,
+)
 from bigpca.errors import closest
 
 
@@ -48,6 +55,7 @@ _labels = partial(typer.Option, rich_help_panel="Labels")
 _kernel = partial(typer.Option, rich_help_panel="Kernels: nonlinear components")
 _iteration = partial(typer.Option, rich_help_panel="Few reads: eigenvalues to a tolerance")
 _sketch = partial(typer.Option, rich_help_panel="One read: an approximation with bounds")
+_rows = partial(typer.Option, rich_help_panel="What is a row")
 _where = partial(typer.Option, rich_help_panel="Where it runs")
 
 Sources = Annotated[
@@ -82,6 +90,37 @@ class Reading:
     missing_chunks: Annotated[
         MissingChunks, typer.Option(help="Chunks missing from the store: an error, or the fill value.")
     ] = MissingChunks.RAISE
+    pattern: Annotated[
+        str | None,
+        _rows(metavar="PATTERN", help='What is a row, as in einops: "n c h w -> (n h w) c"; else each sample is one.'),
+    ] = None
+    reduce: Annotated[
+        str | None, _rows(metavar="mean|max|gem", help='Pools what the pattern leaves out: "n c h w -> n c".')
+    ] = None
+    axis: Annotated[
+        list[str] | None,
+        _rows(metavar="NAME=POSITIONS", help="Of an axis of the pattern: t=1: for all but the first (repeatable)."),
+    ] = None
+    columns: Annotated[
+        str | None, _rows(metavar="POSITIONS", help="Which columns are used: 0:512, or 3,1,7, or names.")
+    ] = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The arguments of :func:`bigpca.open`."""
+        axes = dict(parse_axis(one) for one in self.axis or ())
+        columns = None if self.columns is None else parse_positions(self.columns)
+        what = {"pattern": self.pattern, "reduce": self.reduce, "columns": columns, **axes}
+        return {"member": self.member, "missing_chunks": str(self.missing_chunks), **what}
+
+    @property
+    def arguments(self) -> list[str]:
+        """The options of a command line that are not at their defaults."""
+        texts = {"--member": self.member, "--pattern": self.pattern, "--reduce": self.reduce, "--columns": self.columns}
+        if self.missing_chunks is not MissingChunks.RAISE:
+            texts["--missing-chunks"] = str(self.missing_chunks)
+        words = [word for name, text in texts.items() if text is not None for word in (name, text)]
+        return words + [word for one in self.axis or () for word in ("--axis", one)]
 
 
 @dataclass(frozen=True)
@@ -146,7 +185,8 @@ class Estimator:
     whiten: Annotated[bool, _model("--whiten", help="Scores of unit variance.")] = False
     nan_policy: Annotated[NanPolicy | None, _model(help="Rows with NaN or infinity: an error, or left out.")] = None
     solver: Annotated[
-        str | None, _model(metavar="NAME", help="auto, covariance, dot, krylov; with a kernel auto, dense, krylov.")
+        str | None,
+        _model(metavar="NAME", help="auto, covariance, dot, krylov; with a kernel auto, dense, krylov, features."),
     ] = None
     seed: Annotated[int | None, _model(metavar="INT", min=0, help="Of all that is random.")] = None
     memory_limit: Annotated[str | None, _model(metavar="SIZE", help="Reject a plan over this size, e.g. 2GiB.")] = None
@@ -272,6 +312,7 @@ class Estimator:
             "workers_timeout": workers_timeout,
         }
         self._check_solver()
+        self._check_kernel()
         return getattr(bigpca, self.name)(**{name: value for name, value in arguments.items() if name in known})
 
     def _check_solver(self) -> None:
@@ -284,6 +325,14 @@ class Estimator:
             raise typer.BadParameter(
                 f"{self.solver!r} is not one of {', '.join(map(repr, known))}.{hint}", param_hint="'--solver'"
             )
+
+    def _check_kernel(self) -> None:
+        from bigpca.kernels import as_kernel
+
+        try:
+            as_kernel(self.kernel or "linear")
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="'--kernel'") from None
 
     def _given(self) -> dict[str, Any]:
         """Return the options that set a parameter and are not at their default."""

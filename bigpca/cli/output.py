@@ -137,7 +137,7 @@ def reporting(as_json: bool, debug: bool, *, quiet: bool = False, estimators: bo
         Whether the command uses estimators, which take seconds to import.
     """
     output = Output(as_json, debug, quiet)
-    with warnings.catch_warnings(), _log_on_stderr():
+    with warnings.catch_warnings(), _log_on_stderr(debug):
         warnings.filterwarnings("always", category=ApproximationWarning)
         warnings.showwarning = partial(_show_warning, output)
         try:
@@ -161,13 +161,16 @@ def reporting(as_json: bool, debug: bool, *, quiet: bool = False, estimators: bo
 
 
 @contextmanager
-def _log_on_stderr() -> Iterator[None]:
-    """Send bigpca's log to stderr for one command: warnings always, progress lines if no bar can be drawn."""
+def _log_on_stderr(debug: bool) -> Iterator[None]:
+    """Send bigpca's log to stderr for one command: warnings always, progress lines if no bar can be drawn.
+
+    At the level DEBUG tracebacks are complete.
+    """
     log = logging.getLogger("bigpca")
     before = log.level, log.propagate
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Printable("bigpca: %(message)s"))
-    log.setLevel(logging.WARNING if sys.stderr.isatty() else logging.INFO)
+    log.setLevel(logging.DEBUG if debug else logging.WARNING if sys.stderr.isatty() else logging.INFO)
     log.propagate = False
     log.addHandler(handler)
     try:

@@ -75,3 +75,36 @@ def parse_sketch(text: str, seed: int) -> Sketch:
         f"{text!r} is not a sketch.{hint} Write a kind ({', '.join(SKETCHES)}) and its columns, such as gaussian:500, "
         "or the sizes of images before and after, such as downsample:3x224x224:3x56x56."
     )
+
+
+def parse_positions(text: str) -> slice | list[int] | list[str]:
+    """Parse positions along an axis, or names of columns.
+
+    >>> parse_positions("0:512"), parse_positions("1:"), parse_positions("3,1,7"), parse_positions("age,height")
+    (slice(0, 512, None), slice(1, None, None), [3, 1, 7], ['age', 'height'])
+    """
+    if re.fullmatch(r"(-?\d+)?:(-?\d+)?(:-?\d+)?", text):
+        return slice(*(int(part) if part else None for part in text.split(":")))
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if parts and all(re.fullmatch(r"-?\d+", part) for part in parts):
+        return [int(part) for part in parts]
+    if not parts:
+        raise typer.BadParameter(f"{text!r} chooses nothing. Write a range such as 0:512, or positions such as 3,1,7.")
+    return parts
+
+
+def parse_axis(text: str) -> tuple[str, slice | list[int] | int]:
+    """Parse the positions or the size of an axis of a pattern.
+
+    >>> parse_axis("t=1:"), parse_axis("t=0,2"), parse_axis("h=28")
+    (('t', slice(1, None, None)), ('t', [0, 2]), ('h', 28))
+    """
+    name, _, value = text.partition("=")
+    found = parse_positions(value) if name.isidentifier() and value else [""]
+    if isinstance(found, list) and isinstance(found[0], str):
+        raise typer.BadParameter(
+            f"{text!r} is not an axis of a pattern and its positions. Write t=1: for all but the first position of "
+            "axis t, t=0,2 for two, or h=28 for its size."
+        )
+    whole = re.fullmatch(r"\d+", value)
+    return name, int(value) if whole else found

@@ -79,7 +79,4 @@ def transform_command(sources: list[str], model: Path, scores: Path | None, read
     "bigpca transform 'my dump.h5' --model m.zarr --scores s.zarr --member fc7"
     """
     command = ["bigpca", "transform", *sources, "--model", str(model), "--scores", str(scores)]
-    command += [] if reading.member is None else ["--member", reading.member]
-    if reading.missing_chunks is not o.MissingChunks.RAISE:
-        command += ["--missing-chunks", str(reading.missing_chunks)]
-    return shlex.join(command)
+    return shlex.join(command + reading.arguments)

@@ -41,7 +41,7 @@ def open_sources(sources: list[str], reading: Reading) -> Any:
     import bigpca
 
     given = sources[0] if len(sources) == 1 else in_order(sources)
-    return bigpca.open(given, member=reading.member, missing_chunks=str(reading.missing_chunks))
+    return bigpca.open(given, **reading.given)
 
 
 def recorded(sources: list[str]) -> Any:

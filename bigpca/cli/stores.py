@@ -18,7 +18,7 @@ from bigpca.cli.output import command_line, plain, reporting
 from bigpca.cli.runs import PassCounter, reject_existing, reject_shared_paths, shown
 from bigpca.cli.runtime import running
 from bigpca.cli.sources import described, open_sources, recorded, row_source_of, shard_line, shards_of
-from bigpca.errors import format_bytes
+from bigpca.errors import brief, format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
 
@@ -31,12 +31,13 @@ def info(
 ) -> None:
     """Show what a model or a data store is, without reading the data. With -v, all parameters of a model."""
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet, estimators=False) as output:
+        from bigpca.data.keys import stored_keys
         from bigpca.data.provenance import provenance_of
 
         made = provenance_of(path)
         lines = {} if made is None else made.lines()
         if not shows.verbose:
-            lines = {name: text for name, text in lines.items() if name in ("made by", "from", "date")}
+            lines = {name: text for name, text in lines.items() if name not in ("model digest", "versions")}
         if _is_model(Path(path)):
             record = describe_file(path)
             output.show(_model_rows(record, shows.verbose) | lines)
@@ -48,7 +49,12 @@ def info(
             shards = shard_line(shards_of([path]))
             rows: dict[str, object] = {"shards": shards} if shards else {}
             counts = {name: f"{record[name]:,}" for name in ("rows", "columns")}
-            output.show(rows | counts | {"dtype": record["dtype"], "size": size} | lines)
+            rows |= counts | {"dtype": record["dtype"], "size": size}
+            keys = stored_keys(path if member is None else f"{path}/{member}")
+            if keys is not None:
+                record["keys"] = len(keys)
+                rows["keys"] = f"{len(keys):,}, such as {brief(repr(str(keys[0])))}" if len(keys) else "0"
+            output.show(rows | lines)
         output.finish({"command": "info", "path": path, **record, "provenance": made})
 
 
@@ -149,7 +155,7 @@ def _model_rows(record: dict[str, Any], verbose: bool) -> dict[str, object]:
     """Return what a model is, as rows of a table."""
     fitted = {name: record.get(name) for name in ("n_components", "n_features_in", "n_samples")}
     k, d, n = (None if value is None else f"{value:,}" for value in fitted.values())
-    what = f"{record['estimator']} of {n or 'any'} rows x {d} columns"
+    what = f"{record['estimator']} of {f'{n} rows x ' if n else ''}{d} columns"
     rows: dict[str, object] = {"model": what}
     if k is not None:
         rows["components"] = k

@@ -9,7 +9,9 @@ In reading order:
 - ``flat_files``, ``npz``, ``shards``, ``hdf5``, ``parquet``, ``zarr_*``   one format each
 - ``batches``, ``batch_stream``   ``bp.from_batches``: rows that come in batches, cut again by absolute row
 - ``feature_writer``   ``bp.FeatureWriter``: batches to one Zarr array, resumable
+- ``patterns``, ``choices``, ``pooling``   what is a row, as a user describes it, and which positions are used
 - ``views``        what is a row, and which columns: applied where rows are read, carried by the Dask array
+- ``samples``      back from rows to samples: scores as maps, labels of samples for their rows
 - ``checks``, ``decoded_sizes``, ``urls``   checks before a row is read, and which part of a URL may be shown
 - ``labels``, ``label_*``   labels for the rows: read, checked, aligned by absolute row number
 - ``keys``, ``provenance``   beside the numbers of a store: a key for each row; how a model or scores were made

@@ -157,8 +157,8 @@ def batches_of(X: da.Array) -> da.Array | None:
     source = _behind(getattr(X.dask, "layers", {}).get(original, {}), original)
     if not (isinstance(source, RowSource) and isinstance(source.storage, BatchRows)):
         return None
-    if source_of(X) is source:
-        return X
+    if not np.isnan(X.shape[0]):
+        return X if source_of(X) is source else None
     found = RowSource(FORMAT, "", "", BatchRows.of(source.storage.stream))
     return open_source(found, uuid.uuid4().hex)
 

@@ -41,15 +41,16 @@ def ingest(
     ----------
     source : anything for :func:`bigpca.open`
     out : path of the new Zarr array
-    member : dataset, column or array inside the source
-    dtype : dtype to store; None for the source's (float16 stays float16)
-    chunk_rows : rows per chunk; None for about 64 MiB
-    missing_chunks : {"raise", "fill"}
-    keys : one string or integer for each row, stored beside the rows: a vector or a path such as ``"labels.csv::name"``
-        (:func:`bigpca.data.keys.row_keys`); None for those that a Zarr source on disk has
-    overwrite : replace an existing output once the new one is complete
-    progress : True for a bar, or a callable that receives events
-    workers_timeout : on a cluster, seconds without any worker after which it fails
+    member : dataset, column or array inside the source, default None
+    dtype : dtype to store; None for the source's (float16 stays float16), default None
+    chunk_rows : rows per chunk; None for about 64 MiB, default None
+    missing_chunks : {"raise", "fill"}, default "raise"
+    keys : array-like of shape (n,), or path such as ``"labels.csv::name"``, default None
+        One string or integer for each row, stored beside the rows (:func:`bigpca.data.keys.row_keys`); None for those
+        that a Zarr source on disk has.
+    overwrite : replace an existing output once the new one is complete, default False
+    progress : True for a bar, or a callable that receives events, default None
+    workers_timeout : on a cluster, seconds without any worker after which it fails, default 60
 
     Returns
     -------

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from bigpca.data.checks import MemberError, is_decode_error
 from bigpca.data.containers import is_zarr_group
 from bigpca.data.files import PARQUET_SUFFIXES
-from bigpca.data.parquet import parquet_paths, parquet_rows
+from bigpca.data.parquet import parquet_metadata, parquet_paths, parquet_rows
+from bigpca.data.storages import file_stamp
 from bigpca.data.urls import public, without_credentials
 from bigpca.data.zarr_chunks import ChunkFiles
 from bigpca.data.zarr_groups import arrays_of, is_zarr_directory
@@ -90,15 +91,29 @@ def read_label_file(source: str) -> NDArray[Any]:
 
 
 def column_names(path: str) -> list[str]:
-    """Return the names of the columns of a CSV file; none for other files, and for what is no CSV or not there."""
-    path = os.path.expanduser(path)
-    if not path.lower().endswith(".csv") or not os.path.exists(path):
-        return []
+    """Return the names of the columns of a table of labels: CSV, Parquet, records in ``.npy``, or a Zarr group.
+
+    Columns of lists are left out. There are none in other files, in damaged ones, and where there is no file.
+    """
+    path, found = os.path.expanduser(path), list[str]()
     try:
-        with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file:
-            return next(csv.reader(file, strict=True), [])
-    except (csv.Error, UnicodeDecodeError):
+        if os.path.isdir(path) and is_zarr_directory(path):
+            node = _open_node(path)
+            found = [name for name, array in arrays_of(node) if array.ndim == 1] if is_zarr_group(node) else []
+        elif path.lower().endswith(PARQUET_SUFFIXES) or (os.path.isdir(path) and parquet_paths(path)):
+            for file in parquet_paths(path)[:1]:
+                schema = parquet_metadata(file_stamp(file)).schema.to_arrow_schema()
+                found = [field.name for field in schema if not field.type.num_fields]
+        elif path.lower().endswith(".csv") and os.path.exists(path):
+            with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as text:
+                found = next(csv.reader(text, strict=True), [])
+        elif path.lower().endswith(".npy") and os.path.exists(path):
+            check_regular(path)
+            dtype = np.lib.format.open_memmap(path, mode="r").dtype
+            found = [name for name in dtype.names or () if not dtype[name].shape]
+    except (csv.Error, UnicodeDecodeError, ValueError, EOFError, ImportError):
         return []  # the reader of a column reports what is wrong
+    return found
 
 
 def _split(source: str) -> tuple[str, str | None]:

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.data.keys import stored_keys
 from bigpca.data.label_files import column_names, read_label_file
 from bigpca.data.label_joins import join_labels
 from bigpca.errors import brief
 
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".pgm", ".ppm")
+MAX_COLUMNS = 64  # that are searched for keys and pictures; of more, those that have a name of keys
 KEY_NAMES = ("key", "id", "name", "filename", "file", "path")
 
 
@@ -44,8 +46,9 @@ def label_table(source: str | os.PathLike[str], row_keys: NDArray[np.str_] | Non
     Parameters
     ----------
     source : path such as "labels.csv" or "labels.csv::class"
-        In a file of several columns, one of paths of images is recognised by their suffixes, and one of keys by the
-        keys of the rows, or else by its name: key, id, name, filename, file or path.
+        In a table of several columns (CSV, Parquet, records in ``.npy``, a Zarr group), one of paths of images is
+        recognised by their suffixes, and one of keys by the keys of the rows, or else by its name: key, id, name,
+        filename, file or path. A Zarr array has the keys that are stored beside it.
     row_keys : ndarray of shape (n,), str, or None
     n : int
 
@@ -60,7 +63,8 @@ def label_table(source: str | os.PathLike[str], row_keys: NDArray[np.str_] | Non
     text = os.fspath(source)
     path, _, column = (text, "", "") if os.path.exists(text) else text.partition("::")
     names = column_names(path)
-    read = {name: read_label_file(f"{path}::{name}") for name in names} if len(names) > 1 else {}
+    searched = [name for name in names if len(names) <= MAX_COLUMNS or name == column or name.lower() in KEY_NAMES]
+    read = {name: read_label_file(f"{path}::{name}") for name in searched} if len(names) > 1 else {}
     others = {name: values for name, values in read.items() if name != column}
     pictures = next((name for name, values in others.items() if _holds_pictures(values)), "")
     keys = key_column(others, row_keys) or pictures
@@ -69,7 +73,8 @@ def label_table(source: str | os.PathLike[str], row_keys: NDArray[np.str_] | Non
     labels = read.get(label)
     if labels is None and (left or not read):
         labels = read_label_file(text)  # which names the columns in its error, where there are several
-    return _joined(LabelTable(labels, read.get(keys), read.get(pictures), os.path.basename(path)), keys, row_keys, n)
+    own = read.get(keys) if names else stored_keys(path)
+    return _joined(LabelTable(labels, own, read.get(pictures), os.path.basename(path)), keys or "key", row_keys, n)
 
 
 def key_column(columns: Mapping[str, NDArray[Any]], row_keys: NDArray[np.str_] | None = None) -> str:
@@ -80,7 +85,7 @@ def key_column(columns: Mapping[str, NDArray[Any]], row_keys: NDArray[np.str_] |
     """
     if row_keys is not None:
         for name, values in columns.items():
-            if np.isin(row_keys, values.astype(np.str_)).mean() >= 0.5:
+            if np.isin(row_keys, _texts(values)).mean() >= 0.5:
                 return name
     return next((name for name in columns if name.lower() in KEY_NAMES), "")
 
@@ -88,7 +93,7 @@ def key_column(columns: Mapping[str, NDArray[Any]], row_keys: NDArray[np.str_] |
 def rows_joined(joined: NDArray[Any], keys: Any, row_keys: NDArray[np.str_], column: str, path: str) -> str:
     """Return how many rows found a label by key, and which entries belong to no row, in words."""
     without = np.array([label is None for label in joined], dtype=bool)
-    spare = len(keys) - int(np.isin(np.asarray(keys).astype(np.str_), row_keys).sum())
+    spare = len(keys) - int(np.isin(_texts(np.asarray(keys)), row_keys).sum())
     text = f"{len(joined) - without.sum():,}, joined by the key {column}"
     if without.any():
         text += f"; {without.sum():,} rows have none, such as {brief(repr(str(row_keys[without.argmax()])))}"
@@ -116,6 +121,10 @@ def _joined(table: LabelTable, key: str, row_keys: NDArray[np.str_] | None, n: i
     shown = labels if labels is not None else pictures
     how = "" if shown is None else f"labels: {rows_joined(shown, table.keys, row_keys, key, file)}"
     return LabelTable(labels, row_keys.astype(object), pictures, how, by_key=True)
+
+
+def _texts(values: NDArray[Any]) -> NDArray[np.str_]:
+    return values.astype(object).astype(np.str_)  # NumPy does not convert its strings of variable length directly
 
 
 def _holds_pictures(values: NDArray[Any]) -> bool:

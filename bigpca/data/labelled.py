@@ -36,18 +36,19 @@ def lazy_table(X: Any) -> Any:
     return _frame_rows(X) if is_dask_frame(X) else X
 
 
-def feature_names(X: Any) -> NDArray[np.object_] | None:
-    """Return the names of the features of a lazy table, or None if it has none.
+def feature_names(X: Any, axes: tuple[int, ...] | None = None) -> NDArray[np.object_] | None:
+    """Return the names of the features of a table, or None if it has none.
 
     For a Dask DataFrame, its columns if they are strings; for a DataArray, the coordinates of all dimensions but the
-    first as strings, joined by commas if features have several dimensions.
+    first as strings, joined by commas if features have several dimensions; ``axes`` are those of a sample that make
+    features, by default all.
 
     Raises
     ------
     TypeError
         If some column names are strings and others are not, as in scikit-learn.
     """
-    if is_dask_frame(X):
+    if is_dask_frame(X) or (hasattr(X, "columns") and hasattr(X, "dtypes")):
         names = np.asarray(list(X.columns), dtype=object)
         kinds = sorted({type(name).__qualname__ for name in names})
         if len(kinds) > 1 and "str" in kinds:
@@ -56,9 +57,11 @@ def feature_names(X: Any) -> NDArray[np.object_] | None:
                 "them all: X.columns = X.columns.astype(str)."
             )
         return names if kinds == ["str"] else None
-    if not is_labelled(X) or not any(dim in X.coords for dim in X.dims[1:]):
+    if not is_labelled(X):
         return None
-    sizes = zip(X.dims[1:], X.shape[1:], strict=True)
+    sizes = [(X.dims[1 + axis], X.shape[1 + axis]) for axis in (range(X.ndim - 1) if axes is None else axes)]
+    if not any(dim in X.coords for dim, _ in sizes):
+        return None
     levels = [list(map(str, X.coords[dim].values if dim in X.coords else range(size))) for dim, size in sizes]
     return np.array(levels[0] if len(levels) == 1 else [", ".join(each) for each in product(*levels)], dtype=object)
 

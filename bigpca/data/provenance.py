@@ -8,7 +8,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -49,6 +49,14 @@ class Provenance:
         Digest of the function from rows to scores: that of a model, and of the scores that it made.
     versions : dict of str to str
         Of Python and packages.
+    planned_reads, planned_max_reads, planned_seconds : float or None
+        What the plan estimated; the time is not estimated where the speed of the machine was not measured.
+    planned_bytes : int or None
+        Memory that the plan allowed to all processes above the idle ones.
+    added_rows : int or None
+        How many of the rows ``partial_fit`` added after the call.
+    merged_models : int or None
+        How many models were merged.
     """
 
     source: str | None
@@ -61,6 +69,12 @@ class Provenance:
     date: str
     model: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    planned_reads: float | None = None
+    planned_max_reads: float | None = None
+    planned_seconds: float | None = None
+    planned_bytes: int | None = None
+    added_rows: int | None = None
+    merged_models: int | None = None
 
     @classmethod
     def now(
@@ -83,18 +97,53 @@ class Provenance:
             versions=versions(PACKAGES),
         )
 
+    def with_rows(self, added: Provenance) -> Provenance:
+        """Return the record of a model to which the rows of ``added`` were added."""
+        return replace(self._joined(added), added_rows=(self.added_rows or 0) + added.rows)
+
+    def merged(self, other: Provenance) -> Provenance:
+        """Return the record of the model of both models' rows."""
+        models = (self.merged_models or 1) + (other.merged_models or 1)
+        return replace(self._joined(other), call="bigpca.merge(a, b)", added_rows=None, merged_models=models)
+
+    def _joined(self, other: Provenance) -> Provenance:
+        """Return the record of both models' rows, whose number of reads is that of an average row."""
+        rows = self.rows + other.rows
+        seconds = [one.seconds for one in (self, other) if one.seconds is not None]
+        reads = [one.rows / max(1, rows) * one.reads for one in (self, other) if one.reads is not None]
+        sources = dict.fromkeys(filter(None, (self.source, other.source)))
+        return Provenance(
+            source=_short(", ".join(sources)),
+            member=self.member if self.member == other.member else None,
+            rows=rows,
+            call=self.call,
+            seconds=sum(seconds) if seconds else None,
+            reads=sum(reads) if len(reads) == 2 else None,
+            peak_bytes=max(filter(None, (self.peak_bytes, other.peak_bytes)), default=None),
+            date=other.date,
+            versions=other.versions,
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
         return asdict(self)
 
     def lines(self) -> dict[str, str]:
         """Return what was recorded as names and values for display."""
+        reads, most = (None if one is None else f"{one:.3g}" for one in (self.planned_reads, self.planned_max_reads))
+        reads = reads and reads + (f", at most {most}" if most else "")
         shown = {
             "made by": self.call,
+            "merged": self.merged_models and f"from {self.merged_models:,} models",
             "from": self.source and self.source + (f", member {self.member}" if self.member else ""),
-            "rows read": f"{self.rows:,}" + ("" if self.reads is None else f", {self.reads:.3g} times"),
-            "took": self.seconds is not None and f"{self.seconds:.3g} s",
-            "peak memory": self.peak_bytes is not None and f"{format_bytes(self.peak_bytes)} above idle",
+            "rows read": f"{self.rows:,}"
+            + ("" if self.reads is None else f", {self.reads:.3g} times{_planned(reads)}"),
+            "rows added": self.added_rows and f"{self.added_rows:,} of them, by partial_fit",
+            "took": self.seconds is not None
+            and f"{self.seconds:.3g} s{_planned(self.planned_seconds and f'{self.planned_seconds:.2g} s')}",
+            "peak memory": self.peak_bytes is not None
+            and f"{format_bytes(self.peak_bytes)} above idle"
+            + _planned(self.planned_bytes and format_bytes(self.planned_bytes)),
             "date": self.date,
             "model digest": self.model,
             "versions": ", ".join(f"{name} {number}" for name, number in self.versions.items()),
@@ -117,6 +166,10 @@ class Provenance:
                 raise ValueError(f"{one.name} is {brief(repr(value), 100)}")
             known[one.name] = value
         return cls(**known)
+
+
+def _planned(text: object) -> str:
+    return f" (planned: {text})" if text else ""
 
 
 def _is_text(value: Any) -> bool:
@@ -145,9 +198,11 @@ def _optional(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("source", "member", "call", "model"), _optional(_is_text)),
-    **dict.fromkeys(("seconds", "reads"), _optional(_is_amount)),
+    **dict.fromkeys(
+        ("seconds", "reads", "planned_reads", "planned_max_reads", "planned_seconds"), _optional(_is_amount)
+    ),
     "rows": _is_count,
-    "peak_bytes": _optional(_is_count),
+    **dict.fromkeys(("peak_bytes", "planned_bytes", "added_rows", "merged_models"), _optional(_is_count)),
     "date": _is_text,
     "versions": _is_versions,
 }
@@ -163,6 +218,10 @@ def provenance_of(store: str | os.PathLike[str]) -> Provenance | None:
     Parameters
     ----------
     store : path of a model, of a Zarr array, or of a Parquet table of scores
+
+    Returns
+    -------
+    Provenance or None
 
     Raises
     ------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import dask.array as da
@@ -21,20 +22,35 @@ from bigpca.data.containers import (
     unmasked,
 )
 from bigpca.data.conventions import check_decoded
-from bigpca.data.labelled import lazy_table
+from bigpca.data.labelled import feature_names, lazy_table
+from bigpca.data.patterns import RowPattern
 from bigpca.data.row_source import RowSource
 from bigpca.data.storages import MemoryRows, ZarrRows
 from bigpca.data.urls import public
+from bigpca.data.views import Names, View, view_of, viewed
 from bigpca.data.zarr_groups import group_member
 from bigpca.data.zarr_reader import ZarrReader, wrap_zarr
+from bigpca.errors import ShortTraceback
 
 __all__ = ["DASK_CHUNK_BYTES", "RowSource", "check_dtype", "open", "open_source", "row_source", "source_of"]
 
 DASK_CHUNK_BYTES = 64 * 2**20
 
 
-def open(source: Any, *, member: str | None = None, missing_chunks: str = "raise") -> da.Array:
+def open(
+    source: Any,
+    *,
+    member: str | None = None,
+    missing_chunks: str = "raise",
+    pattern: str | None = None,
+    reduce: str | None = None,
+    columns: Any = None,
+    **axes: Any,
+) -> da.Array:
     """Open stored features as a Dask array of shape (n, d), chunked in rows; no data is read.
+
+    By default each sample is a row, and all its numbers are columns. A pattern says otherwise, and nothing is copied to
+    disk: samples are cut into rows where they are read.
 
     Parameters
     ----------
@@ -44,15 +60,27 @@ def open(source: Any, *, member: str | None = None, missing_chunks: str = "raise
         Feature maps (n, c, h, w) become (n, c*h*w). Masked entries become NaN.
     member : str, optional
         Which array of a group or file, or which column; required if more than one has two dimensions.
-    missing_chunks : {"raise", "fill"}
+    missing_chunks : {"raise", "fill"}, default "raise"
         What to do about a chunk that is missing from a Zarr store or an HDF5 file: raise an error, or use the fill
         value.
+    pattern : str, optional
+        What is a row, in the notation of einops: ``"n c h w -> (n h w) c"`` makes every pixel of a feature map a row of
+        c columns. The left side names the dimensions of ``source``, samples first; the right side has the rows, samples
+        first, and the columns.
+    reduce : {"mean", "max", "gem"}, optional
+        How values are pooled over the axes that the right side leaves out, as in ``"n c h w -> n c"``. "gem" is the
+        generalised mean of power 3 (Radenovic et al. 2019), in which values below 1e-6 count as 1e-6.
+    columns : slice, list of int, mask or list of names, optional
+        Which columns are kept, in this order.
+    **axes
+        By the name of an axis in the pattern: its positions (a slice, a list of int or a mask), such as
+        ``t=slice(1, None)`` for all tokens but the first, or its size (an integer), for axes in brackets on the left.
 
     Returns
     -------
     dask.array.Array of shape (n, d)
         One Dask chunk is up to about 64 MiB of whole native chunks. A Dask array is returned unchanged, flattened to
-        two dimensions.
+        two dimensions. A model that is fitted to rows of a pattern keeps it, and applies it to stored samples again.
 
     Raises
     ------
@@ -62,24 +90,67 @@ def open(source: Any, *, member: str | None = None, missing_chunks: str = "raise
         For complex, object, string, date and structured dtypes, and for containers without dense rows of numbers in
         the host's memory (sparse, on a GPU), before any read; the message has the remedy.
     ValueError
-        If a member must be named, for one-dimensional data, and for unknown formats.
+        If a member must be named, for one-dimensional data, and for unknown formats. For a pattern that does not fit
+        the shape, axes that it does not have, pooling without a rule, and positions or names that there are not.
 
     Examples
     --------
     >>> X = open(np.zeros((10, 2, 3), dtype="f2"))
     >>> X.shape, X.dtype
     ((10, 6), dtype('float16'))
+    >>> open(np.zeros((10, 5, 8)), pattern="n tokens d -> (n tokens) d", tokens=slice(1, None)).shape
+    (40, 8)
     """
+    described = RowPattern.of(pattern, reduce, columns, axes)
+    with ShortTraceback():
+        X, shape = open_samples(source, member=member, missing_chunks=missing_chunks)
+    if described == RowPattern():
+        return X
+    if view_of(X)[1] is not None:
+        raise ValueError(
+            "the array was opened with a pattern or columns already. Give pattern=, reduce= and columns= in one call."
+        )
+    return viewed(X, *row_view(source, described, shape))
+
+
+def open_samples(
+    source: Any, *, member: str | None = None, missing_chunks: str = "raise"
+) -> tuple[da.Array, tuple[int, ...]]:
+    """Open stored samples as a Dask array (n, d), and return the shape of one sample too; raises as :func:`open`."""
     if missing_chunks not in ("raise", "fill"):
         raise ValueError(f'missing_chunks is {missing_chunks!r}; "raise" or "fill" was expected.')
     if is_path_list(source):
         return _open_shards([os.fspath(path) for path in source], member, missing_chunks)
     source = lazy_table(source)
     if isinstance(source, da.Array):
-        return _flatten(source)
+        X = _flatten(source)
+        found = source_of(source) if source.ndim == 2 and view_of(source)[1] is None else None
+        return X, tuple(map(int, source.shape[1:])) if found is None else found.array_shape[1:]
     found = row_source(source, member=member, missing_chunks=missing_chunks)
     check_stored_values(found)
-    return open_source(found)
+    return open_source(found), found.array_shape[1:]
+
+
+def row_view(source: Any, pattern: RowPattern, shape: tuple[int, ...]) -> tuple[View, Names]:
+    """Return the view that a pattern describes of a source whose samples have a shape, and the names of its columns."""
+    whole = View.of(replace(pattern, columns=None), shape)
+    names = _column_names(source, whole, shape)
+    view = View.of(pattern, shape, names)
+    return view, names if names is None or view.columns is None else names[view.columns]
+
+
+def _column_names(source: Any, view: View, shape: tuple[int, ...]) -> Names:
+    """Return the names of the columns of a view, where the source names its features."""
+    if view.row_axes or view.reduce is not None:  # the columns are some axes of a sample
+        if view.sample != shape:
+            return None
+        names = feature_names(source, view.column_axes)
+        sizes = tuple(view.sample[axis] for axis in view.column_axes)
+        taken = tuple(view.taken[axis] for axis in view.column_axes) if view.taken else ()
+        view = View(sizes, column_axes=tuple(range(len(sizes))), taken=taken)
+    else:
+        names = feature_names(source)
+    return None if names is None else names[view.apply(np.arange(len(names))[None])[0]]
 
 
 def open_in_memory(array: NDArray[Any]) -> da.Array:
@@ -151,19 +222,22 @@ def row_source(source: Any, *, member: str | None = None, missing_chunks: str = 
     )
 
 
-def _open_shards(paths: list[str], member: str | None, missing_chunks: str) -> da.Array:
+def _open_shards(paths: list[str], member: str | None, missing_chunks: str) -> tuple[da.Array, tuple[int, ...]]:
     """Open a list of paths: .npy files as one source, others as joined Dask arrays."""
     from bigpca.data.shards import Shard, check_shard, npy_shards  # as the other formats of files
 
     if member is None and all(path.endswith(".npy") for path in paths):
         files = [os.path.abspath(path) for path in paths]
         folder = os.path.commonpath(map(os.path.dirname, files))
-        return open_source(RowSource("npy-folder", folder, "", npy_shards(tuple(files))))
-    parts = [open(path, member=member, missing_chunks=missing_chunks) for path in paths]
+        source = RowSource("npy-folder", folder, "", npy_shards(tuple(files)))
+        return open_source(source), source.array_shape[1:]
+    found = [open_samples(path, member=member, missing_chunks=missing_chunks) for path in paths]
+    parts, shapes = [part for part, _ in found], {shape for _, shape in found}
     shards = [Shard(path, part.shape, part.dtype) for path, part in zip(paths, parts, strict=True)]
     for shard in shards:
         check_shard(shard, shards[0])
-    return da.concatenate(parts)
+    joined = da.concatenate(parts)
+    return joined, shapes.pop() if len(shapes) == 1 else (int(joined.shape[1]),)
 
 
 def _flatten(X: da.Array) -> da.Array:
@@ -221,7 +295,10 @@ def _direct(value: Any, shape: tuple[int, ...]) -> RowSource | None:
         value = wrap_zarr(value)
     if isinstance(value, ZarrReader) or is_hdf5_dataset(value):
         value = row_source(value) if value.ndim == 2 else None
-    return value if isinstance(value, RowSource) and value.shape == shape else None
+    whole = isinstance(value, RowSource) and (
+        value.shape == shape or (np.isnan(shape[0]) and value.shape[1:] == shape[1:])
+    )
+    return value if whole else None
 
 
 def _array_behind(X: da.Array, blocks: dict[Any, Any]) -> NDArray[Any] | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import dask.array as da
 import numpy as np
@@ -18,10 +19,18 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import DataNode
 from numpy.typing import NDArray
 
+from bigpca.data.choices import Chosen, Taken
+from bigpca.data.patterns import RowPattern
+from bigpca.data.pooling import pool
+
+Names: TypeAlias = NDArray[np.object_] | None
+COPIED_ROWS = 32  # of a transposed sample at a time: two cache lines of each column
+COPIED_BYTES = 2**18  # of smaller samples, which are transposed together
+
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Rows of stored samples: some axes of a sample number its rows, the others make their columns.
+    """Rows of stored samples: some axes of a sample number its rows, some make their columns, the others are pooled.
 
     Row ``sample * rows_per_sample + position`` is the row at a position of a sample.
 
@@ -31,30 +40,104 @@ class View:
         Shape of one stored sample.
     row_axes : tuple of int
         Axes of the sample that number its rows, the slowest first; none where a sample is a row.
-    positions : ndarray of int64, or None
-        Which rows of each sample are kept, in this order; None for all.
+    column_axes : tuple of int
+        Axes that make the columns, the slowest first.
+    reduce : str or None
+        How the remaining axes are pooled, one of :data:`bigpca.data.pooling.RULES`; None if there are none.
+    taken : tuple of slice or ndarray of int64, or ()
+        Which positions of each axis are used, in this order; () for all of all axes.
     columns : ndarray of int64, or None
         Which columns are kept, in this order; None for all.
+    pattern : RowPattern or None
+        What the view was made of, if a user described it.
     """
 
     sample: tuple[int, ...]
     row_axes: tuple[int, ...] = ()
-    positions: NDArray[np.int64] | None = None
+    column_axes: tuple[int, ...] = (0,)
+    reduce: str | None = None
+    taken: tuple[Taken, ...] = ()
     columns: NDArray[np.int64] | None = None
+    pattern: RowPattern | None = None
+
+    @classmethod
+    def of(cls, pattern: RowPattern, shape: tuple[int, ...], names: Names = None) -> View:
+        """Return the view that a pattern describes of samples of a shape.
+
+        ``names`` are those of the columns before some are chosen.
+
+        Raises
+        ------
+        ValueError
+            If the pattern does not fit, or chooses what there is not.
+        """
+        sizes = pattern.sample(shape)
+        whole = cls(sizes, *pattern.axes, pattern.reduce, pattern.positions(sizes), pattern=pattern)
+        if pattern.columns is None:
+            return whole
+        chosen = pattern.columns.on(whole.width, "columns", names)
+        return replace(whole, columns=np.arange(whole.width, dtype=np.int64)[chosen])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values of a view of a pattern: the pattern, with named columns by their positions."""
+        pattern = self.pattern or RowPattern()
+        if self.columns is not None and pattern.columns is not None and not isinstance(pattern.columns.given, slice):
+            pattern = replace(pattern, columns=Chosen(tuple(self.columns.tolist()), pattern.columns.length))
+        return {"sample": list(self.sample), **pattern.to_json()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> View:
+        """Return what :meth:`to_json` gave.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            For values that it does not give.
+        """
+        pattern, sizes = RowPattern.from_json(values), tuple(int(size) for size in values["sample"])
+        if min(sizes, default=0) < 1:
+            raise ValueError(f"its samples have the shape {sizes}")
+        return cls.of(pattern, pattern.shape(sizes))
 
     @property
     def rows_per_sample(self) -> int:
         """Rows of one sample."""
-        return self._places if self.positions is None else len(self.positions)
+        return self._places(self.row_axes)
 
     @property
     def width(self) -> int:
         """Columns of a row."""
-        return math.prod(self.sample) // self._places if self.columns is None else len(self.columns)
+        return self._places(self.column_axes) if self.columns is None else len(self.columns)
 
     @property
-    def _places(self) -> int:
-        return math.prod(self.sample[axis] for axis in self.row_axes)
+    def column_sizes(self) -> tuple[int, ...]:
+        """Sizes of the axes that make the columns, of which some positions and columns may be left out."""
+        return tuple(self.sample[axis] for axis in self.column_axes)
+
+    @property
+    def pooled_axes(self) -> tuple[int, ...]:
+        """Axes of the sample over which values are pooled."""
+        return tuple(axis for axis in range(len(self.sample)) if axis not in self.row_axes + self.column_axes)
+
+    @property
+    def plain(self) -> bool:
+        """Whether rows are the samples, as they are without a view."""
+        return not self.copies and self.rows_per_sample == 1 and self.width == math.prod(self.sample)
+
+    @property
+    def copies(self) -> bool:
+        """Whether rows are never the memory of the samples."""
+        order = self.row_axes + self.column_axes
+        chosen = any(not isinstance(one, slice) for one in self.taken)
+        return chosen or self.columns is not None or self.reduce is not None or order != tuple(sorted(order))
+
+    def _places(self, axes: tuple[int, ...]) -> int:
+        return math.prod(_length(self.taken[axis], self.sample[axis]) if self.taken else self.sample[axis]
+                         for axis in axes)  # fmt: skip
+
+    def dtype(self, stored: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype of rows of samples in a dtype: float32 or float64 where values are averaged."""
+        return np.result_type(stored, np.float32) if self.reduce not in (None, "max") else stored
 
     def samples(self, start: int, stop: int) -> tuple[int, int]:
         """Return the range of samples that hold rows ``start:stop``."""
@@ -64,27 +147,53 @@ class View:
         """Return the rows of chunks of so many samples."""
         return tuple(count * self.rows_per_sample for count in samples)
 
-    def apply(self, samples: NDArray[Any]) -> NDArray[Any]:
-        """Return the rows (b * rows_per_sample, width) of samples (b, d)."""
-        rows = samples
-        if self.row_axes:
-            others = tuple(axis for axis in range(len(self.sample)) if axis not in self.row_axes)
-            order = (0, *(axis + 1 for axis in self.row_axes + others))
-            rows = samples.reshape(len(samples), *self.sample).transpose(order)
-            rows = rows.reshape(len(samples), self._places, math.prod(self.sample) // self._places)
-            if self.positions is not None:
-                rows = rows[:, self.positions]
-            rows = rows.reshape(-1, rows.shape[2])
-        return rows if self.columns is None else np.take(rows, self.columns, axis=1)
+    def apply(self, samples: NDArray[Any], *, owned: bool = False) -> NDArray[Any]:
+        """Return the rows (b * rows_per_sample, width) of samples (b, d), which may be overwritten if ``owned``."""
+        cells = samples.reshape(len(samples), *self.sample)
+        for axis, taken in enumerate(self.taken):
+            cells = cells[(slice(None),) * (axis + 1) + (taken,)]
+        axes = list(range(len(self.sample)))
+        if self.reduce is not None:
+            cells = pool(cells, tuple(axis + 1 for axis in self.pooled_axes), self.reduce, self.dtype(samples.dtype))
+            axes = [axis for axis in axes if axis not in self.pooled_axes]
+        order = (0, *(axes.index(axis) + 1 for axis in self.row_axes + self.column_axes))
+        rows = cells.transpose(order).reshape(len(cells), self.rows_per_sample, self._places(self.column_axes))
+        whole = owned and not self.taken and self.reduce is None and samples.flags.c_contiguous
+        flat = _contiguous(rows, samples if whole else None).reshape(-1, rows.shape[2])
+        return flat if self.columns is None else np.take(flat, self.columns, axis=1)
 
     def describe(self) -> dict[str, Any]:
         """Return what identifies the view, for fingerprints."""
-        chosen = {"positions": self.positions, "columns": self.columns}
-        digests = {name: None if a is None else hashlib.sha256(a.tobytes()).hexdigest() for name, a in chosen.items()}
-        return {"sample": list(self.sample), "row_axes": list(self.row_axes), **digests}
+        columns = None if self.columns is None else hashlib.sha256(self.columns.tobytes()).hexdigest()
+        taken = [str(one if isinstance(one, slice) else one.tolist()) for one in self.taken]
+        shape = {"sample": list(self.sample), "row_axes": list(self.row_axes), "column_axes": list(self.column_axes)}
+        return {**shape, "reduce": self.reduce, "taken": taken, "columns": columns}
 
     def __dask_tokenize__(self) -> object:
         return "bigpca.View", self.describe()
+
+
+def _length(taken: Taken, size: int) -> int:
+    return len(range(*taken.indices(size))) if isinstance(taken, slice) else len(taken)
+
+
+def _contiguous(rows: NDArray[Any], memory: NDArray[Any] | None) -> NDArray[Any]:
+    """Return rows (b, places, d) in C order: transposed a few lines at a time, so that what is read stays cached.
+
+    ``memory`` is that of the rows, if it may be overwritten: sample by sample, which saves an array of all rows.
+    """
+    if rows.flags.c_contiguous:
+        return rows
+    out = np.empty(rows.shape, rows.dtype) if memory is None else memory.reshape(rows.shape)
+    together = max(1, COPIED_BYTES // max(1, math.prod(rows.shape[1:]) * rows.itemsize))
+    for s in range(0, len(rows), together):
+        samples, into = rows[s : s + together], out[s : s + together]
+        lines = into if memory is None else np.empty(samples.shape, rows.dtype)
+        for i in range(0, rows.shape[1], COPIED_ROWS):
+            lines[:, i : i + COPIED_ROWS] = samples[:, i : i + COPIED_ROWS]
+        if memory is not None:
+            into[...] = lines
+    return out
 
 
 @dataclass(frozen=True)
@@ -93,30 +202,51 @@ class _Viewed:
 
     X: da.Array
     view: View
+    names: Names
 
 
-def viewed(X: da.Array, view: View) -> da.Array:
-    """Return the rows of a view of X (n, d) as a Dask array (n * rows_per_sample, width)."""
+def viewed(X: da.Array, view: View, names: Names = None) -> da.Array:
+    """Return the rows of a view of X (n, d) as a Dask array (n * rows_per_sample, width).
+
+    ``names`` (width,) are those of its columns, if they have any.
+    """
     name = f"bigpca-view-{tokenize(X.name, view)}"
     whole = X if len(X.chunks[1]) == 1 else X.rechunk({1: -1})
-    chunks = (view.chunks(X.chunks[0]), (view.width,))
-    rows = da.map_blocks(view.apply, whole, name=name, dtype=X.dtype, chunks=chunks, meta=np.empty((0, 0), X.dtype))
+    chunks, dtype = (view.chunks(X.chunks[0]), (view.width,)), view.dtype(X.dtype)
+    rows = da.map_blocks(view.apply, whole, name=name, dtype=dtype, chunks=chunks, meta=np.empty((0, 0), dtype))
     marker = f"{name}-of"
-    layers = {**rows.dask.layers, marker: MaterializedLayer({marker: DataNode(marker, _Viewed(X, view))})}
+    layers = {**rows.dask.layers, marker: MaterializedLayer({marker: DataNode(marker, _Viewed(X, view, names))})}
     graph = HighLevelGraph(layers, {**rows.dask.dependencies, marker: set()})
     return da.Array(graph, name, chunks, meta=rows._meta)
 
 
-def view_of(X: da.Array) -> tuple[da.Array, View | None]:
-    """Return the array and the view that :func:`viewed` made X of; X and None for any other."""
+def _marked(X: da.Array) -> _Viewed | None:
     marker = f"{X.name}-of"
     layer = getattr(X.dask, "layers", {}).get(marker)
     if layer is None:
-        return X, None
+        return None
     held: Any = dict(layer)[marker]
-    return held.value.X, held.value.view
+    found: _Viewed = held.value
+    return found
+
+
+def view_of(X: da.Array) -> tuple[da.Array, View | None]:
+    """Return the array and the view that :func:`viewed` made X of; X and None for any other."""
+    found = _marked(X)
+    return (X, None) if found is None else (found.X, found.view)
+
+
+def names_of(X: da.Array) -> Names:
+    """Return the names of the columns of a viewed array, if it has any."""
+    found = _marked(X)
+    return None if found is None else found.names
 
 
 def columns_of(X: da.Array, columns: NDArray[np.int64]) -> da.Array:
-    """Return some columns of X, in their order, as a view."""
-    return viewed(X, View((int(X.shape[1]),), columns=np.asarray(columns, np.int64)))
+    """Return some columns of X, in their order, as a view; those of a viewed array as another view of its samples."""
+    base, view = view_of(X)
+    columns = np.asarray(columns, np.int64)
+    if view is None:
+        return viewed(X, View((int(X.shape[1]),), columns=columns))
+    kept = columns if view.columns is None else view.columns[columns]
+    return viewed(base, replace(view, columns=kept, pattern=None))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bigpca.data.provenance import provenance_of
+from bigpca.data.views import View
 from bigpca.errors import ModelFormatError, brief
 from bigpca.estimators.kernel.approximate_kernel_pca import ApproximateKernelPCA
 from bigpca.estimators.kernel.kernel_pca import KernelPCA
@@ -52,9 +53,14 @@ def load(path: str | os.PathLike[str], *, references: Places = ()) -> Any:
     Parameters
     ----------
     path : path of the model's Zarr group
-    references : path, URL, or sequence of those
+    references : path, URL, or sequence of those, default ()
         Where the training rows of a kernel model may be read, if they are in a store that is neither beside nor below
         the model: the store, or a folder that contains it. (Rows of at most 256 MiB are part of the model.)
+
+    Returns
+    -------
+    fitted estimator
+        Of the class that was saved.
 
     Raises
     ------
@@ -102,6 +108,11 @@ def restored(stored: StoredModel) -> AnyEstimator:
         held = StoredModel(inner["kind"], stored.named("inner_"), inner["attributes"], stored.rows)
         stored = replace(stored, inner=restored(held))
     model._restore(stored)
+    rows = stored.attributes.get("rows")  # absent where samples were rows, and before there were patterns
+    if rows is not None:
+        model._view = View.from_json(rows)
+        if model._view.width != model.n_features_in_:
+            raise ValueError(f"its pattern makes rows of {model._view.width} columns, not {model.n_features_in_}")
     if stored.provenance is not None:
         model._provenance = stored.provenance
     if stored.attributes.get("seed") is not None:

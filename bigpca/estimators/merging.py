@@ -19,6 +19,15 @@ Model = TypeVar("Model", bound=LinearModel[Any])
 def merge(a: Model, b: Model) -> Model:
     """Return the model of all rows of two models, exact to rounding; neither is changed, nothing is read.
 
+    Parameters
+    ----------
+    a, b : fitted models of one linear class
+
+    Returns
+    -------
+    fitted model
+        Of the class and parameters of ``a``.
+
     Raises
     ------
     TypeError
@@ -63,12 +72,32 @@ def merge(a: Model, b: Model) -> Model:
     both.n_features_in_ = a.n_features_in_
     if hasattr(a, "feature_names_in_"):
         both.feature_names_in_ = a.feature_names_in_
+    views = [vars(model).get("_view") for model in (a, b)]
+    if all(views) and views[0].describe() == views[1].describe():
+        both._view = views[0]
     with solving_with(getattr(a, "solve_threads", None)):
         states = [model._with_apart(model._state, model._apart) for model in (a, b)]
         both._absorb(states[0].merge(states[1]), a.n_omitted_ + b.n_omitted_)
+    of_a, of_b = a.provenance_, b.provenance_
+    both._set_known(_provenance=of_a and of_b and of_a.merged(of_b))
     return both
 
 
 def select_solver(X: Input, n_components: NComponents = None, **parameters: Input) -> SolverChoice:
-    """Return the solver that ``PCA(n_components, **parameters).fit(X)`` will use, and why."""
+    """Return the solver that ``PCA(n_components, **parameters).fit(X)`` will use, and why.
+
+    Parameters
+    ----------
+    X : array-like, Dask array, path and so on, of shape (n, d)
+        Rows, as for :meth:`bigpca.PCA.fit`.
+    n_components : int, float in (0, 1), a rule or None, default None
+        As in :class:`bigpca.PCA`.
+    **parameters
+        Further parameters of :class:`bigpca.PCA`.
+
+    Returns
+    -------
+    SolverChoice
+        Its ``solver`` and ``reason``.
+    """
     return PCA(n_components, **parameters).select_solver(X)

@@ -97,6 +97,10 @@ def kernel_from(description: Mapping[str, Any]) -> Kernel:
     ----------
     description : the JSON values stored with a model.
 
+    Returns
+    -------
+    Kernel
+
     Raises
     ------
     ModelFormatError
@@ -132,6 +136,10 @@ def as_kernel(kernel: Kernel | str | Any) -> Kernel:
     ----------
     kernel : Kernel; scikit-learn's name or that of a class here, such as "rbf" or "RBF"; or a function of two blocks of
         rows, as for :class:`FromFunction`.
+
+    Returns
+    -------
+    Kernel
 
     Raises
     ------

@@ -77,7 +77,13 @@ class Around(Kernel):
 
 @dataclass(frozen=True)
 class Scaled(Around):
-    """``f(x) k(x, y) f(y)``; made by :func:`scaled`."""
+    """``f(x) k(x, y) f(y)``; made by :func:`scaled`.
+
+    Parameters
+    ----------
+    inner : Kernel
+    function : function of a block of rows (a, d) that returns finite numbers (a,)
+    """
 
     function: Callable[[Rows], Any]
 
@@ -123,7 +129,14 @@ class Scaled(Around):
 
 @dataclass(frozen=True)
 class RBFOf(Around):
-    """``exp(-gamma (k(x, x) + k(y, y) - 2 k(x, y)))``; made by :func:`rbf_of`."""
+    """``exp(-gamma (k(x, x) + k(y, y) - 2 k(x, y)))``; made by :func:`rbf_of`.
+
+    Parameters
+    ----------
+    inner : Kernel
+    gamma : float > 0
+        In units of one over those of ``inner``.
+    """
 
     gamma: float
 
@@ -189,7 +202,12 @@ class RBFOf(Around):
 
 @dataclass(frozen=True)
 class Normalized(Around):
-    """``k(x, y) / sqrt(k(x, x) k(y, y))``; made by :func:`normalized`."""
+    """``k(x, y) / sqrt(k(x, x) k(y, y))``; made by :func:`normalized`.
+
+    Parameters
+    ----------
+    inner : Kernel
+    """
 
     def _check_options(self) -> None:
         pass
@@ -237,6 +255,10 @@ def scaled(kernel: Kernel, f: Callable[[Rows], Any]) -> Scaled:
     kernel : Kernel
     f : function of a block of rows (a, d) that returns finite numbers (a,), each depending on its row only.
 
+    Returns
+    -------
+    Scaled
+
     Examples
     --------
     >>> from bigpca.kernels import Linear
@@ -257,6 +279,10 @@ def rbf_of(kernel: Kernel, gamma: float) -> RBFOf | RBF:
     kernel : Kernel
     gamma : float > 0
 
+    Returns
+    -------
+    RBFOf or RBF
+
     Examples
     --------
     >>> from bigpca.kernels import Linear
@@ -269,6 +295,14 @@ def rbf_of(kernel: Kernel, gamma: float) -> RBFOf | RBF:
 
 def normalized(kernel: Kernel) -> Normalized:
     """Return ``k(x, y) / sqrt(k(x, x) k(y, y))``, positive semi-definite if k is; rows with k(x, x) <= 0 are rejected.
+
+    Parameters
+    ----------
+    kernel : Kernel
+
+    Returns
+    -------
+    Normalized
 
     Examples
     --------

@@ -294,7 +294,7 @@ class Sum(Combined):
     ----------
     kernels : tuple of Kernel
     weights : tuple of float, one per kernel
-    constant : float
+    constant : float, default 0.0
         Removed by centring.
     """
 

@@ -19,7 +19,7 @@ def string_codes(X: ArrayLike, width: int | None = None) -> NDArray[np.integer[A
     Parameters
     ----------
     X : array of strings or of bytes, of shape (n,) or (n, 1); of dtype U, S or object.
-    width : columns of the result; None for the length of the longest string.
+    width : columns of the result; None for the length of the longest string, default None
 
     Returns
     -------

@@ -112,7 +112,7 @@ class RBF(DistanceKernel):
 
     Parameters
     ----------
-    gamma : float > 0, or None for 1 / d
+    gamma : float > 0, or None for 1 / d, default None
 
     Examples
     --------
@@ -170,8 +170,8 @@ class Laplacian(DistanceKernel):
 
     Parameters
     ----------
-    gamma : float > 0, or None for 1 / d
-    norm : "l1" or "l2"
+    gamma : float > 0, or None for 1 / d, default None
+    norm : "l1" or "l2", default "l1"
 
     Examples
     --------

@@ -96,7 +96,7 @@ class Linear(DotKernel):
 
     Parameters
     ----------
-    coef0 : float
+    coef0 : float, default 0.0
         Removed by centring.
 
     Examples
@@ -173,9 +173,9 @@ class Polynomial(WithGamma):
 
     Parameters
     ----------
-    degree : int >= 1
-    gamma : float > 0, or None for 1 / d
-    coef0 : float
+    degree : int >= 1, default 3
+    gamma : float > 0, or None for 1 / d, default None
+    coef0 : float, default 1.0
 
     Raises
     ------
@@ -256,8 +256,8 @@ class Tanh(WithGamma):
 
     Parameters
     ----------
-    gamma : float > 0, or None for 1 / d
-    coef0 : float
+    gamma : float > 0, or None for 1 / d, default None
+    coef0 : float, default 1.0
     """
 
     @property

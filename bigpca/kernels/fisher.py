@@ -23,7 +23,7 @@ class Fisher(Kernel):
     ----------
     score : GaussianMixtureScore, its description, an object with ``scores(rows) -> (a, D)``, or such a function
         The scores of rows (a, d), ALREADY multiplied by ``I^(-1/2)``; each depends on its own row only.
-    D : int >= 1 or None
+    D : int >= 1 or None, default None
         Number of columns of the scores; None for ``score.width(d)``.
 
     Raises

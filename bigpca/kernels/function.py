@@ -26,7 +26,7 @@ class FromFunction(Kernel):
     ----------
     function : callable
         Must return the same entries for any division into blocks; called from several threads.
-    positive_semidefinite : bool
+    positive_semidefinite : bool, default False
         Whether you know it to be: sampling by residuals and the bounds require it. Fits raise ValueError if they find
         that it is not.
 

@@ -89,7 +89,7 @@ class HistogramIntersection(HistogramKernel):
 
     Parameters
     ----------
-    levels : int >= 2 or None
+    levels : int >= 2 or None, default None
         If given, rows may hold only the integers 0, 1, ..., levels - 1, and the kernel has an exact feature map: the
         unary code, one column for each ``x_c >= t``, t = 1, ..., levels - 1.
 
@@ -144,8 +144,8 @@ class GeneralizedHistogramIntersection(HistogramKernel):
 
     Parameters
     ----------
-    alpha : float > 0
-    levels : int >= 2 or None
+    alpha : float > 0, default 1.0
+    levels : int >= 2 or None, default None
         If given, the absolute values of rows must be integers 0, 1, ..., levels - 1, and the kernel has an exact
         feature map: the unary code of HistogramIntersection with column t multiplied by
         ``sqrt(t^alpha - (t - 1)^alpha)``.

@@ -36,7 +36,7 @@ class Precomputed(Kernel):
 
     Parameters
     ----------
-    indefinite : bool
+    indefinite : bool, default False
         Whether the matrix may have negative eigenvalues, as one of distances does: the largest by value are then kept,
         with a warning. Otherwise a fit raises ValueError if it finds significant ones, which only a fit that computes
         the whole spectrum always does (KernelPCA up to a few thousand rows, or landmarks that are all rows).

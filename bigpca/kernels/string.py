@@ -36,7 +36,7 @@ class Spectrum(Kernel):
     Parameters
     ----------
     length : int >= 1
-    alphabet : str or None
+    alphabet : str or None, default None
         If given, strings may contain only these characters, and the kernel has an exact feature map: the counts of all
         ``len(alphabet)^length`` words, if these are at most 20,000.
 
@@ -152,7 +152,7 @@ class Subsequence(Kernel):
     Parameters
     ----------
     length : int >= 1
-    decay : float in (0, 1]
+    decay : float in (0, 1], default 0.5
 
     Raises
     ------

@@ -25,7 +25,7 @@ from bigpca.costs import PassCost
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
 from bigpca.landmarks.given import given, given_passes, landmark_values
 from bigpca.landmarks.kmeans import kmeans, kmeans_passes
-from bigpca.landmarks.leverage import leverage, leverage_passes, sampled_rows
+from bigpca.landmarks.leverage import leverage, leverage_passes, scoring_rows
 from bigpca.landmarks.rpcholesky import most_candidates, rpcholesky, rpcholesky_passes
 from bigpca.landmarks.weighted import (
     column_norm,
@@ -62,7 +62,7 @@ SAMPLINGS = {
     "uniform": Sampling(uniform, uniform_passes),
     "diagonal": Sampling(diagonal, diagonal_passes),
     "column-norm": Sampling(column_norm, column_norm_passes),
-    "leverage": Sampling(leverage, leverage_passes, sampled_rows),
+    "leverage": Sampling(leverage, leverage_passes, scoring_rows),
     "kmeans": Sampling(kmeans, kmeans_passes),
 }
 

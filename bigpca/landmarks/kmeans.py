@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from bigpca.blas import one_blas_thread
-from bigpca.costs import PassCost, Times
+from bigpca.costs import PassCost, Times, peak_bytes
 from bigpca.data.sources import whole_rows
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
 from bigpca.passes.reading.layout import working_dtype
@@ -67,13 +67,22 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
 
 
 def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
-    """Declare the reads of :func:`kmeans`, which dask-ml executes."""
-    rows = request.rows
-    rows.check_any_order('sampling="kmeans"')
-    size = rows.n_rows * rows.n_columns * rows.dtype.itemsize
+    """Declare the reads of :func:`kmeans`, which dask-ml executes.
+
+    It holds the distances of all rows of a chunk to all candidates, of which k-means|| draws 2 m in each round.
+    scikit-learn converts a tenth of float32 distances at a time to float64.
+    """
+    request.rows.check_any_order('sampling="kmeans"')
+    rows, m, itemsize = request.rows, request.count, working_dtype(request.rows.dtype).itemsize
+    chunk_rows, candidates = max(rows.X.chunks[0], default=0), 2 * m * INIT_ROUNDS
+    read, distances = chunk_rows * rows.n_columns * itemsize, chunk_rows * candidates * (itemsize + 1)
     return (
-        PassCost(name="k-means", times=KMEANS_READS, bytes_read=size, flops=float(rows.n_rows) * 3 * request.count),
-    )
+        PassCost(
+            name="k-means", times=KMEANS_READS, bytes_read=rows.n_rows * rows.n_columns * rows.dtype.itemsize,
+            flops=float(rows.n_rows) * 3 * m, peak_bytes=peak_bytes(read, 0, distances, 0),
+            driver_bytes=candidates * rows.n_columns * (itemsize + 8),
+        ),
+    )  # fmt: skip
 
 
 def _reject(request: LandmarkRequest) -> None:

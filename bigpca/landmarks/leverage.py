@@ -26,6 +26,7 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Integers = NDArray[np.int64]
 SAMPLE = 16  # rows in memory per landmark
+MIN_SCORING = 256  # rows that may all be kept, if there are few landmarks
 MIN_RIDGE = 1e-10  # relative to the mean of the weighted diagonal
 
 
@@ -98,6 +99,11 @@ def leverage(request: LandmarkRequest) -> Landmarks:
 def sampled_rows(request: LandmarkRequest) -> int:
     """Return the rows of the uniform sample, which is held in memory."""
     return min(request.rows.n_rows, SAMPLE * request.count)
+
+
+def scoring_rows(request: LandmarkRequest) -> int:
+    """Return the rows of the sample that are planned to score others; on average m / 2 are kept at each level."""
+    return min(sampled_rows(request), max(4 * request.count, MIN_SCORING))
 
 
 def leverage_passes(request: LandmarkRequest) -> tuple[PassPlan, PassPlan]:

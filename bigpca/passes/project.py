@@ -247,8 +247,9 @@ def _keys(rows: RowInput, given: object) -> Array | None:
 
     if given is not None:
         return row_keys(given, rows.n_rows)
-    local = rows.source is not None and rows.source.path and "://" not in rows.source.path
-    found = stored_keys(rows.X) if local else None
+    source = rows.stored.source if rows.view is None or rows.view.rows_per_sample == 1 else None
+    local = source is not None and source.path and "://" not in source.path and not rows.steps
+    found = stored_keys(rows.stored.X) if local else None
     return None if found is None else row_keys(found, rows.n_rows)
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from bigpca.arrays import DType
 from bigpca.costs import PassCost
 from bigpca.data.batches import BatchRows, batches_of, reject_batches
+from bigpca.data.checks import NATIVE_BYTES, coalesce
 from bigpca.data.sources import RowSource, source_of
 from bigpca.data.views import view_of, viewed
 from bigpca.data.zarr_reader import ZarrReader
@@ -262,13 +263,31 @@ class RowInput:
     @property
     def row_chunks(self) -> tuple[int, ...]:
         """Native row chunks: the store's for direct arrays, Dask's for general ones and for views."""
-        stored = self.stored.source if self.view is None else None
+        if self.view is not None:
+            return self.view.chunks(self._sample_chunks)
+        stored = self.stored.source
         return stored.row_chunks() if stored is not None else tuple(int(c) for c in self.X.chunks[0])
+
+    @property
+    def _sample_chunks(self) -> tuple[int, ...]:
+        """Samples that are cut into rows together: those of Dask's chunks, or fewer where a source is read."""
+        stored = self.stored.source if self._described else None
+        if stored is not None:
+            return coalesce(stored.row_chunks(), self._sample_bytes, NATIVE_BYTES)
+        return tuple(int(c) for c in self.stored.X.chunks[0])
+
+    @property
+    def _described(self) -> bool:
+        return self.view is not None and self.view.pattern is not None
 
     @property
     def row_bytes(self) -> float:
         """Stored bytes decoded for one row."""
-        return int(self.stored.X.shape[1]) * self.dtype.itemsize / self._rows_per_sample
+        return self._sample_bytes / self._rows_per_sample
+
+    @property
+    def _sample_bytes(self) -> int:
+        return int(self.stored.X.shape[1]) * int(self.stored.X.dtype.itemsize)
 
     @property
     def counting(self) -> tuple[PassCost, ...]:
@@ -285,14 +304,14 @@ class RowInput:
 
     def copied_row_bytes(self, dtype: DType) -> int:
         """Return the bytes of a row's copy in ``dtype``; 0 if rows are read in that dtype and may be overwritten."""
-        owned = self.stored.source is not None or (self.view is not None and self.view.columns is not None)
+        owned = self.stored.source is not None or (self.view is not None and self.view.copies)
         return 0 if owned and dtype == self.dtype else self.viewed_columns * dtype.itemsize
 
     def scratch_bytes(self, rows: int, itemsize: int) -> int:
         """Return the bytes that view, maps and weights need in addition to a read, for ``rows`` rows at a time."""
         chunk = 0
         if self.view is not None:
-            chunk = max(self.stored.X.chunks[0], default=0) * int(self.stored.X.shape[1]) * self.dtype.itemsize
+            chunk = max(self._sample_chunks, default=0) * self._sample_bytes
         d, total = self.viewed_columns, 2 * chunk  # the chunk being read, and its decoded form
         for step in self.steps:
             total += sum(step.f.bytes_for(d, min(rows, step.tile_rows or rows), itemsize))
@@ -323,7 +342,8 @@ class RowInput:
 
     def layout(self, state_bytes: int) -> Layout:
         """Cut the rows for states of ``state_bytes``; where their number is unknown, each group is a segment."""
-        layout = plan_layout(self.row_chunks, self.viewed_columns, self.dtype, state_bytes)
+        least = int(self.row_bytes) if self._described else 0
+        layout = plan_layout(self.row_chunks, self.viewed_columns, self.dtype, state_bytes, least)
         if not self.open_ended:
             return layout
         return replace(layout, segments=tuple(range(i, i + 1) for i in range(len(layout.groups))))
@@ -334,7 +354,7 @@ class RowInput:
             return self.stored.reader(start, stop)
         first, last = self.view.samples(start, stop)
         base, futures = self.stored.reader(first, last)
-        ends = np.cumsum(self.stored.X.chunks[0])
+        ends = np.cumsum(self._sample_chunks)
         return ViewReader(base, self.view, ends[(ends > first) & (ends < last)]), futures
 
     @property

@@ -4,7 +4,7 @@ Every function draws into ``ax`` or makes a figure of its own, and returns the A
 
 - ``spectra``     ``scree``, ``spectrum`` and ``bounds``: eigenvalues, their shares of the variance, their certificates
 - ``scatter``     ``scores`` and ``biplot``: rows by their scores, with classes or values as colours
-- ``images``      ``components``: as pictures, or as their features of the largest weights
+- ``images``      ``components``: as pictures, or as their features of the largest weights; ``maps`` of scores
 - ``grids``       ``roweis_map``: a number for each model of a grid of (r1, r2)
 - ``collections`` several panels in one figure: portraits of models, strips of images, errors against sizes
 
@@ -14,8 +14,8 @@ it has none), ``drawn`` (which rows are drawn, and their scores), ``kinds`` (cla
 """
 
 from bigpca.plots.grids import roweis_map
-from bigpca.plots.images import components
+from bigpca.plots.images import components, maps
 from bigpca.plots.scatter import biplot, scores
 from bigpca.plots.spectra import bounds, scree, spectrum
 
-__all__ = ["biplot", "bounds", "components", "roweis_map", "scores", "scree", "spectrum"]
+__all__ = ["biplot", "bounds", "components", "maps", "roweis_map", "scores", "scree", "spectrum"]

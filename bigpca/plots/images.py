@@ -1,4 +1,4 @@
-"""Components as pictures, or as the weights of their features."""
+"""Components as pictures or as weights of their features, and scores of pixels as colours."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import numpy as np
 
 from bigpca.plots.numbers import Weights, is_array, name_of, shares_or_none, weights
 from bigpca.plots.style import INK, axes_of, percent, short_names, tidy
-from bigpca.plots.tiles import component_tiles
+from bigpca.plots.tiles import component_tiles, image_tiles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLUMNS = 4  # pictures in a line; of more than 16, twice as many
 TOP_FEATURES = 4  # of each component, where components are no pictures
+RANGE = (2.0, 98.0)  # percentiles of scores that are the ends of a colour
 MAX_CELLS = 10  # columns in which weights are written as numbers
 
 
@@ -74,6 +75,56 @@ def components(
         ax.text(left, top - 0.02 * width, name, ha="left", va="bottom", color=INK, fontsize=8)
     ax.set(xlim=(0, columns * across), ylim=(lines * down - 0.16 * width, -0.16 * width))
     tidy(ax, leading)
+    ax.set_axis_off()
+    return ax
+
+
+def maps(scores: Any, components: tuple[int, ...] = (1, 2, 3), *, n: int = 12, ax: Axes | None = None) -> Axes:
+    """Draw maps of scores as pictures, with three components as red, green and blue, or one as grey.
+
+    Each component is scaled by its 2nd and 98th percentile over all drawn maps, so that equal colours are equal scores.
+
+    Parameters
+    ----------
+    scores : array of shape (m, h, w, k), in memory or lazy
+        From :func:`bigpca.as_maps`. The first n maps are read.
+    components : (int, int, int) or (int,), default (1, 2, 3)
+        Which, counted from 1.
+    n : int, default 12
+        Number of maps, at most.
+    ax : matplotlib Axes, optional
+        By default those of a new figure.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Raises
+    ------
+    ValueError
+        For other shapes, and components that there are not.
+    ImportError
+        If matplotlib is not installed.
+    """
+    given = getattr(scores, "shape", ())
+    if len(given) != 4:
+        raise ValueError(f"maps have shape {given}; (m, h, w, k) was expected. Pass bp.as_maps(scores, (h, w)).")
+    total, height, width, k = map(int, given)
+    if len(components) not in (1, 3) or not all(1 <= one <= k for one in components):
+        raise ValueError(f"components = {components}; one or three of 1 to {k} were expected.")
+    drawn = min(n, total)
+    values = np.asarray(scores[:drawn], np.float64)[..., [one - 1 for one in components]].reshape(-1, len(components))
+    known = values[np.isfinite(values).all(axis=1)]
+    low, high = np.percentile(known, RANGE, axis=0) if len(known) else np.zeros((2, len(components)))
+    shades = np.nan_to_num((values - low) / np.where(high > low, high - low, 1.0), nan=1.0)
+    columns = min(drawn, COLUMNS if drawn <= 16 else 2 * COLUMNS)
+    shape = (height, width, 3) if len(components) == 3 else (height, width)
+    picture = image_tiles(shades.reshape(drawn, -1), shape, columns=columns, limits=(0.0, 1.0))
+    ax = axes_of(ax, max(3.2, 1.6 * columns), 0.5 + 1.6 * columns * picture.shape[0] / picture.shape[1])
+    ax.imshow(picture, interpolation="nearest")
+    names = ", ".join(map(str, components))
+    how = f"components {names} as red, green, blue" if len(components) == 3 else f"component {names}"
+    tidy(ax, f"{drawn:,} of {total:,} maps, {how}")
     ax.set_axis_off()
     return ax
 

@@ -35,7 +35,7 @@ def scores(
     Parameters
     ----------
     model : fitted model, or scores of shape (n, k)
-    X : array-like, Dask array, path and so on, of shape (n, d) or (n, k)
+    X : array-like, Dask array, path and so on, of shape (n, d) or (n, k), default None
         Rows, or scores that ``transform`` has returned or stored. As many columns as components, but not as many as
         features, are scores. Lazy rows take one read; its size is announced in the log where it is over 256 MiB.
     labels : array-like of shape (n,), or path, optional
@@ -102,7 +102,7 @@ def biplot(
     ----------
     model : fitted linear model
     X, labels, components, ax, seed
-        As in :func:`scores`.
+        As in :func:`scores`; defaults None, None, (1, 2), None and 0.
     top : int, default 10
         Number of features, by the length of their arrows.
     feature_names : array-like of shape (d,), optional

@@ -52,7 +52,7 @@ def eigenvalue_difference(eigenvalues: ArrayLike, eigenvalues2: ArrayLike) -> Ve
 
     Parameters
     ----------
-    eigenvalues, eigenvalues2 : array-like of shape (k,); the exact ones first
+    eigenvalues, eigenvalues2 : array-like of shape (k,), or fitted models; the exact ones first
 
     Returns
     -------
@@ -72,7 +72,10 @@ def eigenvalue_difference(eigenvalues: ArrayLike, eigenvalues2: ArrayLike) -> Ve
     >>> eigenvalue_difference([4.0, 2.0], [3.0, 2.0]).tolist()
     [0.25, 0.0]
     """
-    exact, found = np.asarray(eigenvalues, np.float64), np.asarray(eigenvalues2, np.float64)
+    exact, found = (
+        np.asarray(getattr(one, "eigenvalues_", getattr(one, "explained_variance_", one)), np.float64)
+        for one in (eigenvalues, eigenvalues2)
+    )
     if exact.ndim != 1 or exact.shape != found.shape:
         raise ValueError(
             f"eigenvalues have shapes {exact.shape} and {found.shape}; the same (k,) was expected. Truncate one."
@@ -95,8 +98,7 @@ def principal_angles(V: ArrayLike, V2: ArrayLike) -> Vector:
 
     Parameters
     ----------
-    V : array-like of shape (k, d)
-    V2 : array-like of shape (k2, d); rows are components, orthonormal or not
+    V, V2 : array-like of shapes (k, d) and (k2, d), or fitted models; rows are components, orthonormal or not
 
     Returns
     -------

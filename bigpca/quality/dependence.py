@@ -34,14 +34,23 @@ def hsic(
     X, y
         Rows, and their labels as for :class:`bigpca.SupervisedPCA`; classes have the delta kernel.
     kernel, gamma
-        Kernel of the rows, as in :class:`bigpca.KernelPCA`.
+        Kernel of the rows, as in :class:`bigpca.KernelPCA`; defaults "linear" and None.
     label_kernel, label_gamma
         Kernel of real labels. The RBF kernel of more than 256 distinct labels is approximated by that many landmarks,
-        as in :class:`bigpca.SupervisedPCA`: the result is never above the exact value, and a warning is issued if they
-        miss 1e-3 of the kernel's trace.
-    n_landmarks : int or None
+        as in :class:`bigpca.SupervisedPCA`: the result is never above the exact value, and a warning is issued if
+        they miss 1e-3 of the kernel's trace. Defaults "linear" and None.
+    n_landmarks : int or None, default None
         Estimate from the Nyström features of this many landmarks, which is never above the exact value; None for the
         exact value, by one read for the linear kernel, else by one sweep of ``n^2 / 2`` kernel evaluations.
+    missing_labels : {"raise", "drop"}, default "raise"
+        What to do about rows without a label.
+    progress : True, "auto", a callable that receives events, or None, default None
+        True shows a bar, "auto" one after two seconds.
+
+    Returns
+    -------
+    float
+        At least 0, in the units of the two kernels.
 
     Examples
     --------

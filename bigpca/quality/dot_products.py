@@ -71,11 +71,11 @@ def dot_product_error(X: Any, Z: Any, n_pairs: int = 1000, seed: int = 0) -> Dot
 
     Parameters
     ----------
-    X : (n, d), Z : (n, q)
+    X, Z : (n, d) and (n, q)
         Anything that :func:`bigpca.open` accepts: NumPy, Dask, Zarr, paths.
-    n_pairs : int
+    n_pairs : int, default 1000
         Number of sampled pairs, at least 1.
-    seed : int
+    seed : int, default 0
         The same seed, n and d give the same pairs for any chunks.
 
     Returns

@@ -80,10 +80,14 @@ def rank_examples(importance: Any, component: int | None = 0, top: int = 10) -> 
     ----------
     importance : ndarray or Dask array of shape (n, k)
         From :func:`example_importance`. A Dask array is computed block by block, in one read of its source.
-    component : int or None
+    component : int or None, default 0
         Rank by ``|v_ti|`` of this component i; None for the leverage ``sum_i v_ti^2`` over all k.
-    top : int
+    top : int, default 10
         How many; at most n are returned.
+
+    Returns
+    -------
+    ndarray of shape (min(n, top),), int64
 
     Raises
     ------
@@ -217,11 +221,11 @@ def feature_replacement_bound(
     X : Dask array, path, Zarr array, xarray.DataArray or ndarray of shape (n, d)
     replacements : array-like of shape (d,), int
         The replacement of each feature; its own number to keep it. See :func:`pixel_groups`.
-    center : bool
+    center : bool, default True
         Subtract the means; False bounds the eigenvalues of the uncentred X.
-    memory_limit : int, str or None
+    memory_limit : int, str or None, default None
         Per process; None for the limit of the live workers, or the machine's free memory.
-    progress : True for a bar, or a callable that receives events
+    progress : True for a bar, or a callable that receives events, default None
 
     Returns
     -------

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.estimators.shared.inputs import check_features, open_rows
+from bigpca.estimators.shared.inputs import as_fitted, open_rows
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.rows import RowInput
 from bigpca.quality.axes import orthonormal, unit_rows
@@ -50,9 +50,9 @@ def reconstruction_error(
     ----------
     model : fitted PCA, or another scikit-learn estimator with ``components_`` (k, d), optional ``mean_`` and ``scale_``
     X : Dask array, path, Zarr array, xarray.DataArray, or anything array-like of shape (n, d)
-    memory_limit : int, str or None
+    memory_limit : int, str or None, default None
         Per process; None for the limit of the live workers, or the machine's free memory.
-    progress : True for a bar, or a callable that receives events
+    progress : True for a bar, or a callable that receives events, default None
 
     Returns
     -------
@@ -89,8 +89,7 @@ def reconstruction_error(
     mean = np.zeros(d) if getattr(model, "mean_", None) is None else np.asarray(model.mean_, np.float64)
     scale = getattr(model, "scale_", None)
     policies = {name: getattr(model, name) for name in ("nan_policy", "missing_chunks") if hasattr(model, name)}
-    opened = open_rows(X, type(model).__name__)
-    check_features(model, opened.n_features, opened.names)
+    opened = as_fitted(model, open_rows(X, type(model).__name__))
     rows = RowInput(opened.array, **policies)
     subspace = Subspace(mean, None if scale is None else np.asarray(scale, np.float64), axes)
     found = read_once(rows, Residuals(d, k, subspace), "residuals", memory_limit=memory_limit, progress=progress)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.data.keys import stored_keys
@@ -72,7 +73,7 @@ def companions(labels: Any = None, *, keys: Any = None, pictures: Any = None, sc
     ----------
     labels : array-like of shape (n,), or path of a file of labels such as "labels.csv" or "labels.csv::class"
         An array is in the order of the rows; a file is read by :func:`bigpca.data.label_tables.label_table`, and
-        joined by key to scores that are stored with keys.
+        joined by key to scores that are stored with keys, or to ``keys``.
     keys, pictures : array-like of shape (n,), optional
         Names of the rows; paths of their images, beside or below the working directory.
     scores : path or array, optional
@@ -86,9 +87,9 @@ def companions(labels: Any = None, *, keys: Any = None, pictures: Any = None, sc
     FileNotFoundError, MemberError
         If there is no such file, or a column must be named.
     """
-    row_keys = stored_keys(scores) if keys is None else None
-    found: dict[str, Any] = {"keys": keys if row_keys is None else row_keys, "pictures": pictures}
-    folder, source = Path.cwd(), ""
+    row_keys = stored_keys(scores) if keys is None else _texts(keys, "keys", n).astype(np.str_)
+    found: dict[str, Any] = {"keys": row_keys, "pictures": pictures}
+    folder, source = Path.cwd(), "" if labels is None else "labels are in the order of the rows, as they were given"
     if isinstance(labels, str | os.PathLike):
         folder = Path(os.fspath(labels).partition("::")[0]).resolve().parent
         table = label_table(labels, row_keys, n)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from bigpca.data.urls import public
 from bigpca.plots import bounds, components, scree, spectrum
 from bigpca.plots.drawn import DrawnScores
 from bigpca.plots.images import top_features
@@ -91,7 +93,7 @@ def describe(
         made=made_of(model, provenance=provenance),
         methods=methods_of(model),
         citations=citations_of(model),
-        next_steps=_next_steps(path if provenance else "model.zarr"),
+        next_steps=_next_steps(path, scores, labels) if provenance else _next_steps("model.zarr"),
         notes=_notes(subject, extremes),
     )
 
@@ -192,16 +194,22 @@ def _features_table(own: Weights) -> Table:
     return Table("Main features", ("component", "rank", "feature", "weight"), tuple(rows))
 
 
-def _next_steps(path: str) -> tuple[tuple[str, str], ...]:
-    model = shlex.quote(path)
+def _next_steps(path: str, scores: Any = None, labels: Any = None) -> tuple[tuple[str, str], ...]:
+    """Return commands to go on with, of the files that were given, where they are files."""
+    named = (path, _named(scores, "scores.zarr"), _named(labels, "labels.csv::COLUMN"))
+    model, stored, column = (shlex.quote(public(one)) for one in named)
     return (
         ("Scores of more rows", f"bigpca transform ROWS --model {model} --scores scores.zarr"),
         (
             "A figure of the scores",
-            f"bigpca plot scores {model} --scores scores.zarr --labels labels.csv --out scores.png",
+            f"bigpca plot scores {model} --scores {stored} --labels {column} --out scores.png",
         ),
         ("In Python", f"import bigpca as bp\nmodel = bp.load({path!r})\nscores = model.transform(X)"),
     )
+
+
+def _named(given: Any, instead: str) -> str:
+    return os.fspath(given) if isinstance(given, str | os.PathLike) else instead
 
 
 def _notes(subject: Subject, extremes: tuple[Extremes, ...]) -> tuple[str, ...]:

@@ -109,9 +109,12 @@ def made_of(model: Any, *, provenance: bool) -> tuple[tuple[str, str], ...]:
     """Return how a model was made, by name; without paths, host and command where ``provenance`` is False."""
     record = provenance_of(model)
     if record is None:
-        return (("provenance", "not recorded: rows were added to the model, or it is of an older version"),)
+        return (("provenance", "not recorded: the model is of an older version, or was made of one"),)
     names = ("source", "member", "call", "date") if provenance else ("date",)
     known = [(name, getattr(record, name, None)) for name in names]
+    for name, text in (("rows added", "added_rows"), ("models merged", "merged_models")):
+        count = getattr(record, text, None)
+        known.append((name, count and f"{count:,}"))
     versions = getattr(record, "versions", None) or {}
     known.append(("versions", ", ".join(f"{name} {value}" for name, value in versions.items())))
     return tuple((name, str(value)) for name, value in known if value)
@@ -124,19 +127,15 @@ def provenance_of(model: Any) -> Any:
 
 def plan_table(model: Any) -> Table:
     """Return what was planned beside what was measured."""
-    inner = fitted(model)
-    plan, record = getattr(inner, "plan_", None), provenance_of(model)
-    reads, seconds, peak = (getattr(record, name, None) for name in ("reads", "seconds", "peak_bytes"))
-    reads = getattr(inner, "n_passes_", None) if reads is None else reads
-    planned: tuple[str | None, ...] = (None, None, None)
-    if plan is not None:
-        most = "" if plan.most_passes is None else f", at most {counted_reads(plan.most_passes)}"
-        time = "not estimated" if plan.seconds is None else format_seconds(plan.seconds)
-        planned = (counted_reads(plan.passes) + most, time, format_bytes(plan.process_bytes))
-    measured = (
-        None if reads is None else counted_reads(reads),
-        None if seconds is None else format_seconds(seconds),
-        None if peak is None else format_bytes(peak),
+    record, formats = provenance_of(model), (counted_reads, format_seconds, format_bytes)
+    planned, measured = (
+        [
+            None if (value := getattr(record, prefix + name, None)) is None else as_text(value)
+            for name, as_text in zip(names, formats, strict=True)
+        ]
+        for prefix, names in (("planned_", ("reads", "seconds", "bytes")), ("", ("reads", "seconds", "peak_bytes")))
     )
-    rows = zip(("reads of the data", "time", "memory of a process"), planned, measured, strict=True)
+    if planned[0] is not None and record.planned_max_reads is not None:
+        planned[0] += f", at most {counted_reads(record.planned_max_reads)}"
+    rows = zip(("reads of the data", "time", "memory above idle"), planned, measured, strict=True)
     return Table("Plan and measurement", ("", "planned", "measured"), tuple(rows))

@@ -38,8 +38,9 @@ def write_report(
     scores : array, or path of a store, of shape (n, k), optional
         Read once, in blocks. Without it no rows are shown.
     labels : array-like of shape (n,), or path such as "labels.csv::class", optional
-        A file is joined by key where the scores are stored with row keys and one of its columns holds them; other
-        files, and arrays, are in the order of the rows. A column of image paths is shown as pictures.
+        A file is joined by key where the scores are stored with row keys, or ``keys`` are given, and one of its columns
+        holds them; other files, and arrays, are in the order of the rows, and the report says so. A column of image
+        paths is shown as pictures.
     keys, pictures : array-like of shape (n,), optional
         Names of the rows, by default the keys stored with the scores; and paths of their images beside or below the
         working directory.

@@ -28,6 +28,10 @@ def sketch_from(description: Mapping[str, Any]) -> Sketch:
     ----------
     description : the JSON values stored with a model.
 
+    Returns
+    -------
+    Sketch
+
     Raises
     ------
     ModelFormatError

@@ -30,7 +30,7 @@ class Sketch(ABC):
 
     Parameters
     ----------
-    seed : int >= 0
+    seed : int >= 0, default 0
     """
 
     seed: int = field(default=0, kw_only=True)

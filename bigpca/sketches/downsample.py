@@ -30,7 +30,7 @@ class Downsample(Sketch):
     ----------
     shape : sizes of the image that a row flattens: (h, w), (h, w, c) or (c, h, w).
     to : equally many sizes, none larger.
-    seed : int >= 0; has no effect.
+    seed : int >= 0; has no effect, default 0
 
     Examples
     --------

@@ -31,9 +31,9 @@ class FeatureHash(SparseSketch):
     Parameters
     ----------
     q : int >= 1
-    n_hashes : int >= 1
-    signed : bool
-    seed : int >= 0
+    n_hashes : int >= 1, default 1
+    signed : bool, default True
+    seed : int >= 0, default 0
 
     Examples
     --------

@@ -25,7 +25,7 @@ class Gaussian(RandomSketch):
     Parameters
     ----------
     q : int >= 1
-    seed : int >= 0
+    seed : int >= 0, default 0
 
     Examples
     --------

@@ -25,9 +25,9 @@ class SparseSign(SparseSketch):
     Parameters
     ----------
     q : int >= 1
-    nnz : int in [1, q]
+    nnz : int in [1, q], default 8
         8 suffices for all but adversarial data (Martinsson & Tropp 2020, sec. 9.2).
-    seed : int >= 0
+    seed : int >= 0, default 0
 
     Examples
     --------

@@ -36,7 +36,7 @@ class SRHT(RandomSketch):
     Parameters
     ----------
     q : int >= 1
-    seed : int >= 0
+    seed : int >= 0, default 0
 
     Examples
     --------

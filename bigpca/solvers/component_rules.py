@@ -128,7 +128,7 @@ class GavishDonoho(ComponentRule):
 
     Parameters
     ----------
-    noise_variance : float or None
+    noise_variance : float or None, default None
         Variance of the noise in one entry of X (after scaling, where scaled). None takes it from the median, which
         needs the whole spectrum; with a number, leading eigenvalues do.
 

@@ -57,7 +57,7 @@ class Conditioning:
     regularization: float | str | None = None
 
 
-REFUSED = Conditioning()
+PLAIN = Conditioning()
 
 
 class RoweisFamily:
@@ -128,14 +128,14 @@ class RoweisFamily:
         """Return s, by which ``R2 / s`` is a weighted mean of the covariance within classes and I."""
         return r2 * self._scales[2] * max(1, self.freedom) + 1.0 - r2
 
-    def inverses(self, rows: Matrix, count: int, conditioning: Conditioning = REFUSED) -> Matrix:
+    def inverses(self, rows: Matrix, count: int, conditioning: Conditioning = PLAIN) -> Matrix:
         """Return ``C^-1 rows`` (c, d) with ``C = S_W / count``, conditioned as R2 is where r2 = 1."""
         L, _ = self.constraint(1.0, conditioning)
         weights = np.divide(self._scales[2] * count, L, out=np.zeros_like(L), where=L > 0)
         found: Matrix = (rows @ self.rotation.T * weights) @ self.rotation
         return found
 
-    def constraint(self, r2: float, conditioning: Conditioning = REFUSED) -> tuple[Vector, float]:
+    def constraint(self, r2: float, conditioning: Conditioning = PLAIN) -> tuple[Vector, float]:
         """Return the eigenvalues of R2 (d,) along the rotated axes, 0 for those left out, and what
         was added to a zero mean.
 
@@ -173,7 +173,7 @@ class RoweisFamily:
             )
         return np.where(null, 0.0, found), added
 
-    def solve(self, r1: float, r2: float, k: int | None, conditioning: Conditioning = REFUSED) -> Axes:
+    def solve(self, r1: float, r2: float, k: int | None, conditioning: Conditioning = PLAIN) -> Axes:
         """Return the k leading generalised eigenpairs of (R1, R2); all where k is None.
 
         Cost: 2 c d^2 flops for R1 in rotated axes, and an eigenproblem of order d.

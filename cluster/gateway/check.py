@@ -129,7 +129,7 @@ def strangers_are_rejected(check: Check) -> None:
     with check.server() as server, runpy.run_path(str(RECIPE / "cluster.py"))["start"]() as cluster:
         answers = [status("/api/v1/clusters/", given) for given in ("", "wrong", check.password)]
         expect(answers == [401, 401, 200], f"the server answers no, a wrong and the right password with {answers}")
-        job = check.job(check.folder / "refused", GATEWAY_PASSWORD="wrong")
+        job = check.job(check.folder / "rejected", GATEWAY_PASSWORD="wrong")
         said = job.communicate(timeout=120)[0]
         expect(
             job.returncode != 0 and "401" in said, f"a job with a wrong password ended with {job.returncode}: {said}"

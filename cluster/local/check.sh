@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Run this recipe for real in a temporary directory: a job killed on a cluster of its own goes on where a scheduler stays,
-# with the same bits as in one process; strangers are refused. Ends with 77 and the reason where a program is missing. PYTHON names the interpreter.
+# with the same bits as in one process; strangers are rejected. Ends with 77 and the reason where a program is missing. PYTHON names the interpreter.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -39,5 +39,5 @@ echo "== resumed on a scheduler that stays =="
 grep -q "groups resumed" "$work/log" || { echo "the second run did not resume" >&2; exit 1; }
 verify same "$work/out"
 verify listens 127.0.0.1 "$stays"
-verify refuses "$(sed -n 's/.*"address": "\(tls:[^"]*\)".*/\1/p' "$work/scheduler.json" | head -n 1)" "$work/stranger"
+verify rejects "$(sed -n 's/.*"address": "\(tls:[^"]*\)".*/\1/p' "$work/scheduler.json" | head -n 1)" "$work/stranger"
 echo "local: all as expected"

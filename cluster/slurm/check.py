@@ -124,7 +124,7 @@ def state_at_end(driver: str) -> str:
 
 
 def without_certificates_nothing_starts(place: Place, out: Path) -> None:
-    """``cluster.py`` refuses Dask's defaults, under which workers would be open to anyone."""
+    """``cluster.py`` rejects Dask's defaults, under which workers would be open to anyone."""
     code, log = place.run_job(out, DASK_CONFIG=str(out))
     expect(code != 0 and "Make one with cluster/configure.sh" in log, f"it ran: {log}")
 
@@ -141,7 +141,7 @@ def workers_use_tls_and_reject_strangers(place: Place, out: Path) -> None:
             expect(wants_a_certificate(address), f"{address} lets in who has no certificate")
         own = {c.laddr.ip for c in psutil.Process().net_connections("tcp") if c.status == "LISTEN"}
         expect(not own & EVERYONE, f"the scheduler listens on all interfaces: {own}")
-        verify("refuses", cluster.scheduler_address, place.folder / "stranger")
+        verify("rejects", cluster.scheduler_address, place.folder / "stranger")
         print(f"  {len(addresses)} listeners: scheduler, workers, nannies")
 
 

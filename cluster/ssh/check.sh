@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Run this recipe for real on two hosts: network namespaces of this machine, each with an sshd of its own that takes only a
-# key made here. A client is killed and its job resumed; same bits as in one process; strangers refused; nothing left behind.
+# key made here. A client is killed and its job resumed; same bits as in one process; strangers rejected; nothing left behind.
 # Ends with 77 and the reason where root, a program or a package is missing. PYTHON names the interpreter.
 set -euo pipefail
 
@@ -67,7 +67,7 @@ wait $! 2>/dev/null || true
 address=$(sed -n 's/.*Scheduler at: *\(tls:[^ ]*\).*/\1/p' "$work/log" | head -n 1)
 on "$a" "$python" "$here/../verify.py" listens 10.77.0.1 $(ip netns pids "$a")
 on "$b" "$python" "$here/../verify.py" listens 10.77.0.2 $(ip netns pids "$b")
-on "$b" "$python" "$here/../verify.py" refuses "$address" "$work/stranger"
+on "$b" "$python" "$here/../verify.py" rejects "$address" "$work/stranger"
 "${job[@]}" 2>&1 | tee "$work/log"
 grep -q "groups resumed" "$work/log" || { echo "the second run did not resume" >&2; exit 1; }
 verify same "$work/out"

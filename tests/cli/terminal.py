@@ -10,7 +10,6 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -30,14 +29,11 @@ class Shown(NamedTuple):
     stream : str
         Everything that was written.
     exit_code : int
-    first : float
-        Seconds until the first output.
     """
 
     lines: list[str]
     stream: str
     exit_code: int
-    first: float
 
 
 def shown(
@@ -48,7 +44,7 @@ def shown(
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     program = ["-c", SLOW] if slow else ["-m", "bigpca.cli"]
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR", "TERM")}
-    start, first, stream = time.monotonic(), 0.0, b""
+    stream = b""
     child = subprocess.Popen(
         [sys.executable, *program, *map(str, arguments)],
         stdin=follower, stdout=follower, stderr=follower, cwd=folder, start_new_session=True,
@@ -62,14 +58,13 @@ def shown(
             break
         if not part:
             break
-        first = first or time.monotonic() - start
         stream += part
         if interrupt is not None and interrupt(stream.decode(errors="replace")):
             os.write(leader, b"\x03")
             interrupt = None
     os.close(leader)
     text = stream.decode()
-    return Shown(screen(text), text, child.wait(), first)
+    return Shown(screen(text), text, child.wait())
 
 
 def screen(text: str) -> list[str]:

@@ -198,11 +198,12 @@ def test_rules_for_the_number_of_components_have_names(store: Path, text: str, r
 
 def test_the_defaults_that_help_names_are_the_library_s() -> None:
     shown = words(run("fit", "--help").stdout)
+    assert "(default: 2e11)" in shown
     defaults = inspect.signature(bp.PCA).parameters
     for text, name in (
         ("it stops.", "tol"),
         ("maximum number of reads.", "max_passes"),
-        ("auto, dense, krylov.", "solver"),
+        ("auto, dense, krylov, features.", "solver"),
     ):
         assert f"{text} (default: {defaults[name].default}" in shown
     for method, name in ESTIMATORS.items():
@@ -214,7 +215,7 @@ def test_the_defaults_that_help_names_are_the_library_s() -> None:
         }.items()
 
 
-def test_the_plan_is_told_once_and_the_reads_of_an_iteration_are_numbered(flat: Path) -> None:
+def test_the_plan_is_reported_once_and_the_reads_of_an_iteration_are_numbered(flat: Path) -> None:
     result = run("fit", flat, "-k", 5, "--solver", "krylov")
     assert result.stdout.count("block Krylov") == 1
     assert "block Krylov" not in result.stderr

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 import bigpca as bp
 from bigpca.cli.exits import MEANINGS
-from tests.cli.running import COLUMNS, ROWS, run, run_json
+from tests.cli.running import COLUMNS, ROWS, line_of, run, run_json
 
 
 def test_fit_saves_what_the_library_computes_and_prints_plan_and_summary(store: Path) -> None:
@@ -84,7 +84,9 @@ def test_scores_with_keys_become_a_table_and_info_shows_how_they_were_made(store
     assert of_model["source"] == of_scores["source"] == str(store)
     assert of_model["model"] == of_scores["model"]
     assert of_model["peak_bytes"] >= 0
-    assert "made by" in run("info", "model.zarr").stdout
+    shown = run("info", "model.zarr").stdout
+    assert all(text in shown for text in ("made by", "1 times (planned: 1)", "above idle (planned: "))
+    assert line_of(run("info", "s.zarr").stdout, "keys") == "3,000, such as 'image 0'"
 
 
 def test_ingest_copies_and_converts(store: Path) -> None:
@@ -95,7 +97,7 @@ def test_ingest_copies_and_converts(store: Path) -> None:
     np.testing.assert_array_equal(bp.open("parts.zarr")[:, 0].compute(), [0] * 10 + [1] * 10)
 
 
-def test_info_tells_a_model_from_data(store: Path) -> None:
+def test_info_distinguishes_a_model_from_data(store: Path) -> None:
     run("fit", store, "-k", 3)
     assert run_json("info", "model.zarr")["n_components"] == 3
     data = run_json("info", store)

@@ -106,7 +106,7 @@ def test_a_member_that_is_not_there_exits_3_and_says_what_is(command: str, sourc
     assert ("it holds a (30, 4), b (5, 4)" if source == "x.npz" else "Leave member out") in result.stderr
 
 
-def test_existing_outputs_are_refused_before_any_read(store: Path) -> None:
+def test_existing_outputs_are_rejected_before_any_read(store: Path) -> None:
     assert run("fit", store, "-k", 2, "--model", "m.zarr", "--scores", "s.zarr").exit_code == 0
     shutil.rmtree(store)  # so that any read would fail with exit code 3
     model = run("fit", store, "-k", 2, "--model", "m.zarr")
@@ -168,7 +168,7 @@ def test_wrong_usage_exits_2(store: Path, arguments: tuple[str, ...], message: s
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "-1GiB", "1XB", "1e999", "0", "1.2.3"])
-def test_sizes_that_are_none_are_refused(text: str) -> None:
+def test_sizes_that_are_none_are_rejected(text: str) -> None:
     with pytest.raises(Exception, match="is not a size"):
         parse_size(text)
 
@@ -220,7 +220,7 @@ def test_a_port_where_no_scheduler_speaks_exits_7_in_bounded_time(
     assert "no Dask scheduler answered at tcp://127.0.0.1" in result.stderr
 
 
-def test_an_output_that_would_destroy_the_source_or_another_output_is_refused_even_with_overwrite(store: Path) -> None:
+def test_an_output_that_would_destroy_the_source_or_another_output_is_rejected_even_with_overwrite(store: Path) -> None:
     before = sorted(p.name for p in store.rglob("*"))
     Path("link.zarr").symlink_to(store)
     for model in (store, "link.zarr", store.parent):
@@ -248,7 +248,7 @@ def test_outputs_may_lie_in_the_folder_of_shards_that_is_read(tmp_path: Path) ->
     assert bp.open(scores).shape == (50, 2)
 
 
-def test_a_place_where_no_output_can_be_written_is_refused_before_any_read(store: Path) -> None:
+def test_a_place_where_no_output_can_be_written_is_rejected_before_any_read(store: Path) -> None:
     shutil.rmtree(store / "c")  # so that any read would fail
     Path("file").write_text("mine")
     Path("folder").mkdir()
@@ -265,7 +265,7 @@ def test_a_place_where_no_output_can_be_written_is_refused_before_any_read(store
         assert "overwriting replaces only Zarr stores" in result.stderr
 
 
-def test_a_folder_that_may_not_be_written_is_refused_before_any_read(
+def test_a_folder_that_may_not_be_written_is_rejected_before_any_read(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.rmtree(store / "c")
@@ -274,7 +274,7 @@ def test_a_folder_that_may_not_be_written_is_refused_before_any_read(
 
 
 @pytest.mark.parametrize("output", ["model", "scores"])
-def test_a_disk_too_full_for_model_or_scores_is_refused_before_any_read(
+def test_a_disk_too_full_for_model_or_scores_is_rejected_before_any_read(
     store: Path, monkeypatch: pytest.MonkeyPatch, output: str
 ) -> None:
     shutil.rmtree(store / "c")

@@ -73,11 +73,35 @@ def test_an_order_that_is_not_alphabetical_is_kept(folder: Path) -> None:
         (("fit", "keyed.zarr", "-k", "elbo"), "Did you mean elbow?"),
         (("fit", "keyed.zarr", "--key", "filename"), "--key requires --labels"),
         (("plan", "keyed.zarr", "--solver", "krilov"), "Did you mean krylov?"),
+        (("plan", "keyed.zarr", "--columns", ","), "chooses nothing. Write a range such as 0:512"),
+        (("plan", "keyed.zarr", "--pattern", "n d -> n d", "--axis", "d"), "is not an axis of a pattern"),
+        (("fit", "keyed.zarr", "--kernel", "gaussian"), "Did you mean rbf?"),
+        (("fit", "keyed.zarr", "--method", "fisher", "--labels", "labels.csv::specie"), "Did you mean species?"),
     ],
 )
 def test_what_does_not_go_together_is_wrong_usage(folder: Path, arguments: tuple[Any, ...], message: str) -> None:
+    (folder / "model.zarr").mkdir()  # which is found only after that
     result = run(*arguments)
     assert (result.exit_code, message in words(result.stderr)) == (2, True), result.stderr
+
+
+def test_rows_of_a_pattern_are_planned_fitted_labelled_and_cut_again(folder: Path) -> None:
+    rows = np.asarray(rows_of(folder)).reshape(20, 2, 3, D)
+    np.save("maps.npy", rows.transpose(0, 3, 1, 2))
+    np.save("kinds.npy", np.arange(20) % 2)
+    pattern = ("--pattern", "n c h w -> (n h w) c", "--axis", "h=1:", "--columns", "4,0,2")
+    chosen = rows[:, 1:].reshape(-1, D)[:, [4, 0, 2]]
+    assert run_json("plan", "maps.npy", *pattern)["plan"]["bytes_read"] == rows.nbytes
+    fitted = run("fit", "maps.npy", *pattern, "--method", "fisher", "--labels", "kinds.npy", "--model", "m.zarr")
+    assert fitted.exit_code == 0, fitted.output
+    assert "20, by position; each for the 3 rows of its sample" in words(fitted.stdout)
+    truth = bp.FisherDiscriminantAnalysis().fit(chosen, np.repeat(np.arange(20) % 2, 3))
+    assert run("transform", "maps.npy", "--model", "m.zarr", "--scores", "s.zarr").exit_code == 0
+    np.testing.assert_allclose(bp.open("s.zarr").compute(), truth.transform(chosen), rtol=0, atol=1e-9)
+    pooled = ("--pattern", "n c h w -> n c", "--reduce", "max")
+    assert run("ingest", "maps.npy", "--out", "pooled.zarr", *pooled).exit_code == 0
+    np.testing.assert_array_equal(bp.open("pooled.zarr").compute(), rows.max(axis=(1, 2)))
+    assert line_of(run("info", "m.zarr").stdout, "pattern") == "n c h w -> (n h w) c; h 1:; columns 3 chosen"
 
 
 LABELLED = {
@@ -86,7 +110,8 @@ LABELLED = {
         "joined by the key filename",
     ),
     "the other column": (("keyed.zarr", "--labels", "labels.csv", "--key", "filename"), "joined by the key filename"),
-    "by position": (("s_*.npy", "--labels", "y.npy"), "by position: label 1 belongs to row 1"),
+    "by position": (("s_*.npy", "--labels", "y.npy"), "by position: label 1 belongs to row 1 (s_*.npy has no keys)"),
+    "labels without keys": (("keyed.zarr", "--labels", "y.npy"), "belongs to row 1 (y.npy has no keys)"),
 }
 
 
@@ -173,7 +198,7 @@ def test_every_method_is_planned_fitted_applied_and_inspected(folder: Path, vari
     shares = getattr(model, "explained_variance_ratio_", None)
     if shares is not None and method == "pca":
         np.testing.assert_allclose(inspected["explained_variance_ratio"], shares, rtol=1e-14)
-    assert ESTIMATORS[variant] in run("info", "model.zarr", "-v").stdout
+    assert f"{ESTIMATORS[variant]} of {N} rows x {D} columns" in run("info", "model.zarr", "-v").stdout
 
 
 def test_a_quiet_command_prints_nothing_but_warnings(folder: Path) -> None:

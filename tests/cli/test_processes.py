@@ -103,7 +103,7 @@ def test_doctor_and_fit_join_a_running_scheduler(store: Path) -> None:
         (f"{np.__version__}.1", 0, "notes", "last bits"),
     ],
 )
-def test_doctor_tells_versions_that_break_a_run_from_those_that_do_not(
+def test_doctor_separates_versions_that_break_a_run_from_those_that_do_not(
     there: str, code: int, kind: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bigpca.passes.engine.cluster import joining

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pty
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from bigpca.cli.commands import EXAMPLES
 from tests.cli.terminal import Shown, shown
 
 
@@ -59,3 +65,37 @@ def test_ctrl_c_removes_the_bar_and_the_same_command_resumes_where_it_stopped(ta
     assert shares == sorted(shares)
     assert shares[0] >= 100 * int(found[1]) // 16
     assert any(line.startswith("checkpoint  no longer needed: rm -r run.ckpt") for line in after.lines)
+
+
+FIRST = """
+import json, os, sys
+from bigpca.cli import main, process
+
+def write(file, data):
+    libraries = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
+    os.write(1, (json.dumps([bytes(data).decode(), sorted(libraries)]) + "\\n").encode())
+    os._exit(0)
+
+process.LossyFile.write = write
+for command in json.loads(sys.argv[1]):
+    if not os.fork():
+        sys.argv = command
+        main()
+    os.wait()
+"""
+
+
+def test_every_command_gives_a_sign_of_life_before_it_imports_or_opens_anything() -> None:
+    leader, follower = pty.openpty()
+    commands = [example.split() for examples in EXAMPLES.values() for example in examples]
+    assert {command[1] for command in commands} == set(EXAMPLES)
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST, json.dumps(commands)], stdout=subprocess.PIPE, stderr=follower, check=True
+    )
+    os.close(leader)
+    os.close(follower)
+    signs = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(signs) == len(commands)
+    for text, libraries in signs:
+        assert text == "bigpca is starting ..."
+        assert not {"typer", "rich", "numpy", "dask", "zarr", "sklearn"} & set(libraries), libraries

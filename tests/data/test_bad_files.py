@@ -89,7 +89,7 @@ def test_truncated_flat_files_are_named_with_both_sizes(tmp_path: Path) -> None:
         sources.open(path)
 
 
-def test_object_arrays_are_refused_without_unpickling(tmp_path: Path) -> None:
+def test_object_arrays_are_rejected_without_unpickling(tmp_path: Path) -> None:
     np.save(tmp_path / "o.npy", np.array([[{}]], object), allow_pickle=True)
     with pytest.raises(TypeError, match=r"o.npy: dtype object cannot be used.* Nothing was read"):
         sources.open(tmp_path / "o.npy")
@@ -128,7 +128,7 @@ def test_compressed_members_can_be_read_backwards_and_when_broken_are_named(tmp_
         sources.open(path)
 
 
-def test_hdf5_data_in_other_files_are_refused(tmp_path: Path) -> None:
+def test_hdf5_data_in_other_files_are_rejected(tmp_path: Path) -> None:
     save_hdf5(tmp_path, matrix("f4"))
     with h5py.File(tmp_path / "links.h5", "w") as file:
         file["away"] = h5py.ExternalLink("x.h5", "/group/features")

@@ -1,4 +1,4 @@
-"""Labels that are broken, ambiguous or of no use are refused, with the numbers and what was expected."""
+"""Labels that are broken, ambiguous or of no use are rejected, with the numbers and what was expected."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ FAULTS: list[tuple[Any, int, dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("y", "n", "options", "error", "match"), FAULTS, ids=[row[-1][:40] for row in FAULTS])
-def test_labels_that_cannot_be_used_are_refused_with_the_numbers(
+def test_labels_that_cannot_be_used_are_rejected_with_the_numbers(
     y: Any, n: Any, options: dict[str, Any], error: type[Exception], match: str
 ) -> None:
     with pytest.raises(error, match=match):
@@ -263,7 +263,7 @@ def test_members_of_zarr_groups_are_named(tmp_path: Path) -> None:
     ("codec", "match"),
     [("base64", r"uses the codec .*'base64', which is not .*allowed"), ("pickle", "pickle")],
 )
-def test_codecs_that_could_run_code_are_refused(y: np.ndarray, codec: str, match: str, tmp_path: Path) -> None:
+def test_codecs_that_could_run_code_are_rejected(y: np.ndarray, codec: str, match: str, tmp_path: Path) -> None:
     z = zarr.create_array(
         tmp_path / "y.zarr", shape=y.shape, dtype=y.dtype, chunks=(5,), fill_value=None, zarr_format=2
     )

@@ -139,7 +139,7 @@ def test_real_numbers_pass_and_come_in_native_byte_order(dtype: str) -> None:
     ],
     ids=str,
 )
-def test_other_dtypes_are_refused_before_any_read_with_what_to_do(dtype: Any, remedy: str) -> None:
+def test_other_dtypes_are_rejected_before_any_read_with_what_to_do(dtype: Any, remedy: str) -> None:
     for given in (np.zeros((3, 2), dtype), da.zeros((3, 2), chunks=(3, 2), dtype=dtype)):
         with pytest.raises(TypeError, match=f"cannot be used: PCA needs real numbers .*{remedy}.* Nothing was read"):
             sources.open(given)

@@ -311,7 +311,7 @@ def name_column(y: Any, name: str) -> Any:
 
 
 @pytest.mark.parametrize(("name", "save", "y", "classes"), IN_GAPS, ids=[row[0] for row in IN_GAPS])
-def test_missing_labels_are_counted_and_coded_or_refused(
+def test_missing_labels_are_counted_and_coded_or_rejected(
     name: str, save: Any, y: Any, classes: list[Any], tmp_path: Path
 ) -> None:
     source = name_column(save(tmp_path, y), name)

@@ -95,7 +95,7 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def test_sparse_matrices_in_other_files_are_told_from_embeddings(tmp_path: Path) -> None:
+def test_sparse_matrices_in_other_files_are_distinguished_from_embeddings(tmp_path: Path) -> None:
     sp.save_npz(tmp_path / "x.npz", sp.csr_matrix(X))
     with pytest.raises(
         TypeError, match=r"x.npz is a sparse matrix of \d+ stored values \(data, indices, indptr\), but dense data"

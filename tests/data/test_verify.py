@@ -65,7 +65,7 @@ def test_a_checksummed_store_shows_every_damage(options: dict[str, Any], tmp_pat
     "compressors", [None, ZstdCodec(checksum=True), BloscCodec(), GzipCodec()], ids=["none", "zstd", "blosc", "gzip"]
 )
 @pytest.mark.parametrize("keep", [0.1, 0.5, 0.95])
-def test_truncated_chunks_are_told_from_corrupted_ones(compressors: Any, keep: float, tmp_path: Path) -> None:
+def test_truncated_chunks_are_distinguished_from_corrupted_ones(compressors: Any, keep: float, tmp_path: Path) -> None:
     path = store(tmp_path, compressors=compressors)
     data = (path / "c/3/0").read_bytes()
     (path / "c/3/0").write_bytes(data[: int(keep * len(data))])
@@ -116,7 +116,7 @@ def test_shards_are_walked_as_whole_objects(tmp_path: Path) -> None:
     assert verify(path).truncated + verify(path).corrupted == ("c/1/0",)
 
 
-def test_what_is_not_a_zarr_store_is_refused_in_words(tmp_path: Path) -> None:
+def test_what_is_not_a_zarr_store_is_rejected_in_words(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="is not a directory; a Zarr store was expected"):
         verify(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match="holds no Zarr array or group"):

@@ -98,7 +98,7 @@ def test_a_reader_pickles_to_under_a_kilobyte_and_is_opened_once_per_process(
     assert copy.files() is reader.files()
 
 
-def test_a_store_written_anew_is_opened_anew_or_refused(tmp_path: Path) -> None:
+def test_a_store_written_anew_is_opened_anew_or_rejected(tmp_path: Path) -> None:
     reader = ZarrReader(store(tmp_path))
     store(tmp_path, X + 1, overwrite=True)
     assert np.array_equal(reader[:], X + 1)
@@ -232,7 +232,7 @@ def edit(path: str, **changes: Any) -> None:
     document.write_text(json.dumps(json.loads(document.read_text()) | changes))
 
 
-def test_a_pickle_filter_is_refused_before_any_chunk(tmp_path: Path) -> None:
+def test_a_pickle_filter_is_rejected_before_any_chunk(tmp_path: Path) -> None:
     path = store(tmp_path, zarr_format=2)
     Path(path, "0.0").write_bytes(pickle.dumps(Explosive()))
     edit(path, filters=[{"id": "pickle", "protocol": 5}])
@@ -251,7 +251,7 @@ class Explosive:
         return setattr, (Explosive, "went_off", True)
 
 
-def test_unknown_codecs_inside_shards_are_refused(tmp_path: Path) -> None:
+def test_unknown_codecs_inside_shards_are_rejected(tmp_path: Path) -> None:
     path = store(tmp_path, shards=(8, 12))
     document = json.loads(Path(path, "zarr.json").read_text())
     document["codecs"][0]["configuration"]["codecs"].append({"name": "numcodecs.pickle", "configuration": {}})
@@ -261,7 +261,7 @@ def test_unknown_codecs_inside_shards_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stored", ["<c8", "|S5", "<U3", "<M8[s]", [["a", "<f4"]], "nonsense"])
-def test_v2_dtypes_that_are_not_real_numbers_are_refused(stored: Any, tmp_path: Path) -> None:
+def test_v2_dtypes_that_are_not_real_numbers_are_rejected(stored: Any, tmp_path: Path) -> None:
     path = store(tmp_path, zarr_format=2)
     edit(path, dtype=stored)
     with pytest.raises(TypeError, match=r"x.zarr: dtype"):
@@ -269,14 +269,14 @@ def test_v2_dtypes_that_are_not_real_numbers_are_refused(stored: Any, tmp_path: 
 
 
 @pytest.mark.parametrize("stored", ["complex64", "string", "bfloat16", {"name": "struct", "configuration": {}}])
-def test_v3_dtypes_that_are_not_real_numbers_are_refused(stored: Any, tmp_path: Path) -> None:
+def test_v3_dtypes_that_are_not_real_numbers_are_rejected(stored: Any, tmp_path: Path) -> None:
     path = store(tmp_path)
     edit(path, data_type=stored)
     with pytest.raises(TypeError, match=r"x.zarr: dtype"):
         sources.open(path)
 
 
-def test_what_is_not_an_array_is_refused_in_words(tmp_path: Path) -> None:
+def test_what_is_not_an_array_is_rejected_in_words(tmp_path: Path) -> None:
     zarr.create_group(tmp_path / "g.zarr")
     with pytest.raises(ValueError, match=r"is a Zarr group, not an array. Name the array"):
         ZarrReader(tmp_path / "g.zarr")

@@ -24,14 +24,14 @@ def stored(folder: Path, X: Array, chunks: tuple[int, int]) -> da.Array:
     return bp.open(path)
 
 
-def _refuse(block_info: Any = None) -> Array:
+def _reject(block_info: Any = None) -> Array:
     raise AssertionError("a row was read")
 
 
 def unreadable(n: int, d: int, chunk: int = 10, dtype: DTypeLike = np.float64) -> da.Array:
     """A lazy array of that shape that fails the test when any of it is read."""
     rows = tuple(min(chunk, n - i) for i in range(0, n, chunk)) or (0,)
-    return da.map_blocks(_refuse, chunks=(rows, (d,)), dtype=dtype, meta=np.empty((0, 0), dtype))
+    return da.map_blocks(_reject, chunks=(rows, (d,)), dtype=dtype, meta=np.empty((0, 0), dtype))
 
 
 def exact(

@@ -287,6 +287,18 @@ def test_batches_of_every_kind_are_read_exactly(kind: str) -> None:
     assert bits(bp.PCA(2).fit(bp.from_batches(iter(given), X.shape, "f4"))) == expected
 
 
+@pytest.mark.parametrize("shape", [(240, 1, 2, 3), None], ids=["known", "unknown"])
+def test_a_pattern_of_batches_is_that_of_the_stored_samples(shape: Any, tmp_path: Path) -> None:
+    maps, pattern = X.reshape(240, 1, 2, 3), "n c h w -> (n h w) c"
+    expected = bp.PCA(1).fit(bp.open(maps, pattern=pattern))
+    rows = bp.open(bp.from_batches(iter(batched(maps, 17)), shape), pattern=pattern)
+    found = bp.PCA(1).fit(rows, checkpoint=tmp_path / "c")
+    assert found.n_samples_ == found.provenance_.rows == 1440
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-6)
+    rows = bp.open(bp.from_batches(iter(batched(maps, 50)), shape), pattern=pattern)
+    assert bits(bp.PCA(1).fit(rows, checkpoint=tmp_path / "c")) == bits(found)
+
+
 def test_dtype_converts_batches() -> None:
     given = [X[:100].astype("f8"), X[100:].astype("f4")]
     assert bits(bp.PCA(2).fit(bp.from_batches(given, dtype="f4"))) == bits(bp.PCA(2).fit(X))

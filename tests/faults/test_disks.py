@@ -46,7 +46,7 @@ def largest_file(size: int) -> Iterator[None]:
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("scheduler", ["threads", "cluster"])
-def test_a_disk_that_fills_up_under_scores_leaves_nothing_visible_and_a_rerun_goes_on(
+def test_a_disk_that_fills_up_under_scores_leaves_nothing_visible_and_a_rerun_continues(
     scheduler: str, store: Path, small_disk: Path, client: Client
 ) -> None:
     model = bp.PCA(D, solver="covariance", solve_threads=1).fit(normal(N, D))

@@ -38,15 +38,15 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "cli/test_processes.py::test_an_interrupted_fit_says_how_to_resume_and_resumes_to_the_same_bits",
     ),
     "5 the disk fills up under an output": (
-        "estimators/linear/test_plan.py::test_scores_larger_than_the_free_disk_are_refused_before_any_read",
-        "faults/test_disks.py::test_a_disk_that_fills_up_under_scores_leaves_nothing_visible_and_a_rerun_goes_on",
+        "estimators/linear/test_plan.py::test_scores_larger_than_the_free_disk_are_rejected_before_any_read",
+        "faults/test_disks.py::test_a_disk_that_fills_up_under_scores_leaves_nothing_visible_and_a_rerun_continues",
         "faults/test_disks.py::test_a_limit_on_the_size_of_files_is_an_error_too",
     ),
     "6 the disk fills up under a checkpoint or the spill": (
-        "passes/engine/test_full_disk.py::test_a_disk_full_from_the_start_is_refused_before_any_read",
-        "passes/engine/test_full_disk.py::test_a_disk_that_fills_up_is_warned_of_once_and_the_run_goes_on_to_the_same_bits",
+        "passes/engine/test_full_disk.py::test_a_disk_full_from_the_start_is_rejected_before_any_read",
+        "passes/engine/test_full_disk.py::test_a_disk_that_fills_up_is_warned_of_once_and_the_run_continues_to_the_same_bits",
         "passes/engine/test_full_disk.py::"
-        "test_a_disk_that_fills_up_on_a_cluster_is_warned_of_once_and_the_run_goes_on_to_the_same_bits",
+        "test_a_disk_that_fills_up_on_a_cluster_is_warned_of_once_and_the_run_continues_to_the_same_bits",
         "faults/test_disks.py::"
         "test_a_full_spill_disk_is_no_matter_for_stored_rows_and_is_named_where_chunks_were_persisted",
     ),
@@ -69,18 +69,18 @@ FAULTS: dict[str, tuple[str, ...]] = {
     ),
     "11 the input changes between passes": (
         "faults/test_inputs.py::test_a_chunk_that_is_rewritten_between_two_reads_stops_the_fit",
-        "passes/engine/test_checkpoint.py::test_a_changed_chunk_is_refused_on_resume_with_its_rows",
+        "passes/engine/test_checkpoint.py::test_a_changed_chunk_is_rejected_on_resume_with_its_rows",
         "passes/test_project.py::test_another_map_or_a_changed_input_does_not_continue_an_unfinished_output",
     ),
     "26 two runs on one output": (
         "storage/test_lock.py::test_a_live_process_is_named_and_a_killed_one_is_taken_over",
         "storage/test_lock.py::test_of_many_contenders_for_a_dead_lock_exactly_one_wins",
-        "passes/test_project.py::test_two_writers_of_one_output_are_refused",
-        "passes/engine/test_checkpoint.py::test_two_runs_on_one_checkpoint_are_refused",
+        "passes/test_project.py::test_two_writers_of_one_output_are_rejected",
+        "passes/engine/test_checkpoint.py::test_two_runs_on_one_checkpoint_are_rejected",
     ),
     "27 the output is there already": (
         "passes/test_project.py::"
-        "test_an_existing_output_is_refused_before_any_read_and_replaced_where_that_was_asked_for",
+        "test_an_existing_output_is_rejected_before_any_read_and_replaced_where_that_was_asked_for",
         "storage/test_crashes.py::test_a_kill_at_any_step_leaves_old_or_new_and_the_rerun_leaves_no_litter",
         "storage/test_outputs.py::test_overwriting_keeps_the_old_output_until_the_new_one_is_complete",
     ),
@@ -104,11 +104,11 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "faults/test_network.py::test_a_link_that_is_down_for_a_while_changes_no_bit_and_counts_no_row_twice",
     ),
     "32 other versions on workers": (
-        "passes/engine/test_joining.py::test_versions_that_break_a_run_are_refused_and_others_are_told",
-        "passes/engine/test_joining.py::test_other_versions_on_a_worker_are_told_once_and_bigpca_may_lie_on_its_path",
+        "passes/engine/test_joining.py::test_versions_that_break_a_run_are_rejected_and_others_are_reported",
+        "passes/engine/test_joining.py::test_other_versions_on_a_worker_are_reported_once_and_bigpca_may_lie_on_its_path",
     ),
     "33 bigpca is missing on workers": (
-        "passes/engine/test_joining.py::test_a_worker_without_bigpca_or_with_a_broken_one_is_refused_with_the_ways_to_install_it",
+        "passes/engine/test_joining.py::test_a_worker_without_bigpca_or_with_a_broken_one_is_rejected_with_the_ways_to_install_it",
     ),
     "34 the result depends on workers or schedule": (
         "passes/engine/test_same_bits.py::test_two_workers_give_the_bits_of_one_thread",

@@ -142,7 +142,7 @@ def test_float32_powers_are_taken_in_float64() -> None:
         (lambda: scaled(L, lambda rows: rows[:, 0] * np.nan).prepare(X, None, 30), r"f of row 30 is nan"),
     ],
 )
-def test_what_cannot_be_computed_is_refused(make: Callable[[], Any], message: str) -> None:
+def test_what_cannot_be_computed_is_rejected(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
 
@@ -160,6 +160,6 @@ def test_what_cannot_be_computed_is_refused(make: Callable[[], Any], message: st
         (lambda: scaled(L, 3.0), r"f = 3.0 is not a function"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_kernel_is_refused(make: Callable[[], Any], message: str) -> None:
+def test_what_is_no_kernel_is_rejected(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         make()

@@ -35,7 +35,7 @@ X = np.random.default_rng(0).standard_normal((12, 4))
 
 @pytest.mark.parametrize("kind", [RBF, Laplacian, Tanh, Polynomial])
 @pytest.mark.parametrize("gamma", [0.0, -1.0, np.nan, np.inf, True, np.True_, "auto", "scale", "1", 1j])
-def test_a_gamma_that_is_not_above_0_is_refused(kind: Any, gamma: float) -> None:
+def test_a_gamma_that_is_not_above_0_is_rejected(kind: Any, gamma: float) -> None:
     with pytest.raises(ValueError, match=r"gamma = .*; a finite number above 0 was expected, or None"):
         kind(gamma=gamma)
 
@@ -59,7 +59,7 @@ def test_a_gamma_that_is_not_above_0_is_refused(kind: Any, gamma: float) -> None
         (lambda: as_kernel("Normalized"), r"kernel = 'Normalized' requires values for inner"),
     ],
 )
-def test_parameters_and_rows_that_do_not_fit_are_refused(make: Callable[[], Any], message: str) -> None:
+def test_parameters_and_rows_that_do_not_fit_are_rejected(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
 
@@ -135,7 +135,7 @@ def row_function(x: Any, y: Any) -> float:
         ),
     ],
 )
-def test_a_function_that_is_no_kernel_is_refused(function: Any, message: str) -> None:
+def test_a_function_that_is_no_kernel_is_rejected(function: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FromFunction(function)(X)
 
@@ -173,7 +173,7 @@ def test_a_function_cannot_be_described(kernel: Kernel) -> None:
         {"kernel": "Sum", "kernels": [{"kernel": "RBF", "gamma": 1.0}], "weights": [1.0, 2.0], "constant": 0.0},
     ],
 )
-def test_an_altered_description_is_refused(description: dict[str, Any]) -> None:
+def test_an_altered_description_is_rejected(description: dict[str, Any]) -> None:
     with pytest.raises(ModelFormatError, match=r"not known|is described by|cannot be made"):
         kernel_from(json.loads(json.dumps(description)))
 
@@ -194,12 +194,12 @@ def test_names_and_functions_are_understood(name: Any, function: Any) -> None:
 
 
 @pytest.mark.parametrize("kernel", [3, None, ["rbf"], RBF])
-def test_what_is_no_kernel_is_refused(kernel: Any) -> None:
+def test_what_is_no_kernel_is_rejected(kernel: Any) -> None:
     with pytest.raises(TypeError, match=r"a kernel, a name or a function of two blocks of rows was expected"):
         as_kernel(kernel)
 
 
-def test_what_is_no_function_is_refused() -> None:
+def test_what_is_no_function_is_rejected() -> None:
     with pytest.raises(TypeError, match=r"function = 3 is not a function"):
         FromFunction(3)  # type: ignore[arg-type]
 
@@ -252,7 +252,7 @@ def test_cosine_of_float64_rows_whose_squares_vanish_or_overflow(scale: float) -
     assert Cosine().diagonal(np.zeros((1, 4))).tolist() == [0.0]
 
 
-def test_an_rbf_of_a_kernel_whose_differences_are_rounding_is_refused() -> None:
+def test_an_rbf_of_a_kernel_whose_differences_are_rounding_is_rejected() -> None:
     far = X + 1e8
     np.testing.assert_allclose(rbf_of(Linear(), 0.3)(far), RBF(0.3)(far), rtol=0, atol=0)
     with pytest.raises(

@@ -145,7 +145,7 @@ def test_several_widths_from_one_product_are_the_blocks_of_each(name: str, dtype
 
 
 @each_kernel
-def test_no_width_costs_nothing_and_a_bad_one_is_refused(name: str) -> None:
+def test_no_width_costs_nothing_and_a_bad_one_is_rejected(name: str) -> None:
     A = KERNELS[name].prepare(np.eye(3))
     assert list(KERNELS[name].blocks_at(A, A, [])) == []
     with pytest.raises(ValueError, match=r"gamma = -1.*above 0 was expected"):

@@ -85,7 +85,7 @@ def test_a_stored_score_makes_the_same_kernel():
     assert hash(Fisher(**description)) == hash(kernel)
 
 
-def test_mixtures_that_do_not_suit_are_refused():
+def test_mixtures_that_do_not_suit_are_rejected():
     with pytest.raises(ValueError, match=r"covariance_type='full'; a GaussianMixture with covariance_type=\"diag\""):
         GaussianMixtureScore.of(GaussianMixture(2))
     with pytest.raises(ValueError, match=r"has no covariances_, so it is not fitted"):
@@ -104,12 +104,12 @@ def test_mixtures_that_do_not_suit_are_refused():
         ([1.0], [[np.nan]], [[1.0]], r"means or covariances are not finite"),
     ],
 )
-def test_numbers_that_make_no_mixture_are_refused(weights, means, covariances, message):
+def test_numbers_that_make_no_mixture_are_rejected(weights, means, covariances, message):
     with pytest.raises(ValueError, match=message):
         GaussianMixtureScore(weights, means, covariances)
 
 
-def test_scores_that_are_no_function_or_of_unknown_width_are_refused():
+def test_scores_that_are_no_function_or_of_unknown_width_are_rejected():
     with pytest.raises(TypeError, match=r"score = 3 is a int; an object with scores\(rows\), or a function of rows"):
         Fisher(3)
     with pytest.raises(TypeError, match=r"the score has no width\(d\), and D = None"):
@@ -119,7 +119,7 @@ def test_scores_that_are_no_function_or_of_unknown_width_are_refused():
             Fisher(np.sin, D)
 
 
-def test_scores_of_a_wrong_shape_or_not_finite_are_refused():
+def test_scores_of_a_wrong_shape_or_not_finite_are_rejected():
     X = np.ones((4, 2))
     assert Fisher(np.sin, 2)(X).shape == (4, 4)
     with pytest.raises(ValueError, match=r"scores of 4 rows have shape \(4, 2\); \(4, 3\) was expected"):

@@ -1,4 +1,4 @@
-"""Histogram kernels: their promises about rounding, zeros and bits, and the rows that they refuse."""
+"""Histogram kernels: their promises about rounding, zeros and bits, and the rows that they reject."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_the_intersection_of_counts_is_exact_in_float32():
 
 
 @pytest.mark.parametrize("kernel", NON_NEGATIVE, ids=str)
-def test_a_negative_number_is_refused_with_its_place(kernel):
+def test_a_negative_number_is_rejected_with_its_place(kernel):
     X = np.ones((3, 4))
     X[1, 2] = -0.5
     with pytest.raises(ValueError, match=r"row 101, column 2 is -0\.5; \w+ needs numbers of at least 0\. Shift"):
@@ -121,7 +121,7 @@ def test_a_negative_number_is_refused_with_its_place(kernel):
 
 @pytest.mark.parametrize("kernel", [HistogramIntersection(levels=8), GeneralizedHistogramIntersection(2.0, 8)], ids=str)
 @pytest.mark.parametrize("value", [8.0, 2.5])
-def test_numbers_that_are_no_levels_are_refused_with_their_place(kernel, value):
+def test_numbers_that_are_no_levels_are_rejected_with_their_place(kernel, value):
     X = np.ones((3, 4))
     X[2, 1] = value
     for method in (kernel.features, lambda rows, first: kernel.prepare(rows, None, first)):
@@ -132,19 +132,19 @@ def test_numbers_that_are_no_levels_are_refused_with_their_place(kernel, value):
 
 
 @pytest.mark.parametrize("levels", [1, 2.0, True, "8"])
-def test_levels_that_are_no_number_of_levels_are_refused(levels):
+def test_levels_that_are_no_number_of_levels_are_rejected(levels):
     for kind in (HistogramIntersection, GeneralizedHistogramIntersection):
         with pytest.raises(ValueError, match=r"levels = .*; an integer of at least 2, or None"):
             kind(levels=levels)
 
 
 @pytest.mark.parametrize("alpha", [0, -1.0, np.inf, np.nan, "1", True])
-def test_an_alpha_that_is_no_positive_number_is_refused(alpha):
+def test_an_alpha_that_is_no_positive_number_is_rejected(alpha):
     with pytest.raises(ValueError, match=r"alpha = .*; a finite number above 0 was expected"):
         GeneralizedHistogramIntersection(alpha)
 
 
-def test_powers_that_overflow_are_refused():
+def test_powers_that_overflow_are_rejected():
     kernel = GeneralizedHistogramIntersection(20.0)
     X = np.array([[1.0, 2.0], [1.0, 300.0]])
     with pytest.raises(ValueError, match=r"row 6, column 1: \|300\.0\|\^20\.0 overflows float32"):

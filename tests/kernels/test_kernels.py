@@ -108,7 +108,7 @@ def test_the_flag_of_positive_semi_definiteness_is_right(case: Case) -> None:
 
 @each_dtype
 @each_case
-def test_features_have_their_width_and_give_the_kernel_or_are_refused(case: Case, dtype: Any) -> None:
+def test_features_have_their_width_and_give_the_kernel_or_are_rejected(case: Case, dtype: Any) -> None:
     X = rows_of(case, dtype)
     kernel, _ = resolved(case, X)
     width = kernel.feature_width(X.shape[1])

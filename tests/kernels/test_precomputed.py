@@ -32,7 +32,7 @@ def test_new_rows_meet_the_training_rows_but_have_no_diagonal():
         kernel.diagonal_of(kernel.prepare(K[4:, :6], None, 4))
 
 
-def test_columns_that_are_not_there_are_refused():
+def test_columns_that_are_not_there_are_rejected():
     K, kernel = gram(), Precomputed()
     A = kernel.prepare(K[:3, :6])
     assert kernel.block(A, kernel.prepare(K[4:6], None, 4)).shape == (3, 2)
@@ -44,7 +44,7 @@ def test_columns_that_are_not_there_are_refused():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
-def test_a_matrix_that_is_not_symmetric_is_refused_with_its_worst_entry(dtype, scale):
+def test_a_matrix_that_is_not_symmetric_is_rejected_with_its_worst_entry(dtype, scale):
     K, kernel = (gram() * scale).astype(dtype), Precomputed()
     largest = float(np.abs(K).max())
     K[6, 4] = K[4, 6] + dtype(0.5 * SYMMETRY * largest)

@@ -99,12 +99,12 @@ def test_codes_come_from_strings_bytes_and_objects_of_any_layout():
         (["ab", "c\0d"], r"row 1, column 1 is 0, but a character follows"),
     ],
 )
-def test_values_that_are_no_strings_are_refused_with_their_row(values, message):
+def test_values_that_are_no_strings_are_rejected_with_their_row(values, message):
     with pytest.raises(ValueError, match=message):
         string_codes(np.array(values, dtype=object))
 
 
-def test_arrays_that_hold_no_strings_are_refused():
+def test_arrays_that_hold_no_strings_are_rejected():
     with pytest.raises(ValueError, match=r"X has dtype float64; strings or bytes were expected"):
         string_codes(np.ones(3))
     with pytest.raises(ValueError, match=r"strings have shape \(1, 2\); \(n,\) or \(n, 1\) was expected"):
@@ -123,30 +123,30 @@ def test_arrays_that_hold_no_strings_are_refused():
         ([0, 98], r"row 8, column 0 is 0, but a character follows"),
     ],
 )
-def test_rows_that_are_no_codes_are_refused_with_their_place(kernel, row, message):
+def test_rows_that_are_no_codes_are_rejected_with_their_place(kernel, row, message):
     with pytest.raises(ValueError, match=message):
         kernel.prepare(np.array([[97.0, 98.0], row]), None, 7)
 
 
-def test_characters_outside_the_alphabet_are_refused():
+def test_characters_outside_the_alphabet_are_rejected():
     with pytest.raises(ValueError, match=r"row 1, character 2 is 'x'; characters of the alphabet 'ab' were expected"):
         Spectrum(1, alphabet="ab")(string_codes(["ab", "abx"]))
 
 
 @pytest.mark.parametrize("length", [0, 1.5, True, "2"])
-def test_lengths_that_are_no_positive_integers_are_refused(length):
+def test_lengths_that_are_no_positive_integers_are_rejected(length):
     for kind in (Spectrum, Subsequence):
         with pytest.raises(ValueError, match=r"length = .*; an integer of at least 1"):
             kind(length)
 
 
 @pytest.mark.parametrize("decay", [0.0, 1.01, -0.5, np.nan, "0.5", True])
-def test_decays_outside_their_range_are_refused(decay):
+def test_decays_outside_their_range_are_rejected(decay):
     with pytest.raises(ValueError, match=r"decay = .*; a number above 0 and at most 1"):
         Subsequence(2, decay)
 
 
 @pytest.mark.parametrize("alphabet", ["", "aba"])
-def test_alphabets_that_are_empty_or_repeat_are_refused(alphabet):
+def test_alphabets_that_are_empty_or_repeat_are_rejected(alphabet):
     with pytest.raises(ValueError, match=r"alphabet = .*; different characters, at least one"):
         Spectrum(2, alphabet=alphabet)

@@ -59,7 +59,7 @@ def test_a_matrix_that_is_there_already_gives_the_landmarks_of_its_kernel(kernel
         assert found.evaluations == expected.evaluations
 
 
-def test_a_matrix_with_missing_rows_is_refused() -> None:
+def test_a_matrix_with_missing_rows_is_rejected() -> None:
     K = matrix(RBF(gamma=0.1), VECTORS)
     K[7] = np.nan
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Centres of clusters as landmarks: the clusters are found, reads are bounded, and what has no mean is refused."""
+"""Centres of clusters as landmarks: the clusters are found, reads are bounded, and what has no mean is rejected."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class StringsRBF(RBF):
         return True
 
 
-def test_rows_without_a_mean_are_refused() -> None:
+def test_rows_without_a_mean_are_rejected() -> None:
     with pytest.raises(
         ValueError, match=r'"kmeans" averages rows, but .* does not compare real vectors.*Use sampling="rpch'
     ):

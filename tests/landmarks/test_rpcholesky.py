@@ -123,7 +123,7 @@ def test_fewer_rows_of_positive_weight_than_landmarks_give_as_many() -> None:
 
 
 @pytest.mark.parametrize("sampling", ["rpcholesky", "leverage"])
-def test_indefinite_kernels_are_refused(sampling: str) -> None:
+def test_indefinite_kernels_are_rejected(sampling: str) -> None:
     with pytest.raises(ValueError, match=f'not positive semi-definite.*"{sampling}" requires.*Use sampling="uniform"'):
         choose(sampling, request(rows(), Tanh(gamma=0.05, coef0=-1.0), 8))
     for allowed in ("uniform", "diagonal"):

@@ -119,7 +119,7 @@ def test_finished_passes_are_not_read_again(sampling: str, reads: Reads, tmp_pat
     assert read.max() <= (sampling == "column-norm")  # the oracle's own reading of X
 
 
-def test_more_landmarks_than_rows_none_or_an_unknown_sampling_are_refused() -> None:
+def test_more_landmarks_than_rows_none_or_an_unknown_sampling_are_rejected() -> None:
     X = rows(20)
     for sampling in SAMPLINGS:
         with pytest.raises(
@@ -167,18 +167,18 @@ def test_given_rows_are_used_as_they_are() -> None:
         (np.array(4), r"landmarks of shape \(\) were given; \(m,\) .* or \(m, d\)"),
     ],
 )
-def test_given_landmarks_that_cannot_be_are_refused(landmarks: Any, message: str) -> None:
+def test_given_landmarks_that_cannot_be_are_rejected(landmarks: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         select(np.asarray(landmarks), rows(20), 4)
 
 
 @pytest.mark.parametrize("landmarks", [[0.0, 1.0, 2.0, 3.0], ["a", "b", "c", "d"], [True, False, True, True]])
-def test_given_landmarks_that_are_no_row_numbers_are_refused(landmarks: Any) -> None:
+def test_given_landmarks_that_are_no_row_numbers_are_rejected(landmarks: Any) -> None:
     with pytest.raises(TypeError, match=r"were given; row numbers, integers \(m,\), or rows, numbers \(m, d\)"):
         select(np.asarray(landmarks), rows(20), 4)
 
 
-def test_a_given_row_with_missing_values_is_refused() -> None:
+def test_a_given_row_with_missing_values_is_rejected() -> None:
     bad = rows(20)
     bad[7, 3] = np.nan
     with pytest.raises(ValueError, match="row 7 was given as a landmark, but it is omitted because of missing values"):

@@ -88,6 +88,6 @@ def test_a_product_reads_each_chunk_once(reads: Reads, tmp_path: Path) -> None:
         assert op.run.reads == q
 
 
-def test_a_store_chunked_in_rows_is_refused(tmp_path: Path) -> None:
+def test_a_store_chunked_in_rows_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"the store is not chunked in columns. Use the covariance operator"):
         operator(stored(tmp_path, np.zeros((N, D)), (10, D)))

@@ -140,7 +140,7 @@ def test_a_chunk_that_is_read_for_itself_and_for_the_mean_is_not_sent_to_every_g
     assert_moments(moments_of(X - X.mean(0)), A[:100] - A[:100].mean(0))
 
 
-def test_a_graph_of_which_every_group_reads_everything_is_refused_and_ingest_is_named(
+def test_a_graph_of_which_every_group_reads_everything_is_rejected_and_ingest_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bigpca.passes.reading.layout.MIN_GROUPS", 4)
@@ -155,7 +155,7 @@ def test_a_graph_of_which_every_group_reads_everything_is_refused_and_ingest_is_
 
 
 @pytest.mark.parametrize("turn", [lambda X: X.rechunk((-1, 10)).T, lambda X: X[:40] @ X.T])
-def test_input_that_all_groups_need_whole_is_refused_before_it_is_all_in_memory(
+def test_input_that_all_groups_need_whole_is_rejected_before_it_is_all_in_memory(
     turn: Callable[[da.Array], da.Array], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(graphs, "SHARED_BYTES", 8 * 4 * 640)  # 8 of the 64 chunks

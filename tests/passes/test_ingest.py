@@ -49,7 +49,7 @@ def test_ingested_dtype_can_be_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0)])
-def test_nothing_to_ingest_is_refused(shape: tuple[int, int], tmp_path: Path) -> None:
+def test_nothing_to_ingest_is_rejected(shape: tuple[int, int], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"the source has shape .*: at least one row and one column were expected"):
         bp.ingest(np.zeros(shape), tmp_path / "a.zarr")
 
@@ -60,7 +60,7 @@ def test_nan_in_the_source_is_copied_as_it_is(tmp_path: Path) -> None:
     np.testing.assert_array_equal(bp.ingest(X, tmp_path / "a.zarr").compute(), X)
 
 
-def test_a_disk_without_room_is_refused_before_any_read(tmp_path: Path, small_disk: Path) -> None:
+def test_a_disk_without_room_is_rejected_before_any_read(tmp_path: Path, small_disk: Path) -> None:
     write_store(tmp_path / "big.zarr", normal(300_000, 4), (100_000, 4))
     with pytest.raises(bp.MemoryBudgetError, match=r"out\.zarr needs [\d,]+ bytes of disk .* but [\d,]+ are free"):
         bp.ingest(tmp_path / "big.zarr", small_disk / "out.zarr")

@@ -178,7 +178,7 @@ def test_a_value_that_is_not_finite_is_found_with_row_and_column(bad: float, chu
         sweep(given(X, chunking, tmp_path), kernels.RBF(0.1), KernelProduct(N, L, factor(N)))
 
 
-def test_rows_that_a_kernel_refuses_are_named_by_their_absolute_number(tmp_path: Path) -> None:
+def test_rows_that_a_kernel_rejects_are_named_by_their_absolute_number(tmp_path: Path) -> None:
     X = np.abs(offset_data(N, D, mean=0.0))
     X[331, 17] = -1
     with pytest.raises(ValueError, match=r"row 331, column 17 is -1\.0; ChiSquare needs numbers of at least 0"):

@@ -139,11 +139,19 @@ MAPS = SAMPLES.reshape(40, 3, 4, 5)
 VIEWS: dict[str, tuple[View, Array]] = {
     "columns": (View((60,), columns=np.array([7, 3, 59])), SAMPLES[:, [7, 3, 59]]),
     "pixels": (View((3, 4, 5), (1, 2)), MAPS.transpose(0, 2, 3, 1).reshape(-1, 3)),
-    "tokens": (View((12, 5), (0,), np.arange(1, 12)), SAMPLES.reshape(40, 12, 5)[:, 1:].reshape(-1, 5)),
+    "tokens": (
+        View((12, 5), (0,), (1,), taken=(slice(1, None), slice(None))),
+        SAMPLES.reshape(40, 12, 5)[:, 1:].reshape(-1, 5),
+    ),
+    "some tokens": (
+        View((12, 5), (0,), (1,), taken=(np.array([7, 3, 0]), slice(None))),
+        SAMPLES.reshape(40, 12, 5)[:, [7, 3, 0]].reshape(-1, 5),
+    ),
     "channels of pixels": (
         View((3, 4, 5), (1, 2), columns=np.array([2, 0])),
         MAPS.transpose(0, 2, 3, 1).reshape(-1, 3)[:, [2, 0]],
     ),
+    "largest of lines": (View((3, 4, 5), (1,), reduce="max"), MAPS.max(axis=3).transpose(0, 2, 1).reshape(-1, 3)),
 }
 FORMS: dict[str, Callable[[Path], da.Array]] = {
     "store": lambda folder: bp.open(write_store(folder / "s.zarr", SAMPLES, (7, 60))),

@@ -205,7 +205,7 @@ def test_an_output_whose_writer_was_killed_resumes_with_what_is_missing(store: P
     np.testing.assert_allclose(found.compute(), A @ W, rtol=1e-4, atol=1e-4)
 
 
-def test_an_existing_output_is_refused_before_any_read_and_replaced_where_that_was_asked_for(
+def test_an_existing_output_is_rejected_before_any_read_and_replaced_where_that_was_asked_for(
     store: Path, tmp_path: Path
 ) -> None:
     out, X = tmp_path / "out.zarr", logged(store, tmp_path / "log")
@@ -218,7 +218,7 @@ def test_an_existing_output_is_refused_before_any_read_and_replaced_where_that_w
     np.testing.assert_allclose(found.compute(), 3 * A @ W, rtol=1e-4, atol=1e-4)
 
 
-def test_two_writers_of_one_output_are_refused(store: Path, tmp_path: Path) -> None:
+def test_two_writers_of_one_output_are_rejected(store: Path, tmp_path: Path) -> None:
     out, X = tmp_path / "out.zarr", bp.open(store)
 
     def second(event: Event) -> None:
@@ -239,7 +239,7 @@ def test_output_chunks_are_whole_input_chunks_of_about_16_mib(tmp_path: Path) ->
     assert output_chunk_rows(huge, 1 << 20) == 16
 
 
-def test_an_output_whose_blocks_do_not_fit_the_memory_limit_is_refused_before_any_read(tmp_path: Path) -> None:
+def test_an_output_whose_blocks_do_not_fit_the_memory_limit_is_rejected_before_any_read(tmp_path: Path) -> None:
     X = da.ones((200_000, 500), chunks=(100_000, 500), dtype="f4")  # 190 MiB a chunk
     rows = RowInput(X.map_blocks(_must_not_run, dtype="f4"))
     with pytest.raises(bp.MemoryBudgetError, match=r"scores needs .* per process"):

@@ -37,6 +37,7 @@ def rows(n: int = 400, d: int = 12) -> np.ndarray:
 
 X = rows()
 CLASSES = NAMES[np.random.default_rng(1).integers(0, 30, len(X))]
+MAPS = X[:, :4].reshape(16, 5, 5, 4)
 THREE = np.array(["a", "b", "c"])[np.arange(len(X)) % 3]
 
 
@@ -79,6 +80,8 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "biplot": lambda m: bp.plots.biplot(m["pca"], X, labels=THREE, top=12),
     "components": lambda m: bp.plots.components(m["pca"], (4, 3)),
     "component": lambda m: bp.plots.components(m["one"], (2, 2, 3)),
+    "maps": lambda m: bp.plots.maps(da.from_array(MAPS, chunks=2), n=5),
+    "maps of one component": lambda m: bp.plots.maps(MAPS[:1], (2,)),
     "weights": lambda m: bp.plots.components(m["selected"], feature_names=NAMES[:12]),
 }
 
@@ -183,6 +186,35 @@ def test_of_more_than_ten_classes_the_nine_largest_are_named_and_the_rest_are_ot
     assert sum(len(points.get_offsets()) for points in ax.collections) == len(labels)
     ten = bp.plots.scores(rows(20, 2), labels=np.arange(20) % 10)
     assert [text.get_text() for text in ten.get_legend().get_texts()] == [*map(str, range(10))]
+
+
+def test_maps_are_coloured_by_three_components_on_one_scale() -> None:
+    maps = np.where(np.arange(16 * 25 * 4).reshape(MAPS.shape) == 4 * 25 + 3, np.nan, MAPS)
+    ax = bp.plots.maps(maps, (4, 1, 2), n=2)
+    picture = np.asarray(ax.images[0].get_array())
+    assert picture.shape == (5, 5 + 2 + 5, 3)
+    values = maps[:2][..., [3, 0, 1]].reshape(-1, 3)
+    low, high = np.nanpercentile(values[np.isfinite(values).all(axis=1)], (2, 98), axis=0)
+    truth = ((maps[1][..., [3, 0, 1]] - low) / (high - low)).clip(0, 1)
+    truth[0, 0, 0] = 1  # no score: white
+    np.testing.assert_allclose(picture[:, 7:], truth, rtol=0, atol=1e-12)
+    title = ax.get_title(loc="left").replace("\n", " ")
+    assert title == "2 of 16 maps, components 4, 1, 2 as red, green, blue"
+
+
+@pytest.mark.parametrize(
+    ("given", "components", "message"),
+    [
+        (X, (1, 2, 3), "Pass bp.as_maps"),
+        (MAPS, (1, 2), "one or three of 1 to 4"),
+        (MAPS, (0,), "one or three of 1 to 4"),
+    ],
+)
+def test_maps_reject_scores_that_are_no_maps_and_components_that_there_are_not(
+    given: np.ndarray, components: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        bp.plots.maps(given, components)
 
 
 def test_rows_without_scores_are_left_out_and_counted() -> None:

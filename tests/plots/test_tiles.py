@@ -26,7 +26,7 @@ def test_colour_tiles_keep_their_channels() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (4,), (2, 2, 1), (1, 2, 2)])
-def test_an_image_shape_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
+def test_an_image_shape_that_does_not_fit_is_rejected(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"image_shape = .* components of 4 features .* Give the shape of one image"):
         component_tiles(np.eye(4), shape)
 
@@ -40,7 +40,7 @@ def test_image_tiles_share_one_scale_and_are_cut_at_its_ends(
     np.testing.assert_allclose(tiles, np.broadcast_to(np.array(expected)[:, None], (1, 4, 3)))
 
 
-def test_image_tiles_refuse_limits_without_a_range_and_a_shape_that_does_not_fit() -> None:
+def test_image_tiles_reject_limits_without_a_range_and_a_shape_that_does_not_fit() -> None:
     with pytest.raises(ValueError, match=r"limits = \(3, 3\) are equal.*Give for example \(0, 1\)"):
         image_tiles(np.eye(4), (2, 2), limits=(3, 3))
     with pytest.raises(ValueError, match="image_shape"):

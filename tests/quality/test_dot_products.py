@@ -198,6 +198,6 @@ def test_pairs_are_sampled_on_a_cluster_too(tmp_path: Path) -> None:
         (lambda: dot_product_error(X, np.full_like(X, np.nan)), bp.NonFiniteError, "NaN or infinite values"),
     ],
 )
-def test_pairs_that_cannot_be_compared_are_refused(call: Any, error: type[Exception], message: str) -> None:
+def test_pairs_that_cannot_be_compared_are_rejected(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()

@@ -94,7 +94,7 @@ def test_rows_of_unknown_number_have_no_ranks() -> None:
         rank_examples(A[A[:, 0] > 0])
 
 
-def test_a_component_without_variance_an_unfitted_model_and_bad_ranks_are_refused() -> None:
+def test_a_component_without_variance_an_unfitted_model_and_bad_ranks_are_rejected() -> None:
     A = data_with_spectrum(30, rank_deficient(6, 2))[0]
     with pytest.raises(ValueError, match=r"component 2 of 4 has variance 0, .* Fit with n_components = 2"):
         example_importance(bp.PCA(4).fit(A), A)
@@ -277,6 +277,6 @@ def test_grouped_images_are_their_top_left_pixels_repeated() -> None:
             "24 NaN or infinite"),
     ],
 )  # fmt: skip
-def test_what_is_no_grouping_of_features_is_refused(call: Any, error: type[Exception], message: str) -> None:
+def test_what_is_no_grouping_of_features_is_rejected(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()

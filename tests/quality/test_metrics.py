@@ -1,4 +1,4 @@
-"""Metrics equal plain NumPy on the whole matrix, give known answers, read what they say and refuse what has no
+"""Metrics equal plain NumPy on the whole matrix, give known answers, read what they say and reject what has no
 answer.
 """
 
@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.decomposition import PCA as InMemoryPCA
 from sklearn.exceptions import NotFittedError
 
@@ -90,6 +91,15 @@ def test_differences_of_eigenvalues_are_relative_to_the_first() -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "attribute"), [(bp.PCA(2), "explained_variance_"), (bp.KernelPCA(2), "eigenvalues_")]
+)
+def test_models_stand_for_their_eigenvalues(model: Any, attribute: str) -> None:
+    a, b = (clone(model).fit(X[rows:]) for rows in (0, 9))
+    found = [getattr(model, attribute) for model in (a, b)]
+    np.testing.assert_array_equal(eigenvalue_difference(a, b), eigenvalue_difference(*found))
+
+
+@pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: similarity(np.ones((2, 3)), np.ones((3, 3))), r"V has shape \(2, 3\) and V2 \(3, 3\); the same"),
@@ -117,7 +127,7 @@ def test_differences_of_eigenvalues_are_relative_to_the_first() -> None:
         ),
     ],
 )
-def test_what_has_no_answer_is_refused_with_the_numbers(call: Any, message: str) -> None:
+def test_what_has_no_answer_is_rejected_with_the_numbers(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
 
@@ -206,7 +216,7 @@ def test_all_components_leave_rounding_and_no_variance_leaves_nothing() -> None:
     assert reconstruction_error(bp.PCA(1).fit(constant), constant) == metrics.ReconstructionError(5, 0.0, 0.0)
 
 
-def test_rows_with_missing_values_are_refused_or_left_out_as_the_model_does() -> None:
+def test_rows_with_missing_values_are_rejected_or_left_out_as_the_model_does() -> None:
     holed = X.copy()
     holed[[3, 90], 5] = np.nan
     with pytest.raises(bp.NonFiniteError, match=r"rows 3, 90"):
@@ -219,7 +229,7 @@ def test_rows_with_missing_values_are_refused_or_left_out_as_the_model_does() ->
         reconstruction_error(model, np.full((4, 12), np.nan))
 
 
-def test_an_unfitted_model_other_features_and_too_little_memory_are_refused(tmp_path: Path) -> None:
+def test_an_unfitted_model_other_features_and_too_little_memory_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(NotFittedError):
         reconstruction_error(bp.PCA(2), X)
     model = bp.PCA(2).fit(X)

@@ -6,6 +6,7 @@ import base64
 import csv
 import io
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,7 +14,10 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import zarr
 from PIL import Image
 
 import bigpca as bp
@@ -240,6 +244,56 @@ def test_columns_of_a_table_are_classes_keys_and_pictures(
     assert found.name(0) == ("row 0" if expected[1] is None else expected[1][0])
 
 
+LABELS, ROWS = np.array(["c", "a", "b", "d"]), np.array(["z", "x", "y", "spare"])
+
+
+def save_parquet(path: Path) -> str:
+    pq.write_table(pa.table({"label": LABELS, "row": ROWS}), path / "t.parquet")
+    return str(path / "t.parquet")
+
+
+def save_parquet_of_features(path: Path) -> str:
+    pq.write_table(pa.table({"feature": [[1.0]] * 4, "label": LABELS, "row": ROWS}), path / "t.parquet")
+    return f"{path}/t.parquet::label"
+
+
+def save_records(path: Path) -> str:
+    np.save(path / "t.npy", np.rec.fromarrays([LABELS, ROWS], names=["label", "row"]))
+    return str(path / "t.npy")
+
+
+def save_group(path: Path) -> str:
+    group = zarr.open_group(path / "t.zarr")
+    for name, values in {"label": LABELS, "row": ROWS}.items():
+        group.create_array(name, shape=(4,), dtype=str)[:] = values
+    return str(path / "t.zarr")
+
+
+@pytest.mark.parametrize("keyed", ["stored", "given"])
+@pytest.mark.parametrize("save", [save_parquet, save_parquet_of_features, save_records, save_group])
+def test_every_table_of_labels_is_joined_to_every_kind_of_keys(
+    save: Callable[[Path], str], keyed: str, tmp_path: Path
+) -> None:
+    keys: Any = ["x", "y", "z"]
+    given: dict[str, Any] = {"scores": X[:3, :1]}
+    if keyed == "stored":
+        bp.PCA(1).fit(X).transform(X[:3], out=tmp_path / "scores.npy", keys=keys)
+        given = {"scores": tmp_path / "scores.npy"}
+    else:
+        given["keys"] = keys
+    found = companions(save(tmp_path), n=3, **given)
+    assert (found.labels.tolist(), found.keys.tolist()) == (["a", "b", "c"], keys)
+    assert "joined by the key row" in found.source
+
+
+def test_a_stored_array_of_labels_has_the_keys_beside_it_and_arrays_are_said_to_be_in_order(tmp_path: Path) -> None:
+    bp.ingest(np.array([[3.5], [1.5], [2.5]]), tmp_path / "y.zarr", keys=["z", "x", "y"])
+    found = companions(tmp_path / "y.zarr", keys=["x", "y", "z"], n=3)
+    assert found.labels.tolist() == [1.5, 2.5, 3.5]
+    report = describe(bp.PCA(1).fit(X), scores=X[:, :1], labels=CLASSES)
+    assert any("in the order of the rows" in figure.caption for figure in report.figures)
+
+
 KEYED: dict[str, tuple[str, list[str | None] | str]] = {  # beside scores of the rows x, y and z
     "another order": ("photo,class\nz,c\nx,a\ny,b\nspare,d\n", ["a", "b", "c"]),
     "some": ("class,id\nb,y\na,x\n", ["a", "b", None]),
@@ -262,6 +316,8 @@ def test_a_file_of_labels_is_joined_to_stored_scores_by_key_in_reports_and_figur
             with pytest.raises(ValueError, match=re.escape(expected)):
                 join()
         return
+    commands = dict(describe(model, scores=stored, labels=table, path="m.zarr").next_steps)
+    assert f"m.zarr --scores {stored} --labels {table} " in commands["A figure of the scores"]
     known = companions(table, scores=stored, n=3)
     assert (known.labels.tolist(), known.keys.tolist()) == (expected, ["x", "y", "z"])
     by_key = "joined by the key" in known.source
@@ -296,24 +352,32 @@ class Provenance:
     peak_bytes: int = 2**30
     date: str = "2026-11-22T12:00:00+00:00"
     versions: tuple[()] = ()
+    planned_reads: float = 1.0
+    planned_max_reads: float = 3.0
+    planned_seconds: float | None = None
+    planned_bytes: int = 2**31
+    added_rows: int = 1000
 
 
 class Recorded(bp.PCA):
     provenance_ = Provenance()
 
 
-def test_what_was_recorded_stands_beside_the_plan_and_paths_can_be_left_out(pca: bp.PCA) -> None:
+def test_what_was_recorded_is_shown_beside_the_plan_and_paths_can_be_left_out() -> None:
     recorded = Recorded(2).fit(X)
     assert plan_table(recorded).rows == (
-        ("reads of the data", "1 read", "2 reads"),
-        ("time", "not estimated", "12 s"),
-        ("memory of a process", plan_table(pca).rows[2][1], "1.0 GiB"),
+        ("reads of the data", "1 read, at most 3 reads", "2 reads"),
+        ("time", None, "12 s"),
+        ("memory above idle", "2.0 GiB", "1.0 GiB"),
     )
-    assert dict(made_of(recorded, provenance=True))["source"] == "s3://bucket/rows.zarr"
+    made = dict(made_of(recorded, provenance=True))
+    assert (made["source"], made["rows added"]) == ("s3://bucket/rows.zarr", "1,000")
     private = render(describe(recorded, provenance=False, path="/home/me/model.zarr"))
     assert not [text for text in ("s3://", "bigpca fit", "/home/me") if text in private]
     assert "2026-11-22" in private
-    assert "not recorded" in dict(made_of(bp.PCA(4).partial_fit(X), provenance=True))["provenance"]
+    old = bp.PCA(2).fit(X)
+    old._provenance = None
+    assert "not recorded" in dict(made_of(old, provenance=True))["provenance"]
 
 
 def test_a_methods_paragraph_has_sizes_solver_bounds_and_citations() -> None:
@@ -347,19 +411,21 @@ def test_a_report_is_written_where_nothing_is_lost(
     assert b"No scores were given" in Path("report.html").read_bytes()
 
 
-ERRORS: dict[str, tuple[dict[str, Any], str]] = {
-    "too few labels": ({"scores": X[:, :4], "labels": [1, 2]}, "2 labels for 300 rows"),
-    "two columns": ({"scores": X[:, :4], "labels": np.ones((300, 2))}, "300 labels in 2 columns for 300 rows"),
-    "no file": ({"scores": X[:, :4], "labels": "lost.csv"}, "lost.csv holds no labels"),
-    "too few keys": ({"scores": X[:, :4], "keys": ["a"]}, "1 keys for 300 rows"),
-    "no scores": ({"labels": CLASSES}, "without the scores"),
-    "shape": ({"image_shape": (5, 5)}, "image_shape"),
+ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "too few labels": ({"scores": X[:, :4], "labels": [1, 2]}, ValueError, "2 labels for 300 rows"),
+    "two columns": ({"scores": X[:, :4], "labels": np.ones((300, 2))}, ValueError, "300 labels in 2 columns for 300"),
+    "no file": ({"scores": X[:, :4], "labels": "lost.csv"}, FileNotFoundError, "lost.csv holds no labels"),
+    "too few keys": ({"scores": X[:, :4], "keys": ["a"]}, ValueError, "1 keys for 300 rows"),
+    "no scores": ({"labels": CLASSES}, ValueError, "without the scores"),
+    "shape": ({"image_shape": (5, 5)}, ValueError, "image_shape"),
 }
 
 
-@pytest.mark.parametrize(("given", "message"), ERRORS.values(), ids=ERRORS)
-def test_what_does_not_fit_is_rejected(given: dict[str, Any], message: str, pca: bp.PCA) -> None:
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
+@pytest.mark.parametrize(("given", "error", "message"), ERRORS.values(), ids=ERRORS)
+def test_what_does_not_fit_is_rejected(
+    given: dict[str, Any], error: type[Exception], message: str, pca: bp.PCA
+) -> None:
+    with pytest.raises(error, match=message):
         describe(pca, **given)
 
 

@@ -3,16 +3,16 @@
 1. No pickle in any file of bigpca's
    tests/security/test_files_written.py::test_every_file_that_is_written_holds_numbers_or_json
    tests/security/test_files_written.py::test_nothing_is_unpickled_to_read_models_checkpoints_and_stores
-   tests/security/test_files_written.py::test_a_flipped_byte_anywhere_in_a_model_is_refused_or_changes_nothing
-   tests/security/test_files_written.py::test_a_checkpoint_with_objects_is_refused_and_read_anew
+   tests/security/test_files_written.py::test_a_flipped_byte_anywhere_in_a_model_is_rejected_or_changes_nothing
+   tests/security/test_files_written.py::test_a_checkpoint_with_objects_is_rejected_and_read_anew
    tests/storage/test_groups.py::test_no_damage_anywhere_is_believed
-   tests/storage/test_groups.py::test_array_metadata_that_bigpca_never_writes_is_refused_and_no_code_runs
-   tests/estimators/shared/test_saving.py::test_a_whole_but_wrong_model_is_refused
+   tests/storage/test_groups.py::test_array_metadata_that_bigpca_never_writes_is_rejected_and_no_code_runs
+   tests/estimators/shared/test_saving.py::test_a_whole_but_wrong_model_is_rejected
 2. Inputs are untrusted data: codecs, dtypes, sizes
-   tests/security/test_untrusted_data.py::test_codecs_that_are_not_on_the_list_are_refused_before_the_first_chunk
-   tests/security/test_untrusted_data.py::test_object_dtypes_are_refused_before_the_first_chunk
-   tests/security/test_untrusted_data.py::test_false_shapes_and_chunks_are_refused_before_memory_is_asked_for
-   tests/security/test_untrusted_data.py::test_large_chunks_inside_the_array_are_refused_by_the_plan
+   tests/security/test_untrusted_data.py::test_codecs_that_are_not_on_the_list_are_rejected_before_the_first_chunk
+   tests/security/test_untrusted_data.py::test_object_dtypes_are_rejected_before_the_first_chunk
+   tests/security/test_untrusted_data.py::test_false_shapes_and_chunks_are_rejected_before_memory_is_asked_for
+   tests/security/test_untrusted_data.py::test_large_chunks_inside_the_array_are_rejected_by_the_plan
    tests/security/test_untrusted_data.py::test_a_chunk_that_decodes_to_more_than_its_shape_is_not_decoded
    tests/security/test_untrusted_data.py::test_a_bomb_inside_a_shard_is_not_decoded
    tests/security/test_sizes.py::test_a_chunk_file_larger_than_its_chunk_can_be_is_not_read
@@ -20,29 +20,29 @@
    tests/security/test_sizes.py::test_metadata_of_more_than_ten_million_chunks_are_rejected
    tests/security/test_sizes.py::test_a_model_whose_chunk_is_of_gigabytes_is_not_read
    tests/security/test_sizes.py::test_a_checkpoint_whose_record_is_of_gigabytes_is_an_error
-   tests/security/test_untrusted_files.py::test_an_npz_that_promises_more_than_it_holds_is_refused
-   tests/security/test_untrusted_files.py::test_object_arrays_in_npz_are_refused_without_unpickling
-   tests/security/test_untrusted_files.py::test_a_torch_file_is_refused_with_advice_and_never_unpickled
+   tests/security/test_untrusted_files.py::test_an_npz_that_promises_more_than_it_holds_is_rejected
+   tests/security/test_untrusted_files.py::test_object_arrays_in_npz_are_rejected_without_unpickling
+   tests/security/test_untrusted_files.py::test_a_torch_file_is_rejected_with_advice_and_never_unpickled
    tests/security/test_untrusted_files.py::test_tensors_fill_a_safetensors_file_without_holes_and_overlaps
    tests/security/test_untrusted_files.py::test_a_filter_plugin_of_hdf5_is_not_loaded
-   tests/security/test_files_written.py::test_a_checkpoint_that_promises_more_than_it_holds_is_refused_and_read_anew
+   tests/security/test_files_written.py::test_a_checkpoint_that_promises_more_than_it_holds_is_rejected_and_read_anew
    tests/estimators/kernel/test_kernel_saving.py::test_training_rows_in_other_places_are_read_only_where_the_caller_names_them
    tests/estimators/kernel/test_kernel_saving.py::test_a_model_that_names_other_places_opens_nothing
-   tests/data/test_zarr_reader.py::test_a_pickle_filter_is_refused_before_any_chunk
-   tests/data/test_zarr_reader.py::test_v2_dtypes_that_are_not_real_numbers_are_refused
-   tests/data/test_bad_files.py::test_object_arrays_are_refused_without_unpickling
-   tests/data/test_bad_files.py::test_hdf5_data_in_other_files_are_refused
+   tests/data/test_zarr_reader.py::test_a_pickle_filter_is_rejected_before_any_chunk
+   tests/data/test_zarr_reader.py::test_v2_dtypes_that_are_not_real_numbers_are_rejected
+   tests/data/test_bad_files.py::test_object_arrays_are_rejected_without_unpickling
+   tests/data/test_bad_files.py::test_hdf5_data_in_other_files_are_rejected
    tests/data/test_bad_files.py::test_truncated_flat_files_are_named_with_both_sizes
    tests/data/test_bad_labels.py::test_pickled_objects_are_never_loaded_and_broken_arrays_are_named
-   tests/data/test_bad_labels.py::test_codecs_that_could_run_code_are_refused
-   tests/storage/test_groups.py::test_false_declarations_are_refused_even_with_valid_hashes
+   tests/data/test_bad_labels.py::test_codecs_that_could_run_code_are_rejected
+   tests/storage/test_groups.py::test_false_declarations_are_rejected_even_with_valid_hashes
 3. Versions without known holes
    tests/security/test_the_code.py::test_versions_with_known_holes_are_not_installed
-4. Schedulers: TLS, one interface, strangers refused
-   tests/security/test_tls.py::test_a_member_is_let_in_and_strangers_are_refused
+4. Schedulers: TLS, one interface, strangers rejected
+   tests/security/test_tls.py::test_a_member_is_let_in_and_strangers_are_rejected
    tests/security/test_tls.py::test_every_connection_of_the_cluster_is_encrypted_and_plain_ones_are_not_even_configured
    tests/security/test_tls.py::test_the_command_line_joins_by_the_certificates_of_dask_s_configuration
-   tests/security/test_tls.py::test_the_command_line_refuses_to_speak_plainly_where_encryption_is_required
+   tests/security/test_tls.py::test_the_command_line_never_connects_in_plain_text_where_encryption_is_required
    tests/security/test_the_code.py::test_no_recipe_listens_on_all_interfaces
 5. Loopback by default, dashboards too
    tests/cli/test_processes.py::test_local_workers_listen_on_loopback_only_and_give_the_same_bits
@@ -68,8 +68,8 @@
    tests/passes/engine/test_progress.py::test_the_notebook_bar_updates_one_display_and_escapes_names
 9. No eval, no shell, no YAML that makes objects; overwriting needs a flag
    tests/security/test_the_code.py::test_no_source_evaluates_text_unpickles_or_calls_a_shell
-   tests/cli/test_failures.py::test_existing_outputs_are_refused_before_any_read
-   tests/cli/test_failures.py::test_an_output_that_would_destroy_the_source_or_another_output_is_refused_even_with_overwrite
+   tests/cli/test_failures.py::test_existing_outputs_are_rejected_before_any_read
+   tests/cli/test_failures.py::test_an_output_that_would_destroy_the_source_or_another_output_is_rejected_even_with_overwrite
 10. SECURITY.md says whom bigpca trusts
    tests/security/test_checklist.py::test_the_trust_model_names_all_five
 """

@@ -103,13 +103,13 @@ def test_every_file_that_is_written_holds_numbers_or_json(models: dict[str, Path
 
 @pytest.fixture
 def no_pickle(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: Any, **options: Any) -> Any:
+    def reject(*arguments: Any, **options: Any) -> Any:
         raise AssertionError("something was unpickled")
 
     for module in (pickle, cloudpickle):
         for name in ("load", "loads"):
-            monkeypatch.setattr(module, name, refuse)
-    monkeypatch.setattr(pickle, "Unpickler", refuse)
+            monkeypatch.setattr(module, name, reject)
+    monkeypatch.setattr(pickle, "Unpickler", reject)
 
 
 @pytest.mark.usefixtures("no_pickle")
@@ -131,11 +131,11 @@ def test_nothing_is_unpickled_to_read_models_checkpoints_and_stores(
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_a_flipped_byte_anywhere_in_a_model_is_refused_or_changes_nothing(
+def test_a_flipped_byte_anywhere_in_a_model_is_rejected_or_changes_nothing(
     name: str, models: dict[str, Path], tmp_path: Path
 ) -> None:
     whole = bp.load(models[name])
-    refused = 0
+    rejected = 0
     for number, file in enumerate(path.relative_to(models[name]) for path in files_of(models[name])):
         copy = tmp_path / f"{number}.zarr"
         shutil.copytree(models[name], copy)
@@ -145,18 +145,15 @@ def test_a_flipped_byte_anywhere_in_a_model_is_refused_or_changes_nothing(
         try:
             loaded = bp.load(copy)
         except ModelFormatError:
-            refused += 1
+            rejected += 1
         else:
             assert file.name == "zarr.json"  # white space or redundant metadata
             np.testing.assert_array_equal(loaded.transform(X), whole.transform(X))
-    assert refused >= 1
-
-
-# Checkpoints --------------------------------------------------------------------------------------------------------
+    assert rejected >= 1
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_a_checkpoint_that_promises_more_than_it_holds_is_refused_and_read_anew(
+def test_a_checkpoint_that_promises_more_than_it_holds_is_rejected_and_read_anew(
     method: int, written: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(written / "covariance", tmp_path / "c")
@@ -169,15 +166,12 @@ def test_a_checkpoint_that_promises_more_than_it_holds_is_refused_and_read_anew(
     np.testing.assert_array_equal(again.components_, bp.PCA(2, solver="covariance").fit(rows).components_)
 
 
-def test_a_checkpoint_with_objects_is_refused_and_read_anew(written: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_with_objects_is_rejected_and_read_anew(written: Path, tmp_path: Path) -> None:
     shutil.copytree(written / "covariance", tmp_path / "c")
     (state,) = (path for path in (tmp_path / "c").rglob("prefix-*.npz"))
     np.savez(state, record=np.array([{}], object))
     with pytest.warns(UserWarning, match=r"cannot be read back .*truncated or altered"):
         bp.PCA(2, solver="covariance").fit(bp.open(written / "rows.zarr"), checkpoint=tmp_path / "c")
-
-
-# Links, modes and temporary files -----------------------------------------------------------------------------------
 
 
 def test_links_in_the_places_of_locks_manifests_and_states_are_not_written_through(tmp_path: Path) -> None:

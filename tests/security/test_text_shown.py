@@ -105,9 +105,9 @@ def test_no_error_names_the_credentials_of_a_url(url: str, tmp_path: Path) -> No
         assert_no_secret(f"{name}: {caught.value!r} {caught.value}")
         assert caught.value.__cause__ is None or caught.value.__suppress_context__, name
     Checkpoint(tmp_path / "c", {"input": row_source(np.zeros((2, 2))).describe()}).release()
-    with pytest.raises(bp.CheckpointError) as refused, dask.config.set(scheduler="sync"):
+    with pytest.raises(bp.CheckpointError) as rejected, dask.config.set(scheduler="sync"):
         bp.PCA(2).fit(bp.ingest(X, tmp_path / "rows.zarr"), checkpoint=tmp_path / "c")
-    assert_no_secret(refused.value)
+    assert_no_secret(rejected.value)
 
 
 def _without_chunk(url: str, rows: Any) -> Any:
@@ -145,8 +145,6 @@ def test_no_line_of_the_log_holds_credentials(url: str, caplog: pytest.LogCaptur
     assert any(record.name == "bigpca" for record in caplog.records)
     assert_no_secret(*(record.getMessage() for record in caplog.records if record.name.startswith("bigpca")))
 
-
-# HTML ---------------------------------------------------------------------------------------------------------------
 
 ATTACKS = (
     "<script>alert(1)</script>",
@@ -216,8 +214,6 @@ def test_names_labels_paths_and_parameters_run_nothing_in_a_notebook(
     assert len(shown) == 1
     assert attacks_in(shown[0]) == []
 
-
-# Names in files -----------------------------------------------------------------------------------------------------
 
 NAME = "\x1b[31m" + "n" * 3000
 

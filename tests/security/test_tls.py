@@ -43,7 +43,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "rows.zarr"
 
 
-def test_a_member_is_let_in_and_strangers_are_refused(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_member_is_let_in_and_strangers_are_rejected(recipe: Recipe, tmp_path: Path) -> None:
     other = configure(tmp_path / "stranger")
     assert recipe.address.startswith("tls://127.0.0.1:")
     assert joins(recipe.address, recipe.security(), SECONDS)
@@ -95,7 +95,9 @@ def test_the_command_line_without_certificates_says_what_to_set(
     assert "certificates are required: set DASK_CONFIG" in done.stderr
 
 
-def test_the_command_line_refuses_to_speak_plainly_where_encryption_is_required(recipe: Recipe, store: Path) -> None:
+def test_the_command_line_never_connects_in_plain_text_where_encryption_is_required(
+    recipe: Recipe, store: Path
+) -> None:
     with dask.config.set(recipe.settings):
         done = run("fit", store, "--scheduler", recipe.address.replace("tls://", "tcp://"))
     assert done.exit_code == 7, done.stderr

@@ -50,8 +50,6 @@ def plant(path: Path) -> None:
         chunk.write_bytes(pickle.dumps(Explosive()))
 
 
-# Codecs and dtypes --------------------------------------------------------------------------------------------------
-
 SHARDING = {
     "name": "sharding_indexed",
     "configuration": {
@@ -92,7 +90,7 @@ V3 = {
 
 
 @pytest.mark.parametrize(("version", "name"), [*((2, name) for name in V2), *((3, name) for name in V3)])
-def test_codecs_that_are_not_on_the_list_are_refused_before_the_first_chunk(
+def test_codecs_that_are_not_on_the_list_are_rejected_before_the_first_chunk(
     version: Any, name: str, tmp_path: Path
 ) -> None:
     changes, message = (V2 if version == 2 else V3)[name]
@@ -104,7 +102,7 @@ def test_codecs_that_are_not_on_the_list_are_refused_before_the_first_chunk(
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_object_dtypes_are_refused_before_the_first_chunk(version: Any, tmp_path: Path) -> None:
+def test_object_dtypes_are_rejected_before_the_first_chunk(version: Any, tmp_path: Path) -> None:
     path = store(tmp_path, zarr_format=version)
     edit(
         path,
@@ -123,8 +121,6 @@ def test_a_zarr_array_in_a_graph_is_checked_too(tmp_path: Path) -> None:
         bp.PCA(2).fit(da.from_array(array) * 2)
 
 
-# Sizes in metadata --------------------------------------------------------------------------------------------------
-
 GRIDS: dict[str, tuple[dict[str, Any], str]] = {
     "rows without end": (
         {"shape": [10**15, 6]},
@@ -142,7 +138,7 @@ GRIDS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("name", GRIDS)
-def test_false_shapes_and_chunks_are_refused_before_memory_is_asked_for(
+def test_false_shapes_and_chunks_are_rejected_before_memory_is_asked_for(
     name: str, version: Any, tmp_path: Path
 ) -> None:
     changes, message = GRIDS[name]
@@ -160,7 +156,7 @@ def test_false_shapes_and_chunks_are_refused_before_memory_is_asked_for(
         bp.open(path)
 
 
-def test_rows_that_no_list_can_hold_are_refused_in_every_format(tmp_path: Path) -> None:
+def test_rows_that_no_list_can_hold_are_rejected_in_every_format(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:  # nothing is stored: 3 KiB
         file.create_dataset("x", (10**12, 4), "f4", chunks=(100, 4))
     with (
@@ -176,7 +172,7 @@ def test_rows_that_no_list_can_hold_are_refused_in_every_format(tmp_path: Path) 
         bp.open(tmp_path / "y.h5")
 
 
-def test_large_chunks_inside_the_array_are_refused_by_the_plan(tmp_path: Path) -> None:
+def test_large_chunks_inside_the_array_are_rejected_by_the_plan(tmp_path: Path) -> None:
     path = store(tmp_path)
 
     def change(content: dict[str, Any]) -> None:
@@ -192,9 +188,6 @@ def test_large_chunks_inside_the_array_are_refused_by_the_plan(tmp_path: Path) -
     assert (tmp_path / "x.parquet").stat().st_size < 100_000  # one row group of 16 MB
     with little_memory(), pytest.raises(MemoryBudgetError, match=r"needs .* per process"):
         bp.PCA(2, solver="covariance", memory_limit="300 MiB").fit(bp.open(tmp_path / "x.parquet"))
-
-
-# Chunks that decode to more than their shape ------------------------------------------------------------------------
 
 
 def zstd_of_unknown_size(content: bytes) -> bytes:
@@ -286,9 +279,6 @@ def test_honest_chunks_of_every_codec_are_read(name: str, tmp_path: Path) -> Non
             encode(whole) if "members" not in name else gzip.compress(whole[:90]) + gzip.compress(whole[90:])
         )
     np.testing.assert_array_equal(bp.open(path).compute(), X)
-
-
-# The attacks themselves ---------------------------------------------------------------------------------------------
 
 
 def test_the_attacks_work_on_who_does_not_look() -> None:

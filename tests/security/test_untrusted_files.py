@@ -52,14 +52,14 @@ def zipped(path: Path, content: bytes, method: int) -> Path:
     ],
     ids=["deflated", "stored", "another method"],
 )
-def test_an_npz_that_promises_more_than_it_holds_is_refused(
+def test_an_npz_that_promises_more_than_it_holds_is_rejected(
     content: bytes, method: int, message: str, tmp_path: Path
 ) -> None:
     with little_memory(), pytest.raises(CorruptedChunkError, match=message):
         bp.open(zipped(tmp_path / "x.npz", content, method))
 
 
-def test_an_npy_of_labels_that_promises_more_than_it_holds_is_refused(tmp_path: Path) -> None:
+def test_an_npy_of_labels_that_promises_more_than_it_holds_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "y.npy").write_bytes(npy_header((10**12,), "<i8") + bytes(64))
     with pytest.raises(
         CorruptedChunkError, match=r"y\.npy holds 64 bytes of values, but its header states 8,000,000,000,000"
@@ -67,7 +67,7 @@ def test_an_npy_of_labels_that_promises_more_than_it_holds_is_refused(tmp_path: 
         read_label_file(str(tmp_path / "y.npy"))
 
 
-def test_object_arrays_in_npz_are_refused_without_unpickling(tmp_path: Path) -> None:
+def test_object_arrays_in_npz_are_rejected_without_unpickling(tmp_path: Path) -> None:
     objects = np.empty((2, 2), object)
     objects[...] = Explosive()
     np.savez(tmp_path / "x.npz", x=objects)
@@ -77,7 +77,7 @@ def test_object_arrays_in_npz_are_refused_without_unpickling(tmp_path: Path) -> 
             bp.open(tmp_path / name)
 
 
-def test_a_torch_file_is_refused_with_advice_and_never_unpickled(tmp_path: Path) -> None:
+def test_a_torch_file_is_rejected_with_advice_and_never_unpickled(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.pt", "w") as archive:  # the layout of torch.save
         archive.writestr("archive/data.pkl", pickle.dumps(Explosive()))
     (tmp_path / "old.pt").write_bytes(pickle.dumps(Explosive()))

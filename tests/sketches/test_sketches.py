@@ -363,7 +363,7 @@ def test_srht_works_for_any_d_and_any_split_of_the_hadamard_matrix(q, d, few_byt
         (lambda: Downsample((), ()), ValueError, r"to = \(\) does not shrink"),
     ],
 )
-def test_impossible_parameters_are_refused_with_the_numbers(make, error, message):
+def test_impossible_parameters_are_rejected_with_the_numbers(make, error, message):
     with pytest.raises(error, match=message):
         make()
 
@@ -374,7 +374,7 @@ def test_impossible_parameters_are_refused_with_the_numbers(make, error, message
 @pytest.mark.parametrize(
     "sketch", [Gaussian(7), SparseSign(7, nnz=2), FeatureHash(7), SRHT(7), Downsample((2, 4), (1, 2))]
 )
-def test_data_that_does_not_suit_is_refused_whatever_is_asked(sketch, use):
+def test_data_that_does_not_suit_is_rejected_whatever_is_asked(sketch, use):
     calls = {
         "apply": lambda d: sketch.apply(np.zeros((2, d))),
         "apply_bytes": lambda d: sketch.apply_bytes(d, 2, 8),
@@ -408,19 +408,19 @@ def test_q_may_be_all_of_d():
         (np.zeros(8), ValueError, r"rows have shape \(8,\), but a sketch requires \(b, d\)"),
     ],
 )
-def test_rows_of_another_kind_are_refused(rows, error, message):
+def test_rows_of_another_kind_are_rejected(rows, error, message):
     with pytest.raises(error, match=message):
         Gaussian(4).apply(rows)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (3, 2), (0, 9)])
-def test_rows_of_W_beyond_it_are_refused(start, stop):
+def test_rows_of_W_beyond_it_are_rejected(start, stop):
     with pytest.raises(ValueError, match=f"rows {start}:{stop} of W were requested, but it has 8"):
         Gaussian(4).matrix(8, start, stop)
 
 
 @pytest.mark.parametrize(("x", "y"), [((8,), (9,)), ((2, 8), (8,)), ((2, 2, 8), (2, 2, 8)), ((), ())])
-def test_vectors_that_make_no_pair_are_refused(x, y):
+def test_vectors_that_make_no_pair_are_rejected(x, y):
     with pytest.raises(ValueError, match="two vectors, or equally many rows, are required"):
         Gaussian(4).dot_product_variance(np.zeros(x), np.zeros(y))
 
@@ -440,6 +440,6 @@ def test_vectors_that_make_no_pair_are_refused(x, y):
         ({"sketch": "Gaussian", "q": "3", "seed": 0}, "invalid values: q = '3' is a str"),
     ],
 )
-def test_a_description_that_is_none_is_refused(description, message):
+def test_a_description_that_is_none_is_rejected(description, message):
     with pytest.raises(ModelFormatError, match=message):
         sketch_from(description)

@@ -229,13 +229,13 @@ def test_only_values_that_are_given_are_bounded(k):
         trace_bounds(np.ones(3), k, 5.0, 0.0)
 
 
-def test_values_above_the_trace_are_refused_beyond_rounding_only():
+def test_values_above_the_trace_are_rejected_beyond_rounding_only():
     assert trace_bounds(np.ones(3), 1, 3.0 - 1e-9, 1e-8).upper[0] <= 1 + 1e-8
     with pytest.raises(ValueError, match=r"values sum to 3, over the trace 2\.9 by more than rounding"):
         trace_bounds(np.ones(3), 1, 2.9, 1e-8)
 
 
-def test_probes_of_other_shapes_or_an_impossible_probability_are_refused():
+def test_probes_of_other_shapes_or_an_impossible_probability_are_rejected():
     with pytest.raises(ValueError, match=r"A Omega has shape \(5, 2\) and A_hat Omega \(5, 3\): both must be"):
         probe_norm_bound(np.ones((5, 2)), np.ones((5, 3)))
     for failure in (0.0, 1.0, -0.1):

@@ -1,4 +1,4 @@
-"""Rules for the number of components: known answers in noise, at gaps and at their edges, and clear refusals."""
+"""Rules for the number of components: known answers in noise, at gaps and at their edges, and clear errors."""
 
 from __future__ import annotations
 
@@ -155,24 +155,24 @@ def test_a_rule_is_a_choice_of_pca(rule, solver, tmp_path):
 
 
 @pytest.mark.parametrize("bad", [0, -1.0, float("nan"), float("inf")])
-def test_a_noise_variance_that_is_not_positive_is_refused(bad):
+def test_a_noise_variance_that_is_not_positive_is_rejected(bad):
     with pytest.raises(ValueError, match=r"noise_variance is .*, but GavishDonoho needs a positive number. Use None"):
         GavishDonoho(bad)
 
 
 @pytest.mark.parametrize("bad", [True, "1", [1.0]])
-def test_a_noise_variance_that_is_no_number_is_refused(bad):
+def test_a_noise_variance_that_is_no_number_is_rejected(bad):
     with pytest.raises(TypeError, match=r"noise_variance is .*, but GavishDonoho needs a positive number, or None"):
         GavishDonoho(bad)
 
 
 @pytest.mark.parametrize("eps", [0, -0.1, 1.5, float("nan")])
-def test_a_threshold_outside_its_range_is_refused(eps):
+def test_a_threshold_outside_its_range_is_rejected(eps):
     with pytest.raises(ValueError, match=r"eps is .*, but RelativeThreshold needs it in \(0, 1\]"):
         RelativeThreshold(eps)
 
 
 @pytest.mark.parametrize("eps", [True, "0.1", None])
-def test_a_threshold_that_is_no_number_is_refused(eps):
+def test_a_threshold_that_is_no_number_is_rejected(eps):
     with pytest.raises(TypeError, match=r"eps is .*, but RelativeThreshold needs a number"):
         RelativeThreshold(eps)

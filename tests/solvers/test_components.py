@@ -1,4 +1,4 @@
-"""How many components: the same numbers as scikit-learn, and clear refusals."""
+"""How many components: the same numbers as scikit-learn, and clear errors."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_a_number_waits_for_as_many_eigenvalues():
         ),
     ],
 )
-def test_choices_that_need_the_whole_spectrum_are_refused_on_a_part_of_it_with_the_reason(rule, reason):
+def test_choices_that_need_the_whole_spectrum_are_rejected_on_a_part_of_it_with_the_reason(rule, reason):
     with pytest.raises(ValueError, match=reason.format("this solver has computed 4")):
         resolve_partial(rule, np.ones(4), 9.0, 100, 9)
     with pytest.raises(
@@ -263,7 +263,7 @@ def test_the_stored_form_of_a_threshold_is_that_of_earlier_models():
 
 
 @pytest.mark.parametrize("stored", [{"kaiser": None}, {}, {"elbow": None, "relative_threshold": 0.1}])
-def test_an_unknown_stored_rule_is_refused(stored):
+def test_an_unknown_stored_rule_is_rejected(stored):
     with pytest.raises(ValueError, match=r"is no rule; one of relative_threshold, elbow, .* was expected"):
         decode_components(stored)
 
@@ -304,6 +304,6 @@ def test_valid_choices_pass(good):
         (1 + 0j, 20, TypeError, "is a complex"),
     ],
 )
-def test_impossible_choices_are_refused_with_the_numbers(bad, n, error, message):
+def test_impossible_choices_are_rejected_with_the_numbers(bad, n, error, message):
     with pytest.raises(error, match=message):
         check_n_components(bad, n, 9)

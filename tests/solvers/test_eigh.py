@@ -117,7 +117,7 @@ def test_same_threads_same_bits():
         (np.diag([1.0, np.nan, 1.0]), 1, ValueError, r"nan at \[1, 1\], so it has no eigenvalues"),
     ],
 )
-def test_bad_matrices_are_refused_with_the_numbers(S, k, error, message):
+def test_bad_matrices_are_rejected_with_the_numbers(S, k, error, message):
     with pytest.raises(error, match=message):
         top_eigenpairs(S, k)
 
@@ -147,7 +147,7 @@ def test_completed_rows_are_orthonormal_and_the_given_ones_stay(r, k, d):
 
 
 @pytest.mark.parametrize("k", [2, 6])
-def test_impossible_completions_are_refused(k):
+def test_impossible_completions_are_rejected(k):
     with pytest.raises(
         ValueError, match=rf"{k} orthonormal rows were requested, but from 3 rows of length 5 only 3 to"
     ):

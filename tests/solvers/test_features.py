@@ -51,7 +51,7 @@ def test_landmarks_of_no_size_have_no_part() -> None:
     assert landmark_transform(np.zeros((0, 0))).shape == (0, 0)
 
 
-def test_what_is_no_kernel_matrix_is_refused() -> None:
+def test_what_is_no_kernel_matrix_is_rejected() -> None:
     with pytest.raises(ValueError):
         landmark_transform(np.ones((2, 3)))
     with pytest.raises(ValueError):

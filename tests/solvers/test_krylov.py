@@ -343,7 +343,7 @@ def test_the_stated_memory_is_kept():
         (K, {"max_multiplications": -1}, "max_multiplications = -1, but it must be at least 0"),
     ],
 )
-def test_impossible_wishes_are_refused_with_the_numbers(k, changes, message):
+def test_impossible_wishes_are_rejected_with_the_numbers(k, changes, message):
     with pytest.raises(ValueError, match=message):
         solve(product(), k, **changes)
 
@@ -356,12 +356,12 @@ def test_impossible_wishes_are_refused_with_the_numbers(k, changes, message):
         ((np.ones((N, 61)), np.ones((N, 61))), "the columns that the basis can hold"),
     ],
 )
-def test_products_that_do_not_fit_are_refused(given, message):
+def test_products_that_do_not_fit_are_rejected(given, message):
     with pytest.raises(ValueError, match=message):
         solve(product(), given=Known(*given, np.ones((N, PROBES))), max_columns=60)
 
 
-def test_products_of_another_shape_or_not_finite_are_refused():
+def test_products_of_another_shape_or_not_finite_are_rejected():
     A = product("power law 0.5")
     given = known(A)
     A.multiply = lambda Q: Q.T

@@ -208,7 +208,7 @@ def test_the_stated_memory_is_kept(overwrite, monkeypatch):
         (np.ones((5, 2)), np.full((5, 2), -np.inf), 1, "the product Y holds inf"),
     ],
 )
-def test_bad_input_is_refused(W, Y, k, message):
+def test_bad_input_is_rejected(W, Y, k, message):
     with pytest.raises(ValueError, match=message):
         nystrom(W, Y, k, precision=EPS)
 

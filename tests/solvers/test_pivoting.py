@@ -65,7 +65,7 @@ def test_duplicates_are_never_accepted(fill: bool) -> None:
             assert len(accepted) == distinct
 
 
-def test_only_filling_brings_all_that_were_wanted() -> None:
+def test_only_filling_returns_all_that_were_requested() -> None:
     draws = np.full(2 * N, 0.999)  # rejects whatever lost a thousandth of its residual
     short = accept_pivots(K, NONE, np.diag(K), draws, N, rounding=1e-9)
     assert len(short) < N

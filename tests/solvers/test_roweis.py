@@ -61,6 +61,8 @@ def test_the_unit_of_axes_does_not_depend_on_how_many_rows_there_are(options: di
     np.testing.assert_allclose(one.components @ within @ one.components.T, np.eye(3), atol=1e-12)
     orthonormal = family(many, y, **options).solve(0.3, 0.0, 3).components
     np.testing.assert_allclose(orthonormal @ orthonormal.T, np.eye(3), atol=1e-12)
+    one_left = family(np.array([[0.0], [2.0], [5.0]]), np.array([0, 0, 1]), **options)  # n - c = 1, S_W = 2
+    np.testing.assert_allclose(one_left.solve(0.0, 1.0, 1).components, 1 / np.sqrt(2))
 
 
 def test_one_family_serves_all_points_in_any_order() -> None:
@@ -189,7 +191,7 @@ def test_a_basis_of_the_whole_space_changes_nothing_and_of_a_part_solves_there()
         assert_same_axes(found.components, axes @ basis.T)
 
 
-def test_a_singular_r2_is_refused_with_the_ways_out() -> None:
+def test_a_singular_r2_is_rejected_with_the_ways_out() -> None:
     message = (
         r"r2 = 1 is singular: 2 of its 9 eigenvalues are 0.*robust=True, regularization=\"pinv\" or a number .*r2 < 1"
     )
@@ -205,7 +207,7 @@ def test_a_singular_r2_is_refused_with_the_ways_out() -> None:
 @pytest.mark.parametrize(
     "conditioning", [Conditioning(), Conditioning(robust=True), Conditioning(regularization="pinv")]
 )
-def test_no_scatter_within_classes_at_all_is_refused_whatever_was_said_about_it(conditioning: Conditioning) -> None:
+def test_no_scatter_within_classes_at_all_is_rejected_whatever_was_said_about_it(conditioning: Conditioning) -> None:
     """Rows of a class differ by 1e-16 of the distance of the classes, as rounding leaves them."""
     equal = np.random.default_rng(0).standard_normal((C, D))[Y] * (1 + 1e-16 * np.random.default_rng(1).random((N, 1)))
     with pytest.raises(ValueError, match=r"r2 = 1 is 0: rows of a class are equal.*a number as regularization"):

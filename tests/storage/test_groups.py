@@ -167,7 +167,7 @@ def test_an_unexpected_kind_is_named(tmp_path):
         (lambda path: zarr.create_group(path, attributes={"bigpca": 3}), "cannot be read .*not one of bigpca's"),
     ],
 )
-def test_what_is_not_a_model_is_refused_with_path_and_cause(tmp_path, make, cause):
+def test_what_is_not_a_model_is_rejected_with_path_and_cause(tmp_path, make, cause):
     make(tmp_path / "m")
     with pytest.raises(ModelFormatError, match=f"m {cause}"):
         load(tmp_path / "m")
@@ -217,7 +217,7 @@ def test_altered_attributes_are_noticed(tmp_path):
         ({"components": {"shape": [3, 4], "dtype": "float64", "sha256": "0" * 64}}, "SHA-256"),
     ],
 )
-def test_false_declarations_are_refused_even_with_valid_hashes(tmp_path, change, cause):
+def test_false_declarations_are_rejected_even_with_valid_hashes(tmp_path, change, cause):
     path = save(tmp_path / "m")
     rewrite(path, lambda m: m["attributes"]["bigpca"].update(arrays=change), rehash=True)
     with pytest.raises(ModelFormatError, match=cause):
@@ -241,7 +241,7 @@ class Payload:
         ({"chunk_grid": {}}, "missing, truncated or altered"),
     ],
 )
-def test_array_metadata_that_bigpca_never_writes_is_refused_and_no_code_runs(tmp_path, monkeypatch, change, cause):
+def test_array_metadata_that_bigpca_never_writes_is_rejected_and_no_code_runs(tmp_path, monkeypatch, change, cause):
     import pickle
 
     monkeypatch.chdir(tmp_path)
@@ -304,7 +304,7 @@ def test_no_damage_anywhere_is_believed(pristine, data, how):
         ({}, {"a": {1: 2}}, TypeError, r"attributes\['a'\] has the key 1, but keys must be str"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path, arrays, attributes, error, message):
+def test_what_cannot_be_stored_is_rejected_before_anything_is_written(tmp_path, arrays, attributes, error, message):
     with pytest.raises(error, match=message):
         write_group(tmp_path / "m", arrays, attributes, kind="PCA", format_version=(1, 0))
     assert os.listdir(tmp_path) == []

@@ -145,7 +145,7 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(path, tmp_path):
     assert victim.read_text() == "precious"
 
 
-def test_without_kernel_locks_only_the_creator_goes_on(path, monkeypatch):
+def test_without_kernel_locks_only_the_creator_continues(path, monkeypatch):
     def unsupported(*args):
         raise OSError(95, "not supported")
 

@@ -23,21 +23,21 @@ class ApproximateKernelPCA(KernelModel):
 
     Parameters
     ----------
-    n_components : int, float in (0, 1), a rule, or None
+    n_components : int, float in (0, 1), a rule, or None, default None
         None for as many as the sketch has columns.
     kernel, gamma, degree, coef0
-        As in :class:`bigpca.KernelPCA`.
-    sketch : Sketch or None
+        As in :class:`bigpca.KernelPCA`; defaults "linear", None, 3 and 1.
+    sketch : Sketch or None, default None
         Of n columns; None for ``Gaussian(min(n, max(50, 3 k)))``.
-    core : {"nystrom", "tutorial", "ritz"}
+    core : {"nystrom", "tutorial", "ritz"}, default "nystrom"
         "nystrom" (one sweep) and "ritz" (two) are the functions of :class:`bigpca.ApproximatePCA` on another matrix;
         "tutorial" is algorithm 6 as printed: eigenpairs of Z'Z, and a second sweep for the vectors.
     random_state : int, RandomState, Generator or None
         Seed of the default sketch; as in :class:`bigpca.PCA`.
     max_kernel_evaluations, fit_inverse_transform, alpha
-        As in :class:`bigpca.KernelPCA`.
+        As in :class:`bigpca.KernelPCA`; defaults 2e11, False and 1.0.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`.
+        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------

@@ -26,27 +26,29 @@ class KernelPCA(KernelModel):
 
     Parameters
     ----------
-    n_components : int, float in (0, 1), a rule, or None
+    n_components : int, float in (0, 1), a rule, or None, default None
         None for all components with a positive eigenvalue (few rows only).
     kernel : str, Kernel, or callable
         One of :mod:`bigpca.kernels`, or scikit-learn's names; a function of two blocks of rows (a, d), (b, d).
         "linear" by default here, in :class:`bigpca.ApproximateKernelPCA` and in :class:`bigpca.NystromKernelPCA`, as in
         scikit-learn: the solver does not change the model, and no width of a Gaussian suits data of all units.
-    gamma, degree, coef0 : of a kernel given by name; ``gamma=None`` is 1 / d.
-    solver : {"auto", "dense", "krylov", "features"}
-    tol : float
+    gamma, degree, coef0 : of a kernel given by name; ``gamma=None`` is 1 / d
+        Defaults None, 3 and 1.
+    solver : {"auto", "dense", "krylov", "features"}, default "auto"
+    tol : float, default 0.001
         "krylov" stops when the relative error of every requested eigenvalue, estimated by probes, is at most this.
-    max_passes : int
+    max_passes : int, default 10
         Maximum number of sweeps. If that is not enough, a warning reports the error reached, and ``converged_`` is
         False.
-    random_state : int, RandomState, Generator or None
+    random_state : int, RandomState, Generator or None, default 0
         As in :class:`bigpca.PCA`.
-    max_kernel_evaluations : float
+    max_kernel_evaluations : float, default 2e11
         A plan that requires more is rejected before any read.
     fit_inverse_transform, alpha : bool, float
-        Also fit the ridge regression for ``inverse_transform``, with this penalty: n^3 / 3 flops, at most 10,000 rows.
+        Also fit the ridge regression for ``inverse_transform``, with this penalty: n^3 / 3 flops, at most 10,000
+        rows; defaults False and 1.0.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`.
+        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------

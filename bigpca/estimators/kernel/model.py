@@ -115,6 +115,19 @@ class KernelModel(Estimator[KernelSpectrum]):
         attribute is first accessed. Labelled rows may have new classes. The method does not exist without landmarks, or
         for ``extension="tutorial"`` and ``form="dual"``, which keep no statistics.
 
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (m, d)
+            New rows, as for :meth:`fit`.
+        y : labels of the new rows, for supervised models, default None
+        progress : True, "auto", a callable that receives events, or None, default None
+            True shows a bar, "auto" one after two seconds.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
+
         Raises
         ------
         ValueError
@@ -132,9 +145,12 @@ class KernelModel(Estimator[KernelSpectrum]):
                 "does not keep. Fit again with other parameters."
             )
         growth = self._growth(self._open_like(X), y, latest)
-        grown = self._execute(growth, partial(growth.read, latest=latest), progress=progress)
+        grown, made = self._execute(
+            growth, partial(growth.read, latest=latest), f"{self._called}.partial_fit(X)", progress=progress
+        )
         self._take_later(grown.solve)
         self._grown = grown.found
+        self._record_rows(made)
         return self
 
     @available_if(measures_distances)  # type: ignore[untyped-decorator]
@@ -143,6 +159,20 @@ class KernelModel(Estimator[KernelSpectrum]):
 
         ``k_c(x, x) - |y|^2 >= 0``, in the units of the kernel; lazy for lazy input. Shape (n,), or (n, 1) in ``out``.
         The method does not exist for a precomputed kernel, whose rows lack k(x, x).
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        out : path of a new Zarr array, or None, default None
+            Write to this store in one read, as :meth:`transform` does.
+        overwrite : bool, default False
+            Replace an existing ``out``.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n,), or (n, 1) in ``out``
+            Squared distances, in the units of the kernel. Lazy if X is lazy.
         """
         check_is_fitted(self)
         distances = self._map(X, self._open_like(X), self._novelty_map(), 1, Destination(out, overwrite))
@@ -156,6 +186,24 @@ class KernelModel(Estimator[KernelSpectrum]):
 
         Mika et al. (1999), eq. 10, started at the rows themselves. For other kernels, use
         ``inverse_transform``.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        max_iter : int, default 100
+            Maximum number of iterations of a row.
+        tol : float, default 1e-6
+            Change of a row, relative to its norm, at which the iteration stops.
+        out : path of a new Zarr array, or None, default None
+            Write to this store in one read, as :meth:`transform` does.
+        overwrite : bool, default False
+            Replace an existing ``out``.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, d)
+            Rows in the space of the features. Lazy if X is lazy.
         """
         check_is_fitted(self)
         expansion = self._found.expansion
@@ -170,6 +218,20 @@ class KernelModel(Estimator[KernelSpectrum]):
 
         As scikit-learn's, after a fit with ``fit_inverse_transform=True``. With landmarks, the regression is over them
         only.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, k)
+            Scores.
+        out : path of a new Zarr array, or None, default None
+            Write to this store in one read, as :meth:`transform` does.
+        overwrite : bool, default False
+            Replace an existing ``out``.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, d)
+            Rows in the space of the features. Lazy if X is lazy.
 
         Raises
         ------

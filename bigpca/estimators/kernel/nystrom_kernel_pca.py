@@ -53,24 +53,24 @@ class NystromKernelPCA(KernelModel):
 
     Parameters
     ----------
-    n_components : int, float in (0, 1), a rule, or None
+    n_components : int, float in (0, 1), a rule, or None, default None
         None for all components that the features determine.
     kernel, gamma, degree, coef0
-        As in :class:`bigpca.KernelPCA`.
-    n_landmarks : int or None
+        As in :class:`bigpca.KernelPCA`; defaults "linear", None, 3 and 1.
+    n_landmarks : int or None, default None
         m; None for 1,000, or all rows if there are fewer. Costs n m kernel evaluations per read and memory for m^2
         numbers.
-    sampling : str, or row numbers (m,), or rows (m, d)
+    sampling : str, or row numbers (m,), or rows (m, d), default "rpcholesky"
         "rpcholesky", "uniform", "diagonal", "column-norm", "leverage" or "kmeans".
         See :func:`bigpca.landmarks.select_landmarks`. For kernels with a constant diagonal "diagonal" is "uniform".
-    rounds : int
+    rounds : int, default 3
         Reads by randomly pivoted Cholesky.
-    extension : {"features", "tutorial"}
+    extension : {"features", "tutorial"}, default "features"
         "tutorial" is eqs. 62-63 with the mean of the landmarks: far less accurate, kept for comparison.
     random_state, max_kernel_evaluations, fit_inverse_transform, alpha
-        As in :class:`bigpca.KernelPCA`; the regression is over the landmarks.
+        As in :class:`bigpca.KernelPCA`; the regression is over the landmarks; defaults 0, 2e11, False and 1.0.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`.
+        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------
@@ -144,7 +144,11 @@ class NystromKernelPCA(KernelModel):
 
         Parameters
         ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
         gammas : sequence of float
+        progress : True, "auto", a callable that receives events, or None, default None
+            True shows a bar, "auto" one after two seconds.
 
         Returns
         -------
@@ -162,12 +166,13 @@ class NystromKernelPCA(KernelModel):
         if not len(gammas):
             raise ValueError("gammas is empty; at least one width was expected. Give for example [0.1, 1.0].")
         fit = replace(planned, kernels=tuple(kernel.with_gamma(gamma) for gamma in gammas))
-        found = self._execute(fit, fit.run_widths, progress=progress)
+        found, made = self._execute(fit, fit.run_widths, f"{self._called}.fit_widths(X, gammas)", progress=progress)
         models = []
         for own, spectrum in zip(fit.kernels, found, strict=True):
             model = clone(self)
             model.set_params(**self._with_width(own))
             model._finish(opened, fit.plan, spectrum)
+            model._provenance = made
             models.append(model)
         return models
 

@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 
 from bigpca.estimators.linear.files import StateForm
-from bigpca.estimators.linear.model import LinearModel
+from bigpca.estimators.linear.model import Added, LinearModel
 from bigpca.estimators.linear.sketch_fit import CORES, SketchFit, SketchSettings, solve_product, warn_if_wide
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted
 from bigpca.estimators.shared.inputs import Input, Opened
@@ -38,18 +38,19 @@ class ApproximatePCA(LinearModel[FusedProduct]):
 
     Parameters
     ----------
-    n_components : int, float in (0, 1), a rule such as RelativeThreshold, or None for all q
-    sketch : Sketch or None
+    n_components : int, float in (0, 1), a rule such as RelativeThreshold, or None for all q, default None
+    sketch : Sketch or None, default None
         ``bp.sketches.Gaussian(q)``, ``SparseSign``, ``FeatureHash``, ``SRHT`` or ``Downsample`` (tutorial, algorithms 3
         and 4); None for a Gaussian one of 10 columns per component, at least 100.
-    core : {"nystrom", "tutorial", "ritz"}
+    core : {"nystrom", "tutorial", "ritz"}, default "nystrom"
         "nystrom": ``A_hat = Y (W'Y)^-1 Y'`` from ``Y = Xc'Z``, one read. "tutorial": algorithm 4 as printed, one read
         (two with ``scale``); its axes are unit vectors that are not orthogonal. "ritz": one more read multiplies an
         orthonormal basis of Y.
     center, scale, whiten : bool
-        As for :class:`bigpca.PCA`.
+        As for :class:`bigpca.PCA`; defaults True, False and False.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout, keep_state_bytes
-        As for :class:`bigpca.PCA`; the state kept for ``partial_fit`` and ``merge`` has 8 d (q + 13) bytes.
+        As for :class:`bigpca.PCA`; the state kept for ``partial_fit`` and ``merge`` has 8 d (q + 13) bytes; defaults
+        "raise", "raise", None, None, 60.0 and 256 MiB.
 
     Attributes
     ----------
@@ -147,14 +148,12 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         check_enough_rows(rows.n_rows, minimum=minimum)
         return SketchFit(rows, resources, settings)
 
-    def _read_state(
-        self, X: da.Array, *, old: FusedProduct | None, progress: ProgressArgument
-    ) -> tuple[FusedProduct, int]:
+    def _read_state(self, X: da.Array, *, old: FusedProduct | None, progress: ProgressArgument) -> Added[FusedProduct]:
         fit = self._planned(X, minimum=1)
         if fit.settings.template(fit.rows.n_columns).state_bytes > self.keep_state_bytes:
             raise ValueError(self._missing_state("partial_fit"))
-        found = self._execute(fit, fit.read, progress=progress)
-        return found.state, found.omitted
+        found, made = self._execute(fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
+        return Added(found.state, found.omitted, made)
 
     @property
     def _apart_bytes(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Generic, Self, TypeVar, cast
 
 import dask.array as da
@@ -14,6 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
+from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
 from bigpca.estimators.linear.files import StateForm, pack_spectrum, unpack_spectrum
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction
@@ -56,6 +57,24 @@ def _adds_rows(model: LinearModel[State]) -> bool:
     if not model._additive:
         raise AttributeError(model._missing_state("partial_fit"))
     return True
+
+
+@dataclass(frozen=True)
+class Added(Generic[State]):
+    """The rows of one read, to be added to a model.
+
+    Attributes
+    ----------
+    state : Accumulator
+    omitted : int
+        Rows omitted because of NaN or infinite values.
+    made : Provenance
+        The record of the read.
+    """
+
+    state: State
+    omitted: int
+    made: Provenance
 
 
 class LinearModel(Estimator[Spectrum], Generic[State]):
@@ -102,9 +121,8 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """Whether the components are orthonormal; else they are unit vectors, and the model has no density."""
 
     @abstractmethod
-    def _read_state(self, X: da.Array, *, old: State | None, progress: ProgressArgument) -> tuple[State, int]:
-        """Return the sufficient statistics of the rows of X, to be added to ``old``, and how many were omitted: one
-        read of X.
+    def _read_state(self, X: da.Array, *, old: State | None, progress: ProgressArgument) -> Added[State]:
+        """Return the sufficient statistics of the rows of X, to be added to ``old``, in one read of X.
 
         Raises before that read if the statistics exceed ``keep_state_bytes`` or the plan does not fit.
         """
@@ -145,6 +163,19 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         ``PCA`` uses the covariance, whatever ``solver`` is. With fewer rows than ``n_components``, it keeps one
         component per row. Nothing is solved until a fitted attribute is first accessed.
 
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (m, d)
+            New rows, as for :meth:`fit`.
+        y : ignored, default None
+        progress : True, "auto", a callable that receives events, or None, default None
+            True shows a bar, "auto" one after two seconds.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
+
         Raises
         ------
         ValueError
@@ -155,9 +186,10 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """
         if "_state" not in vars(self):
             opened = replace(self._open(X), seed=fit_seed(self))
-            state, omitted = self._read_state(opened.array, old=None, progress=progress)
-            self._absorb(state, omitted)
+            first = self._read_state(opened.array, old=None, progress=progress)
+            self._absorb(first.state, first.omitted)
             self._remember(opened)
+            self._provenance = first.made
             return self
         apart: tuple[Array, ...] = self._apart
         old = self._state
@@ -165,18 +197,35 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             raise ValueError(self._missing_state("partial_fit"))
         rows = None if progress is not None else self._small_batch(X)
         if rows is None:
-            new, omitted = self._read_state(self._open_like(X), old=old, progress=progress)
-            state, omitted = old.merge(new), omitted + self.n_omitted_
+            new = self._read_state(self._open_like(X), old=old, progress=progress)
+            state, omitted, made = old.merge(new.state), new.omitted + self.n_omitted_, new.made
         else:
+            made = Provenance.now((), "", len(rows), "", seconds=0.0, reads=1.0)
             state, apart, omitted = old, (*apart, rows), self.n_omitted_
             if sum(batch.nbytes for batch in apart) > self._apart_bytes:
                 state, apart = self._with_apart(old, apart), ()
         self._absorb(state, omitted, apart)
+        self._record_rows(made)
         return self
 
     @solving
     def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): the least-squares reconstruction."""
+        """Return rows (n, d) from scores (n, k): the least-squares reconstruction.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, k)
+            Scores.
+        out : path of a new Zarr array, or None, default None
+            Write to this store in one read, as :meth:`transform` does.
+        overwrite : bool, default False
+            Replace an existing ``out``.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, d)
+            Rows in the space of the features. Lazy if X is lazy.
+        """
         check_is_fitted(self)
         opened = open_scores(X, type(self).__name__, self._n_features_out)
         axes = self.components_
@@ -189,6 +238,16 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     @solving
     def score_samples(self, X: Input) -> Lazy:
         """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, if ``scale``).
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n,)
+            Log-likelihoods in nats; NaN for rows omitted by ``nan_policy``. Lazy if X is lazy.
 
         Raises
         ------
@@ -209,14 +268,31 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
     @available_if(_has_covariance)  # type: ignore[untyped-decorator]
     def score(self, X: Input, y: Input = None) -> float:
-        """Return the mean log-likelihood of the rows (with ``nan_policy="omit"``, of the others); one read."""
+        """Return the mean log-likelihood of the rows (with ``nan_policy="omit"``, of the others); one read.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        y : ignored, default None
+
+        Returns
+        -------
+        float
+            In nats per row.
+        """
         mean = np.nanmean if self.nan_policy == "omit" else np.mean
         return float(mean(self.score_samples(X)))
 
     @available_if(_has_covariance)  # type: ignore[untyped-decorator]
     @solving
     def get_covariance(self) -> NDArray[np.float64]:
-        """Return the model's covariance (d, d): ``components' (variances - noise) components + noise I``."""
+        """Return the model's covariance (d, d): ``components' (variances - noise) components + noise I``.
+
+        Returns
+        -------
+        ndarray of shape (d, d), float64
+        """
         check_is_fitted(self)
         weights = np.maximum(self.explained_variance_ - self.noise_variance_, 0)
         return low_rank_plus_diagonal(self.components_, weights, self.noise_variance_)
@@ -224,7 +300,12 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     @available_if(_has_covariance)  # type: ignore[untyped-decorator]
     @solving
     def get_precision(self) -> NDArray[np.float64]:
-        """Return the inverse of :meth:`get_covariance`, by the matrix inversion lemma."""
+        """Return the inverse of :meth:`get_covariance`, by the matrix inversion lemma.
+
+        Returns
+        -------
+        ndarray of shape (d, d), float64
+        """
         check_is_fitted(self)
         if self.noise_variance_ <= 0:
             if self.n_components_ < self.n_features_in_ or (self.explained_variance_ <= 0).any():
@@ -236,9 +317,9 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
     def _small_batch(self, X: Input) -> Array | None:
         """Return a copy of a small batch of finite rows in memory, which requires no read; None for other input."""
-        if is_lazy(X) or not self._apart_bytes:
+        if is_lazy(X) or not self._apart_bytes or self.pattern_ is not None:
             return None
-        batch, names = in_memory(X, type(self).__name__)
+        batch, names, _ = in_memory(X, type(self).__name__)
         check_features(self, batch.shape[1], names)
         return batch.copy() if batch.nbytes <= self._apart_bytes and np.isfinite(batch).all() else None
 
@@ -246,7 +327,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """Return the statistics including the rows that were kept apart."""
         for dtype in sorted({batch.dtype for batch in apart}, key=str):
             rows = np.concatenate([batch for batch in apart if batch.dtype == dtype])
-            state = state.merge(self._read_state(open_in_memory(rows), old=state, progress=None)[0])
+            state = state.merge(self._read_state(open_in_memory(rows), old=state, progress=None).state)
         return state
 
     def _absorb(self, state: State, omitted: int, apart: tuple[Array, ...] = ()) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from bigpca.estimators.linear.choosing import SolverChoice, check_iteration, check_solver, plan_fit
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.linear.files import StateForm
-from bigpca.estimators.linear.model import LinearModel
+from bigpca.estimators.linear.model import Added, LinearModel
 from bigpca.estimators.linear.spectrum import (
     PCAFit,
     Settings,
@@ -40,40 +40,40 @@ class PCA(LinearModel[Moments]):
 
     Parameters
     ----------
-    n_components : int, float in (0, 1), "mle", RelativeThreshold or None
+    n_components : int, float in (0, 1), "mle", RelativeThreshold or None, default None
         A number, a share of the variance, Minka's choice, all with lambda_i >= eps lambda_1, or min(n, d).
-    solver : {"auto", "covariance", "dot", "krylov"}
+    solver : {"auto", "covariance", "dot", "krylov"}, default "auto"
         "covariance": one read, a d x d matrix (Marukatat 2022, algorithm 1). "dot": an n x n matrix, for wide data
         (algorithm 2, dual PCA). "krylov": neither matrix, but two to four reads for eigenvalues to ``tol``. "auto"
         chooses by cost among those that fit; see :meth:`select_solver`.
-    tol : float in (0, 1)
+    tol : float in (0, 1), default 0.001
         "krylov" stops when the relative error of every requested eigenvalue, estimated by probes, is at most this.
-    max_passes : int
+    max_passes : int, default 10
         Maximum number of reads by "krylov", at least 2. If that is not enough, a warning reports the error reached, and
         ``converged_`` is False.
-    random_state : int, RandomState, Generator or None
+    random_state : int, RandomState, Generator or None, default 0
         Seed of the sample, the random columns and the probes of "krylov". Unless it is an integer, each fit draws a
         seed (for None from NumPy's global generator), and keeps it as ``seed_`` and in the checkpoint, so that a rerun
         resumes.
-    center : bool
+    center : bool, default True
         Subtract the mean; False decomposes moments about zero (latent semantic analysis), see ``explained_variance_``.
-    scale : bool
+    scale : bool, default False
         Divide each feature by its standard deviation (divisor n, as StandardScaler), in the same pass: correlation PCA.
-    whiten : bool
+    whiten : bool, default False
         Divide scores by their standard deviations; along axes of variance 0 they are 0.
-    nan_policy : {"raise", "omit"}
+    nan_policy : {"raise", "omit"}, default "raise"
         Rows with NaN or infinities raise an error, or are omitted from the fit ("covariance" only) and have NaN scores.
-    missing_chunks : {"raise", "fill"}
+    missing_chunks : {"raise", "fill"}, default "raise"
         Chunks of Zarr and HDF5 that do not exist raise an error, or hold the fill value.
-    memory_limit : int, str or None
+    memory_limit : int, str or None, default None
         Per process, such as "2 GiB"; None for the limits of the live workers, or the free memory of the machine.
-    solve_threads : int or None
+    solve_threads : int or None, default None
         BLAS threads of the computations between passes, whatever OPENBLAS_NUM_THREADS and the like are; None for one
         per core that the process may use. The last bits depend on it. Passes and scores use one thread for each block
         of rows, and many blocks at a time.
-    workers_timeout : float
+    workers_timeout : float, default 60.0
         Seconds without any worker after which a run on a cluster fails.
-    keep_state_bytes : int
+    keep_state_bytes : int, default 256 MiB
         Maximum size of the sufficient statistics that the model keeps, for ``partial_fit`` and ``merge``.
 
     Attributes
@@ -144,7 +144,18 @@ class PCA(LinearModel[Moments]):
         self.keep_state_bytes = keep_state_bytes
 
     def select_solver(self, X: Input) -> SolverChoice:
-        """Return the solver that ``fit(X)`` will use, and why; nothing is read."""
+        """Return the solver that ``fit(X)`` will use, and why; nothing is read.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+
+        Returns
+        -------
+        SolverChoice
+            Its ``solver`` and ``reason``.
+        """
         plan = self.plan(X)
         return SolverChoice(plan.solver, plan.reason)
 
@@ -167,7 +178,7 @@ class PCA(LinearModel[Moments]):
         check_n_components(self.n_components, fit.rows.n_rows, d)  # again, if the rows had to be counted
         return fit
 
-    def _read_state(self, X: da.Array, *, old: Moments | None, progress: ProgressArgument) -> tuple[Moments, int]:
+    def _read_state(self, X: da.Array, *, old: Moments | None, progress: ProgressArgument) -> Added[Moments]:
         check_solver(self.solver)
         d = int(X.shape[1])
         check_n_components(self.n_components, None, d)
@@ -176,8 +187,8 @@ class PCA(LinearModel[Moments]):
         rows, resources = self._rows(X)
         check_enough_rows(rows.n_rows, minimum=1)
         fit = CovarianceFit(rows, resources, self._settings(), 0 if old is None else old.count)
-        found = self._execute(fit, fit.read, progress=progress)
-        return found.state, found.omitted
+        found, made = self._execute(fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
+        return Added(found.state, found.omitted, made)
 
     @property
     def _apart_bytes(self) -> int:

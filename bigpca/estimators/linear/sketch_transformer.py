@@ -65,17 +65,17 @@ class SketchTransformer(Estimator[Sketch]):
 
     Parameters
     ----------
-    sketch : Sketch or None
+    sketch : Sketch or None, default None
         Such as ``bigpca.sketches.Gaussian(q)``; None for a Gaussian one of min(d, 100) columns, whose dot products
         of rows have errors of about 10 % of the product of their lengths.
-    nan_policy : {"raise", "omit"}
+    nan_policy : {"raise", "omit"}, default "raise"
         Rows with NaN or infinities raise an error, or have sketches of NaN.
-    missing_chunks : {"raise", "fill"}
+    missing_chunks : {"raise", "fill"}, default "raise"
         Chunks of Zarr and HDF5 that do not exist raise an error, or hold the fill value.
-    memory_limit : int, str or None
+    memory_limit : int, str or None, default None
         Per process, for ``transform(X, out=...)``; None for the limits of the live workers, or the free memory of the
         machine.
-    workers_timeout : float
+    workers_timeout : float, default 60.0
         Seconds without any worker after which a run on a cluster fails.
 
     Attributes

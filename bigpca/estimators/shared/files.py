@@ -107,6 +107,9 @@ class StoredModel:
             "feature_names": None if names is None else [str(name) for name in names],
             "seed": vars(model).get("seed_"),
         }
+        view = vars(model).get("_view")
+        if view is not None:
+            common["rows"] = view.to_json()
         made = model.provenance_ and replace(model.provenance_, model=model._digest())
         return cls(type(model).__name__, arrays, common | attributes, provenance=made)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, TypeAlias
 
@@ -27,11 +29,12 @@ from bigpca.data.containers import (
 )
 from bigpca.data.labelled import feature_names, note_rounded_columns, reject_text_columns
 from bigpca.data.rounding import tally_rounded
-from bigpca.data.sources import open as open_array
-from bigpca.data.sources import open_in_memory
+from bigpca.data.sources import open_in_memory, open_samples
+from bigpca.data.views import View, names_of, view_of, viewed
 from bigpca.errors import warn_caller, warn_rounded
 from bigpca.sketches.base import positive_integer
 
+log = logging.getLogger("bigpca")
 Input: TypeAlias = Any  # what a user passed as X, y or a parameter, before its type is checked
 Lazy: TypeAlias = Any  # an array in memory, or a Dask array (which has no types) for lazy input
 Names: TypeAlias = NDArray[np.object_] | None
@@ -53,6 +56,8 @@ class Opened:
     array : dask.array.Array of shape (n, d)
     names : ndarray of shape (d,), or None
         Feature names.
+    sample : tuple of int
+        Shape of one stored sample; that of a row if X is a view.
     in_memory : bool
         Whether X is an array in memory, which the engine does not read.
     seed : int
@@ -61,6 +66,7 @@ class Opened:
 
     array: da.Array
     names: Names
+    sample: tuple[int, ...]
     in_memory: bool = False
     seed: int = 0
 
@@ -68,6 +74,12 @@ class Opened:
     def n_features(self) -> int:
         """Number of columns d."""
         return int(self.array.shape[1])
+
+    @property
+    def view(self) -> View | None:
+        """The view that a model of these rows keeps; None if rows are whole samples."""
+        view = view_of(self.array)[1]
+        return None if view is None or view.pattern is None or view.plain else view
 
 
 def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Opened:
@@ -91,9 +103,9 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Opened:
         For empty input.
     """
     if not is_lazy(X):
-        values, names = in_memory(X, estimator, minimum=minimum)
-        return Opened(open_in_memory(values), names, in_memory=True)
-    opened = open_array(X)
+        values, names, sample = in_memory(X, estimator, minimum=minimum)
+        return Opened(open_in_memory(values), names, sample, in_memory=True)
+    opened, sample = open_samples(X)
     n, d = opened.shape
     if d == 0:
         raise ValueError(f"Found array with 0 feature(s) (shape={opened.shape}) while a minimum of 1 is required.")
@@ -102,7 +114,7 @@ def open_rows(X: Input, estimator: str, *, minimum: int = 1) -> Opened:
             f"Found array with {n} sample{'s' if n != 1 else ''} (shape={opened.shape}) while a minimum of {minimum} "
             f"is required: a variance needs two rows. Give more rows."
         )
-    return Opened(opened, feature_names(X))
+    return Opened(opened, names_of(opened) if isinstance(X, da.Array) else feature_names(X), sample)
 
 
 def open_scores(X: Input, estimator: str, k: int) -> da.Array:
@@ -119,15 +131,19 @@ def open_scores(X: Input, estimator: str, k: int) -> da.Array:
     return opened
 
 
-def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Array, Names]:
-    """Return X, which is not lazy, as a checked array (n, d), and its feature names; raises as :func:`open_rows`."""
+def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Array, Names, tuple[int, ...]]:
+    """Return X, which is not lazy, as a checked array (n, d), its feature names, and the shape of a sample.
+
+    Raises as :func:`open_rows`.
+    """
     reject_foreign(X)
     if isinstance(X, list | tuple):
         masked = any(isinstance(row, np.ma.MaskedArray) for row in X)
         X = np.ma.stack(X) if masked else np.asarray(X)
     if isinstance(X, np.ma.MaskedArray):
         X = unmasked(X)
-    if len(getattr(X, "shape", ())) > 2:
+    shape = tuple(map(int, getattr(X, "shape", ())))
+    if len(shape) > 2:
         X = np.asarray(X).reshape(X.shape[0], row_width(X.shape))
     if isinstance(X, np.ndarray) and X.dtype.kind not in "OUS":
         _check_kind(X)
@@ -141,7 +157,16 @@ def in_memory(X: Input, estimator: str, *, minimum: int = 1) -> tuple[Array, Nam
     rounded = _rounded_before(X) if checked.dtype == np.float64 else 0
     if rounded:
         warn_rounded(rounded)
-    return checked, getattr(asked, "feature_names_in_", None)
+    return checked, getattr(asked, "feature_names_in_", None), shape[1:] if len(shape) > 2 else checked.shape[1:]
+
+
+def note_flattened(X: Input) -> None:
+    """Log that rows of several dimensions are flattened, which only their shape shows."""
+    shape = getattr(X, "shape", ())
+    if len(shape) > 2:
+        log.warning(
+            "X has shape %s: each row is flattened, in C order, to %d features.", shape, row_width(tuple(shape))
+        )
 
 
 def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> None:
@@ -153,11 +178,67 @@ def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> N
     """
     _check_names(estimator, names)
     if n_features != estimator.n_features_in_:
-        name = type(estimator).__name__
+        name, view = type(estimator).__name__, getattr(estimator, "_view", None)
+        on, remedy = "rows of that length", "Pass rows of the same features."
+        if view is not None:
+            on, remedy = f"rows of samples ({view.pattern})", "Pass such samples, or bp.open(X, pattern=...)."
         raise ValueError(
             f"X has {n_features} features, but {name} is expecting {estimator.n_features_in_} features as input: it "
-            f"was fitted on rows of that length. Pass rows of the same features."
+            f"was fitted on {on}. {remedy}"
         )
+
+
+def as_fitted(estimator: BaseEstimator, opened: Opened) -> Opened:
+    """Return new rows as those of the fit: samples are cut by the view that the model keeps, where they need it.
+
+    Raises
+    ------
+    ValueError
+        For another number of features or other names, and where it is not clear whether the view applies.
+    """
+    view: View | None = getattr(estimator, "_view", None)
+    if view is not None and view_of(opened.array)[1] is None:
+        known: Names = getattr(estimator, "feature_names_in_", None)
+        again = _view_again(view, opened, known, type(estimator).__name__)
+        if again is not None:
+            names = None if opened.names is None else known
+            opened = replace(opened, array=viewed(opened.array, again, names), names=names, sample=(again.width,))
+    check_features(estimator, opened.n_features, opened.names)
+    return opened
+
+
+def _view_again(view: View, opened: Opened, known: Names, name: str) -> View | None:
+    """Return the view of new samples, or None if they are not samples that the pattern of the fit describes.
+
+    Chosen columns are found by their names, if both have names. Maps are cut again if they have the dimensions of the
+    pattern, and their columns are those of the fit. Rows (n, d) are cut only if d is that of the samples of the fit
+    and not that of its rows.
+    """
+    pattern, shape, stored = view.pattern, opened.sample, math.prod(view.sample)
+    if pattern is None:
+        return None
+    if known is not None and opened.names is not None and view.rows_per_sample == 1 and view.reduce is None:
+        place = {column: i for i, column in enumerate(opened.names)}
+        if list(known) == list(opened.names) or not set(known) <= set(place):
+            return None
+        return View((len(place),), columns=np.array([place[column] for column in known], np.int64), pattern=pattern)
+    given, remedy = f"X has shape {(opened.array.shape[0], *shape)}", "bp.open(X, pattern=...) says what its rows are."
+    if len(shape) > 1 and pattern.text is not None:
+        again = View.of(pattern, shape) if len(shape) + 1 == pattern.dimensions else None
+        if again is None or again.column_sizes != view.column_sizes:
+            raise ValueError(
+                f"{given}, but {name} was fitted on rows of samples of shape {view.sample} ({pattern}). Such "
+                f"dimensions and columns were expected, or rows of {view.width} numbers. {remedy}"
+            )
+        return again
+    if math.prod(shape) != stored:
+        return None
+    if view.width == stored:
+        raise ValueError(
+            f"{given}, but {name} was fitted on rows of {stored} numbers, cut from samples of {stored} numbers "
+            f"({pattern}): X may be either. {remedy}"
+        )
+    return View.of(pattern, shape) if pattern.dimensions == 2 else None
 
 
 def _rounded_before(X: Input) -> int:

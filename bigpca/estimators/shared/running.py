@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from bigpca.data.provenance import Provenance
 from bigpca.estimators.shared.fit import Reading
@@ -13,6 +14,8 @@ from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import PlanEvent
 from bigpca.passes.engine.progress import ProgressArgument, resolve_progress
 from bigpca.passes.engine.run import Run
+from bigpca.passes.engine.speed import known_speed
+from bigpca.planning import Plan
 
 
 @contextmanager
@@ -66,4 +69,16 @@ def running(
 def made_by(call: str, fit: Reading, run: Run) -> Provenance:
     """Return the provenance of a model that a finished run made."""
     rows = fit.rows
-    return Provenance.now(rows.paths, rows.member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)
+    made = Provenance.now(rows.paths, rows.member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)
+    return with_plan(made, fit.plan)
+
+
+def with_plan(made: Provenance, plan: Plan) -> Provenance:
+    """Return the record with the numbers of the plan, to compare them with what was measured."""
+    return replace(
+        made,
+        planned_reads=plan.passes,
+        planned_max_reads=plan.most_passes,
+        planned_seconds=replace(plan, speed=known_speed()).seconds,
+        planned_bytes=plan.process_bytes * plan.resources.processes,
+    )

@@ -17,11 +17,23 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
 from bigpca.data.batches import batch_labels, reject_batches
+from bigpca.data.patterns import RowPattern
 from bigpca.data.provenance import Provenance
+from bigpca.data.views import View
+from bigpca.errors import ShortTraceback
 from bigpca.estimators.shared.display import captured
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
 from bigpca.estimators.shared.fit import Fit, Reading
-from bigpca.estimators.shared.inputs import Input, Lazy, Opened, check_features, check_policies, is_lazy, open_rows
+from bigpca.estimators.shared.inputs import (
+    Input,
+    Lazy,
+    Opened,
+    as_fitted,
+    check_policies,
+    is_lazy,
+    note_flattened,
+    open_rows,
+)
 from bigpca.estimators.shared.names import check_parameter_names
 from bigpca.estimators.shared.outputs import Destination, Path, map_rows, reject_container, write_rows
 from bigpca.estimators.shared.running import made_by, running
@@ -80,6 +92,7 @@ class Estimator(
     _output_name: ClassVar[str]  # of the output of transform, in the names of tasks and in messages
     _min_rows: ClassVar[int] = 2  # that a fit requires
     _labelled: ClassVar[bool] = False  # whether a fit requires labels
+    _view: View | None
 
     def __new__(cls, *args: Input, **parameters: Input) -> Self:
         if parameters and not parameters.keys() <= set(cls.__init__.__code__.co_varnames):
@@ -116,6 +129,17 @@ class Estimator(
 
         The first plan on a machine takes about a second, to measure the speed from which times are estimated.
 
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        y : labels as for :meth:`fit`, default None
+
+        Returns
+        -------
+        Plan
+            Solver, reads, bytes, memory in bytes and time in seconds.
+
         Raises
         ------
         MemoryBudgetError
@@ -135,12 +159,18 @@ class Estimator(
         Parameters
         ----------
         X : Dask array or DataFrame, path, list of paths, Zarr array, h5py.Dataset, xarray.DataArray, or array-like
-            Dimensions after the first are flattened, and masked entries become NaN. Feature names are the columns of a
+            ``bigpca.open(X, pattern=...)`` makes rows of pixels, tokens or pooled maps. Otherwise dimensions after the
+            first are flattened, of which the log warns. Masked entries become NaN. Feature names are the columns of a
             frame or the coordinates of a DataArray's features.
-        y : labels of the rows, for supervised models; ignored by the others
-        checkpoint : path of a directory
+        y : labels of the rows, for supervised models; ignored by the others, default None
+        checkpoint : path of a directory, default None
             A rerun of a killed fit resumes from here and gives the same bits.
-        progress : True for a bar, or a callable that receives events
+        progress : True for a bar, or a callable that receives events, default None
+
+        Returns
+        -------
+        Self
+            The estimator itself.
 
         Raises
         ------
@@ -155,18 +185,32 @@ class Estimator(
             If the checkpoint belongs to another computation, or is in use.
         """
         opened = replace(self._open(X, minimum=self._min_rows), seed=draw_fit_seed(self, checkpoint))
+        note_flattened(X)
         planned = cast("Fit[Found]", self._fit(opened, self._labels(opened, y)))
         seed = opened.seed if hasattr(self, "random_state") else None
-        with running(
-            planned, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, seed=seed
-        ) as run:
-            found = planned.run(run)
+        found, made = self._execute(
+            planned, planned.run, f"{self._called}.fit(X)", progress=progress, checkpoint=checkpoint, seed=seed
+        )
         self._finish(opened, planned.plan, found)
-        self._provenance = made_by(f"{self._called}.fit(X)", planned, run)
+        self._provenance = made
         return self
 
     def fit_transform(self, X: Input, y: Input = None, **options: Input) -> Lazy:
-        """Fit to X and return its transform, which reads X once more (a lazy result: when it is computed)."""
+        """Fit to X and return its transform, which reads X once more (a lazy result: when it is computed).
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        y : labels as for :meth:`fit`, default None
+        **options
+            ``checkpoint`` and ``progress``, as for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+            Scores. Lazy if X is lazy.
+        """
         if is_lazy(X):
             reject_container(self, self._output_name)
             reject_batches(self._open(X).array, self._output_name)
@@ -178,19 +222,29 @@ class Estimator(
     ) -> Lazy:  # fmt: skip
         """Map X (n, d) row by row: lazily and with the same row chunks if X is lazy, else at once.
 
+        If the model was fitted on rows of a pattern, stored samples (n, c, h, w) are cut by it again.
+
         Parameters
         ----------
-        out : path
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        out : path, default None
             Write to a new Zarr array in one read, and return the Dask array over it. The array is invisible until it is
             complete, and a killed run resumes. ``"scores.npy"`` is a file of shape (n, k), or with keys of records with
             the fields ``key`` and ``scores``; ``"scores.parquet"`` is a table with a column ``key`` and those of
             :meth:`get_feature_names_out`.
-        overwrite : bool
+        overwrite : bool, default False
             Replace an existing ``out`` once the new one is complete.
-        progress : True for a bar, or a callable that receives events
-        keys : array-like of shape (n,), or path such as ``"labels.csv::filename"``
+        progress : True for a bar, or a callable that receives events, default None
+        keys : array-like of shape (n,), or path such as ``"labels.csv::filename"``, default None
             A distinct string or integer for each row, stored beside the scores; None for the keys in the store of X, if
             it has any. :func:`bigpca.data.keys.stored_keys` returns them.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k)
+            Scores, in float32 if it represents every number of the dtype of X, else float64. Lazy if X is lazy, and
+            with ``out``.
 
         Raises
         ------
@@ -208,10 +262,17 @@ class Estimator(
             reject_container(self, self._output_name)
         names = () if out is None else tuple(map(str, self.get_feature_names_out()))
         to = Destination(out, overwrite, progress, keys, names)
-        return self._map(X, self._open_like(X), self._row_map(), self._n_features_out, to)
+        with ShortTraceback():
+            return self._map(X, self._open_like(X), self._row_map(), self._n_features_out, to)
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the model to a Zarr group of arrays and JSON, never pickle; :func:`bigpca.load` reads it back.
+
+        Parameters
+        ----------
+        path : path of a new folder
+        overwrite : bool, default False
+            Replace an existing model once the new one is complete.
 
         Raises
         ------
@@ -230,6 +291,11 @@ class Estimator(
         **options
             ``scores``, ``labels``, ``keys``, ``pictures``, ``image_shape``, ``feature_names``, ``provenance`` and
             ``overwrite``, as there.
+
+        Returns
+        -------
+        Path
+            ``out``.
         """
         from bigpca.report import write_report  # imports Matplotlib, which other methods do not need
 
@@ -237,8 +303,14 @@ class Estimator(
 
     @property
     def provenance_(self) -> Provenance | None:
-        """How the model was made; None if not recorded: after added rows or a merge, and in older files."""
+        """How the model was made, with what was planned and measured; None where an older file does not say."""
         return vars(self).get("_provenance")
+
+    @property
+    def pattern_(self) -> RowPattern | None:
+        """What is a row, as :func:`bigpca.open` was told for the fit; None for whole samples, flattened."""
+        view: View | None = vars(self).get("_view")
+        return None if view is None else view.pattern
 
     def _open(self, X: Input, *, minimum: int = 1) -> Opened:
         """Open X; a hook for estimators that accept more than numbers."""
@@ -249,10 +321,8 @@ class Estimator(
         return batch_labels(opened.array, y) if self._labelled else y
 
     def _open_like(self, X: Input) -> da.Array:
-        """Open new rows, and compare the number and names of their features with those of the fit."""
-        opened = self._open(X)
-        check_features(self, opened.n_features, opened.names)
-        return opened.array
+        """Open new rows as those of the fit, and compare the number and names of their features."""
+        return as_fitted(self, self._open(X)).array
 
     @property
     def _policies(self) -> dict[str, Input]:
@@ -267,17 +337,26 @@ class Estimator(
     def _remember(self, opened: Opened) -> None:
         """Set the number and names of features."""
         self.n_features_in_ = opened.n_features
-        self._set_known(feature_names_in_=opened.names)
+        self._set_known(feature_names_in_=opened.names, _view=opened.view)
 
     def _execute(
-        self, planned: Reading, read: Callable[[Run], Read], *, progress: ProgressArgument,
+        self, planned: Reading, read: Callable[[Run], Read], call: str, *, progress: ProgressArgument,
         checkpoint: Path | None = None, seed: int | None = None,
-    ) -> Read:  # fmt: skip
-        """Return the result of ``read`` in a run that is held to the plan."""
+    ) -> tuple[Read, Provenance]:  # fmt: skip
+        """Return the result of ``read`` in a run that is held to the plan, and the record of it.
+
+        ``call`` is what a user called, for the record.
+        """
         with running(
             planned, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, seed=seed
         ) as run:
-            return read(run)
+            found = read(run)
+        return found, made_by(call, planned, run)
+
+    def _record_rows(self, added: Provenance) -> None:
+        """Add the record of rows to that of the model; without the latter, none says how all rows came to be."""
+        before = self.provenance_
+        self._set_known(_provenance=before and before.with_rows(added))
 
     def _finish(self, opened: Opened, plan: Plan, found: Found) -> None:
         """Set the fitted attributes after a fit that succeeded."""

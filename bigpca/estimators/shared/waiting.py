@@ -68,7 +68,6 @@ def postpone(model: Settable[Found], solve: Callable[[], Found], solver: str | N
     solver = solver or (model.solver_ if waiting is None else waiting.solver)
     for name in [name for name in attributes if is_answer(name)]:
         del attributes[name]
-    attributes.pop("_provenance", None)  # it describes fewer rows
     attributes["_unsolved"] = Unsolved(solve, solver, getattr(model, "solve_threads", None))
 
 

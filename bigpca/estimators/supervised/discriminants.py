@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from sklearn.base import ClassifierMixin
+from sklearn.utils import Tags
+
+from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.supervised.labels_fit import SupervisedResult
 from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_conditioning, check_factor
 from bigpca.solvers.components import NComponents
 
 
-class RoweisDiscriminantAnalysis(SupervisedModel):
+# SupervisedModel comes before ClassifierMixin, because its ``score`` accepts missing labels.
+class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):  # type: ignore[misc]
     """Maximise ``tr(U'R1 U)`` subject to ``U'R2 U = s I`` (RDA paper, eq. 35).
 
     ``R1 = r1 Psi Psi' + (1 - r1) S_T``, ``R2 = r2 S_W + (1 - r2) I``: (0, 0) is PCA, (1, 0) supervised PCA, (0, 1)
@@ -24,30 +30,30 @@ class RoweisDiscriminantAnalysis(SupervisedModel):
 
     Parameters
     ----------
-    n_components : int, float in (0, 1), or None
+    n_components : int, float in (0, 1), or None, default None
         A float keeps that share of the sum of all generalised eigenvalues; None all axes of eigenvalues that are not 0.
-    r1, r2 : float in [0, 1]
+    r1, r2 : float in [0, 1], default 0.5
         Real labels require ``r2 = 0``; with r2 > 0, labels that are all whole numbers are classes.
-    robust : bool
+    robust : bool, default False
         For singular or ill-conditioned R2: its trailing eigenvalues are replaced by their mean (RDA paper, section
         5.2).
-    robust_share : float in (0, 1)
+    robust_share : float in (0, 1), default 0.98
         Share of the sum of R2's eigenvalues that the leading ones, which are kept, hold.
-    regularization : None, "pinv" or float > 0
+    regularization : None, "pinv" or float > 0, default None
         For a singular R2: raise, omit its null space, or add that multiple of I.
     normalize : bool
         Scale ``Psi Psi'``, ``S_T`` and ``S_W`` to the trace of I. NOTE: as printed they grow as n^2, n and n, so
         that for large n all points (r1, r2) except the corners nearly coincide; the printed formula is the default.
-    solver : {"auto", "covariance", "krylov"}
+    solver : {"auto", "covariance", "krylov"}, default "auto"
         The (d, d) matrices, or, if these do not fit or cost 20 times as much, Rayleigh-Ritz on a block Krylov space of
         S_W in a few more reads, which requires a number of components and neither ``robust`` nor "pinv".
-    tol : float
+    tol : float, default 0.001
         Relative change of the eigenvalues between reads at which "krylov" stops.
-    max_passes : int
+    max_passes : int, default 20
         Maximum number of reads by "krylov".
-    missing_labels : {"raise", "drop"}
+    missing_labels : {"raise", "drop"}, default "raise"
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`.
+        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------
@@ -114,6 +120,12 @@ class RoweisDiscriminantAnalysis(SupervisedModel):
         """``tr(U'R1 U) / tr(U'R2 U)``, the mean of the eigenvalues."""
         return float(self.eigenvalues_.mean())
 
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        if not self._classifies:
+            tags.estimator_type = tags.classifier_tags = None
+        return tags
+
     def _problem(self, seed: int = 0) -> RoweisProblem:
         return RoweisProblem(
             self.n_components, self.solve_threads, check_factor("r1", self.r1), check_factor("r2", self.r2),
@@ -122,7 +134,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel):
         )  # fmt: skip
 
 
-class FisherDiscriminantAnalysis(SupervisedModel):
+class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[SupervisedResult]):  # type: ignore[misc]
     """Fisher's discriminant analysis: ``S_T u = lambda S_W u``, the point (0, 1) of the Roweis family.
 
     The c - 1 axes that separate classes have ``lambda > 1``; all other eigenvalues are 1, and their axes are
@@ -132,12 +144,12 @@ class FisherDiscriminantAnalysis(SupervisedModel):
 
     Parameters
     ----------
-    n_components : int or None
+    n_components : int or None, default None
         None for c - 1.
     robust, robust_share, regularization, solver, tol, max_passes, missing_labels
-        As in :class:`RoweisDiscriminantAnalysis`.
+        As in :class:`RoweisDiscriminantAnalysis`; defaults False, 0.98, None, "auto", 0.001, 20 and "raise".
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`.
+        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------

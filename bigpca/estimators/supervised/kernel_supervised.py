@@ -32,19 +32,19 @@ class KernelSupervisedPCA(KernelModel):
 
     Parameters
     ----------
-    n_components : int or None
+    n_components : int or None, default None
         None for all axes that the labels determine: c - 1 for classes.
-    form : {"direct", "dual"}
+    form : {"direct", "dual"}, default "direct"
     kernel, gamma, degree, coef0, random_state, max_kernel_evaluations, fit_inverse_transform, alpha
         As in :class:`bigpca.KernelPCA`; "rbf" by default.
     label_kernel, label_gamma, missing_labels
-        As in :class:`bigpca.SupervisedPCA`.
-    n_landmarks : int or None
+        As in :class:`bigpca.SupervisedPCA`; defaults "linear", None and "raise".
+    n_landmarks : int or None, default None
         None for all rows if there are at most 2,000, else 1,000.
     sampling, rounds
-        As in :class:`bigpca.NystromKernelPCA`.
+        As in :class:`bigpca.NystromKernelPCA`; defaults "rpcholesky" and 3.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`.
+        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------
@@ -157,13 +157,14 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
     Parameters
     ----------
     n_components, r1, r2, robust, robust_share, regularization, normalize, missing_labels
-        As in :class:`bigpca.RoweisDiscriminantAnalysis`.
+        As in :class:`bigpca.RoweisDiscriminantAnalysis`; defaults None, 0.5, 0.5, False, 0.98, None, False and
+        "raise".
     kernel, gamma, degree, coef0, random_state, max_kernel_evaluations, fit_inverse_transform, alpha
         As in :class:`bigpca.KernelPCA`; "rbf" by default.
     n_landmarks, sampling, rounds
-        As in :class:`KernelSupervisedPCA`.
+        As in :class:`KernelSupervisedPCA`; defaults None, "rpcholesky" and 3.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`.
+        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------

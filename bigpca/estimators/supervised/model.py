@@ -7,7 +7,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import ClassifierTags, Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -139,8 +138,19 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
         Parameters
         ----------
-        classes : array-like, or None
+        X : array-like, Dask array, path and so on, of shape (m, d)
+            New rows, as for :meth:`fit`.
+        y : array-like of shape (m,) or (m, c), or path such as "labels.csv::class", default None
+            Labels of the new rows.
+        classes : array-like, or None, default None
             The classes that labels may have, as for scikit-learn's classifiers. Optional: None accepts any class.
+        progress : True, "auto", a callable that receives events, or None, default None
+            True shows a bar, "auto" one after two seconds.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
 
         Raises
         ------
@@ -158,15 +168,31 @@ class SupervisedModel(Estimator[SupervisedResult]):
         rows, resources = self._rows(self._open_like(X))
         labelled = read_labels(y, rows.n_rows, problem, missing=self.missing_labels, owner=name, like=before)
         fit = LabelsFit(rows, resources, name, labelled, old.moments.whole, problem)
-        new = self._execute(fit, fit.read, progress=progress).statistics
-        merged, supervision = merge_labelled(old, before, new, labelled.supervision)
+        new, made = self._execute(fit, fit.read, f"{self._called}.partial_fit(X, y)", progress=progress)
+        merged, supervision = merge_labelled(old, before, new.statistics, labelled.supervision)
         self._take_later(lambda: SupervisedResult(merged, supervision, problem.solve(merged)))
         self._statistics, self._supervision = merged, supervision
+        self._record_rows(made)
         return self
 
     @solving
     def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): ``U (U'U)^-1 y + mean``, least squares (SPCA paper, eq. 4)."""
+        """Return rows (n, d) from scores (n, k): ``U (U'U)^-1 y + mean``, least squares (SPCA paper, eq. 4).
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, k)
+            Scores.
+        out : path of a new Zarr array, or None, default None
+            Write to this store in one read, as :meth:`transform` does.
+        overwrite : bool, default False
+            Replace an existing ``out``.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, d)
+            Rows in the space of the features. Lazy if X is lazy.
+        """
         check_is_fitted(self)
         opened = open_scores(X, type(self).__name__, self._n_features_out)
         axes = np.asarray(np.linalg.pinv(self.components_).T, np.float64)  # rows of (U'U)^-1 U'
@@ -177,6 +203,16 @@ class SupervisedModel(Estimator[SupervisedResult]):
     def predict(self, X: Input) -> Lazy:
         """Return the most probable class of each row of X (n, d), (n,): lazy for lazy input, as ``transform``.
 
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n,)
+            Values of ``classes_``. Lazy if X is lazy.
+
         Raises
         ------
         NonFiniteError
@@ -186,17 +222,50 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Input) -> Lazy:
-        """Return the posterior probabilities of classes (n, c), float64; lazy for lazy input."""
+        """Return the posterior probabilities of classes (n, c), float64; lazy for lazy input.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, c), float64
+            Columns in the order of ``classes_``; each row sums to 1. Lazy if X is lazy.
+        """
         return self._classified(X, "probabilities", None)
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Input) -> Lazy:
-        """Return the logarithms of :meth:`predict_proba` (n, c), which do not underflow; lazy for lazy input."""
+        """Return the logarithms of :meth:`predict_proba` (n, c), which do not underflow; lazy for lazy input.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, c), float64
+            Columns in the order of ``classes_``. Lazy if X is lazy.
+        """
         return self._classified(X, "log-probabilities", None)
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
     def decision_function(self, X: Input) -> Lazy:
-        """Return log-posteriors up to a constant of each row (n, c), or log-odds of ``classes_[1]`` (n,); lazily."""
+        """Return log-posteriors up to a constant of each row (n, c), or log-odds of ``classes_[1]`` (n,); lazily.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, c), or (n,) for two classes
+            Columns in the order of ``classes_``. Lazy if X is lazy.
+        """
         two = len(self.classes_) == 2 if hasattr(self, "classes_") else False
         found = self._classified(X, "decisions", 1 if two else None)
         return found[:, 0] if two else found
@@ -207,8 +276,14 @@ class SupervisedModel(Estimator[SupervisedResult]):
 
         Parameters
         ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
         y : labels as in ``fit``; classes that were not fitted count as errors
-        sample_weight : array-like of shape (n,), or None
+        sample_weight : array-like of shape (n,), or None, default None
+
+        Returns
+        -------
+        float in [0, 1]
         """
         predicted = np.asarray(self.predict(X))
         labels = open_classes(y, len(predicted), missing=self.missing_labels)
@@ -240,12 +315,6 @@ class SupervisedModel(Estimator[SupervisedResult]):
             return self._problem().classifies
         except (TypeError, ValueError):
             return False
-
-    def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()
-        if self._classifies:
-            tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
-        return tags
 
     def _fit(self, opened: Opened, y: Input) -> LabelledFit:
         return self._planned(opened, y, self._problem(opened.seed))

@@ -65,8 +65,13 @@ class RoweisMap:
         ----------
         X, y
             Rows that were not fitted, and their classes.
-        criterion : {"nearest-mean", "1-nn"}
+        criterion : {"nearest-mean", "1-nn"}, default "nearest-mean"
             The class of the nearest mean of the training classes, or of the nearest other held-out row.
+
+        Returns
+        -------
+        ndarray of shape (a, b), float64
+            Shares of the rows in [0, 1].
 
         Raises
         ------
@@ -187,15 +192,15 @@ def roweis_map(
     ----------
     X, y
         Rows, and their classes.
-    grid : int, or sequence of float in [0, 1]
+    grid : int, or sequence of float in [0, 1], default 11
         Values of r1 and of r2.
-    spacing : {"even", "log"}
+    spacing : {"even", "log"}, default "even"
         Spacing of a number of values. For large n an even grid of the printed formula shows its corners only: use
         "log", or a model
         with ``normalize=True``.
     model : RoweisDiscriminantAnalysis or KernelRoweisDiscriminantAnalysis
         With the parameters of all models; r1 and r2 are replaced. By default of two components.
-    progress
+    progress : default None
         As in ``fit``.
 
     Returns
@@ -223,12 +228,17 @@ def roweis_map(
     grid_values(grid, spacing, fit.rows.n_rows)  # rejected before the read, as is a scatter that must be singular
     if not problem.featured and 1.0 in grid_values(grid, spacing, 2):
         problem.at(0.5, 1.0).check_labels(fit.labelled, fit.rows.n_columns)
-    found = template._execute(fit, fit.read, progress=progress)
+    found, made = template._execute(
+        fit, fit.read, f"bigpca.roweis_map(X, y, model={template._called})", progress=progress
+    )
     read = cast("KeptStatistics | FeatureRead", found)  # what both kinds of fit read
     check_classes(read.statistics, 1.0, 1.0)
     with solving_with(template.solve_threads):
         values = grid_values(grid, spacing, read.statistics.count)
-        return _solve_map(template, problem, opened, fit.plan, read, values)
+        solved = _solve_map(template, problem, opened, fit.plan, read, values)
+    for own in (own for line in solved.models for own in line):
+        own._provenance = made
+    return solved
 
 
 def _result(read: KeptStatistics | FeatureRead, axes: Axes) -> SupervisedResult | KernelSpectrum:

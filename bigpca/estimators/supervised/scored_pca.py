@@ -26,7 +26,7 @@ from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_rows
 from bigpca.estimators.shared.outputs import Destination, Path
-from bigpca.estimators.shared.running import made_by, running
+from bigpca.estimators.shared.running import with_plan
 from bigpca.estimators.shared.seeding import RandomState, draw_fit_seed, fit_seed
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator
 from bigpca.estimators.supervised.columns import Placed, Selected
@@ -67,23 +67,23 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     Parameters
     ----------
-    n_components : int, float in (0, 1), a rule, or None
+    n_components : int, float in (0, 1), a rule, or None, default None
         Number of components of the PCA; unused with an ``estimator``.
-    n_features_to_select : int, float in (0, 1), or "cv"
+    n_features_to_select : int, float in (0, 1), or "cv", default 0.5
         q; a share of the features; or the best of d, d/2, d/4, ... (at most 2,048 of them) by cross-validation, in one
         further read: the share of the labels' variance that linear regression on the principal components, as many as
         ``n_components`` says (the estimator's, where one is given), explains in the fold left out. No fewer features
         than components are tried.
-    estimator : a bigpca estimator, or None
+    estimator : a bigpca estimator, or None, default None
         None for ``PCA(n_components)``.
-    folds : int
+    folds : int, default 5
         Of the cross-validation.
-    random_state : int, RandomState, Generator or None
+    random_state : int, RandomState, Generator or None, default 0
         Of the folds; as in :class:`bigpca.PCA`.
-    missing_labels : {"raise", "drop"}
+    missing_labels : {"raise", "drop"}, default "raise"
         Rows without a label are used by the PCA, but not for the scores.
     nan_policy, missing_chunks, memory_limit, workers_timeout
-        As in :class:`bigpca.PCA`.
+        As in :class:`bigpca.PCA`; defaults "raise", "raise", None and 60.0.
 
     Attributes
     ----------
@@ -141,8 +141,19 @@ class ScoredPCA(Estimator[ScoredResult]):
 
         Parameters
         ----------
-        checkpoint : path of a directory
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        y : array-like of shape (n,) or (n, c), or path such as "labels.csv::class", default None
+            Labels of the rows; required.
+        checkpoint : path of a directory, default None
             Of one checkpoint for each part; see :meth:`bigpca.PCA.fit`.
+        progress : True, "auto", a callable that receives events, or None, default None
+            True shows a bar, "auto" one after two seconds.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
 
         Raises
         ------
@@ -156,10 +167,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         planned.plan.check()
         scoring, X, found = planned.scoring, planned.rows.X, None
         began = time.perf_counter()
-        with running(
-            scoring, checkpoint=places["scores"], progress=progress, workers_timeout=self.workers_timeout
-        ) as run:
-            kept = scoring.read(run)
+        kept, made = self._execute(
+            scoring, scoring.read, f"{self._called}.fit(X)", progress=progress, checkpoint=places["scores"]
+        )
         spread = spread_of(scoring.labelled)
         scores = feature_scores(kept.statistics, spread)
         order = np.lexsort((np.arange(len(scores)), -scores))
@@ -170,8 +180,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         selected, inner = np.sort(order[:q]), self._inner()
         inner.fit(columns_of(X, selected), y, checkpoint=places["fit"], progress=progress)
         self._finish(opened, planned.plan, ScoredResult(kept, spread, scores, selected, inner, found))
-        made, part = made_by(f"{self._called}.fit(X)", scoring, run), inner.provenance_
-        reads = run.reads + (found is not None) + (part.reads if part and part.reads else 0)
+        part = inner.provenance_
+        reads = (made.reads or 0) + (found is not None) + (part.reads if part and part.reads else 0)
+        made = with_plan(made, planned.plan)
         self._provenance = replace(made, seconds=time.perf_counter() - began, reads=reads)
         return self
 
@@ -182,6 +193,20 @@ class ScoredPCA(Estimator[ScoredResult]):
 
         It warns if a fit on all rows would select others; otherwise the result equals that fit to rounding. The method
         does not exist if the estimator has none.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (m, d)
+            New rows, as for :meth:`fit`.
+        y : array-like of shape (m,) or (m, c), or path such as "labels.csv::class", default None
+            Labels of the new rows.
+        progress : True, "auto", a callable that receives events, or None, default None
+            True shows a bar, "auto" one after two seconds.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
         """
         if not hasattr(self, "estimator_"):
             return self.fit(X, y, progress=progress)
@@ -189,8 +214,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         rows, resources = self._rows(self._open_like(X))
         labelled = self._read_labels(y, rows.n_rows, self._supervision)
         scoring = Scoring(rows, resources, "scores", labelled, False)
-        new = self._execute(scoring, scoring.read, progress=progress).statistics
-        kept = KeptStatistics(*merge_labelled(self._statistics, self._supervision, new, labelled.supervision))
+        new, made = self._execute(scoring, scoring.read, f"{self._called}.partial_fit(X, y)", progress=progress)
+        merged = merge_labelled(self._statistics, self._supervision, new.statistics, labelled.supervision)
+        kept = KeptStatistics(*merged)
         spread, own = self._spread, spread_of(labelled)
         if spread is not None and own is not None:
             spread = spread.merge(own)
@@ -205,11 +231,27 @@ class ScoredPCA(Estimator[ScoredResult]):
                 f"choose anew."
             )
         self._take(ScoredResult(kept, spread, scores, self.selected_, inner, vars(self).get("cv_scores_")), "")
+        self._record_rows(replace(made, reads=2.0))
         return self
 
     @available_if(_estimator_has("inverse_transform"))  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): the estimator's in the selected features, the means elsewhere."""
+        """Return rows (n, d) from scores (n, k): the estimator's in the selected features, the means elsewhere.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, k)
+            Scores.
+        out : path of a new Zarr array, or None, default None
+            Write to this store in one read, as :meth:`transform` does.
+        overwrite : bool, default False
+            Replace an existing ``out``.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, d)
+            Rows in the space of the features. Lazy if X is lazy.
+        """
         check_is_fitted(self)
         back = self.estimator_.inverse_transform(X)
         placed = Placed(self.selected_, self.mean_)
@@ -322,7 +364,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         candidates = order[:MAX_CANDIDATES]
         q, place = len(candidates), np.searchsorted(np.sort(candidates), candidates)
         folding = self._folding(opened, candidates, labelled, seed)
-        held_out = self._execute(folding, folding.read, progress=progress, checkpoint=checkpoint, seed=seed)
+        held_out, _ = self._execute(folding, folding.read, "", progress=progress, checkpoint=checkpoint, seed=seed)
         k = self.n_components if self.estimator is None else getattr(self.estimator, "n_components", None)
         least = min(q, int(k)) if isinstance(k, Integral) else 1
         counts = sorted({max(least, q >> i) for i in range(q.bit_length())}, reverse=True)

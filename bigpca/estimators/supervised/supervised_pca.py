@@ -17,16 +17,16 @@ class SupervisedPCA(SupervisedModel):
 
     Parameters
     ----------
-    n_components : int, float in (0, 1), or None
+    n_components : int, float in (0, 1), or None, default None
         A float keeps that share of the sum of all eigenvalues; None for the rank of Psi.
-    label_kernel : {"linear", "rbf"}
+    label_kernel : {"linear", "rbf"}, default "linear"
         Of real labels. "rbf" is exact up to 256 distinct labels; for more, 256 landmarks are drawn by randomly pivoted
         Cholesky, and ``missed_label_trace_`` is the share of the label kernel's trace that they miss.
-    label_gamma : float or None
+    label_gamma : float or None, default None
         None for one over the sum of the variances of the label columns.
-    missing_labels : {"raise", "drop"}
+    missing_labels : {"raise", "drop"}, default "raise"
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`.
+        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------
@@ -82,16 +82,16 @@ class SupervisedRandomProjection(SupervisedModel):
 
     Parameters
     ----------
-    n_components : int, float in (0, 1), or None
+    n_components : int, float in (0, 1), or None, default None
         A float keeps that share of the sum of all eigenvalues; None for the rank of Psi: all that the features span.
-    n_features : int
+    n_features : int, default 100
         m.
     label_gamma, missing_labels
-        As in :class:`SupervisedPCA`.
-    random_state : int, RandomState, Generator or None
+        As in :class:`SupervisedPCA`; defaults None and "raise".
+    random_state : int, RandomState, Generator or None, default 0
         Of the features; as in :class:`bigpca.PCA`.
     nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`.
+        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------

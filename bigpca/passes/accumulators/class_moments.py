@@ -105,7 +105,7 @@ class ClassMoments(Accumulator):
             earlier = np.full((self.n_classes, self.n_features), np.nan) if self._shifts is None else self._shifts
             self._shifts, self._group_shift = earlier.astype(block.values.dtype), block.shift
             self._product = None
-        step = max(256, TILE_BYTES // (4 * max(1, self.n_features)))
+        step = self._tile_rows
         for i in range(0, len(codes), step):
             own = codes[i : i + step]
             labelled = np.flatnonzero(own >= 0)
@@ -188,7 +188,11 @@ class ClassMoments(Accumulator):
     def product_bytes(self) -> int:
         d, c = self.n_features, self.n_classes
         squares = 16 * d * d if self.whole else 0
-        return squares + 2 * max(TILE_BYTES * 2, 256 * d * 8) + 3 * 8 * c * d
+        return squares + 2 * 8 * d * min(len(self.codes), self._tile_rows) + 3 * 8 * c * d
+
+    @property
+    def _tile_rows(self) -> int:
+        return max(256, TILE_BYTES // (4 * max(1, self.n_features)))
 
     @property
     def flops_per_row(self) -> int:

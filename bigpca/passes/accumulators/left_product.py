@@ -106,7 +106,7 @@ class LeftProduct(Accumulator):
 
     @property
     def product_bytes(self) -> int:
-        tile = 2 * 8 * self._tile_rows * int(self.V.shape[1])
+        tile = 2 * 8 * min(int(self.V.shape[0]), self._tile_rows) * int(self.V.shape[1])
         return self.state_bytes + tile  # less where blocks are float32
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, cast
 
 from bigpca.blas import solve_paused
-from bigpca.errors import warn_rounded
+from bigpca.errors import ShortTraceback, warn_rounded
 from bigpca.heap import steady_heap, trim_heap
 from bigpca.passes.engine.cancel import cancel_run
 from bigpca.passes.engine.checkpoint import Checkpoint, Resumed, WriteFailed, check_stamps, warn_unwritten
@@ -46,7 +46,7 @@ def run_pass(job: Pass[R], run: Run) -> R:
     counted: Pass[tuple[R, PassState]] = replace(
         cast("Pass[tuple[R, PassState]]", job), finish=Counted(with_solve_threads(job.finish))
     )
-    with solve_paused():
+    with solve_paused(), ShortTraceback():
         result, counts = _run(counted, run, resumed)
     run.reads += job.reads
     share = counts.rows / job.layout.n_rows if job.open_ended else 1

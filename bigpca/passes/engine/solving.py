@@ -13,6 +13,7 @@ from functools import wraps
 from typing import Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from bigpca.blas import blas_threads
+from bigpca.errors import ShortTraceback
 from bigpca.passes.engine.jobs import Finish
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.states import PassState
@@ -44,11 +45,11 @@ def solving_with(solve_threads: int | None) -> Iterator[None]:
 
 
 def solving(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P], R]:
-    """Decorate a method to compute with its object's ``solve_threads``."""
+    """Decorate a public method to compute with its object's ``solve_threads``, and to raise short tracebacks."""
 
     @wraps(method)
     def run(self: M, *arguments: P.args, **options: P.kwargs) -> R:
-        with solving_with(getattr(self, "solve_threads", None)):
+        with solving_with(getattr(self, "solve_threads", None)), ShortTraceback():
             return method(self, *arguments, **options)
 
     return cast("Callable[Concatenate[M, P], R]", run)

@@ -75,19 +75,22 @@ class Layout:
         return self.reads[reads[0]][0], self.reads[reads[-1]][1]
 
 
-def plan_layout(row_chunks: Sequence[int], n_columns: int, dtype: DType, state_bytes: int) -> Layout:
+def plan_layout(
+    row_chunks: Sequence[int], n_columns: int, dtype: DType, state_bytes: int, stored_row_bytes: int = 0
+) -> Layout:
     """Divide rows into reads, groups and segments.
 
     ``groups = clamp(bytes / max(256 MiB, 8 state), 16, 4096)``, at least 4 MiB per group; all bytes in the working
-    dtype, so that a uint8 store is divided like its float32 copy. If groups would hold one large read each (over
-    32 MiB), with nothing to read while it is multiplied, there are half as many with two reads each.
+    dtype, so that a uint8 store is divided like its float32 copy, or ``stored_row_bytes`` if a row is made of more. If
+    groups would hold one large read each (over 32 MiB), with nothing to read while it is multiplied, there are half as
+    many with two reads each.
     """
     row_bytes = max(1, n_columns * working_dtype(dtype).itemsize)
     most = SLAB_BYTES if row_bytes <= 1 << 16 else WIDE_SLAB_BYTES
     slab_bytes = min(most, max(MIN_SLAB_BYTES, SLAB_ROWS * row_bytes))
     slab_rows = max(1, slab_bytes // row_bytes)
     n_rows = int(sum(row_chunks))
-    total = n_rows * row_bytes
+    total = n_rows * max(row_bytes, stored_row_bytes)
     wanted = min(MAX_GROUPS, max(MIN_GROUPS, -(-total // max(GROUP_BYTES, 8 * state_bytes))))
     wanted = max(1, min(wanted, total // MIN_GROUP_BYTES))
     reads = _join_chunks(row_chunks, min(slab_rows, max(1, -(-n_rows // wanted))))

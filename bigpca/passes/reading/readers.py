@@ -195,7 +195,7 @@ class ViewReader:
     @property
     def owned(self) -> bool:
         """Whether the rows are a copy, or the samples may be overwritten."""
-        return self.base.owned or self.view.columns is not None
+        return self.base.owned or self.view.copies
 
     def read(self, start: int, stop: int) -> Array:
         first, last = self.view.samples(start, stop)
@@ -203,7 +203,7 @@ class ViewReader:
         parts = []
         for a, b in pairwise(edges):
             row = a * self.view.rows_per_sample
-            parts.append(self.view.apply(self.base.read(a, b))[max(start - row, 0) : stop - row])
+            parts.append(self.view.apply(self.base.read(a, b), owned=self.base.owned)[max(start - row, 0) : stop - row])
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def where(self, start: int, stop: int) -> str:

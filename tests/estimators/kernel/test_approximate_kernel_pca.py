@@ -126,9 +126,6 @@ def assert_columns(found: Array, expected: Array, atol: float) -> None:
     np.testing.assert_allclose(found, expected * signs, rtol=0, atol=atol)
 
 
-# What one fit gives -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("name", "sketch"), KERNEL_OR_SKETCH)
 def test_the_tutorial_core_is_algorithm_6(name: str, sketch: str) -> None:
     A = centred(KERNELS[name])
@@ -254,7 +251,7 @@ def test_another_seed_is_another_sketch_and_the_default_is_wide_enough() -> None
     np.testing.assert_array_equal(given.eigenvalues_, other.eigenvalues_)
 
 
-def test_a_share_is_taken_of_the_true_total_and_refused_beyond_the_sketch() -> None:
+def test_a_share_is_taken_of_the_true_total_and_rejected_beyond_the_sketch() -> None:
     kernel = Laplacian(0.5)
     values = eigenpairs(centred(kernel))[0]
     model = approximate(0.3, kernel=kernel).fit(X)
@@ -270,9 +267,6 @@ def test_a_share_is_taken_of_the_true_total_and_refused_beyond_the_sketch() -> N
     ):
         approximate(0.999, kernel=kernel, core="tutorial").fit(X)
     assert {approximate(None, core=core).fit(X).n_components_ for core in CORES} == {Q}
-
-
-# What it costs ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("core", CORES)
@@ -297,7 +291,7 @@ def test_one_more_sweep_improves_every_eigenvalue(name: str, sketch: str) -> Non
     assert (values - two.eigenvalues_).sum() < 0.6 * (values - one.eigenvalues_).sum()
 
 
-REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+REJECTED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"sketch": Gaussian(N + 1)}, ValueError, "q = 257 is over the 256 columns"),
     ({"sketch": Gaussian(3)}, ValueError, "4 components were asked for, but the sketch has 3 columns"),
     ({"sketch": Downsample((8, 8), (4, 4))}, ValueError, r"\(8, 8\).*64.*256"),
@@ -316,8 +310,8 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "error", "message"), REFUSED, ids=lambda value: str(value)[:40])
-def test_what_cannot_be_is_refused_unread(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+@pytest.mark.parametrize(("changes", "error", "message"), REJECTED, ids=lambda value: str(value)[:40])
+def test_what_cannot_be_is_rejected_unread(changes: dict[str, Any], error: type[Exception], message: str) -> None:
     parameters: dict[str, Any] = {
         "n_components": K, "sketch": SKETCHES["gaussian"], "kernel": "rbf", "gamma": 0.05
     } | changes  # fmt: skip
@@ -325,7 +319,7 @@ def test_what_cannot_be_is_refused_unread(changes: dict[str, Any], error: type[E
         ApproximateKernelPCA(**parameters).fit(unreadable(N, D))
 
 
-def test_a_plan_counts_sweeps_and_memory_and_refuses_unread_with_the_way_out() -> None:
+def test_a_plan_counts_sweeps_and_memory_and_rejects_unread_with_the_way_out() -> None:
     rows = unreadable(100_000, 20, 1000, np.float32)
     one, two = (approximate(10, sketch=Gaussian(50), core=core).plan(rows) for core in ("nystrom", "ritz"))
     assert one.fits
@@ -342,9 +336,6 @@ def test_a_plan_counts_sweeps_and_memory_and_refuses_unread_with_the_way_out() -
         model.fit(rows)
     with pytest.raises(bp.EvaluationBudgetError, match="Use NystromKernelPCA"):
         approximate(10, sketch=Gaussian(50), memory_limit="64 GiB").fit(unreadable(1_000_000, 20, 10_000))
-
-
-# Kernels that are not positive semi-definite ------------------------------------------------------------------------
 
 
 @doubtful
@@ -428,9 +419,6 @@ def test_where_no_eigenvalue_is_positive_one_of_0_is_kept(core: str) -> None:
     assert lower <= 0 <= upper
 
 
-# Odd data -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_duplicate_rows_count_once_and_equal_rows_have_no_component(
@@ -469,7 +457,7 @@ def test_a_handful_of_rows_will_do(core: str, n: int) -> None:
 
 
 @pytest.mark.parametrize("core", CORES)
-def test_bad_values_are_refused(core: str) -> None:
+def test_bad_values_are_rejected(core: str) -> None:
     bad = X.copy()
     bad[37, 4] = np.nan
     with pytest.raises(bp.NonFiniteError, match="row 37"):
@@ -494,9 +482,6 @@ def test_strings_and_a_precomputed_matrix_are_rows_too(core: str) -> None:
             model.eigenvalues_, eigenpairs(centred(kernel, string_codes(words)))[0][:3], rtol=1e-8
         )
     assert model.transform(np.array(["a very long word indeed"])).shape == (1, 3)
-
-
-# Layouts, files -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("core", ["tutorial", "ritz"])
@@ -533,8 +518,6 @@ def test_a_saved_model_comes_back_as_it_was(core: str, kernel: Kernel, tmp_path:
     assert np.array_equal(loaded.transform(NEW), scores)
     assert np.array_equal(loaded.inverse_transform(scores), model.inverse_transform(scores))
 
-
-# What it is worth ---------------------------------------------------------------------------------------------------
 
 DIGITS: dict[str, tuple[Kernel, float]] = {
     "rbf": (RBF(1e-4), 0.57),

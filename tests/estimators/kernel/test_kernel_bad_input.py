@@ -1,4 +1,4 @@
-"""What kernel PCA refuses, and why; and what it makes of rows with missing values."""
+"""What kernel PCA rejects, and why; and what it makes of rows with missing values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def with_value(row: int, column: int, value: float) -> Array:
     return bad
 
 
-REFUSED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
+REJECTED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
     "gamma 0": ({"kernel": "rbf", "gamma": 0}, X, ValueError, "gamma = 0; a finite number above 0 was expected"),
     "gamma -1": ({"kernel": "laplacian", "gamma": -1.0}, X, ValueError, "gamma = -1.0; a finite number above 0"),
     "gamma nan": ({"kernel": "rbf", "gamma": np.nan}, X, ValueError, "gamma = nan; a finite number above 0"),
@@ -114,9 +114,9 @@ REFUSED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_bad_input_is_refused_with_the_reason(name: str) -> None:
-    parameters, rows, error, message = REFUSED[name]
+@pytest.mark.parametrize("name", REJECTED)
+def test_bad_input_is_rejected_with_the_reason(name: str) -> None:
+    parameters, rows, error, message = REJECTED[name]
     with pytest.raises(error, match=message):
         KernelPCA(**({"n_components": 2} | parameters)).fit(rows)
 

@@ -48,9 +48,6 @@ def _float32_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
 
 
-# The oracle: K in long double, less a constant where that makes it small ----------------------------------------------
-
-
 def distances(X: Wide, power: int) -> Wide:
     """``sum_i |x_i - y_i|^power`` (n, n)."""
     found: Wide = (np.abs(X[:, None] - X[None]) ** power).sum(axis=-1)
@@ -148,9 +145,6 @@ def truth(rows: Array, kernel: Kernel, choice: Choice) -> Truth:
     values = np.linalg.eigvalsh(A)[::-1]
     own = 10 * float(np.finfo(L).eps) * float(np.sqrt((K**2).sum()))
     return Truth(A, values, own + len(rows) * float(np.finfo(np.float64).eps) * float(np.abs(values).max()))
-
-
-# Random cases ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def test_a_computation_is_held_row_by_row_in_the_model(make: Any, solver: str, t
         assert np.array_equal(model._expansion().references.rows, X)
 
 
-def test_a_computation_too_large_to_hold_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_computation_too_large_to_hold_is_rejected_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spectrum, "HELD_BYTES", 1000)
     with pytest.raises(MemoryBudgetError, match=r"the result of a computation of .*at most 1000 B are held.*bp.ingest"):
         KernelPCA(2, kernel="rbf").fit(unreadable(N, D))
@@ -110,7 +110,7 @@ def test_missing_chunks_are_an_error_or_fill_values_again_when_training_rows_are
     np.testing.assert_allclose(model.transform(X), expected.transform(X), rtol=0, atol=1e-10)
 
 
-def test_transform_refuses_rows_of_another_width() -> None:
+def test_transform_rejects_rows_of_another_width() -> None:
     model = KernelPCA(2, kernel="rbf").fit(X)
     for given in (X[:, :3], da.from_array(X[:, :3], chunks=(40, 3))):
         with pytest.raises(ValueError, match="X has 3 features, but KernelPCA is expecting 6 features"):

@@ -1,4 +1,4 @@
-"""Kernel PCA equals scikit-learn's on the whole matrix, by every route; its bounds hold, and its refusals say why."""
+"""Kernel PCA equals scikit-learn's on the whole matrix, by every route; its bounds hold, and its errors say why."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A plan of kernel PCA counts kernel evaluations, reads and memory before anything is read, and
-refuses with a way out.
+rejects with a way out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.operators.counting import Reads
 N, D = 20_000, 50
 
 
-def test_more_evaluations_than_the_budget_are_refused_unread_with_the_way_out() -> None:
+def test_more_evaluations_than_the_budget_are_rejected_unread_with_the_way_out() -> None:
     model = KernelPCA(5, kernel="rbf", max_kernel_evaluations=1e8)
     plan = model.plan(unreadable(N, D, 1000, np.float32))
     assert plan.solver == "krylov"
@@ -33,14 +33,14 @@ def test_more_evaluations_than_the_budget_are_refused_unread_with_the_way_out() 
     assert model.set_params(max_kernel_evaluations=1e9).plan(unreadable(N, D, 1000, np.float32)).fits
 
 
-def test_the_default_budget_refuses_a_million_rows_and_allows_two_hundred_thousand() -> None:
+def test_the_default_budget_rejects_a_million_rows_and_allows_two_hundred_thousand() -> None:
     with pytest.raises(EvaluationBudgetError, match="Use NystromKernelPCA"):
         KernelPCA(5, kernel="rbf", memory_limit="64 GiB").fit(unreadable(1_000_000, D, 10_000, np.float32))
     assert KernelPCA(5, kernel="rbf", memory_limit="64 GiB").plan(unreadable(200_000, D, 10_000, np.float32)).fits
 
 
 @pytest.mark.parametrize("solver", ["dense", "krylov"])
-def test_what_does_not_fit_in_memory_is_refused_unread(solver: str) -> None:
+def test_what_does_not_fit_in_memory_is_rejected_unread(solver: str) -> None:
     X = unreadable(40_000, D, 1000, np.float32)
     with pytest.raises(MemoryBudgetError, match=rf"{solver} needs .* are left of memory_limit = 300\.0 MiB"):
         KernelPCA(20, kernel="rbf", solver=solver, memory_limit="300 MiB").fit(X)
@@ -65,7 +65,7 @@ def test_the_solver_is_chosen_by_rows_components_and_kernel() -> None:
         assert KernelPCA(**given).plan(unreadable(n, D, 1000)).solver == solver, (n, options)
 
 
-def test_a_regression_on_too_many_rows_is_refused_unread() -> None:
+def test_a_regression_on_too_many_rows_is_rejected_unread() -> None:
     with pytest.raises(
         MemoryBudgetError, match=r"regresses 20000 rows .* 20000 x 20000 numbers, 3\.0 GiB; the limit is 10000"
     ):
@@ -77,7 +77,7 @@ def test_a_regression_on_too_many_rows_is_refused_unread() -> None:
     [({"tol": 0.0}, "tol = 0.0 is outside"), ({"max_passes": 1}, "max_passes = 1, but"), ({"random_state": -1},
         "is negative")],
 )  # fmt: skip
-def test_parameters_out_of_range_are_refused_unread(parameters: dict[str, Any], message: str) -> None:
+def test_parameters_out_of_range_are_rejected_unread(parameters: dict[str, Any], message: str) -> None:
     for call in ("fit", "plan"):
         with pytest.raises(ValueError, match=message):
             getattr(KernelPCA(2, kernel="rbf", **parameters), call)(unreadable(50, D))

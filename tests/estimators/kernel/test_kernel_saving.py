@@ -1,4 +1,4 @@
-"""A kernel model on disk comes back as it was, with its training rows or with where they are; or it is refused."""
+"""A kernel model on disk comes back as it was, with its training rows or with where they are; or it is rejected."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_store_that_is_gone_or_of_another_shape_is_named(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("large")
-def test_training_rows_that_changed_are_refused_and_a_copy_of_them_is_not(tmp_path: Path) -> None:
+def test_training_rows_that_changed_are_rejected_and_a_copy_of_them_is_not(tmp_path: Path) -> None:
     model = KernelPCA(2, kernel="rbf").fit(stored(tmp_path, X, (20, D)))
     scores = model.transform(NEW)
     model.save(tmp_path / "model.zarr")
@@ -175,7 +175,7 @@ def test_a_kernel_made_of_a_function_is_not_saved(kernel: Any, tmp_path: Path) -
         ({"shift": None}, "does not hold what a KernelPCA of format"),
     ],
 )
-def test_a_whole_but_wrong_model_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_whole_but_wrong_model_is_rejected(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     model = StoredModel.of(KernelPCA(2, kernel="rbf").fit(X))
     for name, array in changes.items():
         if array is None:

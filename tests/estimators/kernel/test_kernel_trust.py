@@ -56,14 +56,14 @@ TRUSTED: dict[str, tuple[Any, Array]] = {
 
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("name", TRUSTED)
-def test_what_is_not_positive_semi_definite_is_refused_with_the_evidence(name: str, route: str) -> None:
+def test_what_is_not_positive_semi_definite_is_rejected_with_the_evidence(name: str, route: str) -> None:
     kernel, rows = TRUSTED[name]
     evidence = r"was assumed to be positive semi-definite, but .* (the trace|eigenvalue|sum to).* -D\*\*2 / 2"
     with pytest.raises(ValueError, match=evidence):
         ROUTES[route](kernel).fit(rows, Y)
 
 
-def test_landmarks_that_look_well_are_refused_where_other_rows_are_not() -> None:
+def test_landmarks_that_look_well_are_rejected_where_other_rows_are_not() -> None:
     G = np.full((N, N), 3.0) - 2 * np.eye(N)
     G[:2, :2] = np.eye(2)
     with pytest.raises(
@@ -78,7 +78,7 @@ def test_landmarks_that_look_well_are_refused_where_other_rows_are_not() -> None
 @pytest.mark.filterwarnings(
     "ignore::bigpca.errors.ApproximationWarning"
 )  # bounds are wide where float32 leaves little of K
-def test_what_is_positive_semi_definite_to_rounding_is_not_refused(route: str, dtype: Any, offset: float) -> None:
+def test_what_is_positive_semi_definite_to_rounding_is_not_rejected(route: str, dtype: Any, offset: float) -> None:
     G = ((X + offset) @ (X + offset).T).astype(dtype)  # float32 leaves eigenvalues down to -3 at 1e3
     for kernel, rows in (
         ("precomputed", G),

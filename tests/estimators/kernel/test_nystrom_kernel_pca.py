@@ -86,9 +86,6 @@ def assert_same(one: NystromKernelPCA, other: NystromKernelPCA, rtol: float = 1e
     assert_columns(one.transform(NEW), other.transform(NEW), 1e-6 * np.abs(other.transform(NEW)).max())
 
 
-# What the features give ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", KERNELS)
 def test_all_rows_as_landmarks_are_exact_kernel_pca(name: str) -> None:
     kernel = KERNELS[name]
@@ -183,7 +180,7 @@ def test_the_tutorial_extension_is_its_formula(name: str, sampling: str) -> None
         assert not hasattr(model, name)  # nothing is certified
 
 
-def test_the_tutorial_extension_takes_an_indefinite_kernel_and_features_refuse_it() -> None:
+def test_the_tutorial_extension_takes_an_indefinite_kernel_and_features_reject_it() -> None:
     kernel = Tanh(gamma=0.01, coef0=0.0)
     model = nystrom(kernel=kernel, sampling="uniform", extension="tutorial").fit(X)
     values, scores = whole_extension(kernel, model.landmarks_, NEW, N)
@@ -193,9 +190,6 @@ def test_the_tutorial_extension_takes_an_indefinite_kernel_and_features_refuse_i
         nystrom(kernel=kernel).fit(unreadable(N, D))
     with pytest.raises(ValueError, match=r'sampling="rpcholesky" requires a kernel that is'):
         nystrom(kernel=kernel, extension="tutorial").fit(X)
-
-
-# Landmarks: quality, cost, choice -----------------------------------------------------------------------------------
 
 
 def axes_of_digits(kernel: Kernel) -> Array:
@@ -268,7 +262,7 @@ def test_landmarks_can_be_given_by_number_or_as_rows() -> None:
     )
 
 
-REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+REJECTED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"n_landmarks": N + 1}, ValueError, "n_landmarks = 241, but X has 240 rows; at most as many landmarks as rows"),
     ({"n_landmarks": 0}, ValueError, "n_landmarks = 0"),
     ({"n_components": M + 1}, ValueError, "n_components = 31 is out of range"),
@@ -281,14 +275,14 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "error", "message"), REFUSED, ids=lambda value: str(value)[:40])
-def test_what_cannot_be_is_refused_unread(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+@pytest.mark.parametrize(("changes", "error", "message"), REJECTED, ids=lambda value: str(value)[:40])
+def test_what_cannot_be_is_rejected_unread(changes: dict[str, Any], error: type[Exception], message: str) -> None:
     parameters: dict[str, Any] = {"n_components": K, "n_landmarks": M} | changes
     with pytest.raises(error, match=message):
         NystromKernelPCA(**parameters).fit(unreadable(N, D))
 
 
-def test_landmarks_beyond_the_memory_are_refused_unread_with_numbers() -> None:
+def test_landmarks_beyond_the_memory_are_rejected_unread_with_numbers() -> None:
     model = nystrom(kernel="rbf", n_landmarks=40_000, memory_limit="2 GiB")
     assert not model.plan(unreadable(100_000, 10, chunk=1000)).fits
     with pytest.raises(bp.MemoryBudgetError, match=r"landmarks \(rpcholesky\) needs .* left of memory_limit = 2.0 GiB"):
@@ -305,7 +299,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "error", "message"), WRONG, ids=lambda value: str(value)[:40])
-def test_landmarks_that_do_not_fit_the_rows_are_refused(
+def test_landmarks_that_do_not_fit_the_rows_are_rejected(
     changes: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     parameters: dict[str, Any] = {"n_components": K, "n_landmarks": None} | changes
@@ -318,9 +312,6 @@ def test_a_share_is_taken_of_what_the_landmarks_hold() -> None:
     assert model.explained_variance_ratio_.sum() > 0.8
     assert model.explained_variance_ratio_[:-1].sum() <= 0.8
     assert nystrom(None, n_landmarks=12).fit(X).n_components_ == 12
-
-
-# Models that grow ---------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=10, deadline=None)
@@ -336,7 +327,7 @@ def test_any_split_into_batches_equals_one_fit_with_the_same_landmarks(cuts: lis
     assert model.kernel_evaluations_ == whole.kernel_evaluations_
 
 
-def test_a_saved_model_goes_on_by_partial_fit(tmp_path: Path) -> None:
+def test_a_saved_model_continues_by_partial_fit(tmp_path: Path) -> None:
     model = nystrom(sampling="diagonal").fit(X[:100])
     model.save(tmp_path / "model")
     loaded = bp.load(tmp_path / "model")
@@ -416,9 +407,6 @@ def test_widths_need_a_kernel_of_distances_and_features(changes: dict[str, Any])
 def test_widths_need_a_gamma() -> None:
     with pytest.raises(ValueError, match="gammas is empty; at least one width was expected"):
         nystrom().fit_widths(unreadable(N, D), [])
-
-
-# Layouts, precision, other rows -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sampling", ["uniform", "column-norm"])
@@ -523,14 +511,14 @@ def test_rows_with_missing_values_are_left_out_or_named(sampling: str) -> None:
 
 
 @pytest.mark.parametrize("sampling", ["kmeans", "column-norm"])
-def test_samplings_that_need_complete_rows_refuse_missing_values(sampling: str) -> None:
+def test_samplings_that_need_complete_rows_reject_missing_values(sampling: str) -> None:
     bad = np.where(np.arange(N)[:, None] == 7, np.nan, X)
     with pytest.raises(ValueError, match=r"missing|NaN"):
         nystrom(sampling=sampling, nan_policy="omit").fit(bad)
 
 
 @pytest.mark.parametrize("make", [lambda: -X, lambda: np.where(X > 2, -1.0, X)], ids=["negative", "some negative"])
-def test_histogram_kernels_refuse_negative_data(make: Callable[[], Array]) -> None:
+def test_histogram_kernels_reject_negative_data(make: Callable[[], Array]) -> None:
     with pytest.raises(ValueError, match="ChiSquare needs numbers of at least 0"):
         nystrom(kernel=ChiSquare()).fit(make())
 

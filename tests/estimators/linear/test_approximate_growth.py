@@ -1,4 +1,4 @@
-"""Approximate models grow with the collection: any batches and merges give the model of all rows, or are refused."""
+"""Approximate models grow with the collection: any batches and merges give the model of all rows, or are rejected."""
 
 from __future__ import annotations
 

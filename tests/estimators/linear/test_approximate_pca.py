@@ -65,9 +65,6 @@ def _doubts(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-# What one fit gives -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("name", SKETCHES)
@@ -205,7 +202,7 @@ def test_omitted_rows_leave_the_fit_of_the_others(core: str) -> None:
         approximate(core=core, nan_policy="omit").fit(np.where(np.arange(N)[:, None] == 5, X, np.nan))
 
 
-def test_a_share_is_taken_of_the_true_total_and_refused_beyond_the_sketch() -> None:
+def test_a_share_is_taken_of_the_true_total_and_rejected_beyond_the_sketch() -> None:
     model = approximate(0.5).fit(X)
     assert model.explained_variance_ratio_.sum() > 0.5
     assert model.explained_variance_ratio_[:-1].sum() <= 0.5
@@ -217,18 +214,23 @@ def test_a_share_is_taken_of_the_true_total_and_refused_beyond_the_sketch() -> N
     assert approximate(None).fit(X[:5]).n_components_ == 5
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("rows", [X[:2], X[:3], np.full((3, D), 2.0)], ids=["2", "3", "equal"])
 @pytest.mark.parametrize("core", CORES)
-def test_fewer_rows_than_columns_of_the_sketch_are_exact(core: str, n: int) -> None:
-    model = approximate(1, core=core).fit(X[:n])
+def test_fewer_rows_than_columns_of_the_sketch_are_exact(core: str, rows: Array) -> None:
+    model = approximate(1, core=core).fit(rows)
     if core != "tutorial":
-        np.testing.assert_allclose(model.explained_variance_, exact(X[:n], 1)[0], rtol=1e-6)
+        np.testing.assert_allclose(model.explained_variance_, exact(rows, 1)[0], rtol=1e-6)
     assert np.isfinite(model.residuals_).all()
+    assert np.isfinite(model.components_).all()
 
 
-# Refusals -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("k", "q"), [(3, 100), (80, 800), (500, 4000)])
+def test_the_default_sketch_has_ten_columns_for_a_component_and_at_least_100(k: int, q: int) -> None:
+    rows = unreadable(10_000, 4_000)
+    assert ApproximatePCA(k).plan(rows).state_bytes == ApproximatePCA(k, Gaussian(q)).plan(rows).state_bytes
 
-REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+
+REJECTED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"sketch": Gaussian(65)}, ValueError, "q = 65 is over the 64 columns of the data"),
     ({"n_components": 17}, ValueError, "n_components = 17 is over the 16 columns of the sketch, which gives no more"),
     ({"sketch": Downsample((8, 9), (4, 4))}, ValueError, r"\(8, 9\).*72.*64"),
@@ -239,15 +241,15 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "error", "message"), REFUSED, ids=lambda value: str(value)[:40])
-def test_what_cannot_be_is_refused_unread(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+@pytest.mark.parametrize(("changes", "error", "message"), REJECTED, ids=lambda value: str(value)[:40])
+def test_what_cannot_be_is_rejected_unread(changes: dict[str, Any], error: type[Exception], message: str) -> None:
     parameters: dict[str, Any] = {"n_components": K, "sketch": Gaussian(Q)} | changes
     for call in ("fit", "plan", "partial_fit"):
         with pytest.raises(error, match=message):
             getattr(ApproximatePCA(**parameters), call)(unreadable(N, D))
 
 
-def test_a_state_beyond_the_memory_is_refused_unread_with_numbers() -> None:
+def test_a_state_beyond_the_memory_is_rejected_unread_with_numbers() -> None:
     with pytest.raises(bp.MemoryBudgetError, match=r"sketch \(nystrom\) needs .* left of memory_limit = 1.0 GiB"):
         approximate(10, Gaussian(1000), memory_limit="1 GiB").fit(unreadable(10_000, 200_000, chunk=100))
 
@@ -262,9 +264,6 @@ def test_the_tutorial_core_has_no_density_but_least_squares_reconstructions() ->
     expected = axes @ np.linalg.lstsq(axes, (X - model.mean_).T, rcond=None)[0]
     found = model.inverse_transform(model.transform(X))
     np.testing.assert_allclose(found, expected.T + model.mean_, rtol=0, atol=1e-10)
-
-
-# What one read is worth ---------------------------------------------------------------------------------------------
 
 
 def one_read(p: float, core: str) -> tuple[ApproximatePCA, float, float]:

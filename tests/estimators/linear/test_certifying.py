@@ -38,9 +38,6 @@ def test_bounds_hold_for_a_basis_that_is_orthonormal_to_its_rounding_only(length
     assert (upper - lower <= 1e-11).all()
 
 
-# Captured variance ----------------------------------------------------------------------------------------------------
-
-
 @doubtful
 @pytest.mark.parametrize("seed", range(10))
 def test_the_captured_variance_of_oblique_axes_is_that_of_what_they_span(seed: int) -> None:
@@ -91,9 +88,6 @@ def test_nothing_captures_a_share_of_a_trace_with_negative_parts(route: str, ker
     assert shown["certificate"]["captured_variance_bounds"] is None
     assert shown["certificate"]["subspace_error_bounds"] is None
     assert "to" not in str(facts(shown)["captured"])
-
-
-# Subspaces ------------------------------------------------------------------------------------------------------------
 
 
 def angle(axes: Array, V: Array) -> float:
@@ -185,7 +179,7 @@ def test_containment_takes_numbers_that_are_bounded(n_axes: int, n_true: int) ->
 
 
 @pytest.mark.parametrize("model", [PCA(2, solver="krylov"), KernelPCA(2, kernel=RBF(0.1), solver="krylov")])
-def test_forged_bounds_of_subspaces_are_refused(model: Any, tmp_path: Path) -> None:
+def test_forged_bounds_of_subspaces_are_rejected(model: Any, tmp_path: Path) -> None:
     model.fit(data_with_spectrum(80, power_law(9))[0])
     for name, array in (("subspace_upper", np.ones(2)), ("subspace_lowest", np.ones(3)), ("subspace_deficits", None)):
         forged = StoredModel.of(model)

@@ -1,4 +1,4 @@
-"""PCA by block Krylov: eigenvalues to the tolerance in a few counted reads, bounds that hold, and honest refusals."""
+"""PCA by block Krylov: eigenvalues to the tolerance in a few counted reads, bounds that hold, and honest errors."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_rules_choose_as_many_components_as_with_the_whole_spectrum(rule: Any) -
 
 
 @pytest.mark.parametrize("n_components", [None, "mle", bp.GavishDonoho()], ids=str)
-def test_what_needs_the_whole_spectrum_is_refused_unread_or_solved_exactly_where_a_basis_would_hold_it(
+def test_what_needs_the_whole_spectrum_is_rejected_unread_or_solved_exactly_where_a_basis_would_hold_it(
     n_components: Any,
 ) -> None:
     with pytest.raises(ValueError, match=r"needs all 1100 eigenvalues, but this solver computes only the leading ones"):
@@ -306,7 +306,7 @@ def test_rules_count_the_rows_that_are_left(seed: int) -> None:
 
 
 @pytest.mark.parametrize("left", [0, 1])
-def test_fewer_than_two_rows_left_are_refused(left: int) -> None:
+def test_fewer_than_two_rows_left_are_rejected(left: int) -> None:
     X = np.full((50, D), np.nan)
     X[:left] = 1.0
     with pytest.raises(ValueError, match=rf"Found array with {left} sample.* after {50 - left} rows with NaN"):
@@ -348,7 +348,7 @@ def test_a_number_of_reads_that_does_not_do_is_said_with_the_error(
     ],
     ids=str,
 )
-def test_parameters_out_of_range_are_refused_unread(
+def test_parameters_out_of_range_are_rejected_unread(
     parameters: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     for call in ("fit", "plan", "partial_fit"):
@@ -400,7 +400,7 @@ def test_later_reads_find_no_array_of_the_first_block_in_memory(monkeypatch: pyt
     assert not any(alive)
 
 
-def test_a_basis_beyond_the_memory_is_cut_and_then_refused_unread() -> None:
+def test_a_basis_beyond_the_memory_is_cut_and_then_rejected_unread() -> None:
     X = unreadable(200_000, 100_000, chunk=100, dtype="f4")
     held, limits = [], range(1000, 8000, 100)
     for limit in limits:

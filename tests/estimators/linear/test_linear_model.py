@@ -12,7 +12,12 @@ import pytest
 import bigpca as bp
 from bigpca import PCA, ModelFormatError
 from bigpca.estimators.linear.model import LinearModel
-from bigpca.estimators.linear.spectrum import CERTIFICATE_FIELDS, Certificate, orthonormality_error
+from bigpca.estimators.linear.spectrum import (
+    CERTIFICATE_FIELDS,
+    Certificate,
+    low_rank_plus_diagonal,
+    orthonormality_error,
+)
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.passes.accumulators.moments import Moments
 from tests.builders import data_with_spectrum, power_law
@@ -91,7 +96,7 @@ def test_a_certificate_comes_back_from_disk(certificate: Certificate, tmp_path: 
         ({"moments_scatter": None}, "scatter"),
     ],
 )
-def test_a_wrong_certificate_or_state_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_wrong_certificate_or_state_is_rejected(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     model = StoredModel.of(certified(FULL))
     for name, array in changes.items():
         if array is None:
@@ -103,7 +108,7 @@ def test_a_wrong_certificate_or_state_is_refused(changes: dict[str, Any], messag
         bp.load(tmp_path / "model.zarr")
 
 
-def test_a_certificate_of_other_values_is_refused(tmp_path: Path) -> None:
+def test_a_certificate_of_other_values_is_rejected(tmp_path: Path) -> None:
     model = StoredModel.of(certified(FULL))
     model.attributes["certificate"] = {"sure": True}
     save_model(tmp_path / "model.zarr", model, overwrite=False)
@@ -131,6 +136,14 @@ def test_oblique_axes_have_no_covariance_model(oblique: PCA) -> None:
         with pytest.raises(AttributeError) as caught:
             getattr(oblique, name)
         assert "components are not orthonormal (off by 0." in str(caught.value.__cause__)
+
+
+def test_a_dense_covariance_over_16_gib_is_rejected_before_it_is_allocated() -> None:
+    wrong = np.ones(2)  # which no product with one component accepts
+    with pytest.raises(bp.MemoryBudgetError, match=r"a dense 46341 x 46341 matrix takes 16\.0 GiB, more than"):
+        low_rank_plus_diagonal(np.ones((1, 46_341)), wrong, 1.0)
+    with pytest.raises(ValueError, match="matmul"):
+        low_rank_plus_diagonal(np.ones((1, 46_340)), wrong, 1.0)
 
 
 def test_oblique_axes_come_back_from_disk(oblique: PCA, tmp_path: Path) -> None:

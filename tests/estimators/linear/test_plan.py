@@ -1,4 +1,4 @@
-"""A plan says what a fit will cost before anything is read, and refuses what does not fit, with the numbers and ways
+"""A plan says what a fit will cost before anything is read, and rejects what does not fit, with the numbers and ways
 out.
 """
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -41,7 +42,8 @@ def test_a_plan_is_a_record_of_the_costs() -> None:
     assert plan.state_bytes == 8 * d * (d + 1)
     assert n * d * d < plan.flops < 2 * n * d * d
     assert 100 <= plan.block_rows <= n
-    assert plan.tasks >= 2
+    assert plan.tasks == 3
+    assert PCA(k, solver="covariance").plan(unreadable(10**6, d, chunk=10_000)).tasks == 2 * 16 + 1
     assert plan.peak_bytes >= 4 * plan.state_bytes + plan.block_rows * d * 8
     assert plan.output_bytes >= 8 * (k * d + d)
 
@@ -55,6 +57,13 @@ def test_the_dot_plan_counts_its_reads_and_its_square_matrix(k: Any) -> None:
     assert plan.bytes_read == int(plan.passes * n * d * 8)
     assert plan.state_bytes >= 8 * n * n
     assert plan.flops >= n * n * d
+
+
+@pytest.mark.parametrize(("threads", "panels"), [(1, 2), (2, 4)])
+def test_the_dot_matrix_has_two_panels_for_each_thread(threads: int, panels: int) -> None:
+    with dask.config.set(num_workers=threads):
+        plan = PCA(5, solver="dot", memory_limit="16 GiB").plan(unreadable(2000, 40_000, chunk=100))
+    assert f" reads in {panels} row panels" in plan.reason
 
 
 def test_the_plan_of_column_blocks_is_two_reads(tmp_path: Path) -> None:
@@ -100,7 +109,7 @@ def test_an_iteration_is_chosen_only_where_an_exact_answer_is_dear() -> None:
 
 
 @pytest.mark.parametrize("solver", ["covariance", "dot", "auto"])
-def test_what_does_not_fit_is_refused_before_any_read_with_numbers_and_ways_out(solver: str) -> None:
+def test_what_does_not_fit_is_rejected_before_any_read_with_numbers_and_ways_out(solver: str) -> None:
     n = d = 30_000 if solver == "auto" else 20_000
     X = unreadable(n, d, chunk=1000)
     with pytest.raises(MemoryBudgetError) as caught:
@@ -200,7 +209,7 @@ def test_on_a_cluster_the_tightest_worker_decides() -> None:
     assert in_memory.resources.where == "this machine's free memory"
 
 
-def test_scores_larger_than_the_free_disk_are_refused_before_any_read(
+def test_scores_larger_than_the_free_disk_are_rejected_before_any_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pca = PCA(3).fit(np.random.default_rng(0).standard_normal((20, 4)))

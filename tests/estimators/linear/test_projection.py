@@ -91,7 +91,7 @@ def test_the_matrix_of_a_sketch_counts_once_for_all_threads() -> None:
         assert more == pytest.approx(matrix - narrow.cached_bytes(d, 4) + threads * (own[1] - own[0]), abs=2 * threads)
 
 
-def test_a_sketch_that_does_not_fit_is_refused_before_any_read(tmp_path: Path) -> None:
+def test_a_sketch_that_does_not_fit_is_rejected_before_any_read(tmp_path: Path) -> None:
     X = unreadable(1000, 60_000, 10, np.float32)
     small, large = (bp.SketchTransformer(Gaussian(q), memory_limit="400 TiB").fit(X) for q in (2, 1000))
     assert planned(small._row_map(), 60_000, 1) < 100 << 20 < 240 << 20 < planned(large._row_map(), 60_000, 1)

@@ -97,7 +97,7 @@ def test_omitted_rows_get_sketches_of_nan(lazy: bool) -> None:
     np.testing.assert_allclose(found[kept], FeatureHash(7).apply(X[kept]), rtol=1e-12, atol=1e-14)
 
 
-def test_rows_in_memory_are_refused_by_fit_already_beyond_the_first_block() -> None:
+def test_rows_in_memory_are_rejected_by_fit_already_beyond_the_first_block() -> None:
     rows = np.ones((9000, 3), np.float32)
     rows[8999, 1] = np.nan
     with pytest.raises(
@@ -125,7 +125,7 @@ def test_names_number_the_sketches_and_names_of_features_are_checked() -> None:
     assert not hasattr(transformer.fit(X), "feature_names_in_")
 
 
-def test_set_output_pandas_refuses_to_load_lazy_sketches(tmp_path: Path) -> None:
+def test_set_output_pandas_does_not_load_lazy_sketches(tmp_path: Path) -> None:
     transformer = SketchTransformer(Gaussian(2)).set_output(transform="pandas").fit(X)
     lazy = da.from_array(X, chunks=(20, 24))
     for call in (transformer.transform, transformer.fit_transform):
@@ -192,7 +192,7 @@ def test_an_unfitted_transformer_is_not_saved(tmp_path: Path) -> None:
         ({"parameters": {"sketches": 3}}, "has no parameter 'sketches'"),
     ],
 )
-def test_a_whole_but_wrong_transformer_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_whole_but_wrong_transformer_is_rejected(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     stored_model = StoredModel.of(SketchTransformer(Gaussian(2)).fit(X))
     stored_model.attributes.update(change)
     save_model(tmp_path / "sketch.zarr", stored_model, overwrite=False)
@@ -201,14 +201,14 @@ def test_a_whole_but_wrong_transformer_is_refused(change: dict[str, Any], messag
 
 
 @pytest.mark.parametrize("sketch", [64, "gaussian", Gaussian])
-def test_what_is_no_sketch_is_refused(sketch: Any) -> None:
+def test_what_is_no_sketch_is_rejected(sketch: Any) -> None:
     with pytest.raises(
         TypeError, match=r"is no sketch; one of bigpca\.sketches was expected, such as .*Gaussian\(64\)"
     ):
         SketchTransformer(sketch).fit(X)
 
 
-def test_a_sketch_wider_than_the_rows_or_of_another_shape_is_refused_by_fit() -> None:
+def test_a_sketch_wider_than_the_rows_or_of_another_shape_is_rejected_by_fit() -> None:
     assert SketchTransformer(Gaussian(24)).fit_transform(X).shape == (60, 24)
     for lazy in (X, unreadable(50, 24)):
         with pytest.raises(ValueError, match=r"q = 25 is over the 24 columns"):
@@ -217,7 +217,7 @@ def test_a_sketch_wider_than_the_rows_or_of_another_shape_is_refused_by_fit() ->
             SketchTransformer(Downsample((5, 5), (2, 2))).fit(lazy)
 
 
-def test_an_unknown_policy_is_refused_before_any_read() -> None:
+def test_an_unknown_policy_is_rejected_before_any_read() -> None:
     with pytest.raises(ValueError, match=r'nan_policy = \'drop\' is unknown; "raise" or "omit" was expected'):
         SketchTransformer(Gaussian(2), nan_policy="drop").fit(unreadable(50, 24))
     with pytest.raises(ValueError, match=r'missing_chunks = \'skip\' is unknown; "raise" or "fill" was expected'):
@@ -236,3 +236,7 @@ def test_sketches_are_reached_through_the_package() -> None:
     assert {"sketches", "SketchTransformer"} <= set(dir(bp)) & set(bp.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'sketch_makers'"):
         _ = bp.sketch_makers
+
+
+def test_the_plan_of_a_sketch_names_no_blocks_which_it_does_not_form() -> None:
+    assert "Gflop in 1 task\n" in str(bp.SketchTransformer(bp.sketches.SparseSign(3)).plan(np.eye(9)))

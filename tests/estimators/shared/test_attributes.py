@@ -217,7 +217,7 @@ def test_transform_out_writes_the_scores(lazy: bool, tmp_path: Path) -> None:
     np.testing.assert_allclose(back.compute(), pca.inverse_transform(pca.transform(X)), atol=1e-12)
 
 
-def test_more_features_than_a_dense_covariance_holds_are_refused() -> None:
+def test_more_features_than_a_dense_covariance_holds_are_rejected() -> None:
     pca = PCA(1, solver="dot").fit(np.eye(3, 60_000))
     with pytest.raises(bp.MemoryBudgetError, match=r"60000 x 60000 matrix takes 26.8 GiB.*Use components_"):
         pca.get_covariance()

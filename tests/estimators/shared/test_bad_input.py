@@ -48,7 +48,7 @@ def test_fewer_than_two_rows_are_noticed_when_rows_must_be_counted(solver: str) 
         PCA(solver=solver).partial_fit(lazy[lazy[:, 0] > 1e9])
 
 
-def test_no_columns_are_refused() -> None:
+def test_no_columns_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"Found array with 0 feature\(s\) .*a minimum of 1 is required"):
         PCA().fit(da.zeros((5, 0)))
     with pytest.raises(ValueError, match=r"0 feature\(s\)"):
@@ -56,14 +56,14 @@ def test_no_columns_are_refused() -> None:
 
 
 @containers
-def test_one_dimension_is_refused(lazy: bool) -> None:
+def test_one_dimension_is_rejected(lazy: bool) -> None:
     match = "the Dask array has shape .* Reshape it" if lazy else "Expected 2D array, got 1D array"
     with pytest.raises(ValueError, match=match):
         PCA().fit(da.zeros(9) if lazy else np.zeros(9))
 
 
 @pytest.mark.parametrize("n_components", [0, -1, 7, 51, np.int64(7)])
-def test_an_impossible_number_of_components_is_refused_unread(n_components: int) -> None:
+def test_an_impossible_number_of_components_is_rejected_unread(n_components: int) -> None:
     for call in ("fit", "plan", "select_solver"):
         with pytest.raises(
             ValueError, match=rf"n_components = {n_components} is out of range: 50 samples of 6 features"
@@ -80,12 +80,12 @@ def test_booleans_and_other_types_are_no_number_of_components(n_components: Any)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, 1.5, -0.5, np.nan])
-def test_a_share_outside_0_and_1_is_refused(share: float) -> None:
+def test_a_share_outside_0_and_1_is_rejected(share: float) -> None:
     with pytest.raises(ValueError, match=r"is a float outside \(0, 1\), where it means a share of the variance"):
         PCA(share).fit(unreadable(50, 6))
 
 
-def test_unknown_rules_and_mle_of_wide_data_are_refused() -> None:
+def test_unknown_rules_and_mle_of_wide_data_are_rejected() -> None:
     with pytest.raises(ValueError, match="n_components = 'auto' is not known; the rules with a name are 'mle'"):
         PCA("auto").fit(unreadable(50, 6))
     with pytest.raises(ValueError, match='n_components = "mle" needs at least as many samples as features'):
@@ -131,7 +131,7 @@ def test_switches_are_booleans_and_counts_are_integers(
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "object", "S3", "U3", "M8[s]", "m8[s]", "f4,f4"])
-def test_dtypes_without_principal_components_are_refused_unread(dtype: str) -> None:
+def test_dtypes_without_principal_components_are_rejected_unread(dtype: str) -> None:
     lazy = unreadable(50, 6, dtype=dtype)
     pca = PCA(2).fit(X)
     for call in (PCA(2).fit, PCA(2).plan, PCA(2).partial_fit, pca.transform):
@@ -149,12 +149,12 @@ def test_dtypes_without_principal_components_are_refused_unread(dtype: str) -> N
         ("f4,f4", "Choose one field"),
     ],
 )
-def test_dtypes_without_principal_components_are_refused_in_memory(dtype: str, message: str) -> None:
+def test_dtypes_without_principal_components_are_rejected_in_memory(dtype: str, message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         PCA(2).fit(np.zeros((50, 6), dtype))
 
 
-def test_sparse_matrices_and_numbers_in_strings_are_refused() -> None:
+def test_sparse_matrices_and_numbers_in_strings_are_rejected() -> None:
     sparse = pytest.importorskip("scipy.sparse")
     with pytest.raises(TypeError, match="dense data is required"):
         PCA(2).fit(sparse.csr_matrix(X))
@@ -164,7 +164,7 @@ def test_sparse_matrices_and_numbers_in_strings_are_refused() -> None:
 
 @pytest.mark.parametrize("method", ["transform", "score_samples", "score"])
 @containers
-def test_another_number_of_features_is_refused_unread(method: str, lazy: bool) -> None:
+def test_another_number_of_features_is_rejected_unread(method: str, lazy: bool) -> None:
     pca = PCA(2).fit(X)
     with pytest.raises(ValueError, match="X has 5 features, but PCA is expecting 6 features as input"):
         getattr(pca, method)(unreadable(10, 5) if lazy else X[:, :5])
@@ -214,14 +214,14 @@ def test_the_dot_matrix_cannot_omit_rows() -> None:
 
 
 @containers
-def test_transform_refuses_non_finite_rows(lazy: bool) -> None:
+def test_transform_rejects_non_finite_rows(lazy: bool) -> None:
     bad = X.copy()
     bad[33, 4] = np.nan
     with pytest.raises(bp.NonFiniteError, match=r"1 NaN or infinite values in 1 rows of .* column 4. Finite values"):
         np.asarray(PCA(2).fit(X).transform(as_given(bad, lazy)))
 
 
-def test_scores_that_overflow_float32_are_refused() -> None:
+def test_scores_that_overflow_float32_are_rejected() -> None:
     pca = PCA(2).fit(X.astype(np.float32))
     huge = (3e38 * np.sign(pca.components_[:1])).astype(np.float32)
     with pytest.raises(ValueError, match=r"overflow float32: the values are too large. Pass float64 input"):

@@ -21,11 +21,13 @@ from bigpca.estimators.linear.choosing import FITS, plan_fit
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum
 from bigpca.estimators.shared.references import References
+from bigpca.kernels import RBF
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.speed import machine_speed
 from bigpca.passes.fold import fold, row_pass
+from bigpca.passes.reading import blocks
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources, plan_of
 
@@ -33,6 +35,7 @@ D = 6
 X = np.random.default_rng(0).standard_normal((200, D)) * np.arange(1, D + 1.0)
 LAZY = da.from_array(X, chunks=(40, D))
 ROOMY = Resources(2, 1 << 34, 0, "a test")
+RBF_KERNEL = RBF(gamma=0.1)
 
 
 def planned(**changes: Any) -> tuple[CovarianceFit, Run]:
@@ -55,6 +58,31 @@ def test_a_run_does_nothing_that_its_plan_does_not_say(changes: dict[str, Any], 
     fit, run = planned(**changes)
     with pytest.raises(UndeclaredPassError, match=message):
         fit.run(run)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "flops"),
+    [
+        (lambda: bp.PCA(2, solver="covariance"), "moments", 200 * D * (D + 1.0)),
+        (
+            lambda: bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5, solver="krylov"),
+            "within", 4.0 * 200 * D * D * 6,
+        ),  # a block of all D columns, in six reads
+        (
+            lambda: bp.NystromKernelPCA(2, kernel=RBF_KERNEL, n_landmarks=10, sampling="uniform"),
+            "features", 200 * 10 * (RBF_KERNEL.flops_per_entry(D) + 3.0 * 10),
+        ),
+    ],
+)  # fmt: skip
+def test_float32_rows_are_multiplied_in_float64_up_to_a_number_of_operations(
+    make: Callable[[], Any], name: str, flops: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, y = LAZY.astype("f4"), np.arange(200) % 3
+    for limit, dtype in ((flops, "f8"), (np.nextafter(flops, 0), "f4")):
+        monkeypatch.setattr(blocks, "PRECISE_FLOPS", limit)
+        model = make()
+        (found,) = (one for one in model._fit(model._open(rows), y).declared if one.name == name)
+        assert found.dtype == np.dtype(dtype)
 
 
 def test_a_pass_runs_as_often_as_declared_and_reads_are_added_up() -> None:

@@ -153,14 +153,14 @@ def test_a_failed_batch_leaves_the_model_as_it_was() -> None:
     assert_same_model(pca.partial_fit(X[30:]), PCA(2).fit(X))
 
 
-def test_batches_of_another_width_are_refused_unread() -> None:
+def test_batches_of_another_width_are_rejected_unread() -> None:
     pca = PCA(2).partial_fit(X)
     with pytest.raises(ValueError, match="X has 5 features, but PCA is expecting 8 features as input"):
         pca.partial_fit(unreadable(10, 5))
     assert_same_model(pca, PCA(2).fit(X))
 
 
-def test_what_partial_fit_cannot_do_is_refused_before_any_read() -> None:
+def test_what_partial_fit_cannot_do_is_rejected_before_any_read() -> None:
     with pytest.raises(ValueError, match="n_components = 9 is out of range: data of 8 features have 1 to 8"):
         PCA(9).partial_fit(unreadable(N, D))
     with pytest.raises(ValueError, match="solver = 'full' is unknown"):

@@ -16,6 +16,9 @@ from sklearn.base import clone
 
 import bigpca as bp
 from bigpca.data.provenance import MAX_TEXT, Provenance, measuring, provenance_of, recording
+from bigpca.errors import format_bytes
+from bigpca.planning import format_seconds
+from bigpca.report.methods import plan_table
 from tests.builders import data_with_spectrum, power_law
 
 X = data_with_spectrum(60, power_law(6), mean=2.0)[0]
@@ -82,11 +85,72 @@ def test_a_model_without_the_record_loads(tmp_path: Path) -> None:
     assert not (tmp_path / "again.zarr" / "provenance").exists()
 
 
-@pytest.mark.parametrize(
-    "more", [lambda model: model.partial_fit(X[40:]), lambda model: bp.merge(model, bp.PCA(2).fit(X))]
-)
-def test_a_model_of_more_rows_does_not_claim_to_be_made_of_the_first(more: Callable[[Any], Any]) -> None:
-    assert more(bp.PCA(2).fit(X[:40])).provenance_ is None
+def of_rows(rows: int, reads: float = 1.0, added: int | None = None, merged: int | None = None) -> dict[str, Any]:
+    return {"rows": rows, "reads": reads, "added_rows": added, "merged_models": merged}
+
+
+KINDS = np.arange(60) % 3
+NYSTROM = bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=10, sampling="uniform")
+SCORED = bp.ScoredPCA(1, n_features_to_select=3)
+GROWN: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
+    "partial_fit of a new model": (lambda: bp.PCA(2).partial_fit(X), "PCA(n_components=2).partial_fit(X)", of_rows(60)),
+    "partial_fit": (
+        lambda: bp.PCA(2).fit(X[:40]).partial_fit(X[40:50]).partial_fit(X[50:]),
+        "PCA(n_components=2).fit(X)", of_rows(60, added=20),
+    ),
+    "partial_fit with a read": (
+        lambda: clone(NYSTROM).fit(X[:40]).partial_fit(X[40:]), f"{NYSTROM!r}.fit(X)", of_rows(60, 7 / 3, added=20)
+    ),
+    "labels": (
+        lambda: bp.FisherDiscriminantAnalysis(1).fit(X[:30], KINDS[:30]).partial_fit(X[30:], KINDS[30:]),
+        "FisherDiscriminantAnalysis(n_components=1).fit(X)", of_rows(60, added=30),
+    ),
+    "scored": (lambda: clone(SCORED).fit(X, KINDS), f"{SCORED!r}.fit(X)", of_rows(60, 2.0)),
+    "more scored": (
+        lambda: clone(SCORED).fit(X, KINDS).partial_fit(X, KINDS), f"{SCORED!r}.fit(X)", of_rows(120, 2.0, added=60)
+    ),
+    "merge": (
+        lambda: bp.merge(bp.merge(bp.PCA(2).fit(X), bp.PCA(2).fit(X[:30])), bp.PCA(2).fit(X[:10])),
+        "bigpca.merge(a, b)", of_rows(100, merged=3),
+    ),
+    "widths": (
+        lambda: clone(NYSTROM).fit_widths(X, [0.1, 1.0])[1], f"{NYSTROM!r}.fit_widths(X, gammas)", of_rows(60, 3.0)
+    ),
+    "map": (
+        lambda: bp.roweis_map(X, KINDS, 2).models[1][0],
+        "bigpca.roweis_map(X, y, model=RoweisDiscriminantAnalysis(n_components=2))", of_rows(60),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "call", "expected"), GROWN.values(), ids=GROWN)
+def test_every_way_to_a_model_is_recorded(
+    make: Callable[[], Any], call: str, expected: dict[str, Any], tmp_path: Path
+) -> None:
+    made = make().provenance_
+    assert made.call == " ".join(call.split())
+    assert {name: getattr(made, name) for name in expected} == pytest.approx(expected)
+    assert (made.planned_reads is None) == (made.added_rows is not None or made.merged_models is not None)
+
+
+@pytest.mark.parametrize("more", [lambda old: old.partial_fit(X), lambda old: bp.merge(old, bp.PCA(2).fit(X))])
+def test_a_model_made_of_one_without_a_record_has_none(more: Callable[[Any], Any]) -> None:
+    old = bp.PCA(2).fit(X)
+    old._provenance = None
+    assert more(old).provenance_ is None
+
+
+def test_a_saved_model_compares_its_plan_with_what_was_measured(rows: Path, tmp_path: Path) -> None:
+    model = bp.PCA(2, solver="krylov")
+    plan = model.plan(rows)
+    model.fit(rows).save(tmp_path / "model.zarr")
+    made = bp.load(tmp_path / "model.zarr").provenance_
+    assert (made.planned_reads, made.planned_max_reads) == (plan.passes, plan.most_passes)
+    assert (made.planned_seconds, made.planned_bytes) == (plan.seconds, plan.process_bytes)
+    assert f"(planned: {plan.passes:.3g}, at most {plan.most_passes:.3g})" in made.lines()["rows read"]
+    table = {name: (planned, measured) for name, planned, measured in plan_table(model).rows}
+    assert table["time"][0] == format_seconds(plan.seconds)
+    assert table["memory above idle"] == (format_bytes(plan.process_bytes), None)
 
 
 def test_credentials_are_never_recorded_and_long_texts_are_cut() -> None:

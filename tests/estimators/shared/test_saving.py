@@ -1,4 +1,4 @@
-"""A model on disk comes back as it was, or is refused; it never comes back as something else."""
+"""A model on disk comes back as it was, or is rejected; it never comes back as something else."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CERTIFIED = ("eigenvalue_bounds_", "captured_variance_bounds_", "bounds_confiden
 
 @pytest.mark.parametrize("name", APPROXIMATE)
 @pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
-def test_an_approximate_model_comes_back_with_its_bounds_and_goes_on(name: str, tmp_path: Path) -> None:
+def test_an_approximate_model_comes_back_with_its_bounds_and_continues(name: str, tmp_path: Path) -> None:
     parameters = APPROXIMATE[name]
     model = ApproximatePCA(**parameters).fit(X[:30])
     model.save(tmp_path / "model.zarr")
@@ -88,7 +88,7 @@ def test_everything_comes_back(name: str, tmp_path: Path) -> None:
     assert (loaded.scale_ is None) == (pca.scale_ is None)
 
 
-def test_partial_fit_goes_on_after_load(tmp_path: Path) -> None:
+def test_partial_fit_continues_after_load(tmp_path: Path) -> None:
     PCA(3, scale=True).fit(X[:20]).save(tmp_path / "model.zarr")
     pca = bp.load(tmp_path / "model.zarr").partial_fit(X[20:])
     expected = PCA(3, scale=True).fit(X)
@@ -135,7 +135,7 @@ def test_every_damaged_file_is_noticed(damage: str, tmp_path: Path) -> None:
     whole = tmp_path / "model.zarr"
     PCA(3, scale=True).fit(X).save(whole)
     files = [path.relative_to(whole) for path in whole.rglob("*") if path.is_file()]
-    refused = 0
+    rejected = 0
     for file in files:
         copy = tmp_path / "copy.zarr"
         shutil.rmtree(copy, ignore_errors=True)
@@ -150,14 +150,14 @@ def test_every_damaged_file_is_noticed(damage: str, tmp_path: Path) -> None:
         try:
             loaded = bp.load(copy)
         except ModelFormatError:
-            refused += 1
+            rejected += 1
         else:  # white space or redundant metadata
             assert file.name == "zarr.json"
             assert np.array_equal(loaded.components_, bp.load(whole).components_)
-    assert refused >= len(files) - 2
+    assert rejected >= len(files) - 2
 
 
-def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
+def test_a_newer_format_is_rejected_with_both_versions(tmp_path: Path) -> None:
     PCA(2).fit(X).save(tmp_path / "model.zarr")
     header = tmp_path / "model.zarr" / "zarr.json"
     content = json.loads(header.read_text())
@@ -180,7 +180,7 @@ def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
         ({"moments_count": None}, "does not hold what a PCA of format"),
     ],
 )
-def test_a_whole_but_wrong_model_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_whole_but_wrong_model_is_rejected(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     model = StoredModel.of(PCA(3).fit(X))
     for name, array in changes.items():
         if array is None:
@@ -192,7 +192,7 @@ def test_a_whole_but_wrong_model_is_refused(changes: dict[str, Any], message: st
         bp.load(tmp_path / "model.zarr")
 
 
-def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_model_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ModelFormatError, match="does not exist; a saved model"):
         bp.load(tmp_path / "absent.zarr")
     bp.ingest(X, tmp_path / "rows.zarr")

@@ -52,7 +52,7 @@ def test_scikit_learn_check(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-def test_set_output_pandas_refuses_to_load_lazy_scores(tmp_path: Path) -> None:
+def test_set_output_pandas_does_not_load_lazy_scores(tmp_path: Path) -> None:
     pca = PCA(2).set_output(transform="pandas").fit(X)
     lazy = da.from_array(X, chunks=(20, 5))
     message = r'would load all lazy scores.*Call set_output\(transform="default"\)'

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
-from sklearn.base import is_classifier
+from sklearn.base import ClassifierMixin, is_classifier
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import GridSearchCV
 
@@ -216,6 +216,7 @@ def test_it_is_no_classifier_where_other_than_the_scatter_within_classes_counts(
     with pytest.raises(ValueError, match="fitted with r2 other than 1, so it is not a classifier"):
         model.set_params(r2=1).predict(X)
     assert is_classifier(model)
+    assert isinstance(model, ClassifierMixin)
     assert model.fit(X, Y).score(X, Y) == FisherDiscriminantAnalysis().fit(X, Y).score(X, Y)
     assert not hasattr(model.set_params(r2=r2).fit(X, Y), "coef_")
 

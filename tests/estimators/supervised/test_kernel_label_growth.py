@@ -120,7 +120,7 @@ def test_batches_may_be_lazy_and_miss_values_or_labels() -> None:
 
 @pytest.mark.parametrize("labels", ["strings", "integers", "real"])
 @pytest.mark.parametrize("name", ["supervised PCA", "kernel PCA", "Roweis"])
-def test_a_loaded_model_is_the_one_saved_and_goes_on(name: str, labels: str, tmp_path: Path) -> None:
+def test_a_loaded_model_is_the_one_saved_and_continues(name: str, labels: str, tmp_path: Path) -> None:
     if (name, labels) == ("Roweis", "real"):
         pytest.skip("r2 > 0 takes classes only")
     y = {"strings": NAMES[Y], "integers": 10 * Y - 3, "real": REAL}[labels]
@@ -131,7 +131,7 @@ def test_a_loaded_model_is_the_one_saved_and_goes_on(name: str, labels: str, tmp
 
 
 @pytest.mark.parametrize("labels", ["strings", "real"])
-def test_statistics_of_other_shapes_than_the_labels_are_refused(labels: str, tmp_path: Path) -> None:
+def test_statistics_of_other_shapes_than_the_labels_are_rejected(labels: str, tmp_path: Path) -> None:
     template = clone(MODELS["supervised PCA"]).set_params(sampling=X[:M], label_kernel="rbf")
     model = StoredModel.of(template.fit(X, NAMES[Y] if labels == "strings" else REAL))
     names = [n for n, a in model.arrays.items() if n.startswith("state_") and n != "state_counted" and a.ndim]
@@ -156,7 +156,7 @@ def test_the_dual_form_keeps_no_statistics_and_says_so() -> None:
 @pytest.mark.parametrize(
     "model", [bp.NystromKernelPCA(2, kernel="rbf", gamma=0.1), MODELS["supervised PCA"], MODELS["Roweis"]], ids=str
 )
-def test_a_batch_that_does_not_fit_is_refused_before_the_read(model: Any) -> None:
+def test_a_batch_that_does_not_fit_is_rejected_before_the_read(model: Any) -> None:
     fitted = clone(model).set_params(sampling=X[:M]).fit(X, Y)
     lazy, labels = unreadable(10**6, D, chunk=10**5), np.arange(10**6) % C
     with pytest.raises(bp.MemoryBudgetError):
@@ -166,7 +166,7 @@ def test_a_batch_that_does_not_fit_is_refused_before_the_read(model: Any) -> Non
 
 
 @pytest.mark.parametrize("name", ["shift", "fact_landmark_transform"])
-def test_a_stored_model_with_arrays_of_other_shapes_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_stored_model_with_arrays_of_other_shapes_is_rejected(name: str, tmp_path: Path) -> None:
     model = StoredModel.of(clone(MODELS["supervised PCA"]).set_params(sampling=X[:M]).fit(X, Y))
     arrays = dict(model.arrays) | {name: model.arrays[name][:-1]}
     save_model(tmp_path / "model.zarr", StoredModel(model.kind, arrays, model.attributes), overwrite=False)

@@ -217,7 +217,7 @@ def test_with_all_rows_and_r2_of_1_the_scatter_within_classes_is_singular() -> N
         assert np.isfinite(model.transform(NEW)).all()
 
 
-def test_more_axes_than_the_labels_determine_are_refused_or_warn() -> None:
+def test_more_axes_than_the_labels_determine_are_rejected_or_warn() -> None:
     for form in ("direct", "dual"):
         with pytest.raises(ValueError, match="n_components = 4, but the labels determine 3 axes"):
             KernelSupervisedPCA(4, form=form, gamma=GAMMA).fit(X, Y)
@@ -335,7 +335,7 @@ def test_a_fit_reads_rows_once_beyond_the_choice_of_landmarks(monkeypatch: pytes
     assert counts.tolist() == [2] + [1] * 7  # the first rows once more, for the shift
 
 
-def test_a_plan_reads_nothing_and_what_does_not_fit_is_refused_before_any_read() -> None:
+def test_a_plan_reads_nothing_and_what_does_not_fit_is_rejected_before_any_read() -> None:
     lazy, y = unreadable(50_000, 10, chunk=5000), np.arange(50_000) % 3
     plan = KernelRoweisDiscriminantAnalysis(2).plan(lazy, y)
     assert plan.passes >= 1

@@ -234,7 +234,7 @@ def test_classes_without_rows_tell_nothing_apart() -> None:
 
 
 def test_a_class_of_one_row_shifts_the_between_class_scatter_alone() -> None:
-    """It is refused in a fit, and taken in a batch: more of its rows may come."""
+    """It is rejected in a fit, and taken in a batch: more of its rows may come."""
     labels = Y.copy()
     labels[0] = C
     model = FisherDiscriminantAnalysis().fit(X[1:], labels[1:])

@@ -116,7 +116,7 @@ def test_real_labels_need_no_scatter_within_classes() -> None:
     np.testing.assert_allclose(model.eigenvalues_, exact.eigenvalues_, rtol=1e-9)
 
 
-def test_a_singular_scatter_is_refused_and_a_number_mends_it() -> None:
+def test_a_singular_scatter_is_rejected_and_a_number_mends_it() -> None:
     rows, y = wide()
     with pytest.raises(
         ValueError, match=r"R2 = S_W is singular: 300 rows of 4 classes .* at most 296 of 800 directions"
@@ -139,6 +139,6 @@ def test_a_singular_scatter_is_refused_and_a_number_mends_it() -> None:
         ({"solver": "krylov", "max_passes": 1}, "max_passes = 1"),
     ],
 )
-def test_what_it_cannot_do_is_refused_unread(options: dict[str, Any], message: str) -> None:
+def test_what_it_cannot_do_is_rejected_unread(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RoweisDiscriminantAnalysis(**({"n_components": 2} | options)).fit(unreadable(N, D), Y)

@@ -169,7 +169,7 @@ def test_given_values_are_taken_as_they_are() -> None:
     assert (whole.models[0][1].r1, whole.models[0][1].r2) == (0.25, 0.0)
 
 
-def test_a_logarithmic_grid_tells_models_apart_that_an_even_one_does_not() -> None:
+def test_a_logarithmic_grid_separates_models_that_an_even_one_does_not() -> None:
     """Largest angle between neighbours along r2 among the inner points of 6: 20,000 rows, classes 0.6 apart."""
     rows, y = labelled_rows(20_000, 4, 3, apart=0.6, seed=3)
     rows = rows * [5, 1, 1, 1]
@@ -181,7 +181,7 @@ def test_a_logarithmic_grid_tells_models_apart_that_an_even_one_does_not() -> No
     assert most["even"] < 1 < 10 < most["log"]
 
 
-REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+REJECTED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"grid": 1}, ValueError, "grid = 1 values; an integer of at least 2 was expected"),
     ({"grid": 2.5}, ValueError, "grid = 2.5 values"),
     ({"grid": True}, ValueError, "grid = True values"),
@@ -195,8 +195,8 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "error", "message"), REFUSED)
-def test_a_map_that_cannot_be_is_refused_before_any_read(
+@pytest.mark.parametrize(("options", "error", "message"), REJECTED)
+def test_a_map_that_cannot_be_is_rejected_before_any_read(
     options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -208,7 +208,7 @@ def test_a_map_needs_classes() -> None:
         roweis_map(X, X[:, 0].copy(), 3)
 
 
-def test_errors_that_cannot_be_are_refused(found: RoweisMap) -> None:
+def test_errors_that_cannot_be_are_rejected(found: RoweisMap) -> None:
     with pytest.raises(ValueError, match="criterion = 'loss' is unknown"):
         found.errors(NEW, NEW_Y, criterion="loss")
     with pytest.raises(ValueError, match="1 classes are new: 9"):
@@ -267,7 +267,7 @@ def test_a_kernel_map_reads_once_beyond_the_choice_of_landmarks(
     assert (reads.per_chunk((90, D), (10, D)) == 1).all()
 
 
-def test_what_no_rows_could_make_right_is_refused_before_the_read() -> None:
+def test_what_no_rows_could_make_right_is_rejected_before_the_read() -> None:
     with pytest.raises(TypeError, match=r"FisherDiscriminantAnalysis\(\) has no r1 and r2 to make a map of"):
         roweis_map(unreadable(N, D), Y, 3, model=FisherDiscriminantAnalysis())  # type: ignore[arg-type]
     wide = unreadable(20, 50, chunk=5)

@@ -1,4 +1,4 @@
-"""What supervised models refuse, and why: before any row is read where that can be known."""
+"""What supervised models reject, and why: before any row is read where that can be known."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def gaps(labels: Array) -> list[Any]:
     return [None if i in (4, 9) else label for i, label in enumerate(labels.tolist())]
 
 
-# Known before any read: X refuses to be read.
+# Known before any read: reading X raises.
 PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = {
     "r1 above 1": (RoweisDiscriminantAnalysis, {"r1": 1.5}, Y, ValueError,
         r"r1 = 1.5 is outside \[0, 1\].*from 0 to 1"),
@@ -130,7 +130,7 @@ def test_one_name_of_a_parameter_has_one_meaning() -> None:
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_parameters_that_cannot_be_are_refused_before_any_read(name: str) -> None:
+def test_parameters_that_cannot_be_are_rejected_before_any_read(name: str) -> None:
     kind, parameters, labels, error, message = PARAMETERS[name]
     with pytest.raises(error, match=message):
         kind(**parameters).fit(unreadable(N, D), labels)
@@ -148,7 +148,7 @@ LABELS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("name", LABELS)
-def test_labels_that_say_nothing_are_refused_before_any_read(name: str, kind: type) -> None:
+def test_labels_that_say_nothing_are_rejected_before_any_read(name: str, kind: type) -> None:
     labels, message = LABELS[name]
     with pytest.raises(ValueError, match=message):
         kind().fit(unreadable(N, D), labels)
@@ -163,13 +163,13 @@ NAN = np.where(np.arange(N) == 7, np.nan, REAL)
     (np.full((N, 2), 0.1), "all 60 labels are equal"), (np.where(np.isnan(NAN), np.inf, NAN),
         "1 of 60 targets are infinite"),
 ], ids=["nan", "equal", "equal columns", "infinite"])  # fmt: skip
-def test_real_labels_that_say_nothing_are_refused_before_any_read(kind: type, labels: Array, message: str) -> None:
+def test_real_labels_that_say_nothing_are_rejected_before_any_read(kind: type, labels: Array, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         kind().fit(unreadable(N, D), labels)
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_one_row_is_refused(kind: type) -> None:
+def test_one_row_is_rejected(kind: type) -> None:
     with pytest.raises(ValueError, match=r"1 sample\(s\).*minimum of 2 is required"):
         kind().fit(X[:1], Y[:1])
 
@@ -193,7 +193,7 @@ def test_nothing_is_transformed_before_a_fit(kind: type) -> None:
 # Known from the read only
 
 
-def test_more_components_than_labels_determine_are_refused() -> None:
+def test_more_components_than_labels_determine_are_rejected() -> None:
     message = (
         "n_components = 3, but the labels determine 2 axes, the rank of .*: for classes, one less.*Use 2 or fewer, "
         "or Roweis"
@@ -215,7 +215,7 @@ SINGULAR: dict[str, tuple[Array, Array, str]] = {
 
 
 @pytest.mark.parametrize("name", SINGULAR)
-def test_a_singular_scatter_within_classes_is_refused_with_the_ways_out(name: str) -> None:
+def test_a_singular_scatter_within_classes_is_rejected_with_the_ways_out(name: str) -> None:
     rows, labels, message = SINGULAR[name]
     for model in (FisherDiscriminantAnalysis(), RoweisDiscriminantAnalysis(2, r1=0.5, r2=1)):
         with pytest.raises(ValueError, match=message):
@@ -232,7 +232,7 @@ def test_a_singular_scatter_within_classes_is_refused_with_the_ways_out(name: st
 @pytest.mark.parametrize("offset", [0.0, 1e3])
 @pytest.mark.parametrize("chunk", [7, N])
 @pytest.mark.parametrize("options", [{}, {"robust": True}, {"regularization": "pinv"}], ids=str)
-def test_rows_that_equal_their_class_mean_are_refused_whatever_rounding_leaves(
+def test_rows_that_equal_their_class_mean_are_rejected_whatever_rounding_leaves(
     offset: float, chunk: int, options: dict[str, Any]
 ) -> None:
     rows = bp.open(CENTRES[Y] + offset).rechunk((chunk, D))
@@ -246,7 +246,7 @@ def test_rows_that_equal_their_class_mean_are_refused_whatever_rounding_leaves(
 @pytest.mark.parametrize("model", [
     FisherDiscriminantAnalysis(), RoweisDiscriminantAnalysis(r2=0.01), KernelRoweisDiscriminantAnalysis(r2=0.5),
 ], ids=str)  # fmt: skip
-def test_a_class_of_one_row_is_refused_where_the_scatter_within_classes_counts(model: Any, alone: int) -> None:
+def test_a_class_of_one_row_is_rejected_where_the_scatter_within_classes_counts(model: Any, alone: int) -> None:
     """... and may be left out; supervised PCA and r2 = 0 take it."""
     y = Y.astype(object)
     y[:alone] = 100 + np.arange(alone)
@@ -286,7 +286,7 @@ def test_classes_whose_means_differ_by_rounding_have_no_axes(model: Any) -> None
     assert model.fit(rows, np.tile(Y, 2)).rank_ >= 1
 
 
-def test_values_whose_squares_overflow_are_refused() -> None:
+def test_values_whose_squares_overflow_are_rejected() -> None:
     with (
         pytest.raises(ValueError, match=r"X'H Delta has the singular value .*e\+2\d\d, whose square is beyond float64"),
         np.errstate(over="ignore"),
@@ -298,7 +298,7 @@ def test_values_whose_squares_overflow_are_refused() -> None:
     FisherDiscriminantAnalysis(nan_policy="omit"), RoweisDiscriminantAnalysis(nan_policy="omit"),
     KernelRoweisDiscriminantAnalysis(2, nan_policy="omit", sampling=X[:9]),
 ], ids=str)  # fmt: skip
-def test_one_class_that_is_left_of_several_is_refused(model: Any) -> None:
+def test_one_class_that_is_left_of_several_is_rejected(model: Any) -> None:
     rows = np.where((Y == 1)[:, None], X, np.nan)
     with pytest.raises(ValueError, match="only one of 3 classes has rows left, out of 20 rows; at least two"):
         model.fit(rows, Y)
@@ -314,6 +314,6 @@ def test_a_failed_fit_changes_nothing() -> None:
         np.testing.assert_array_equal(model.transform(X), before)
 
 
-def test_scores_of_another_width_are_refused() -> None:
+def test_scores_of_another_width_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"scores have 3 columns; 2 \(n_components_\) were expected"):
         SupervisedPCA().fit(X, Y).inverse_transform(X[:, :3])

@@ -71,7 +71,7 @@ def assert_same(one: Any, other: Any, rtol: float = 1e-9) -> None:
 @settings(max_examples=20, deadline=None)
 @given(cuts=st.lists(st.integers(12, N - 1), max_size=8), name=st.sampled_from(sorted(CLASS_MODELS)))
 def test_any_split_of_classes_equals_one_fit(cuts: list[int], name: str) -> None:
-    """The first 12 rows have two of every class: a first batch with one row of a class is refused."""
+    """The first 12 rows have two of every class: a first batch with one row of a class is rejected."""
     model, truth = fresh(CLASS_MODELS[name]), fresh(CLASS_MODELS[name]).fit(X, NAMES[Y])
     for start, stop in pairwise([0, *sorted(set(cuts)), N]):
         model.partial_fit(X[start:stop], NAMES[Y[start:stop]])
@@ -160,7 +160,7 @@ def test_a_failed_batch_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", REAL_MODELS)
-def test_labels_of_another_width_are_refused(name: str) -> None:
+def test_labels_of_another_width_are_rejected(name: str) -> None:
     model = fresh(REAL_MODELS[name]).fit(X, REAL)
     with pytest.raises(ValueError, match="labels have 1 columns, but 2 in the first fit; the same number was expected"):
         model.partial_fit(X, REAL[:, 0])
@@ -192,7 +192,7 @@ LABELS: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("name", "labels"), [*((name, "strings") for name in CLASS_MODELS), *(("FDA", labels) for labels in LABELS)]
 )
-def test_a_loaded_model_is_the_one_saved_and_goes_on(name: str, labels: str, tmp_path: Path) -> None:
+def test_a_loaded_model_is_the_one_saved_and_continues(name: str, labels: str, tmp_path: Path) -> None:
     y, model = LABELS[labels], fresh(CLASS_MODELS[name])
     model.fit(X[:80], y[:80]).save(tmp_path / "model.zarr")
     loaded = bp.load(tmp_path / "model.zarr")
@@ -209,7 +209,7 @@ def test_a_loaded_model_is_the_one_saved_and_goes_on(name: str, labels: str, tmp
 
 
 @pytest.mark.parametrize("name", REAL_MODELS)
-def test_a_loaded_model_of_real_labels_goes_on(name: str, tmp_path: Path) -> None:
+def test_a_loaded_model_of_real_labels_continues(name: str, tmp_path: Path) -> None:
     model = fresh(REAL_MODELS[name]).fit(X[:80], REAL[:80])
     model.save(tmp_path / "model.zarr")
     loaded = bp.load(tmp_path / "model.zarr")
@@ -217,7 +217,7 @@ def test_a_loaded_model_of_real_labels_goes_on(name: str, tmp_path: Path) -> Non
     assert_same(loaded.partial_fit(X[80:], REAL[80:]), fresh(model).fit(X, REAL), 1e-8)
 
 
-def test_a_loaded_gaussian_label_kernel_goes_on(tmp_path: Path) -> None:
+def test_a_loaded_gaussian_label_kernel_continues(tmp_path: Path) -> None:
     model = SupervisedPCA(2, label_kernel="rbf").fit(X[:80], REPEATED[:80])
     model.save(tmp_path / "model.zarr")
     loaded = bp.load(tmp_path / "model.zarr").partial_fit(X[80:], REPEATED[80:])
@@ -256,7 +256,7 @@ def without_classes(arrays: dict[str, Array], attributes: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     "damage", [with_nan, with_fewer_components, with_fewer_classes, with_less_scatter, without_classes]
 )
-def test_a_damaged_model_is_refused(damage: Any, tmp_path: Path) -> None:
+def test_a_damaged_model_is_rejected(damage: Any, tmp_path: Path) -> None:
     model = StoredModel.of(RoweisDiscriminantAnalysis(2).fit(X, NAMES[Y]))
     arrays, attributes = dict(model.arrays), dict(model.attributes)
     damage(arrays, attributes)
@@ -266,7 +266,7 @@ def test_a_damaged_model_is_refused(damage: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", REAL_MODELS)
-def test_statistics_of_other_shapes_than_the_labels_are_refused(name: str, tmp_path: Path) -> None:
+def test_statistics_of_other_shapes_than_the_labels_are_rejected(name: str, tmp_path: Path) -> None:
     """Each array of theirs, one shorter along its last axis."""
     model = StoredModel.of(fresh(REAL_MODELS[name]).fit(X, REAL))
     names = [n for n, a in model.arrays.items() if n.startswith(("moments_", "cross_", "labels_")) and a.ndim]

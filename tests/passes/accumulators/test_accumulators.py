@@ -548,7 +548,7 @@ def test_float32_values_whose_squares_overflow_or_vanish_are_added_all_the_same(
     assert_answers(case, state, X, 1e-6)
 
 
-def test_a_panel_refuses_single_blocks() -> None:
+def test_a_panel_rejects_single_blocks() -> None:
     block = prepare_block(normal(2, D), 0, np.zeros(D, "f4"), owned=False, nan_policy="raise", where="rows")
     with pytest.raises(NotImplementedError, match="filled from pairs of blocks: use add_pair"):
         DotPanels(2, D, 2).update(block)

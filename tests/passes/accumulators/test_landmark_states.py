@@ -178,7 +178,7 @@ def test_the_residual_is_a_large_weights_way_to_the_tasks_once() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1e-9])
-def test_weights_that_are_none_are_refused(bad: float) -> None:
+def test_weights_that_are_none_are_rejected(bad: float) -> None:
     weights = np.ones(N)
     weights[41] = bad
     with pytest.raises(ValueError, match=rf"the sampling weight of row 41 is {bad}; a finite number of at least 0"):

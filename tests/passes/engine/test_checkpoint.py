@@ -1,4 +1,4 @@
-"""A checkpoint is resumed to the same bits, refused where it is not this run's, and repaired where it is damaged."""
+"""A checkpoint is resumed to the same bits, rejected where it is not this run's, and repaired where it is damaged."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_disk_use_stays_within_a_prefix_and_the_segments_in_flight(store: Path, 
     assert states(next((tmp_path / "c").glob("*/pass-01"))) == ["prefix-064.npz"]
 
 
-def test_a_changed_chunk_is_refused_on_resume_with_its_rows(store: Path, tmp_path: Path) -> None:
+def test_a_changed_chunk_is_rejected_on_resume_with_its_rows(store: Path, tmp_path: Path) -> None:
     half_done(store, tmp_path / "c")
     chunk = store / "c" / "5" / "0"
     os.utime(chunk, ns=(0, 0))
@@ -99,7 +99,7 @@ def test_a_chunk_not_yet_read_may_change(store: Path, tmp_path: Path) -> None:
     moments_of(bp.open(store), checkpoint=tmp_path / "c")
 
 
-def test_a_changed_chunk_under_a_general_array_is_refused_on_resume(store: Path, tmp_path: Path) -> None:
+def test_a_changed_chunk_under_a_general_array_is_rejected_on_resume(store: Path, tmp_path: Path) -> None:
     def X() -> da.Array:
         return bp.open(store).rechunk((50, D)) + 1
 
@@ -120,7 +120,7 @@ def test_values_of_an_array_in_memory_are_digested_for_checkpoints_only(monkeypa
     assert bp.PCA(2).fit(X).transform(X).shape == (50, 2)
 
 
-def test_changed_values_of_an_array_in_memory_are_refused_on_resume(tmp_path: Path) -> None:
+def test_changed_values_of_an_array_in_memory_are_rejected_on_resume(tmp_path: Path) -> None:
     A = normal(N, D)
     moments_of(bp.open(A), checkpoint=tmp_path / "c")
     A[7, 3] += 1
@@ -137,7 +137,7 @@ def test_changed_values_of_an_array_in_memory_are_refused_on_resume(tmp_path: Pa
         ("missing_chunks", "fill", "input.missing_chunks: raise there, fill here"),
     ],
 )
-def test_other_parameters_are_refused_and_named(
+def test_other_parameters_are_rejected_and_named(
     policy: str, value: str, difference: str, store: Path, tmp_path: Path
 ) -> None:
     moments_of(bp.open(store), checkpoint=tmp_path / "c")
@@ -147,7 +147,7 @@ def test_other_parameters_are_refused_and_named(
     assert "Resume with the same input and parameters, pass another checkpoint path" in str(caught.value)
 
 
-def test_another_input_is_refused_and_named(store: Path, tmp_path: Path) -> None:
+def test_another_input_is_rejected_and_named(store: Path, tmp_path: Path) -> None:
     moments_of(bp.open(store), checkpoint=tmp_path / "c")
     write_store(tmp_path / "y.zarr", normal(N + 25, D), (25, D))
     with pytest.raises(bp.CheckpointError, match=r"input\.shape: \[2000, 16\] there, \[2025, 16\] here"):
@@ -254,7 +254,7 @@ def test_other_library_versions_warn_that_the_last_bits_may_differ(store: Path, 
         moments_of(bp.open(store), checkpoint=tmp_path / "c")
 
 
-def test_two_runs_on_one_checkpoint_are_refused(tmp_path: Path) -> None:
+def test_two_runs_on_one_checkpoint_are_rejected(tmp_path: Path) -> None:
     held = Checkpoint(tmp_path / "c", {"run": 1})
     with pytest.raises(bp.OutputLockedError, match="the checkpoint"):
         Checkpoint(tmp_path / "c", {"run": 1})
@@ -263,7 +263,7 @@ def test_two_runs_on_one_checkpoint_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("below", ["", "inside"])
-def test_a_file_in_the_place_of_the_directory_is_refused(below: str, tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_directory_is_rejected(below: str, tmp_path: Path) -> None:
     (tmp_path / "c").write_text("")
     with pytest.raises(
         bp.CheckpointError, match=r"is a file, or lies under one; a new or existing directory was expected"
@@ -271,7 +271,7 @@ def test_a_file_in_the_place_of_the_directory_is_refused(below: str, tmp_path: P
         Checkpoint(tmp_path / "c" / below, {"run": 1})
 
 
-def test_foreign_files_are_refused_and_left_alone(tmp_path: Path) -> None:
+def test_foreign_files_are_rejected_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "thesis.tex").write_text("dear")
     with pytest.raises(

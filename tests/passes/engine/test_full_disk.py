@@ -1,4 +1,4 @@
-"""A checkpoint on a full disk is refused at the start; one that fills up in mid-run is warned of, and the run goes
+"""A checkpoint on a full disk is rejected at the start; one that fills up in mid-run is warned of, and the run goes
 on.
 """
 
@@ -33,14 +33,14 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "x.zarr"
 
 
-def test_a_disk_full_from_the_start_is_refused_before_any_read(small_disk: Path) -> None:
+def test_a_disk_full_from_the_start_is_rejected_before_any_read(small_disk: Path) -> None:
     fill_disk(small_disk, leave=0)
     with pytest.raises(bp.CheckpointError, match=r"cannot be written \(OSError: .*No space left.*: free space"):
         Checkpoint(small_disk / "c", {"run": 1})
 
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
-def test_a_disk_that_fills_up_is_warned_of_once_and_the_run_goes_on_to_the_same_bits(
+def test_a_disk_that_fills_up_is_warned_of_once_and_the_run_continues_to_the_same_bits(
     scheduler: str, store: Path, small_disk: Path
 ) -> None:
     expected = bits(moments_of(bp.open(store)))
@@ -63,7 +63,7 @@ def test_a_disk_that_fills_up_is_warned_of_once_and_the_run_goes_on_to_the_same_
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("way", ["workers write", "client writes", "states stay on the workers"])
-def test_a_disk_that_fills_up_on_a_cluster_is_warned_of_once_and_the_run_goes_on_to_the_same_bits(
+def test_a_disk_that_fills_up_on_a_cluster_is_warned_of_once_and_the_run_continues_to_the_same_bits(
     way: str, store: Path, small_disk: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = bits(moments_of(bp.open(store)))

@@ -66,7 +66,7 @@ HERE: dict[str, str | None] = {
         *((package, HERE[package], "nothing") for package in PACKAGES),
     ],
 )
-def test_versions_that_break_a_run_are_refused_and_others_are_told(
+def test_versions_that_break_a_run_are_rejected_and_others_are_reported(
     package: str, there: str | None, outcome: str
 ) -> None:
     others = {
@@ -155,7 +155,7 @@ def make_environment(place: Path, versions: dict[str, str]) -> Path:
 
 
 @pytest.mark.cluster
-def test_a_worker_without_bigpca_or_with_a_broken_one_is_refused_with_the_ways_to_install_it(
+def test_a_worker_without_bigpca_or_with_a_broken_one_is_rejected_with_the_ways_to_install_it(
     store: Path, empty: Client, tmp_path: Path
 ) -> None:
     python = make_environment(tmp_path / "other", {})
@@ -177,7 +177,7 @@ def test_a_worker_without_bigpca_or_with_a_broken_one_is_refused_with_the_ways_t
 
 
 @pytest.mark.cluster
-def test_other_versions_on_a_worker_are_told_once_and_bigpca_may_lie_on_its_path(
+def test_other_versions_on_a_worker_are_reported_once_and_bigpca_may_lie_on_its_path(
     store: Path, empty: Client, tmp_path: Path
 ) -> None:
     python = make_environment(tmp_path / "other", {"scipy": "1.99.0"})
@@ -220,7 +220,7 @@ def test_files_that_a_worker_cannot_see_are_found_before_the_first_read(
     X, shards = bp.open(store), str(own.with_name("part_*.npy"))
     stacked = da.concatenate([X, bp.open(own)])
     model = bp.PCA(2, solver="covariance").fit(A)
-    refusals: list[tuple[Callable[[], Any], str]] = [
+    errors: list[tuple[Callable[[], Any], str]] = [
         (lambda: moments_of(bp.open(own)), f"cannot see {own}, which this run reads"),
         (lambda: moments_of(stacked), f"cannot see {own}, which this run reads"),
         (lambda: moments_of(bp.open(shards)), f"cannot see {shards}, which this run reads"),
@@ -231,7 +231,7 @@ def test_files_that_a_worker_cannot_see_are_found_before_the_first_read(
         (lambda: ingest(X, out), f"cannot see {out}.partial, which this run writes"),
     ]
     with worker(empty, prefix=mounted) as address, empty.as_current():
-        for run, message in refusals:
+        for run, message in errors:
             with pytest.raises(FileNotFoundError, match=re.escape(f"worker {address} {message}")):
                 run()
         assert not out.exists()
@@ -245,7 +245,7 @@ def fold_planned(X: da.Array, peak: int, **options: Any) -> Any:
 
 
 @pytest.mark.cluster
-def test_workers_that_join_are_asked_once_and_what_they_lack_is_refused_before_a_run_and_told_within_it(
+def test_workers_that_join_are_asked_once_and_what_they_lack_is_rejected_before_a_run_and_reported_within_it(
     store: Path, empty: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[list[str]] = []

@@ -75,7 +75,7 @@ def test_none_and_false_show_nothing_and_a_reporter_stays_itself(capsys: pytest.
 
 
 @pytest.mark.parametrize("wrong", [3, "bar", [print, 3]])
-def test_what_is_no_consumer_is_refused(wrong: object) -> None:
+def test_what_is_no_consumer_is_rejected(wrong: object) -> None:
     with pytest.raises(TypeError, match=r"progress is .* Pass progress=True for a bar, or a function"):
         resolve_progress(wrong)  # type: ignore[arg-type]
 

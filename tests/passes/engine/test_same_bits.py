@@ -110,7 +110,7 @@ def test_states_kept_on_the_workers_give_the_same_bits(
     assert bits(moments_of(bp.open(store))) == expected
 
 
-def test_a_state_too_large_for_the_client_to_write_is_refused_where_workers_cannot_see_the_checkpoint(
+def test_a_state_too_large_for_the_client_to_write_is_rejected_where_workers_cannot_see_the_checkpoint(
     store: Path, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_module, "CLIENT_BYTES", 0)

@@ -141,11 +141,11 @@ def test_a_scheduler_in_the_configuration_beats_a_live_client(client: Client) ->
 
 @pytest.mark.cluster
 def test_arrays_in_memory_stay_in_this_process(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: Any, **options: Any) -> None:
+    def reject(*arguments: Any, **options: Any) -> None:
         raise RuntimeError("rows in memory were sent to the cluster")
 
     for name in ("get", "submit", "scatter"):
-        monkeypatch.setattr(Client, name, refuse)
+        monkeypatch.setattr(Client, name, reject)
     assert bp.PCA(3, solver="covariance").fit(normal(N, D)).n_samples_ == N
     assert bp.PCA(3, solver="dot").fit(normal(30, D)).n_samples_ == 30
 

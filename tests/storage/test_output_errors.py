@@ -1,4 +1,4 @@
-"""Outputs: what is refused, with which numbers, and what a full disk leaves."""
+"""Outputs: what is rejected, with which numbers, and what a full disk leaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def path(tmp_path):
     return tmp_path / "scores.zarr"
 
 
-def test_too_little_disk_is_refused_before_anything_is_made(path, monkeypatch):
+def test_too_little_disk_is_rejected_before_anything_is_made(path, monkeypatch):
     needed = N * DIMENSION * 4 * 101 // 100
     monkeypatch.setattr(partial, "free_bytes", lambda place: needed - 1)
     with pytest.raises(MemoryBudgetError, match=rf"scores.zarr needs {needed} bytes .*but {needed - 1} are free"):
@@ -100,7 +100,7 @@ def test_other_errors_of_the_file_system_pass_through(path, monkeypatch):
         (1, np.full((5, 3), 1e39), ValueError, r"chunk 1 has max \|value\| = 1e\+39, but float32 holds at most 3.4"),
     ],
 )
-def test_wrong_rows_are_refused_with_the_numbers(path, index, rows, error, message):
+def test_wrong_rows_are_rejected_with_the_numbers(path, index, rows, error, message):
     with begin(path) as output:
         with pytest.raises(error, match=message):
             output.writer.write(index, rows)
@@ -115,7 +115,7 @@ def test_wrong_rows_are_refused_with_the_numbers(path, index, rows, error, messa
         (255, "uint8", "int8", r"max \|value\| = 255"),
     ],
 )
-def test_values_beyond_the_output_dtype_are_refused(path, value, given, stored, message):
+def test_values_beyond_the_output_dtype_are_rejected(path, value, given, stored, message):
     with begin(path, dtype=stored) as output, pytest.raises(ValueError, match=message):
         output.writer.write(0, np.full((5, 3), value, given))
 
@@ -150,7 +150,7 @@ def test_narrowing_keeps_nan_and_infinity_that_were_there(path):
         ),
     ],
 )
-def test_impossible_outputs_are_refused_before_anything_is_made(path, changes, error, message):
+def test_impossible_outputs_are_rejected_before_anything_is_made(path, changes, error, message):
     with pytest.raises(error, match=message):
         begin(path, **changes)
     assert os.listdir(path.parent) == []

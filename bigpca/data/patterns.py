@@ -1,0 +1,267 @@
+"""The notation of einops for what is a row: which axes of stored samples number the rows, and which make the columns.
+
+A pattern is what a user wrote, checked; with the shape of the samples it becomes a :class:`bigpca.data.views.View`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from bigpca.data.choices import Chosen, Taken
+from bigpca.data.pooling import RULES
+from bigpca.errors import brief, closest
+
+Axes: TypeAlias = tuple[tuple[str, ...], ...]  # of one side of a pattern: names that are joined by brackets
+SPELLING = '"n c h w -> (n h w) c" was expected: samples, rows and columns'
+TOKEN = re.compile(r"[A-Za-z]\w*|\d+|\.\.\.|->|\S")
+
+
+@dataclass(frozen=True)
+class RowPattern:
+    """What is a row, as a user described it in :func:`bigpca.open`.
+
+    Attributes
+    ----------
+    text : str or None
+        In einops' notation; None for whole samples, flattened.
+    reduce : str or None
+        How axes are pooled that are not on the right.
+    sizes : tuple of (name, int)
+        Of axes that the shape of the samples does not determine.
+    taken : tuple of (name, Chosen)
+        Positions that are used, by axis.
+    columns : Chosen or None
+    """
+
+    text: str | None = None
+    reduce: str | None = None
+    sizes: tuple[tuple[str, int], ...] = ()
+    taken: tuple[tuple[str, Chosen], ...] = ()
+    columns: Chosen | None = None
+
+    @classmethod
+    def of(cls, text: str | None, reduce: str | None, columns: Any, axes: Mapping[str, Any]) -> RowPattern:
+        """Check what a user wrote; ``axes`` are the sizes (integers) and positions of axes, by name.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For texts that are no patterns, axes that they do not have, and pooling without a rule or the reverse.
+        """
+        if reduce is not None and reduce not in RULES:
+            raise ValueError(f"reduce = {reduce!r}; one of {', '.join(map(repr, RULES))} was expected.")
+        chosen = None if columns is None else Chosen.of(columns, "columns")
+        if text is None:
+            unknown = next(iter(axes), None)
+            if unknown is not None:
+                raise TypeError(
+                    f"open() got an unexpected keyword argument {unknown!r}. Positions of an axis require pattern=."
+                )
+            if reduce is not None:
+                raise ValueError(f"reduce = {reduce!r} requires pattern=, such as 'n c h w -> n c'.")
+            return cls(columns=chosen)
+        if not isinstance(text, str):
+            raise TypeError(f"pattern = {text!r} is a {type(text).__name__}; a string such as {SPELLING}.")
+        left, _ = _sides(text)
+        names = [name for group in left[1:] for name in group]
+        for name in axes:
+            if name not in names:
+                what = "is that of the samples" if name == left[0][0] else "is not in it"
+                raise ValueError(
+                    f"the pattern {text!r} has the axes {', '.join(names)}; {name!r} {what}.{closest(name, names)}"
+                )
+        integers = int | np.integer
+        sizes = {a: int(v) for a, v in axes.items() if isinstance(v, integers) and not isinstance(v, bool)}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name} = {size}; the size of an axis is at least 1. Positions are a list: [{size}].")
+        taken = tuple((name, Chosen.of(value, name)) for name, value in axes.items() if name not in sizes)
+        pattern = cls(text, reduce, tuple(sizes.items()), taken, chosen)
+        pooled = pattern.pooled
+        if pooled and reduce is None:
+            raise ValueError(
+                f"the pattern {text!r} leaves out {', '.join(pooled)} on the right. Say how they are pooled: "
+                f"reduce={' or '.join(map(repr, RULES))}; or name them among rows or columns."
+            )
+        if reduce is not None and not pooled:
+            raise ValueError(
+                f"reduce = {reduce!r}, but the pattern {text!r} pools no axis: all are on the right. Leave out reduce, "
+                f"or the axes to pool on the right, as in 'n c h w -> n c'."
+            )
+        return pattern
+
+    @property
+    def pooled(self) -> list[str]:
+        """Names of the axes that are not on the right."""
+        left, right = _sides(self.text or "n d -> n d")
+        kept = {name for group in right for name in group}
+        return [name for group in left for name in group if name not in kept]
+
+    @property
+    def dimensions(self) -> int:
+        """Dimensions of the arrays that the pattern describes, with that of the samples; 2 for columns alone."""
+        return 2 if self.text is None else len(_sides(self.text)[0])
+
+    def sample(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the sizes of the pattern's axes after the first, for samples of a shape.
+
+        Raises
+        ------
+        ValueError
+            For samples of other dimensions or sizes.
+        """
+        if self.text is None:
+            return (math.prod(shape),)
+        left, _ = _sides(self.text)
+        if len(left) - 1 != len(shape):
+            raise ValueError(
+                f"the pattern {self.text!r} describes arrays of {len(left)} dimensions, but X has shape "
+                f"{_shape(shape)}. Describe those."
+            )
+        known, sizes = dict(self.sizes), []
+        for group, size in zip(left[1:], shape, strict=True):
+            open_axes = [name for name in group if name not in known]
+            product = math.prod(known[name] for name in group if name in known)
+            if len(open_axes) > 1:
+                raise ValueError(
+                    f"the pattern {self.text!r} does not say how {size} is divided into {' and '.join(open_axes)}. "
+                    f"Give their sizes, such as {open_axes[0]}=28."
+                )
+            if product < 1 or size % product or (not open_axes and product != size):
+                raise ValueError(
+                    f"{' x '.join(f'{name} = {known[name]}' for name in group if name in known)} does not fit {size}, "
+                    f"the size of ({' '.join(group)}) in X of shape {_shape(shape)}. Correct the sizes."
+                )
+            sizes += [known.get(name, size // product) for name in group]
+        return tuple(sizes)
+
+    def shape(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of samples whose axes have these sizes; the inverse of :meth:`sample`."""
+        if self.text is None:
+            return sizes
+        ends = np.cumsum([len(group) for group in _sides(self.text)[0][1:]]).tolist()
+        if ends[-1] != len(sizes):
+            raise ValueError(f"the pattern {self.text!r} has {ends[-1]} axes; {len(sizes)} sizes were given.")
+        return tuple(math.prod(sizes[a:b]) for a, b in pairwise([0, *ends]))
+
+    def positions(self, sizes: tuple[int, ...]) -> tuple[Taken, ...]:
+        """Return the positions that are used of each axis after the first; () for all of all axes.
+
+        Raises
+        ------
+        ValueError
+            For positions outside the axes.
+        """
+        if not self.taken:
+            return ()
+        left, _ = _sides(self.text or "")
+        names, chosen = [name for group in left[1:] for name in group], dict(self.taken)
+        return tuple(
+            chosen[name].on(size, name) if name in chosen else slice(None)
+            for name, size in zip(names, sizes, strict=True)
+        )
+
+    @property
+    def axes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The axes that number the rows of a sample, and those that make the columns."""
+        left, (rows, columns) = _sides(self.text or "n d -> n d")
+        names = [name for group in left[1:] for name in group]
+        return tuple(names.index(name) for name in rows[1:]), tuple(names.index(name) for name in columns)
+
+    def __str__(self) -> str:
+        parts = [] if self.text is None else [self.text]
+        parts += [] if self.reduce is None else [f"{self.reduce} of {', '.join(self.pooled)}"]
+        for name, one in (*self.taken, *([("columns", self.columns)] if self.columns is not None else ())):
+            parts.append(f"{name} {one}")
+        return "; ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "pattern": self.text,
+            "reduce": self.reduce,
+            "sizes": dict(self.sizes),
+            "taken": {name: one.to_json() for name, one in self.taken},
+            "columns": None if self.columns is None else self.columns.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> RowPattern:
+        """Return what :meth:`to_json` gave.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            For values that it does not give.
+        """
+        axes = {**values["sizes"], **dict.fromkeys(values["taken"], slice(None))}
+        found = cls.of(values["pattern"], values["reduce"], None, axes)
+        taken = tuple((name, Chosen.from_json(one)) for name, one in values["taken"].items())
+        columns = None if values["columns"] is None else Chosen.from_json(values["columns"])
+        return cls(found.text, found.reduce, found.sizes, taken, columns)
+
+
+@lru_cache(maxsize=64)
+def _sides(text: str) -> tuple[Axes, Axes]:
+    """Return the axes on both sides of a pattern.
+
+    >>> _sides("n c h w -> (n h w) c")
+    ((('n',), ('c',), ('h',), ('w',)), (('n', 'h', 'w'), ('c',)))
+    """
+    tokens = TOKEN.findall(text)
+    if tokens.count("->") != 1:
+        raise ValueError(f"the pattern {brief(repr(text))} needs one arrow; {SPELLING}.")
+    arrow = tokens.index("->")
+    left, right = _groups(tokens[:arrow], text), _groups(tokens[arrow + 1 :], text)
+    for side in (left, right):
+        names = [name for group in side for name in group]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"the pattern {text!r} has the axis {twice!r} twice on one side; once was expected.")
+    known = [name for group in left for name in group]
+    absent = next((name for group in right for name in group if name not in known), None)
+    if absent is not None:
+        raise ValueError(f"the pattern {text!r} has no axis {absent!r} on the left.{closest(absent, known)}")
+    if len(left) < 2 or len(left[0]) != 1 or len(right) != 2:
+        raise ValueError(
+            f"the pattern {text!r} has {len(left)} axes on the left and {len(right)} on the right; {SPELLING}, which "
+            f"brackets join to two on the right."
+        )
+    if right[0][0] != left[0][0]:
+        raise ValueError(
+            f"the rows ({' '.join(right[0])}) of the pattern {text!r} do not begin with {left[0][0]!r}, the axis of "
+            f"the samples, which are read one after another. Write ({left[0][0]} ...)."
+        )
+    return left, right
+
+
+def _groups(tokens: Sequence[str], text: str) -> Axes:
+    groups: list[tuple[str, ...]] = []
+    inside: list[str] | None = None
+    for token in tokens:
+        if token == "(" and inside is None:
+            inside = []
+        elif token == ")" and inside:
+            groups.append(tuple(inside))
+            inside = None
+        elif not token.isidentifier():
+            raise ValueError(f"the pattern {brief(repr(text))} has {token!r} where an axis was expected; {SPELLING}.")
+        elif inside is None:
+            groups.append((token,))
+        else:
+            inside.append(token)
+    if inside is not None:
+        raise ValueError(f"the pattern {brief(repr(text))} has a bracket that is not closed; {SPELLING}.")
+    return tuple(groups)
+
+
+def _shape(sample: tuple[int, ...]) -> str:
+    return f"({', '.join(['n', *map(str, sample)])})"

@@ -1,0 +1,237 @@
+"""Patterns: rows are those that einops makes of the whole array, in every container; what does not fit is rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import einops
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+import zarr
+from numpy.typing import NDArray
+
+import bigpca as bp
+from bigpca.data.patterns import RowPattern
+from bigpca.data.views import View, names_of, view_of
+from bigpca.passes.rows import RowInput
+from tests.data import savers
+
+Array = NDArray[Any]
+N, C, H, W = 37, 3, 5, 4
+MAPS = savers.matrix("f4", (N, C, H, W))
+PIXELS = "n c h w -> (n h w) c"
+
+
+def gem(values: Array, axes: tuple[int, ...]) -> Array:
+    found: Array = (np.maximum(values, 1e-6) ** 3).mean(axis=axes) ** (1 / 3)
+    return found
+
+
+PATTERNS: dict[str, tuple[dict[str, Any], Callable[[Array], Array]]] = {
+    "pixels": ({"pattern": PIXELS}, lambda x: einops.rearrange(x, PIXELS)),
+    "transposed pixels": (
+        {"pattern": "n c h w -> (n w h) c"},
+        lambda x: einops.rearrange(x, "n c h w -> (n w h) c"),
+    ),
+    "flat, channels last": (
+        {"pattern": "n c h w -> n (h w c)"},
+        lambda x: einops.rearrange(x, "n c h w -> n (h w c)"),
+    ),
+    "lines of images": (
+        {"pattern": "n c h w -> (n c h) w", "w": [3, 0]},
+        lambda x: einops.rearrange(x[..., [3, 0]], "n c h w -> (n c h) w"),
+    ),
+    "mean": ({"pattern": "n c h w -> n c", "reduce": "mean"}, lambda x: x.mean(axis=(2, 3))),
+    "mean of some lines": (
+        {"pattern": "n c h w -> (n w) c", "reduce": "mean", "h": slice(1, -1)},
+        lambda x: einops.reduce(x[:, :, 1:-1], "n c h w -> (n w) c", "mean"),
+    ),
+    "largest": ({"pattern": "n c h w -> n c", "reduce": "max"}, lambda x: einops.reduce(x, "n c h w -> n c", "max")),
+    "generalised mean": ({"pattern": "n c h w -> n c", "reduce": "gem"}, lambda x: gem(x, (2, 3))),
+    "windows": (
+        {"pattern": "n c (y a) (x b) -> (n y x) (a b c)", "b": 2, "y": 1},
+        lambda x: einops.rearrange(x, "n c (y a) (x b) -> (n y x) (a b c)", b=2, y=1),
+    ),
+    "every second position, reversed": (
+        {"pattern": PIXELS, "h": slice(None, None, -2), "columns": [True, False, True]},
+        lambda x: einops.rearrange(x[:, :, ::-2], PIXELS)[:, [0, 2]],
+    ),
+    "columns of flat samples": ({"columns": slice(7, 50, 3)}, lambda x: x.reshape(len(x), -1)[:, 7:50:3]),
+    "columns from the end": ({"columns": [-1, 0]}, lambda x: x.reshape(len(x), -1)[:, [-1, 0]]),
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "u1"])
+def test_rows_of_a_pattern_are_those_of_einops(name: str, dtype: str) -> None:
+    given, of = PATTERNS[name]
+    maps = np.abs(MAPS).astype(dtype) if dtype == "u1" else MAPS.astype(dtype)
+    X, truth = bp.open(maps, **given), of(maps.astype("f8"))
+    averaged = given.get("reduce") in ("mean", "gem")
+    assert X.dtype == (np.result_type(dtype, "f4") if averaged else np.dtype(dtype))
+    assert X.shape == truth.shape
+    rtol = 4 * np.finfo(X.dtype).eps if averaged else 0  # sums of 20 values in another order, and their roots
+    np.testing.assert_allclose(X.compute(), truth, rtol=rtol, atol=rtol)
+    rows = RowInput(X)
+    np.testing.assert_array_equal(rows.reader(3, 9)[0].read(3, 9), X.compute()[3:9])
+
+
+CONTAINERS: dict[str, Callable[[Path, Array], Any]] = {
+    **{
+        one.__name__: one
+        for one in (savers.save_zarr, savers.save_zarr_v2, savers.open_zarr, savers.save_npy, savers.save_npy_fortran,
+                    savers.save_npz_compressed, savers.save_shards, savers.save_hdf5)
+    },
+    "memory": lambda folder, x: x,
+    "memory map": lambda folder, x: np.load(savers.save_npy(folder, x), mmap_mode="r"),
+    "Dask": lambda folder, x: da.from_array(x, chunks=(10, 2, 5, 3)) + 0,
+    "opened before": lambda folder, x: bp.open(savers.save_npy(folder, x)),
+    "xarray": lambda folder, x: xr.DataArray(da.from_array(x, chunks=9)),
+    "list of files": lambda folder, x: sorted(map(str, savers.save_shards(folder, x[:10]).iterdir())),
+    "list of stores": lambda folder, x: _stores(folder, x),
+}  # fmt: skip
+
+
+def _stores(folder: Path, x: Array) -> list[str]:
+    for i, part in enumerate(np.array_split(x, 2)):
+        zarr.create_array(folder / f"{i}.zarr", data=part, chunks=(3, *x.shape[1:]))
+    return [str(folder / f"{i}.zarr") for i in range(2)]
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_every_container_of_maps_has_the_rows_of_a_pattern(container: str, tmp_path: Path) -> None:
+    maps = MAPS[:10] if container == "list of files" else MAPS
+    X = bp.open(CONTAINERS[container](tmp_path, maps), pattern=PIXELS, h=slice(1, None))
+    np.testing.assert_array_equal(X.compute(), einops.rearrange(maps[:, :, 1:], PIXELS))
+    assert RowInput(X).view is not None  # read by the engine
+
+
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [((2, 300, 70, 50), (0, 2, 3, 1)), ((40, 30, 4, 5), (0, 2, 3, 1)), ((3, 8, 100, 90), (0, 3, 2, 1))],
+)
+def test_large_and_small_samples_are_transposed_alike(shape: tuple[int, ...], order: tuple[int, ...]) -> None:
+    maps = np.random.default_rng(0).random(shape, np.float32)
+    view = View(shape[1:], tuple(axis - 1 for axis in order[1:3]))
+    rows = view.apply(maps.reshape(shape[0], -1))
+    np.testing.assert_array_equal(rows, maps.transpose(order).reshape(-1, shape[1]))
+    assert rows.flags.c_contiguous
+
+
+def test_columns_are_chosen_by_the_names_of_frames_and_coordinates() -> None:
+    frame = pd.DataFrame(MAPS.reshape(N, -1)[:, :4], columns=list("abcd"))
+    X = bp.open(frame, columns=["d", "a"])
+    np.testing.assert_array_equal(X.compute(), frame[["d", "a"]])
+    assert list(names_of(X)) == ["d", "a"]  # type: ignore[arg-type]
+    cube = xr.DataArray(MAPS, dims=("n", "band", "y", "x"), coords={"band": ["red", "green", "blue"]})
+    X = bp.open(cube, pattern=PIXELS, columns=["blue", "red"])
+    np.testing.assert_array_equal(X.compute(), einops.rearrange(MAPS[:, [2, 0]], PIXELS))
+    assert bp.PCA(1).fit(X).feature_names_in_.tolist() == ["blue", "red"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"pattern": "n c h w"}, "needs one arrow"),
+        ({"pattern": "n c h w -> (n h w) d"}, "no axis 'd' on the left"),
+        ({"pattern": "n c h h -> (n h) c"}, "the axis 'h' twice on one side"),
+        ({"pattern": "n c h w -> (n h h w) c"}, "the axis 'h' twice on one side"),
+        ({"pattern": "n c h w -> (n h w c)"}, "4 axes on the left and 1 on the right"),
+        ({"pattern": "n c h w -> n c h w"}, "4 axes on the left and 4 on the right"),
+        ({"pattern": "n c h w -> (h n w) c"}, "do not begin with 'n'"),
+        ({"pattern": "n (c h w -> (n h w) c"}, "a bracket that is not closed"),
+        ({"pattern": "n ((c) h) w -> n c"}, r"has '\(' where an axis was expected"),
+        ({"pattern": "n ... c -> (n ...) c"}, r"has '\.\.\.' where an axis was expected"),
+        ({"pattern": 3}, "pattern = 3 is a int"),
+        ({"pattern": "n h w -> (n h) w"}, r"3 dimensions, but X has shape \(n, 3, 5, 4\)"),
+        ({"pattern": "n c h w -> n c"}, "leaves out h, w on the right"),
+        ({"pattern": "n c h w -> n c", "reduce": "median"}, "reduce = 'median'; one of 'mean', 'max', 'gem'"),
+        ({"pattern": PIXELS, "reduce": "mean"}, "pools no axis"),
+        ({"reduce": "mean"}, "requires pattern="),
+        ({"tokens": slice(1, None)}, "unexpected keyword argument 'tokens'"),
+        ({"pattern": PIXELS, "hh": slice(1, None)}, "'hh' is not in it. Did you mean h?"),
+        ({"pattern": PIXELS, "n": slice(1, None)}, "'n' is that of the samples"),
+        ({"pattern": PIXELS, "h": 7}, "h = 7 does not fit 5"),
+        ({"pattern": PIXELS, "h": 0}, "the size of an axis is at least 1"),
+        ({"pattern": "n c (a b) w -> (n a w) (b c)"}, "does not say how 5 is divided into a and b"),
+        ({"pattern": "n c (a b) w -> (n a w) (b c)", "a": 2}, "a = 2 does not fit 5"),
+        ({"pattern": PIXELS, "h": slice(2, 9)}, "h = 2:9, but its axis has 5 positions"),
+        ({"pattern": PIXELS, "h": slice(3, 3)}, "h = 3:3, but its axis has 5 positions"),
+        ({"pattern": PIXELS, "h": [0, 5]}, "h chooses position 5; 0 to 4 were expected"),
+        ({"pattern": PIXELS, "h": [0, -5]}, "h chooses position 0 twice"),
+        ({"pattern": PIXELS, "h": []}, "h = .* was expected|h chooses nothing"),
+        ({"pattern": PIXELS, "h": "1:"}, "a slice, a list of positions"),
+        ({"pattern": PIXELS, "columns": [True, False]}, "the mask of columns has 2 entries, but its axis has 3"),
+        ({"pattern": PIXELS, "columns": [False] * 3}, "columns chooses nothing"),
+        ({"pattern": PIXELS, "columns": [3]}, "columns chooses position 3; 0 to 2"),
+        ({"pattern": PIXELS, "columns": ["red"]}, "columns names 'red', but the columns of X have no names"),
+        ({"columns": slice("a", "b")}, "a slice of integers"),
+        ({"columns": 4}, "columns = 4; a slice, a list"),
+        ({"columns": [0.5]}, "columns = .*a slice, a list"),
+    ],
+)  # fmt: skip
+def test_a_pattern_that_does_not_fit_is_rejected(given: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        bp.open(MAPS, **given)
+
+
+def test_names_that_there_are_not_and_a_second_pattern_are_rejected() -> None:
+    frame = pd.DataFrame({"height": [1.0, 2], "width": [3.0, 4]})
+    with pytest.raises(ValueError, match=r"'heigth', but X has no such column\. Did you mean height"):
+        bp.open(frame, columns=["heigth"])
+    with pytest.raises(ValueError, match="opened with a pattern or columns already"):
+        bp.open(bp.open(MAPS, pattern=PIXELS), columns=[0])
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_view_of_a_pattern_returns_from_json(name: str) -> None:
+    given, _ = PATTERNS[name]
+    view = view_of(bp.open(MAPS, **given))[1]
+    assert view is not None
+    again = View.from_json(view.to_json())
+    assert again.describe() == view.describe()
+    assert str(again.pattern) == str(view.pattern)
+
+
+def test_patterns_are_shown_with_what_they_use() -> None:
+    pattern = RowPattern.of("n t d -> n d", "mean", [1, 2], {"t": slice(1, None), "d": 8})
+    assert str(pattern) == "n t d -> n d; mean of t; t 1:; columns 2 chosen"
+
+
+def test_pooled_maps_are_divided_among_tasks_by_their_stored_bytes() -> None:
+    pooled = RowInput(
+        bp.open(da.zeros((4096, 64, 32, 32), chunks=(64, -1, -1, -1)), pattern="n c h w -> n c", reduce="max")
+    )
+    assert pooled.bytes_of(pooled.n_rows) == 4096 * 64 * 32 * 32 * 8
+    assert len(pooled.layout(0).groups) == 16  # 2 MiB of rows alone would be one group
+    assert pooled.layout(0).read_rows <= 256
+
+
+@pytest.mark.parametrize("chunks", [(24, 2), (40, 2), (7, 1), None])
+def test_scores_of_pixels_become_maps_lazily(chunks: tuple[int, int] | None) -> None:
+    scores = np.arange(120 * 2.0).reshape(120, 2)
+    maps = bp.as_maps(scores if chunks is None else da.from_array(scores, chunks=chunks), (4, 3))
+    assert isinstance(maps, np.ndarray if chunks is None else da.Array)
+    assert maps.shape == (10, 4, 3, 2)
+    np.testing.assert_array_equal(np.asarray(maps), scores.reshape(10, 4, 3, 2))
+    with pytest.raises(ValueError, match=r"120 rows are not maps of shape \(7, 3\), of which each has 21 places"):
+        bp.as_maps(scores, (7, 3))
+    with pytest.raises(ValueError, match="with a known n"):
+        bp.as_maps(maps, (4, 3))
+
+
+def test_labels_of_samples_are_repeated_for_their_rows() -> None:
+    X = bp.open(MAPS, pattern=PIXELS)
+    labels = [None if i == 3 else f"class {i % 2}" for i in range(N)]
+    np.testing.assert_array_equal(bp.repeat_labels(labels, X), np.repeat(np.array(labels, object), H * W))
+    numbers = np.arange(2.0 * N).reshape(N, 2)
+    np.testing.assert_array_equal(bp.repeat_labels(numbers, X), np.repeat(numbers, H * W, axis=0))
+    with pytest.raises(ValueError, match="36 labels, but X has 37 samples"):
+        bp.repeat_labels(labels[1:], X)
+    with pytest.raises(ValueError, match="opened without a pattern"):
+        bp.repeat_labels(labels, bp.open(MAPS))

@@ -1,0 +1,76 @@
+"""Docstrings of public names give each parameter with its default, and what is returned."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import pytest
+
+import bigpca as bp
+from bigpca.estimators.shared.transformer import Estimator
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "api.md"
+HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
+
+
+def reference() -> Iterator[Any]:
+    """Yield what the API page lists."""
+    module = ""
+    for line in REFERENCE.read_text().splitlines():
+        if line.startswith(".. currentmodule:: "):
+            module = line.split()[-1]
+        elif re.fullmatch(r"   [\w.]+", line):
+            yield resolve_name(f"{module}.{line.strip()}")
+
+
+def public_callables() -> Iterator[tuple[str, Any]]:
+    """Yield public functions, classes that users make, and the methods of estimators, by qualified name."""
+    for one in reference():
+        if inspect.isfunction(one) or (inspect.isclass(one) and not issubclass(one, Exception)):
+            yield one.__qualname__, one
+        if inspect.isclass(one) and issubclass(one, (Estimator, bp.RoweisMap)):
+            for name in filter(lambda name: not name.startswith("_"), dir(one)):
+                found = inspect.getattr_static(one, name)
+                method = inspect.unwrap(getattr(found, "fn", found))
+                if inspect.isfunction(method) and method.__module__.startswith("bigpca"):
+                    yield method.__qualname__, method
+
+
+def sections_of(documented: Any) -> dict[str, str]:
+    """Return the sections of a docstring by their headings."""
+    _, *parts = HEADING.split(inspect.cleandoc(documented.__doc__ or ""))
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def entries_of(section: str) -> dict[str, str]:
+    """Return the text of each name that a section lists."""
+    parts = re.split(r"^(?=\S)", section, flags=re.MULTILINE)
+    heads = [(part.partition("\n")[0].partition(" : ")[0], part) for part in parts if part.strip()]
+    return {name.strip(" *"): part for head, part in heads for name in head.split(",")}
+
+
+CALLABLES = dict(public_callables())
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_every_parameter_is_described_with_its_default_and_so_is_what_is_returned(name: str) -> None:
+    documented = CALLABLES[name]
+    sections = sections_of(documented)
+    own = sections.get("Parameters", "") + sections.get("Attributes", "") * inspect.isclass(documented)
+    described = entries_of(own)
+    faults = []
+    made = () if inspect.isabstract(documented) else inspect.signature(documented).parameters.values()
+    for parameter in made:
+        text = described.get(parameter.name)
+        if text is None:
+            faults += [parameter.name] * (parameter.name not in ("self", "cls"))
+        elif parameter.default is not parameter.empty and not re.search("[dD]efault|optional", text):
+            faults.append(f"default of {parameter.name}")
+    if inspect.isfunction(documented) and inspect.signature(documented).return_annotation != "None":
+        faults += ["Returns"] * (not {"Returns", "Yields"} & set(sections))
+    assert not faults
