@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from bigpca import plots as plots
     from bigpca import quality as quality
     from bigpca import sketches as sketches
+    from bigpca.data.batches import from_batches as from_batches
+    from bigpca.data.feature_writer import FeatureWriter as FeatureWriter
     from bigpca.data.ingest import ingest as ingest
     from bigpca.data.keys import stored_keys as stored_keys
     from bigpca.data.provenance import provenance_of as provenance_of
@@ -64,6 +66,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 HOMES = {
+    "FeatureWriter": "bigpca.data.feature_writer",
+    "from_batches": "bigpca.data.batches",
     "ingest": "bigpca.data.ingest",
     "stored_keys": "bigpca.data.keys",
     "provenance_of": "bigpca.data.provenance",

@@ -79,6 +79,8 @@ class Priced(Protocol):
     @property
     def max_evaluations(self) -> float: ...
     @property
+    def planned_share(self) -> float: ...
+    @property
     def declared(self) -> Sequence[PassCost]: ...
     def solve_cost(self) -> SolveCost: ...
 
@@ -88,9 +90,9 @@ def plan_of(fit: Priced) -> Plan:
 
     What the fitting process holds counts where passes run in that process.
     """
-    passes, solve, resources = tuple(fit.declared), fit.solve_cost(), fit.resources
-    usual = [(one, one.times.typical) for one in passes]
-    reads = sum(one.reads * times for one, times in usual)
+    passes, solve, resources, share = tuple(fit.declared), fit.solve_cost(), fit.resources, fit.planned_share
+    reads = sum(one.reads * one.times.typical for one in passes)
+    usual = [(one, one.times.typical * share) for one in passes]
     most = sum(max(one.reads, one.most_reads) * one.times.most for one in passes)
     peak = max((_peak_of(one, resources) for one in passes), default=0)
     if resources.local:
@@ -115,6 +117,7 @@ def plan_of(fit: Priced) -> Plan:
         between_flops=solve.between,
         merged_bytes=sum(one.tasks * one.state_bytes * times for one, times in usual if not one.collected),
         most_passes=round(most, 2) if round(most, 2) > round(reads, 2) else None,
+        rows_known=share == 1,
     )
 
 
@@ -162,6 +165,9 @@ class Plan:
         Those of the fitting process between the passes, which are no part of ``flops``: no fit is chosen by them.
     merged_bytes : float
         Bytes of the states that tasks fill and merge.
+    rows_known : bool
+        Whether the number of rows is known. If it is not, bytes_read, flops, tasks and evaluations are those of a
+        million rows.
     speed : Speed or None
         Of one core; None where nobody asked how long it takes.
     """
@@ -185,6 +191,7 @@ class Plan:
     solve_flops: float = 0.0
     between_flops: float = 0.0
     merged_bytes: float = 0.0
+    rows_known: bool = True
     speed: Speed | None = field(default=None, compare=False)
 
     @property
@@ -268,6 +275,7 @@ class Plan:
         blocks = f", blocks of up to {self.block_rows:,} rows" if self.block_rows else ""
         return [
             ("solver", f"{self.solver}: {self.reason}"),
+            *([] if self.rows_known else [("rows", "not known before the read; reads, work and time are per million")]),
             ("reads", reads),
             ("work", f"{self.flops / 1e9:,.4g} Gflop in {self.tasks:,} task{'s'[: self.tasks != 1]}{blocks}"),
             *([] if self.speed is None else [("time", self._time(self.speed))]),

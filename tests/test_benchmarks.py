@@ -157,6 +157,16 @@ def test_one_pass_reads_once_and_warns_of_a_heavy_tail(
     assert row["i^-0.5 nystrom"]["warned"] == 1
 
 
+def test_batches_have_the_eigenvalues_of_rows_in_memory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("batches.py", "--rows", 500, "--columns", 20, "--batch", 64, "-k", 3, "--rounds", 1, monkeypatch=monkeypatch)
+    row = last_line(capsys)
+    assert row["from_batches"]["error"] == 0
+    assert row["from_batches, n unknown"]["error"] < 1e-5 < row["IncrementalPCA"]["error"]
+    assert row["peak"] >= 0
+
+
 def test_reading_says_how_fast_warm_and_cold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

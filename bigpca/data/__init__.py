@@ -7,6 +7,8 @@ In reading order:
 - ``storages``     the protocol ``Storage`` that every format implements: shape, dtype, row chunks, a range of rows
 - ``row_source``   the (n, d) view of a storage that tasks read from; small, picklable, no open handles
 - ``flat_files``, ``npz``, ``shards``, ``hdf5``, ``parquet``, ``zarr_*``   one format each
+- ``batches``, ``batch_stream``   ``bp.from_batches``: rows that come in batches, cut again by absolute row
+- ``feature_writer``   ``bp.FeatureWriter``: batches to one Zarr array, resumable
 - ``patterns``, ``choices``, ``pooling``   what is a row, as a user describes it, and which positions are used
 - ``views``        what is a row, and which columns: applied where rows are read, carried by the Dask array
 - ``samples``      back from rows to samples: scores as maps, labels of samples for their rows

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _FILE_LIBRARIES = 'Open the file with xarray.open_dataset(path, chunks={}) and pass one variable, such as ds["x"].'
 
-_BATCHES = "Pass each batch to partial_fit, or write the features to disk and pass their path."
+_BATCHES = "Pass bigpca.from_batches(X), or write the features to disk and pass their path."
 
 # "library.Type" (any class of the type's MRO) -> what to pass instead.
 _REMEDIES = {
@@ -97,7 +97,7 @@ def foreign(X: Any) -> Foreign | None:
         hasattr(X, "__iter__") and not hasattr(X, "__len__") and not hasattr(X, "__array__")
     ):
         return Foreign(
-            f"{name}, which yields its rows only once", "Pass each batch to partial_fit, or np.array(list(X)).", ""
+            f"{name}, which yields its rows only once", "Pass bigpca.from_batches(X), or np.array(list(X)).", ""
         )
     if not isinstance(X, Number | str) and not any(hasattr(X, one) for one in ("__array__", "__len__")):
         return Foreign(f"{name}, which NumPy cannot convert to an array", "Pass a NumPy or Dask array (n, d).", "")

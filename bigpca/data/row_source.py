@@ -14,6 +14,12 @@ from bigpca.data.checks import check_shape, owned, row_width
 from bigpca.data.storages import Stamp, Storage
 from bigpca.data.zarr_index import plan_index
 
+IN_ORDER = (
+    "in any order, but batches have one. Pass what from_batches returned to fit as it is; map batches one by one, "
+    "model.transform(batch); or write them with bigpca.FeatureWriter and open the store."
+)
+_UNNAMED = {"numpy": "the array in memory", "batches": "the batches"}
+
 
 @dataclass(frozen=True, eq=False)
 class RowSource:
@@ -24,7 +30,7 @@ class RowSource:
     Attributes
     ----------
     format : str
-        "zarr", "npy", "npz", "npy-folder", "hdf5", "parquet", "safetensors", "raw" or "numpy".
+        "zarr", "npy", "npz", "npy-folder", "hdf5", "parquet", "safetensors", "raw", "numpy" or "batches".
     path : str
         Absolute path, or URL; empty for values in memory.
     member : str
@@ -44,7 +50,7 @@ class RowSource:
     @property
     def label(self) -> str:
         """Location of the rows, for messages."""
-        return f"{self.path}:{self.member}" if self.member else self.path or "the array in memory"
+        return f"{self.path}:{self.member}" if self.member else self.path or _UNNAMED[self.format]
 
     @property
     def array_shape(self) -> tuple[int, ...]:
@@ -106,7 +112,9 @@ class RowSource:
         return owned(block if taken == slice(None) else block[:, taken], self.dtype)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        """Read a 2-d selection, as Dask's getter requests it."""
+        """Read a 2-d selection, as Dask's getter requests it; TypeError for batches, which are read in order."""
+        if self.format == "batches":
+            raise TypeError(f"the rows of batches are computed by Dask, {IN_ORDER}")
         plan = plan_index(index, self.shape)
         rows, columns = plan.bounds
         block = self.storage.read(*rows, columns)

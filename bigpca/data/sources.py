@@ -295,7 +295,10 @@ def _direct(value: Any, shape: tuple[int, ...]) -> RowSource | None:
         value = wrap_zarr(value)
     if isinstance(value, ZarrReader) or is_hdf5_dataset(value):
         value = row_source(value) if value.ndim == 2 else None
-    return value if isinstance(value, RowSource) and value.shape == shape else None
+    whole = isinstance(value, RowSource) and (
+        value.shape == shape or (np.isnan(shape[0]) and value.shape[1:] == shape[1:])
+    )
+    return value if whole else None
 
 
 def _array_behind(X: da.Array, blocks: dict[Any, Any]) -> NDArray[Any] | None:

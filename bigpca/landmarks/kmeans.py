@@ -73,6 +73,7 @@ def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
     It holds the distances of all rows of a chunk to all candidates, of which k-means|| draws 2 m in each round.
     scikit-learn converts a tenth of float32 distances at a time to float64.
     """
+    request.rows.check_any_order('sampling="kmeans"')
     rows, m, itemsize = request.rows, request.count, working_dtype(request.rows.dtype).itemsize
     chunk_rows, candidates = max(rows.X.chunks[0], default=0), 2 * m * INIT_ROUNDS
     read, distances = chunk_rows * rows.n_columns * itemsize, chunk_rows * candidates * (itemsize + 1)

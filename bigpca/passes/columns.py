@@ -86,6 +86,7 @@ def column_pass(
     Products have the dtype of a DotProduct, or that of a dot matrix for other states. Collected states are pieces that
     are concatenated at the end.
     """
+    rows.check_any_order("a read of column blocks")
     n, dtype = rows.n_rows, template.dtype if isinstance(template, DotProduct) else dot_dtype(rows)
     read = layout.read_rows * n * rows.dtype.itemsize
     slab = min(layout.slab_rows, layout.read_rows) * n * (8 if refinable else dtype.itemsize)

@@ -186,6 +186,7 @@ def fold_job(
         start, stop = layout.rows_of(group)
         reads = tuple(layout.reads[i] for i in layout.groups[group])
         reader, futures = rows.reader(start, stop)
+        known = "" if rows.in_order else stamp(group)  # of rows in order: after they were read
         own = {name: a.for_rows(start, stop).without_shared() for name, a in templates.items()}
         weights = None if rows.weights is None else rows.weights[start:stop]
         task = FoldGroup(
@@ -196,7 +197,7 @@ def fold_job(
             cost.dtype,
             rows.nan_policy,
             own,
-            stamp(group),
+            known,
             weights,
             cost.arithmetic,
         )
@@ -205,6 +206,7 @@ def fold_job(
     return Pass(
         cost=cost, templates=templates, cut=cut, stamp=stamp, finish=finish, shared=shared, paths=rows.paths,
         unit_bytes=rows.row_bytes, whole=rows.n_rows, input=rows.identity | cost.arithmetic.identity,
+        has_row=rows.has if rows.in_order else None, open_ended=rows.open_ended,
     )  # fmt: skip
 
 
@@ -240,12 +242,13 @@ class FoldGroup:
         shared = inputs.get(SHARED, {})
         given = {name: a.with_shared(shared[name]) if name in shared else a for name, a in self.templates.items()}
         parts = {name: a.fresh(start, stop) for name, a in given.items()}
-        omitted = 0
+        count = omitted = 0
         shift: Vector | None = shared.get(SHIFT)
         strip_shift = shift
         # Squares that overflow float32 make the product infinite; it is then repeated in float64.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             for first, rows in read_ahead(reader, self.reads):
+                count += rows.shape[0]
                 for i in range(0, rows.shape[0], self.slab_rows):
                     check_cancelled(run_id)
                     slab = rows[i : i + self.slab_rows]
@@ -260,7 +263,7 @@ class FoldGroup:
                 del rows
             for part in parts.values():
                 part.close()
-        return PassState(parts, sum(b - a for a, b in self.reads), omitted, {self.index: self.stamp})
+        return PassState(parts, count, omitted, {self.index: self.stamp})
 
     def _blocks(self, slab: Values, row: int, shift: Vector | None, steps: tuple[MapStep, ...]) -> Iterator[Block]:
         """Yield the blocks of a slab, one per mapped tile, all about the given shift or the mean of the first block."""

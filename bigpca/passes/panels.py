@@ -89,6 +89,7 @@ def panel_layout(layout: Layout, panels: int) -> Layout:
 
 def panel_pass(rows: RowInput, count: int, *, times: Times = ONCE) -> PassPlan:
     """Declare the dot matrix over pairs of at most ``count`` row panels; ``count`` changes no bit of the result."""
+    rows.check_any_order("a dot matrix of all rows")
     base, dtype = rows.layout(0), dot_dtype(rows)
     layout, n = panel_layout(base, count), rows.n_rows
     panel_rows = _panel_rows(layout)

@@ -20,6 +20,7 @@ from dask.base import tokenize
 from bigpca.arrays import Array, DType
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.costs import peak_bytes
+from bigpca.data.batches import reject_batches
 from bigpca.data.containers import check_chunk_shape, dense_rows
 from bigpca.data.provenance import Provenance
 from bigpca.data.rounding import note_rounded
@@ -54,6 +55,7 @@ def project_lazily(
 
     Its row chunks are those of X, or of ``chunk_rows`` rows.
     """
+    reject_batches(X, "the map of rows")
     X = wrap_sources(X if chunk_rows is None else X.rechunk({0: chunk_rows}), missing_chunks)
     if len(X.chunks[1]) > 1:
         X = X.rechunk({1: -1})
@@ -223,6 +225,7 @@ def project_to(
         With ``errno.ENOSPC`` if the disk fills up during the run; finished chunks are kept.
     """
     began = time.perf_counter()
+    reject_batches(rows.X, "the output")
     _reject_own_source(rows, out)
     keys = _keys(rows, made.keys)
     dtype = f.output_dtype(rows.dtype)

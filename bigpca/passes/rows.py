@@ -6,6 +6,7 @@ import hashlib
 import threading
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 
 import dask.array as da
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import DType
 from bigpca.costs import PassCost
+from bigpca.data.batches import BatchRows, batches_of, reject_batches
 from bigpca.data.checks import NATIVE_BYTES, coalesce
 from bigpca.data.sources import RowSource, source_of
 from bigpca.data.views import view_of, viewed
@@ -42,6 +44,8 @@ class Stored:
         self.X, self.missing_chunks, self.workers_timeout = X, missing_chunks, workers_timeout
         found = source_of(X)
         self.source: RowSource | None = filling(found) if found is not None and missing_chunks == "fill" else found
+        if found is None:
+            reject_batches(X, f"the Dask array {X.name}")
         self._graph: GraphSource | None = None
         self._lock = threading.Lock()
         self._digest: str | None = None
@@ -50,6 +54,12 @@ class Stored:
     def in_memory(self) -> bool:
         """Whether X is a NumPy array of this process."""
         return self.source is not None and self.source.format == "numpy"
+
+    @property
+    def batches(self) -> BatchRows | None:
+        """The batches that this process reads in order; None for rows that are read in any order."""
+        storage = None if self.source is None else self.source.storage
+        return storage if isinstance(storage, BatchRows) else None
 
     @property
     def graph(self) -> GraphSource:
@@ -96,7 +106,8 @@ class RowInput:
     Parameters
     ----------
     X : dask.array.Array of shape (n, d)
-        Unknown row chunks are counted first, in one more read. The view attached to X is applied as rows are read.
+        Unknown row chunks are counted first, in one more read; the rows of batches are counted as they are read. The
+        view attached to X is applied as rows are read.
     missing_chunks : {"raise", "fill"}
     nan_policy : {"raise", "omit"}
     workers_timeout : float
@@ -116,15 +127,19 @@ class RowInput:
         workers_timeout: float = WORKERS_TIMEOUT, in_process: bool = False,
     ) -> None:  # fmt: skip
         base, self.view = view_of(X)
-        self.counted = bool(np.isnan(base.shape[0]))
-        if self.counted:
-            base = count_rows(base, workers_timeout)
+        self.counted = False
+        if np.isnan(base.shape[0]):
+            batches = batches_of(base)
+            self.counted = batches is None
+            base = count_rows(base, workers_timeout) if batches is None else batches
             X = base if self.view is None else viewed(base, self.view)
         self.X = X
         self.stored = Stored(base, missing_chunks, workers_timeout)
         self.workers_timeout = workers_timeout
         self.missing_chunks, self.nan_policy = missing_chunks, nan_policy
-        self.in_process = in_process or self.stored.in_memory
+        self.in_process = in_process or self.stored.in_memory or self.stored.batches is not None
+        if self.stored.batches is not None:
+            self.stored.batches.stream.begin_fit()
         self.steps: tuple[MapStep, ...] = ()
         self.weights: NDArray[np.float64] | None = None
 
@@ -176,8 +191,53 @@ class RowInput:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
+        """Number of rows; of batches whose number of rows is not known, that for which they are laid out."""
         return int(self.X.shape[0])
+
+    @property
+    def rows_read(self) -> int:
+        """Number of rows, which is known for batches too after they were read."""
+        batches = self.stored.batches
+        count = self.n_rows if batches is None else batches.stream.count
+        return self.n_rows if count is None or not self.open_ended else count * self._rows_per_sample
+
+    @property
+    def in_order(self) -> bool:
+        """Whether this process must read rows in order, because they come in batches."""
+        return self.stored.batches is not None
+
+    @property
+    def once(self) -> bool:
+        """Whether rows can be read once only."""
+        return self.stored.batches is not None and self.stored.batches.stream.once
+
+    @property
+    def open_ended(self) -> bool:
+        """Whether the number of rows is found as they are read."""
+        return self.stored.batches is not None and self.stored.batches.open_ended
+
+    def has(self, row: int) -> bool:
+        """Whether batches have that row, which is not before the next one."""
+        batches = self.stored.batches
+        return batches is not None and batches.stream.has(row // self._rows_per_sample)
+
+    def check_any_order(self, what: str) -> None:
+        """Reject rows that can be read in one order only.
+
+        Raises
+        ------
+        ValueError
+        """
+        if self.in_order:
+            raise ValueError(
+                f"{what} reads rows in any order, but batches come in one. Write them with bigpca.FeatureWriter and "
+                'pass the store, or use a solver that reads the rows once: PCA(solver="covariance"), ApproximatePCA, '
+                "NystromKernelPCA with given landmarks."
+            )
+
+    @property
+    def _rows_per_sample(self) -> int:
+        return 1 if self.view is None else self.view.rows_per_sample
 
     @property
     def n_columns(self) -> int:
@@ -223,8 +283,7 @@ class RowInput:
     @property
     def row_bytes(self) -> float:
         """Stored bytes decoded for one row."""
-        per_sample = 1 if self.view is None else self.view.rows_per_sample
-        return self._sample_bytes / per_sample
+        return self._sample_bytes / self._rows_per_sample
 
     @property
     def _sample_bytes(self) -> int:
@@ -287,9 +346,12 @@ class RowInput:
         return self.stored.graph
 
     def layout(self, state_bytes: int) -> Layout:
-        """Cut the rows for states of ``state_bytes``."""
+        """Cut the rows for states of ``state_bytes``; where their number is unknown, each group is a segment."""
         least = int(self.row_bytes) if self._described else 0
-        return plan_layout(self.row_chunks, self.viewed_columns, self.dtype, state_bytes, least)
+        layout = plan_layout(self.row_chunks, self.viewed_columns, self.dtype, state_bytes, least)
+        if not self.open_ended:
+            return layout
+        return replace(layout, segments=tuple(range(i, i + 1) for i in range(len(layout.groups))))
 
     def reader(self, start: int, stop: int) -> tuple[Reader, Inputs]:
         """Return a reader of rows ``start:stop`` of the view, and the futures its task must be given."""
@@ -327,8 +389,8 @@ class RowInput:
         return self.stored.stamp(*((start, stop) if self.view is None else self.view.samples(start, stop)))
 
     def files_digest(self) -> str:
-        """Digest of (key, size, mtime) of all files as they are now; empty for arrays in memory."""
-        return "" if self.stored.in_memory else digest([_stamps(s) for s in self.stored.sources])
+        """Digest of (key, size, mtime) of all files as they are now; empty for rows that are in no file."""
+        return "" if self.stored.in_memory or self.in_order else digest([_stamps(s) for s in self.stored.sources])
 
 
 def _describe(source: RowSource | ZarrReader) -> object:

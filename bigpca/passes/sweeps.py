@@ -100,6 +100,7 @@ class KernelLayout:
 
 def kernel_layout(rows: RowInput, kernel: Kernel, dtype: DType | None = None) -> KernelLayout:
     """Cut the rows of X into panels, reads and tiles, for rows in this dtype; None for :func:`kernel_dtype`."""
+    rows.check_any_order("a kernel matrix of all pairs of rows")
     n, base = rows.n_rows, rows.layout(0)
     tile = max(MIN_TILE, min(TILE_ROWS, n // TILES_ACROSS))
     itemsize = (dtype or kernel_dtype(rows)).itemsize

@@ -1,4 +1,4 @@
-"""The worker's side of an output: whole chunks, written by any process, each with a record in a journal."""
+"""The worker's side of an output: whole chunks of rows, written by any process, each with a record in a journal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ChunkRecord:
 
 @dataclass(frozen=True)
 class ChunkWriter:
-    """Write whole row chunks of one 2-d Zarr v3 array from any process; small, and safe to pickle into tasks.
+    """Write whole row chunks of one Zarr v3 array from any process; small, and safe to pickle into tasks.
 
     Writers share no file: a chunk appears under its name by a rename, and its record goes to a log of its process.
     A chunk that is written twice has equal bytes.
@@ -51,7 +51,8 @@ class ChunkWriter:
     journal : str
         Directory of the logs, inside the store. Its name is unique to the run's identity, so late tasks of other
         runs fail.
-    shape : (int, int)
+    shape : tuple of int
+        Rows first; of an array that grows, more rows than there will be.
     dtype : str
         Little-endian, such as ``"<f4"``.
     chunk_rows, level : int
@@ -60,7 +61,7 @@ class ChunkWriter:
 
     store: str
     journal: str
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     dtype: str
     chunk_rows: int
     level: int
@@ -76,7 +77,11 @@ class ChunkWriter:
 
     def chunk_path(self, index: int) -> Path:
         """Return the path of one chunk's file, in Zarr v3's default naming."""
-        return Path(self.store, "c", str(index), "0")
+        return Path(self.store, self.chunk_key(index))
+
+    def chunk_key(self, index: int) -> str:
+        """Return the Zarr key of one chunk."""
+        return "/".join(("c", str(index), *("0" for _ in self.shape[1:])))
 
     def write(self, index: int, rows: NDArray[Any]) -> int:
         """Write one whole chunk and its record; memory: one chunk and its compressed bytes.
@@ -85,7 +90,7 @@ class ChunkWriter:
         ----------
         index : int
             Which chunk.
-        rows : ndarray of shape (stop - start, d)
+        rows : ndarray of shape (stop - start, ...)
             All its rows. Another dtype is cast if that loses only precision, not range.
 
         Returns
@@ -141,15 +146,15 @@ class ChunkWriter:
         if not 0 <= index < self.n_chunks:
             raise ValueError(f"chunk {index} was given, but the output has chunks 0 to {self.n_chunks - 1}.")
         start, stop = self.row_range(index)
-        if rows.shape != (stop - start, self.shape[1]):
+        if rows.shape != (stop - start, *self.shape[1:]):
             raise ValueError(
                 f"chunk {index} has shape {rows.shape}, but rows {start} to {stop} of the output are "
-                f"{(stop - start, self.shape[1])}. Write whole chunks."
+                f"{(stop - start, *self.shape[1:])}. Write whole chunks."
             )
         rows = _cast(index, rows, np.dtype(self.dtype))
         if stop - start == self.chunk_rows:
             return rows
-        block = np.full((self.chunk_rows, self.shape[1]), fill_value(rows.dtype), dtype=rows.dtype)
+        block = np.full((self.chunk_rows, *self.shape[1:]), fill_value(rows.dtype), dtype=rows.dtype)
         block[: stop - start] = rows
         return block
 
@@ -164,7 +169,7 @@ class ChunkWriter:
                 if durable:
                     os.fsync(file.fileno())
                 modified_ns = os.fstat(file.fileno()).st_mtime_ns
-            final.parent.mkdir(exist_ok=True)
+            final.parent.mkdir(parents=len(self.shape) > 2, exist_ok=True)
             os.replace(temporary, final)
         except BaseException:
             with suppress(OSError):

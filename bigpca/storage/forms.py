@@ -59,7 +59,7 @@ class StoreForm(Form):
         """Add manifest, keys and provenance, force everything to the disk, rename."""
         store = Path(writer.store)
         metadata = read_document(store / "zarr.json")
-        chunks = {f"c/{index}/0": crc32[index] for index in range(writer.n_chunks)}
+        chunks = {writer.chunk_key(index): crc32[index] for index in range(writer.n_chunks)}
         metadata["attributes"]["bigpca_manifest"] = {"algorithm": "crc32", "chunks": chunks}
         metadata["attributes"]["bigpca"]["kind"] = "array"
         atomic_write_bytes(store / "zarr.json", json.dumps(metadata).encode())

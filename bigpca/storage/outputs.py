@@ -1,8 +1,9 @@
-"""The driver's side of an output: written in chunks of a 2-d array, locked, resumable, and invisible until complete."""
+"""The driver's side of an output: written in chunks of rows, locked, resumable, and invisible until complete."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -14,7 +15,7 @@ from bigpca.storage.chunks import ChunkRecord, ChunkWriter
 from bigpca.storage.files import remove, repair, writing
 from bigpca.storage.forms import STORE, Form
 from bigpca.storage.lock import RunLock
-from bigpca.storage.partial import check_layout, open_partial
+from bigpca.storage.partial import GROWING, check_layout, open_partial, set_rows
 from bigpca.storage.stores import reject_existing
 
 
@@ -29,7 +30,7 @@ class Output:
         Path of the finished array or table.
     writer : ChunkWriter
         Small and picklable; ``writer.write(index, rows)`` in any process.
-    shape : (int, int)
+    shape : tuple of int
     dtype : dtype
     n_chunks : int
     """
@@ -57,6 +58,18 @@ class Output:
     def row_range(self, index: int) -> tuple[int, int]:
         """Return the rows [start, stop) of one chunk."""
         return self.writer.row_range(index)
+
+    def leading(self) -> int:
+        """Return how many chunks are finished before the first one that is not."""
+        finished = self._finished()
+        return next(index for index in range(len(finished) + 1) if index not in finished)
+
+    def set_rows(self, n: int) -> None:
+        """Set the number of rows of an output that grows, before its last chunk is written and it is finished."""
+        self._check_open()
+        set_rows(self.writer, n)
+        self.writer = replace(self.writer, shape=(n, *self.shape[1:]))
+        self.shape, self.n_chunks = self.writer.shape, self.writer.n_chunks
 
     def pending(self) -> list[int]:
         """List the chunks still to be written, in order; costs one log per process and one stat per chunk."""
@@ -118,18 +131,24 @@ class Output:
         self.abort()
 
 
+def output_lock(target: Path) -> RunLock:
+    """Return the lock of an output, which is not acquired yet."""
+    return RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
+
+
 def create_output(
     path: str | os.PathLike[str],
     *,
-    shape: tuple[int, int],
+    shape: tuple[int | None, ...],
     dtype: DTypeLike,
     chunk_rows: int,
     identity: str,
     form: Form = STORE,
     overwrite: bool = False,
     resume: bool = True,
+    lock: RunLock | None = None,
 ) -> Output:
-    """Create, or resume, one 2-d Zarr v3 array, or table, that becomes visible at ``path`` only when it is complete.
+    """Create, or resume, one Zarr v3 array, or table, that becomes visible at ``path`` only when it is complete.
 
     It is written in ``<path>.partial`` under the lock ``<path>.lock``. Chunks are (chunk_rows, d), zstd with a
     checksum; the fill value is NaN for floats. Chunks finished by a killed run with the same ``identity`` are kept.
@@ -137,13 +156,14 @@ def create_output(
     Parameters
     ----------
     path : path of the array; missing parent folders are created.
-    shape : (n, d), d >= 1.
+    shape : (n, d), d >= 1; for a Zarr array also (n, c, h, w), and None for an n that :meth:`Output.set_rows` sets.
     dtype : bool, integer or floating; float16 stays float16.
     chunk_rows : rows per chunk (at most n are used).
     identity : fingerprint of the content; a partial output with another one is removed.
     form : what becomes of the chunks: a Zarr array, or a table.
     overwrite : replace an existing Zarr store (by a table also a file), which stays until the new one is complete.
     resume : False starts again.
+    lock : the lock of the output, if the caller holds it already.
 
     Raises
     ------
@@ -170,14 +190,14 @@ def create_output(
     >>> float(zarr.open_array(path, mode="r")[...].sum())
     10.0
     """
-    layout = check_layout(shape, dtype, chunk_rows, identity)
+    layout = check_layout(tuple(GROWING if size is None else size for size in shape), dtype, chunk_rows, identity)
     form.check()
     target = Path(os.path.realpath(path))
     with writing(target):
         repair(target)
         reject_existing(target, overwrite, table=form.is_table)
         target.parent.mkdir(parents=True, exist_ok=True)
-        lock = RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
+        lock = output_lock(target) if lock is None else lock
         lock.acquire()
         try:
             repair(target)

@@ -142,7 +142,7 @@ REJECTED: dict[str, Door] = {
     "number": Door(lambda p, X: 3.0, "Expected 2D array, got scalar array"),
     "one dimension": Door(lambda p, X: X[0], "Expected 2D array, got 1D array"),
     "Dask array, one dimension": Door(lambda p, X: lazy(X)[:, 0], r"has shape \(60,\); rows of features"),
-    "generator": Door(lambda p, X: (row for row in X), "X is generator, which yields its rows only once.* partial_fit"),
+    "generator": Door(lambda p, X: (row for row in X), "X is generator, which yields its rows only once.*from_batches"),
     "dict of arrays": Door(lambda p, X: {"a": X, "b": X}, "X is dict of several arrays .'a', 'b'.* Pass one of them"),
     "bytes": Door(lambda p, X: b"x.npy", "X is bytes.* Pass a path as a str"),
     "numbers in strings": Door(lambda p, X: X.astype("U"), "arrays of bytes/strings"),
@@ -254,7 +254,7 @@ REJECTED: dict[str, Door] = {
     ),
     "torch DataLoader": Door(
         lambda p, X: named("torch.utils.data.dataloader", "DataLoader"),
-        "X is torch.DataLoader.* Pass each batch to partial_fit",
+        r"X is torch.DataLoader.* Pass bigpca\.from_batches\(X\)",
     ),
 }
 

@@ -111,8 +111,8 @@ class DotFit(PCAFit):
 
     @classmethod
     def offered(cls, rows: RowInput, settings: Settings) -> bool:
-        """Unless rows are to be omitted."""
-        return rows.nan_policy != "omit"
+        """Unless rows are to be omitted, or can be read in one order only."""
+        return rows.nan_policy != "omit" and not rows.in_order
 
     @property
     def account(self) -> str:

@@ -11,6 +11,7 @@ from typing import ClassVar, Generic, Self, TypeVar
 
 from bigpca.costs import PassCost, SolveCost
 from bigpca.errors import MemoryBudgetError, format_bytes
+from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources, plan_of
@@ -19,6 +20,7 @@ Found = TypeVar("Found", covariant=True)
 FLOPS_PER_SECOND = 3e10  # of one core: only ratios of costs matter
 BYTES_PER_SECOND = 1e9
 EXACT_SECONDS = 30.0  # of one core, below which an exact fit is always preferred
+PLANNED_ROWS = 1_000_000  # of batches whose number of rows is not known
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,36 @@ class Reading(ABC):
         """Kernel evaluations beyond which the plan is rejected."""
         return inf
 
+    @property
+    def planned_share(self) -> float:
+        """Share of the declared rows that the plan counts: 1, or a million rows where their number is not known."""
+        return PLANNED_ROWS / self.rows.n_rows if self.rows.open_ended else 1.0
+
+    @property
+    def most_reads(self) -> float:
+        """The most complete reads that a run may take; the first rows, which are kept, do not count."""
+        passes = [one for one in self.declared if isinstance(one, PassPlan)]
+        return sum(max(one.reads, one.most_reads) * one.times.most for one in passes)
+
+    @property
+    def readable(self) -> bool:
+        """Whether rows can be read so often, and their number is known where that is necessary."""
+        return self.most_reads <= 1 or not (self.rows.once or self.rows.open_ended)
+
     @cached_property
     def plan(self) -> Plan:
         """The cost."""
         return plan_of(self)
+
+    def check_readable(self) -> None:
+        """Reject batches that cannot be read as often as the fit requires.
+
+        Raises
+        ------
+        ValueError
+        """
+        if not self.readable:
+            raise ValueError(_unreadable(self))
 
     def chosen(self, against: Sequence[str]) -> Self:
         """Return the same with the comparison that led to its choice."""
@@ -115,6 +143,21 @@ class Fit(Reading, Generic[Found]):
 AnyFit = TypeVar("AnyFit", bound=Fit[object])
 
 
+def _unreadable(fit: Reading) -> str:
+    """Return why batches cannot be read as often as a fit requires."""
+    reads = f"{fit.solver} takes up to {fit.most_reads:g} reads"
+    if fit.rows.once:
+        return (
+            f"{reads}, but the batches are an iterator, which gives them once. Pass an iterable that can be iterated "
+            'again (a list, a DataLoader), or use a fit of one read: PCA(solver="covariance"), ApproximatePCA, '
+            "NystromKernelPCA with given landmarks."
+        )
+    return (
+        f"{reads}, and the number of rows must be known before them. Pass from_batches(batches, shape=(n, d)), or use "
+        'a fit of one read, such as PCA(solver="covariance") or ApproximatePCA.'
+    )
+
+
 def seconds(plan: Plan) -> float:
     """Estimate a plan's time on one core, to compare solvers: at a constant speed, the same on every machine."""
     return max(plan.flops / FLOPS_PER_SECOND, plan.bytes_read / BYTES_PER_SECOND)
@@ -130,6 +173,7 @@ def choose(fits: Sequence[AnyFit]) -> AnyFit:
     EvaluationBudgetError, MemoryBudgetError
         If no fit is within the limits.
     """
+    fits = [fit for fit in fits if fit.readable] or fits[:1]
     if len(fits) == 1:
         return fits[0]
     fitting = [fit for fit in fits if fit.plan.fits]

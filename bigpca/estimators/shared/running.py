@@ -41,6 +41,7 @@ def running(
     ValueError
         If files of the input changed between the reads of a run that needs several.
     """
+    fit.check_readable()
     fit.plan.check()
     rows, plan, began = fit.rows, fit.plan, time.perf_counter()
     with resolve_progress(progress) as report:
@@ -68,7 +69,7 @@ def running(
 def made_by(call: str, fit: Reading, run: Run) -> Provenance:
     """Return the provenance of a model that a finished run made."""
     rows = fit.rows
-    made = Provenance.now(rows.paths, rows.member, rows.n_rows, call, seconds=run.seconds, reads=run.reads)
+    made = Provenance.now(rows.paths, rows.member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)
     return with_plan(made, fit.plan)
 
 

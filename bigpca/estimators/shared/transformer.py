@@ -16,6 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array
+from bigpca.data.batches import batch_labels, reject_batches
 from bigpca.data.patterns import RowPattern
 from bigpca.data.provenance import Provenance
 from bigpca.data.views import View
@@ -150,7 +151,9 @@ class Estimator(
             If no solver fits in memory (``solver="auto"``); the plan of a named solver has ``fits = False`` instead.
         """
         opened = replace(self._open(X, minimum=self._min_rows), seed=fit_seed(self))
-        return replace(self._fit(opened, y).plan, speed=machine_speed())
+        planned = self._fit(opened, self._labels(opened, y))
+        planned.check_readable()
+        return replace(planned.plan, speed=machine_speed())
 
     @solving
     def fit(
@@ -188,7 +191,7 @@ class Estimator(
         """
         opened = replace(self._open(X, minimum=self._min_rows), seed=draw_fit_seed(self, checkpoint))
         note_flattened(X)
-        planned = cast("Fit[Found]", self._fit(opened, y))
+        planned = cast("Fit[Found]", self._fit(opened, self._labels(opened, y)))
         seed = opened.seed if hasattr(self, "random_state") else None
         found, made = self._execute(
             planned, planned.run, f"{self._called}.fit(X)", progress=progress, checkpoint=checkpoint, seed=seed
@@ -215,6 +218,7 @@ class Estimator(
         """
         if is_lazy(X):
             reject_container(self, self._output_name)
+            reject_batches(self._open(X).array, self._output_name)
         return self.fit(X, y, **options).transform(X)
 
     def transform(
@@ -316,6 +320,10 @@ class Estimator(
     def _open(self, X: Input, *, minimum: int = 1) -> Opened:
         """Open X; a hook for estimators that accept more than numbers."""
         return open_rows(X, type(self).__name__, minimum=minimum)
+
+    def _labels(self, opened: Opened, y: Input) -> Input:
+        """Return the labels of a fit: y, or those that come with batches."""
+        return batch_labels(opened.array, y) if self._labelled else y
 
     def _open_like(self, X: Input) -> da.Array:
         """Open new rows as those of the fit, and compare the number and names of their features."""

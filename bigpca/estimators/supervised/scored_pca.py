@@ -176,6 +176,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         """
         places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
         opened = replace(self._open(X, minimum=2), seed=draw_fit_seed(self, places["folds"]))
+        y = self._labels(opened, y)
         planned = self._fit(opened, y)
         planned.plan.check()
         scoring, X, found = planned.scoring, mapped_lazily(planned.rows), None

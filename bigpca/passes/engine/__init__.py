@@ -11,6 +11,7 @@
 - ``forks``       Dask threads and clients that a forked child must discard
 - ``cancel``      flags that tasks check between slabs
 - ``local``       a pass on Dask's local schedulers
+- ``ordered``     a pass over rows in one order, as batches come: this thread reads, others fold
 - ``cluster/``    a pass on a ``distributed.Client``
 - ``driver``      ``run_pass``: the one entry point, on top of the others
 

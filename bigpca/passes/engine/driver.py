@@ -11,9 +11,10 @@ from bigpca.errors import ShortTraceback, warn_rounded
 from bigpca.heap import steady_heap, trim_heap
 from bigpca.passes.engine.cancel import cancel_run
 from bigpca.passes.engine.checkpoint import Checkpoint, Resumed, WriteFailed, check_stamps, warn_unwritten
-from bigpca.passes.engine.events import DoneEvent, PassEvent
+from bigpca.passes.engine.events import DoneEvent, PassEvent, SkipEvent
 from bigpca.passes.engine.jobs import Finish, Pass, R
 from bigpca.passes.engine.local import current_client, run_locally
+from bigpca.passes.engine.ordered import run_in_order
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.solving import with_solve_threads
 from bigpca.passes.engine.states import PassState
@@ -36,34 +37,34 @@ def run_pass(job: Pass[R], run: Run) -> R:
     number = run.begin_pass(job.cost, job.state_bytes)
     resumed = Resumed()
     if run.checkpoint is not None:
-        resumed = _resume(job, number, run.checkpoint)
+        resumed = _resume(job, number, run.checkpoint, run)
     segments = enumerate(job.layout.segments)
     groups_resumed = sum(len(s) for i, s in segments if i < resumed.covered or i in resumed.segments)
     groups = range(len(job.layout.groups))
-    run.emit(
-        PassEvent(
-            job.name, job.layout.n_rows, job.bytes_of(groups), len(groups), groups_resumed, job.evaluations_of(groups)
-        )
-    )
-    counted: Pass[tuple[R, int]] = replace(
-        cast("Pass[tuple[R, int]]", job), finish=CountRounded(with_solve_threads(job.finish))
+    totals = (job.layout.n_rows, job.bytes_of(groups), len(groups), groups_resumed, job.evaluations_of(groups))
+    run.emit(PassEvent(job.name, *((0, 0, 0, groups_resumed, 0) if job.open_ended else totals)))
+    counted: Pass[tuple[R, PassState]] = replace(
+        cast("Pass[tuple[R, PassState]]", job), finish=Counted(with_solve_threads(job.finish))
     )
     with solve_paused(), ShortTraceback():
-        result, rounded = _run(counted, run, resumed)
+        result, counts = _run(counted, run, resumed)
     run.reads += job.reads
-    run.evaluations += job.evaluations_of(groups)
+    share = counts.rows / job.layout.n_rows if job.open_ended else 1
+    run.evaluations += round(job.evaluations_of(groups) * share)
     run.emit(DoneEvent(job.name, time.perf_counter() - began))
-    if rounded and not run.rounding_warned:
+    if counts.rounded and not run.rounding_warned:
         run.rounding_warned = True
-        warn_rounded(rounded)
+        warn_rounded(counts.rounded)
     return result
 
 
 def _run(job: Pass[R], run: Run, resumed: Resumed) -> R:
     client = None if run.scheduler == "local" else current_client()
     try:
-        if client is None:
-            found: R = run_locally(job, run, resumed)
+        if job.has_row is not None:
+            found: R = run_in_order(job, run, resumed)
+        elif client is None:
+            found = run_locally(job, run, resumed)
         else:
             from bigpca.passes.engine.cluster.run import run_on_cluster  # imports distributed, which is slow
 
@@ -77,16 +78,16 @@ def _run(job: Pass[R], run: Run, resumed: Resumed) -> R:
 
 
 @dataclass(frozen=True)
-class CountRounded(Generic[R]):
-    """Returns the result of ``finish``, and how many integers were rounded while reading."""
+class Counted(Generic[R]):
+    """Returns the result of ``finish``, and the state without its accumulators: the counts of its rows."""
 
     finish: Finish[R]
 
-    def __call__(self, state: PassState) -> tuple[R, int]:
-        return self.finish(state), state.rounded
+    def __call__(self, state: PassState) -> tuple[R, PassState]:
+        return self.finish(state), replace(state, parts={}, stamps={})
 
 
-def _resume(job: Pass[R], number: int, checkpoint: Checkpoint) -> Resumed:
+def _resume(job: Pass[R], number: int, checkpoint: Checkpoint, run: Run) -> Resumed:
     """Return what an earlier run finished of this pass, after checking that its input is unchanged."""
     try:
         files = checkpoint.files(number, job.templates, job.layout, job.input)
@@ -97,5 +98,7 @@ def _resume(job: Pass[R], number: int, checkpoint: Checkpoint) -> Resumed:
     stored = dict(resumed.prefix.stamps) if resumed.prefix is not None else {}
     for index in resumed.segments:
         stored |= files.read("segment", index).stamps
+    if job.has_row is not None and resumed.prefix is not None:
+        run.emit(SkipEvent(resumed.prefix.rows))
     check_stamps(stored, {g: job.stamp(g) for g in stored}, job.layout.rows_of, checkpoint.path)
     return resumed

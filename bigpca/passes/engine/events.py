@@ -28,8 +28,9 @@ class PlanEvent:
 class PassEvent:
     """A read of the data starts.
 
-    Totals are those of the whole pass, including resumed groups, which are not read again. Bytes are counted in the
-    dtype in which X is stored. ``evaluations_total`` counts kernel evaluations, 0 without a kernel.
+    Totals are those of the whole pass, including resumed groups, which are not read again; 0 for batches whose number
+    of rows is not known. Bytes are counted in the dtype in which X is stored. ``evaluations_total`` counts kernel
+    evaluations, 0 without a kernel.
     """
 
     name: str
@@ -38,6 +39,13 @@ class PassEvent:
     groups_total: int
     groups_resumed: int = 0
     evaluations_total: int = 0
+
+
+@dataclass(frozen=True)
+class SkipEvent:
+    """The first rows of batches are read on over and compared with a checkpoint, which holds what they add up to."""
+
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,7 @@ class DoneEvent:
     seconds: float
 
 
-Event = PlanEvent | PassEvent | GroupEvent | RetryEvent | CheckpointEvent | DoneEvent
+Event = PlanEvent | PassEvent | SkipEvent | GroupEvent | RetryEvent | CheckpointEvent | DoneEvent
 Progress = Callable[[Event], None]
 
 
@@ -208,7 +216,10 @@ def sentence(event: Event) -> str:
             size = format_bytes(event.bytes_total)
             resumed = f", {event.groups_resumed} of {event.groups_total} groups resumed" if event.groups_resumed else ""
             kernel = f", {event.evaluations_total:,} kernel evaluations" if event.evaluations_total else ""
-            return f"{event.name}: {event.rows_total:,} rows, {size}{kernel}{resumed}"
+            rows = f"{event.rows_total:,} rows, {size}" if event.rows_total else "rows are counted as they are read"
+            return f"{event.name}: {rows}{kernel}{resumed}"
+        case SkipEvent():
+            return f"resumed: the first {event.rows:,} rows are skipped"
         case GroupEvent():
             return f"{event.rows:,} rows, {format_bytes(event.bytes)}"
         case RetryEvent():

@@ -107,6 +107,11 @@ class Pass(Generic[R]):
         Files and directories that the tasks use, and how; workers must be able to access them.
     run_id : str
         Names this run's tasks and files; unique to each run.
+    has_row : callable or None
+        For rows that come in batches, which the fitting process reads in order for its tasks: row number -> whether
+        there is such a row. None for rows that tasks read, in any order.
+    open_ended : bool
+        Whether the number of rows is found by the read; the layout then has room for more.
     """
 
     cost: PassPlan
@@ -122,6 +127,8 @@ class Pass(Generic[R]):
     unit_bytes: float
     whole: int
     input: Mapping[str, object] = field(default_factory=dict)
+    has_row: Callable[[int], bool] | None = None
+    open_ended: bool = False
 
     @property
     def name(self) -> str:

@@ -28,6 +28,7 @@ from bigpca.passes.engine.events import (
     PlanEvent,
     Progress,
     RetryEvent,
+    SkipEvent,
     format_seconds,
     sentence,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "ProgressArgument",
     "Reporter",
     "RetryEvent",
+    "SkipEvent",
     "TerminalProgress",
     "resolve_progress",
 ]
@@ -124,6 +126,8 @@ class TerminalProgress:
             return
         if isinstance(event, PassEvent):
             self._open(event)
+        elif isinstance(event, SkipEvent):
+            self.file.write(sentence(event) + "\n")
         elif self._bar is not None and isinstance(event, GroupEvent):
             self._bar.update(self._task, completed=self.tally.fraction, detail=self.tally.line())
         elif self._bar is not None and isinstance(event, RetryEvent):
@@ -187,7 +191,7 @@ class NotebookProgress:
         self.tally.add(event)
         if isinstance(event, PassEvent):
             self._handle = import_module("IPython.display").display(self._html(""), display_id=True)
-        elif self._handle is None or isinstance(event, PlanEvent | CheckpointEvent):
+        elif self._handle is None or isinstance(event, PlanEvent | CheckpointEvent | SkipEvent):
             return
         elif isinstance(event, DoneEvent):
             self._handle.update(self._html(f"{self.tally.speed()}, {format_seconds(event.seconds)}", done=True))

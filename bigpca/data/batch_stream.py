@@ -1,0 +1,334 @@
+"""Batches as one sequence of rows: iterated in order, checked, and cut again by absolute row."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from threading import RLock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.checks import check_dtype, check_shape, row_width
+from bigpca.data.containers import reject_foreign, unmasked
+from bigpca.errors import brief
+
+Rows = NDArray[Any]
+
+
+class BatchStream:
+    """The rows of an iterable of batches, as one process reads them: in order, whatever the sizes of batches are.
+
+    The first rows that were read are kept until later ones are read, so that a fit may look at them before its pass. A
+    read that begins earlier iterates again, unless the iterable is an iterator. Rows that later iterations give are
+    compared with those of the first one, by the first row of each read.
+
+    Parameters
+    ----------
+    batches : iterable of batches
+    row_shape : tuple of int, or None
+        Shape of one row as the batches have it; None for that of the first batch.
+    dtype : numpy.dtype or None
+        Dtype to which batches are converted; None for that of the first batch, which all must then have.
+    count : int or None
+        Number of rows, if it is known.
+
+    Attributes
+    ----------
+    once : bool
+        Whether ``batches`` is an iterator, which gives its batches once.
+    position : int
+        The row that is read next.
+    """
+
+    def __init__(
+        self, batches: Iterable[Any], row_shape: tuple[int, ...] | None, dtype: np.dtype[Any] | None, count: int | None
+    ) -> None:
+        self.batches, self.count = batches, count
+        self.once = isinstance(batches, Iterator)
+        self.position = 0
+        self._declared, self._asked = count is not None, dtype
+        self._row_shape, self._dtype = row_shape, dtype
+        self._lock = RLock()
+        self._head: Rows | None = None
+        self._first_rows: dict[int, int] = {}
+        self._digests: dict[int, tuple[int, int]] | None = None
+        self._digested_rows = 1
+        self._restart()
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of one row; takes the first batch if it is not known."""
+        if self._row_shape is None:
+            self._require_first()
+        return self._row_shape or ()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the rows; takes the first batch if it is not known."""
+        if self._dtype is None:
+            self._require_first()
+        return np.dtype(self._dtype)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether batches are pairs (rows, labels); takes the first batch."""
+        self._require_first()
+        return self._labels is not None
+
+    def read(self, start: int, stop: int) -> Rows:
+        """Return rows ``start:stop`` as a new (stop - start, d) array; fewer at the end if their number is not known.
+
+        Raises
+        ------
+        ValueError
+            If batches are ragged or end early, for rows of an iterator that were read before, and if a later iteration
+            gives other rows.
+        TypeError
+            For batches of other dtypes, or that are no arrays of numbers.
+        """
+        with self._lock:
+            out = np.empty((stop - start, row_width((0, *self.row_shape))), self.dtype)
+            done = self._copy_head(start, out)
+            if done == 0:
+                self._skip_to(start)
+            while done < len(out) and self._advance():
+                done += self._take(out[done:])
+            if done < len(out) and self._declared:
+                raise ValueError(
+                    f"the batches ended after {self.position:,} rows; shape says {self.count:,}. Correct shape, or "
+                    "leave it out: the rows are then counted as they are read."
+                )
+            if done:
+                self._compare(start, out[0])
+            if start == 0 and self.position == done:
+                self._head = out[:done].copy()
+            return out[:done]
+
+    def has(self, row: int) -> bool:
+        """Whether there is a row of that number, which is not before the next one; takes a batch if necessary."""
+        with self._lock:
+            if row < self.position:
+                return self._head is not None and row < len(self._head)
+            self._skip_to(row)
+            return self._advance()
+
+    def begin_fit(self) -> None:
+        """Forget what rows are compared with: those of a loader that shuffles differ from one fit to the next."""
+        self._first_rows, self._digests = {}, None
+
+    def digest_rows(self, chunk: int) -> None:
+        """Compute the CRC-32 of each ``chunk`` rows from now on, as they are read."""
+        if self._digests is None:
+            if self.position and not self.once:
+                self._restart()
+            self._digests, self._digested_rows = {}, chunk
+
+    def digests(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return (rows, CRC-32) of each chunk that begins in rows ``start:stop``; reads on to them if necessary."""
+        with self._lock:
+            if self._digests is None:
+                raise ValueError("rows were read before they were to be digested")
+            self._skip_to(max(stop, self.position), short=True)
+            chunks = range(start // self._digested_rows, -(-stop // self._digested_rows))
+            return [self._digests[chunk] for chunk in chunks if chunk in self._digests]
+
+    def labels(self) -> NDArray[Any]:
+        """Return the labels of all batches, of shape (n,) or (n, m); one iteration, after which n is known.
+
+        Raises
+        ------
+        ValueError
+            For an iterator, which could not be iterated again for its rows.
+        """
+        with self._lock:
+            if self.once:
+                raise ValueError(
+                    "the labels come with the batches of an iterator, which gives them once; a fit requires them "
+                    "before it reads the rows. Pass an iterable that can be iterated again (a list, a DataLoader), "
+                    "pass all labels as y, or call partial_fit(X, y) for each batch."
+                )
+            if self.position or self._head is not None:
+                self._restart()
+            found, rows = [], 0
+            while self._advance():
+                found.append(np.asarray(self._labels))
+                rows += len(self._batch)
+                self._offset = len(self._batch)
+            self._check_count(rows)
+            self._restart()
+            return np.concatenate(found) if found else np.zeros(0)
+
+    def _require_first(self) -> None:
+        with self._lock:
+            if self._number == 0 and not self._advance():
+                raise ValueError(
+                    "the batches are empty: there is no first batch. An iterator that was used before has none left; "
+                    "make a new one."
+                )
+
+    def _restart(self) -> None:
+        """Begin to iterate, at the next batch that is needed."""
+        self._iterator: Iterator[Any] | None = None
+        self._failure: BaseException | None = None
+        self._batch: Rows = np.zeros((0, 0))
+        self._labels: Any = None
+        self._offset = self._number = self.position = 0
+        self._ended = False
+        self._head = None
+
+    def _copy_head(self, start: int, out: Rows) -> int:
+        """Copy rows that are kept, if the next rows continue them; return how many."""
+        head = self._head
+        if head is None or start >= len(head) or self.position != len(head):
+            self._head = None
+            return 0
+        kept = head[start : start + len(out)]
+        out[: len(kept)] = kept
+        return len(kept)
+
+    def _skip_to(self, row: int, *, short: bool = False) -> None:
+        """Read on to a row, or iterate again if it lies behind; ``short`` if there may be fewer rows."""
+        if row < self.position:
+            if self.once:
+                raise ValueError(
+                    f"row {row:,} was read already, and an iterator gives its batches once. Make a new iterator, or "
+                    "pass an iterable that can be iterated again (a list, a DataLoader)."
+                )
+            self._restart()
+        while self.position < row and self._advance():
+            step = min(row - self.position, self._digested_rows if self._digests is not None else row)
+            self._take(np.empty((min(step, self._left), self._batch.shape[1]), self.dtype))
+        if self.position < row and self._declared and not short:
+            raise ValueError(f"the batches ended after {self.position:,} rows; row {row:,} was expected.")
+
+    @property
+    def _left(self) -> int:
+        return len(self._batch) - self._offset
+
+    def _take(self, out: Rows) -> int:
+        """Copy rows of the current batch to the start of ``out``; return how many."""
+        count = min(self._left, len(out))
+        out[:count] = self._batch[self._offset : self._offset + count]
+        self._digest(out[:count])
+        self._offset += count
+        self.position += count
+        return count
+
+    def _digest(self, rows: Rows) -> None:
+        digests, size, done = self._digests, self._digested_rows, 0
+        if digests is None:
+            return
+        while done < len(rows):
+            chunk, within = divmod(self.position + done, size)
+            part = rows[done : done + size - within]
+            before, crc = digests.get(chunk, (0, 0)) if within else (0, 0)
+            digests[chunk] = before + len(part), zlib.crc32(part.data, crc)
+            done += len(part)
+
+    def _compare(self, start: int, row: Rows) -> None:
+        crc = zlib.crc32(row.data)
+        if self._first_rows.setdefault(start, crc) != crc:
+            raise ValueError(
+                f"row {start:,} is not the one that an earlier iteration of the batches gave: they are shuffled, or "
+                "were augmented at random. A fit that reads X more than once requires the same rows in the same "
+                "order. Turn shuffling off, or use a solver of one read."
+            )
+
+    def _advance(self) -> bool:
+        """Take the next batch that has rows, once those of the current one are used up; False at the end."""
+        while self._left == 0 and not self._ended:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                if self._iterator is None:
+                    self._iterator = iter(self.batches)
+                batch = next(self._iterator)
+            except StopIteration:
+                self._ended, self._batch, self._offset = True, self._batch[:0], 0
+                self._check_count(self.position)
+                return False
+            except BaseException as error:  # raised again if the read is repeated: the iterator may have ended by it
+                self._failure = error
+                raise
+            self._batch, self._labels = self._checked(batch)
+            self._offset = 0
+            self._number += 1
+        return self._left > 0
+
+    def _check_count(self, rows: int) -> None:
+        if not self._declared:
+            if self.count is not None and self.count != rows:
+                raise ValueError(
+                    f"the batches have {rows:,} rows, but an earlier iteration had {self.count:,}. The same rows were "
+                    "expected each time."
+                )
+            self.count = rows
+
+    def _checked(self, batch: Any) -> tuple[Rows, Any]:
+        """Return the rows (b, d) and the labels of a batch, after comparing them with those of the first."""
+        label = f"batch {self._number} (from row {self.position:,})"
+        rows, labels = split_batch(batch, label)
+        check_shape(rows.shape, label)
+        if self._row_shape is None:
+            self._row_shape = rows.shape[1:]
+        if rows.shape[1:] != self._row_shape and row_width(rows.shape) != row_width((0, *self._row_shape)):
+            raise ValueError(
+                f"{label} has shape {brief(rows.shape)}; rows of shape {brief(self._row_shape)} were expected, as in "
+                "shape or the first batch. Give every batch the same features."
+            )
+        if self._dtype is None:
+            self._dtype = rows.dtype
+        if self._asked is None and rows.dtype != self._dtype:
+            raise TypeError(
+                f"{label} is {rows.dtype}, but the first batch {self._dtype}. One dtype was expected: convert the "
+                f'batches, or pass dtype="{np.promote_types(rows.dtype, self._dtype)}".'
+            )
+        if not np.can_cast(rows.dtype, self._dtype, "same_kind"):
+            raise TypeError(
+                f"{label} is {rows.dtype}, which {self._dtype} does not represent. Pass dtype="
+                f'"{np.promote_types(rows.dtype, self._dtype)}".'
+            )
+        if labels is not None and len(labels) != len(rows):
+            raise ValueError(f"{label} has {len(rows)} rows and {len(labels)} labels. Give one label for each row.")
+        return rows.reshape(len(rows), row_width(rows.shape)), labels
+
+
+def split_batch(batch: Any, label: str) -> tuple[Rows, Any]:
+    """Return the rows of a batch as a NumPy array of at least one dimension, and its labels or None.
+
+    A list or tuple of one or two arrays is (rows,) or (rows, labels), as a DataLoader yields it.
+
+    Raises
+    ------
+    TypeError
+        For what is not an array of numbers.
+    """
+    parts: Any = batch
+    if not (isinstance(batch, list | tuple) and batch and len(getattr(batch[0], "shape", ())) > 1):
+        parts = (batch,)
+    if len(parts) > 2:
+        raise TypeError(f"{label} has {len(parts)} arrays; rows, or rows and labels, were expected. Choose them.")
+    return batch_values(parts[0], label), host_array(parts[1]) if len(parts) == 2 else None
+
+
+def batch_values(rows: Any, label: str) -> Rows:
+    """Return an array or tensor as a NumPy array of a dtype that PCA can use; bfloat16 becomes float32, exactly."""
+    if not hasattr(rows, "detach"):
+        reject_foreign(rows, label)
+    array = unmasked(rows) if isinstance(rows, np.ma.MaskedArray) else host_array(rows)
+    if array.dtype.type.__module__ == "ml_dtypes" and array.dtype.itemsize <= 2:
+        array = array.astype(np.float32)
+    return array.astype(check_dtype(array.dtype), copy=False)
+
+
+def host_array(array: Any) -> Rows:
+    """Return an array or a tensor as a NumPy array in the host's memory, without importing the tensor's library."""
+    if not hasattr(array, "detach"):
+        return np.asarray(array)
+    tensor = array.detach().cpu()
+    try:
+        return np.asarray(tensor)
+    except (TypeError, RuntimeError):  # NumPy has no such dtype
+        return np.asarray(tensor.float())

@@ -1,0 +1,297 @@
+"""Write batches of rows, such as a network produces them, to one Zarr array that is complete or absent."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from bigpca.data.batch_stream import batch_values
+from bigpca.data.checks import NATIVE_BYTES, check_dtype, check_shape, row_width
+from bigpca.data.keys import row_keys
+from bigpca.data.provenance import Provenance
+from bigpca.errors import brief
+from bigpca.storage.annotations import Annotations
+from bigpca.storage.files import atomic_write_bytes, repair, writing
+from bigpca.storage.outputs import Output, create_output, output_lock
+from bigpca.storage.partial import read_layout
+from bigpca.storage.regular import read_regular
+from bigpca.storage.stores import reject_existing
+
+IDENTITY = "features written in batches"
+MAX_KEYS_BYTES = 2**30  # of one chunk
+SHOWN_KEYS = 5
+
+
+class FeatureWriter:
+    """Write batches of rows to a Zarr array, in whole chunks with checksums; it becomes visible when it is closed.
+
+    One chunk of rows is held in memory. If the process is killed, the whole chunks that were written are kept: a writer
+    of the same path continues after them, and ``n_rows`` is the row to go on with. As a context manager it is closed at
+    the end, unless an error is raised: then the whole chunks are kept in the same way.
+
+    One process writes one path, and others are rejected. Several processes write one path each; rows of a distributed
+    sampler come in another order than the samples, and some twice: keys say which row is which.
+
+    Parameters
+    ----------
+    out : path of the new array
+    dtype : dtype, optional
+        Dtype to store; None for that of the first batch. Values that it cannot hold are rejected; bfloat16 becomes
+        float32.
+    chunk_rows : int, optional
+        Rows per chunk; None for about 16 MiB.
+    overwrite : bool
+        Replace an existing Zarr store once the new one is complete.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows so far, including those that a killed writer of the same path wrote.
+    path : Path
+
+    Raises
+    ------
+    OutputExistsError
+        If something is at the path.
+    OutputLockedError
+        If a live writer holds it.
+    ValueError
+        If an unfinished output of the path has another dtype or chunks than the given ones.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, bigpca as bp
+    >>> out = pathlib.Path(tempfile.mkdtemp()) / "features.zarr"
+    >>> with FeatureWriter(out) as writer:
+    ...     writer.write(np.ones((3, 2, 2, 2), np.float16), keys=["a", "b", "c"])
+    ...     writer.write(np.zeros((1, 2, 2, 2), np.float16), keys=["d"])
+    >>> bp.open(out).shape, bp.stored_keys(out).tolist()
+    ((4, 8), ['a', 'b', 'c', 'd'])
+    """
+
+    def __init__(
+        self, out: str | os.PathLike[str], *, dtype: DTypeLike | None = None, chunk_rows: int | None = None,
+        overwrite: bool = False,
+    ) -> None:  # fmt: skip
+        if chunk_rows is not None and (isinstance(chunk_rows, bool) or int(chunk_rows) < 1):
+            raise ValueError(f"chunk_rows = {chunk_rows!r}; a number of rows, at least 1, was expected.")
+        self.path = Path(os.path.realpath(out))
+        self.n_rows = 0
+        self._dtype = None if dtype is None else check_dtype(dtype)
+        self._chunk_rows = None if chunk_rows is None else int(chunk_rows)
+        self._began = time.perf_counter()
+        self._output: Output | None = None
+        self._buffer: NDArray[Any] = np.zeros((0, 0))
+        self._held = 0  # rows in the buffer
+        self._keys: list[str] | None = None
+        self._known: set[str] = set()
+        self._overwrite = overwrite
+        with writing(self.path):
+            repair(self.path)
+            reject_existing(self.path, overwrite)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = output_lock(self.path)
+            self._lock.acquire()
+        try:
+            self._resume()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def write(self, batch: Any, keys: Any = None) -> None:
+        """Append a batch of rows; whole chunks are written to the disk.
+
+        Parameters
+        ----------
+        batch : array or tensor of shape (b, d), (b, t, d) or (b, c, h, w)
+            Any number of rows b; the other dimensions are those of the first batch, and are stored.
+        keys : array-like of shape (b,), optional
+            A distinct string or integer for each row, with each batch or with none.
+
+        Raises
+        ------
+        ValueError
+            For another shape of rows than that of the first batch; values that the dtype cannot hold; keys that are
+            missing, doubled (in this batch or with an earlier one), or not one for each row. Nothing of the batch is
+            written then.
+        TypeError
+            For dtypes that cannot be stored, or be cast to the stored one.
+        OSError
+            If the disk is full: the writer is closed, and a new one of the same path continues after whole chunks.
+        RuntimeError
+            If the writer is closed.
+        """
+        if not self._lock.held:
+            raise RuntimeError(f"the writer of {self.path} is closed. Make a new one for another path.")
+        label = f"the batch from row {self.n_rows:,}"
+        rows = batch_values(batch, label)
+        check_shape(rows.shape, label)
+        output = self._output or self._create(rows)
+        if rows.shape[1:] != output.shape[1:]:
+            raise ValueError(
+                f"{label} has rows of shape {brief(rows.shape[1:])}, but the first batch {brief(output.shape[1:])}. "
+                "The same shape was expected: write other features to another path."
+            )
+        if not np.can_cast(rows.dtype, output.dtype, "same_kind"):
+            raise TypeError(
+                f"{label} is {rows.dtype}, which {output.dtype.name}, the dtype of the output, does not represent. "
+                "Convert the batches, or write them to another path."
+            )
+        rows = fitting(rows, output.dtype, self.n_rows)
+        self._add_keys(keys, len(rows), label)
+        try:
+            done = 0
+            while done < len(rows):
+                taken = rows[done : done + len(self._buffer) - self._held]
+                self._fill(taken, output)
+                done += len(taken)
+        except BaseException:
+            self.abort()
+            raise
+
+    def close(self) -> None:
+        """Write the last chunk and make the array visible; a second call does nothing.
+
+        Raises
+        ------
+        ValueError
+            If no rows were written.
+        """
+        if not self._lock.held:
+            return
+        if self._output is None or self.n_rows == 0:
+            self._lock.release()
+            raise ValueError(f"no rows were written to {self.path}; at least one was expected. Nothing was created.")
+        output, first = self._output, self.n_rows - self._held
+        output.set_rows(self.n_rows)
+        if self._held:
+            self._write_keys(first)
+            output.writer.write(first // len(self._buffer), self._buffer[: self._held])
+        seconds = time.perf_counter() - self._began
+        made = Provenance.now([], "", self.n_rows, f"FeatureWriter({self.path.name!r})", seconds=seconds, reads=0.0)
+        keys = None if self._keys is None else np.array(self._keys)
+        output.finish(Annotations(keys, replace(made, reads=None).to_json()))
+
+    def abort(self) -> None:
+        """Close without finishing: whole chunks are kept for the next writer of the path."""
+        if self._output is not None:
+            self._output.abort()
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __repr__(self) -> str:
+        return f"<FeatureWriter {self.path} n_rows={self.n_rows}{'' if self._lock.held else ' closed'}>"
+
+    def _resume(self) -> None:
+        """Continue the unfinished output of a killed writer, if there is one."""
+        found = read_layout(self.path)
+        if found is None or found.identity != IDENTITY:
+            return
+        for name, given, stored in (
+            ("dtype", self._dtype, found.dtype.newbyteorder("=")), ("chunk_rows", self._chunk_rows, found.chunk_rows),
+        ):  # fmt: skip
+            if given is not None and given != stored:
+                raise ValueError(
+                    f"{self.path}.partial, which a writer left unfinished, has {name} = {stored}, but {given} was "
+                    f"given. Give {stored} to continue it, or remove it to start again."
+                )
+        output = self._open(found.shape[1:], found.dtype, found.chunk_rows)
+        chunks = output.leading()
+        self.n_rows = chunks * found.chunk_rows
+        if chunks and self._keys_path(0).exists():
+            self._keys = [key for index in range(chunks) for key in self._stored_keys(index)]
+            self._known = set(self._keys)
+
+    def _create(self, rows: NDArray[Any]) -> Output:
+        dtype = rows.dtype if self._dtype is None else self._dtype
+        row_bytes = max(1, row_width(rows.shape) * dtype.itemsize)
+        return self._open(rows.shape[1:], dtype, self._chunk_rows or max(1, NATIVE_BYTES // row_bytes))
+
+    def _open(self, row_shape: tuple[int, ...], dtype: np.dtype[Any], chunk_rows: int) -> Output:
+        self._output = create_output(
+            self.path, shape=(None, *row_shape), dtype=dtype, chunk_rows=chunk_rows, identity=IDENTITY, lock=self._lock,
+            overwrite=self._overwrite,
+        )  # fmt: skip
+        self._buffer = np.empty((chunk_rows, *row_shape), dtype)
+        return self._output
+
+    def _fill(self, rows: NDArray[Any], output: Output) -> None:
+        """Add rows to the buffer, and write it if it is full."""
+        self._buffer[self._held : self._held + len(rows)] = rows
+        self._held += len(rows)
+        self.n_rows += len(rows)
+        if self._held == len(self._buffer):
+            first = self.n_rows - self._held
+            self._write_keys(first)
+            output.writer.write(first // self._held, self._buffer)
+            self._held = 0
+
+    def _add_keys(self, keys: Any, count: int, label: str) -> None:
+        if (keys is None) != (self._keys is None) and self.n_rows:
+            given = "no keys" if keys is None else "keys"
+            raise ValueError(f"{label} has {given}, unlike the rows before. Give keys with every batch, or with none.")
+        if keys is None:
+            return
+        found = row_keys(keys, count).tolist()
+        doubled = [key for key in found if key in self._known]
+        if doubled:
+            listed = ", ".join(brief(repr(key)) for key in doubled[:SHOWN_KEYS]) + ", ..." * (len(doubled) > SHOWN_KEYS)
+            raise ValueError(
+                f"{label} has {len(doubled):,} keys of earlier rows: {listed}. Each row is written once: leave those "
+                "out, as the padding of a sampler, or give them other keys."
+            )
+        self._keys = [] if self._keys is None else self._keys
+        self._keys.extend(found)
+        self._known.update(found)
+
+    def _keys_path(self, index: int) -> Path:
+        return Path("" if self._output is None else self._output.writer.journal, f"keys-{index}.json")
+
+    def _write_keys(self, first: int) -> None:
+        """Write the keys of the buffer's rows, before its chunk."""
+        if self._keys is not None:
+            own = self._keys[first : first + self._held]
+            atomic_write_bytes(self._keys_path(first // len(self._buffer)), json.dumps(own).encode())
+
+    def _stored_keys(self, index: int) -> list[str]:
+        found: list[str] = json.loads(read_regular(self._keys_path(index), MAX_KEYS_BYTES))
+        return found
+
+
+def fitting(rows: NDArray[Any], dtype: np.dtype[Any], first: int) -> NDArray[Any]:
+    """Return rows in a dtype.
+
+    Raises
+    ------
+    ValueError
+        If finite values overflow it; names the first row.
+    """
+    if rows.dtype == dtype:
+        return rows
+    with np.errstate(over="ignore"):
+        cast = rows.astype(dtype)
+    changed = np.isinf(cast) & np.isfinite(rows) if dtype.kind == "f" else cast != rows
+    if changed.any():
+        place = tuple(np.argwhere(changed)[0])
+        raise ValueError(
+            f"row {first + place[0]:,} has {rows[place]}, which {dtype.name} cannot hold. Choose a wider dtype."
+        )
+    return cast

@@ -1,0 +1,201 @@
+"""Batches written to one array: complete or absent, resumed after a kill anywhere, with a key for each row."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import zarr
+from numpy.typing import NDArray
+
+import bigpca as bp
+from bigpca.errors import OutputExistsError, OutputLockedError
+from bigpca.storage import chunks, forms
+
+Array = NDArray[Any]
+X = np.random.default_rng(0).standard_normal((50, 2, 3)).astype("f4")
+KEYS = [f"image {i}" for i in range(50)]
+CHUNK = 8
+DIES: dict[str, tuple[Any, str, int]] = {
+    "between a chunk and its record": (chunks.ChunkWriter, "_log", 3),
+    "between keys and their chunk": (chunks.ChunkWriter, "write", 3),
+    "before the last chunk": (chunks.ChunkWriter, "write", 6),
+    "between the last chunk and its record": (chunks.ChunkWriter, "_log", 6),
+    "before the manifest": (forms, "atomic_write_bytes", 0),
+    "before it becomes visible": (forms, "publish", 0),
+    "after it became visible": (forms, "remove", 2),
+}
+
+
+def extract(out: Path, rows: Array = X, *, batch: int = 5, **options: Any) -> int:
+    """Write the rows that are not there yet, and return how many were there."""
+    with bp.FeatureWriter(out, chunk_rows=CHUNK, **options) as writer:
+        begun = writer.n_rows
+        for start in range(begun, len(rows), batch):
+            writer.write(rows[start : start + batch], KEYS[start : start + batch][: len(rows) - start])
+    return begun
+
+
+def die(name: str, out: str) -> None:
+    """Extract, and be killed at the call of a function."""
+    place, function, calls = DIES[name]
+    before, count = getattr(place, function), 0
+
+    def killed(*arguments: Any, **options: Any) -> Any:
+        nonlocal count
+        if count == calls:
+            os.kill(os.getpid(), signal.SIGKILL)
+        count += 1
+        return before(*arguments, **options)
+
+    setattr(place, function, killed)
+    extract(Path(out))
+
+
+@pytest.mark.parametrize("name", DIES)
+def test_a_writer_that_is_killed_anywhere_is_continued_after_its_whole_chunks(name: str, tmp_path: Path) -> None:
+    out, calls = tmp_path / "features.zarr", DIES[name][2]
+    command = [sys.executable, "-c", f"from {__name__} import die; die({name!r}, {str(out)!r})"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    if name == "after it became visible":
+        with pytest.raises(OutputExistsError):
+            bp.FeatureWriter(out)
+    else:
+        assert not out.exists()
+        begun = extract(out)
+        assert begun % CHUNK == 0
+        assert begun == (24 if calls == 3 else 48)
+    stored = zarr.open_array(out, mode="r")
+    assert stored.shape == X.shape
+    assert np.array_equal(stored[:], X)
+    assert np.array_equal(bp.open(out).compute(), X.reshape(50, 6))
+    assert bp.stored_keys(out).tolist() == KEYS
+    assert bp.verify(out).ok
+    assert {path.name for path in tmp_path.iterdir()} <= {"features.zarr", "features.zarr.lock"}
+
+
+@pytest.mark.parametrize("sizes", [[50], [1] * 50, [8] * 6 + [2], [16, 0, 34], [3, 40, 7]], ids=str)
+def test_the_store_does_not_depend_on_the_batches(sizes: list[int], tmp_path: Path) -> None:
+    with bp.FeatureWriter(tmp_path / "x.zarr", chunk_rows=CHUNK) as writer:
+        for stop, size in zip(np.cumsum(sizes), sizes, strict=True):
+            writer.write(X[stop - size : stop])
+            assert writer.n_rows == stop
+        assert not (tmp_path / "x.zarr").exists()
+    found = zarr.open_array(tmp_path / "x.zarr", mode="r")
+    assert np.array_equal(found[:], X)
+    assert found.chunks == (CHUNK, 2, 3)
+    assert bp.stored_keys(tmp_path / "x.zarr") is None
+    assert bp.provenance_of(tmp_path / "x.zarr").rows == 50
+    assert bp.verify(tmp_path / "x.zarr").ok
+
+
+@pytest.mark.parametrize(("dtype", "stored"), [(None, "float32"), ("f2", "float16"), ("f8", "float64")])
+def test_dtypes_are_converted_and_bfloat16_is_exact(dtype: Any, stored: str, tmp_path: Path) -> None:
+    half = X.astype(ml_dtypes.bfloat16)
+    with bp.FeatureWriter(tmp_path / "x.zarr", dtype=dtype) as writer:
+        writer.write(half)
+    found = zarr.open_array(tmp_path / "x.zarr", mode="r")
+    assert found.dtype == stored
+    assert np.array_equal(found[:], half.astype("f4").astype(stored))
+
+
+def test_a_model_of_the_store_is_that_of_the_rows(tmp_path: Path) -> None:
+    with bp.FeatureWriter(tmp_path / "x.zarr") as writer:
+        for start in range(0, 50, 9):
+            writer.write(X[start : start + 9])
+    found, expected = bp.PCA(2).fit(tmp_path / "x.zarr"), bp.PCA(2).fit(X)
+    assert np.array_equal(found.components_, expected.components_)
+
+
+def _fail(out: Path, keys: Any) -> None:
+    """Write 19 rows, and leave the context by an error."""
+    with suppress(ZeroDivisionError), bp.FeatureWriter(out, chunk_rows=CHUNK) as writer:
+        writer.write(X[:19], keys)
+        raise ZeroDivisionError
+
+
+def test_an_error_keeps_whole_chunks_and_an_empty_writer_leaves_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "x.zarr"
+    _fail(out, KEYS[:19])
+    assert extract(out) == 16
+    assert np.array_equal(zarr.open_array(out, mode="r")[:], X)
+    with pytest.raises(ValueError, match="no rows were written"), bp.FeatureWriter(tmp_path / "y.zarr"):
+        pass
+    assert {path.name for path in tmp_path.iterdir()} == {"x.zarr"}
+
+
+def _write(*batches: Any, **options: Any) -> Callable[[Path], None]:
+    def write(out: Path) -> None:
+        with bp.FeatureWriter(out, chunk_rows=CHUNK, **options) as writer:
+            for batch, keys in batches:
+                writer.write(batch, keys)
+
+    return write
+
+
+def _two(out: Path) -> None:
+    with bp.FeatureWriter(out), bp.FeatureWriter(out):
+        pass
+
+
+def _other(out: Path, **options: Any) -> None:
+    _fail(out, None)
+    bp.FeatureWriter(out, **options)
+
+
+def _closed(out: Path) -> None:
+    with bp.FeatureWriter(out) as writer:
+        writer.write(X)
+    writer.write(X)
+
+
+BAD: dict[str, tuple[Callable[[Path], None], type[Exception], str]] = {
+    "ragged": (_write((X, None), (X[:, :1], None)), ValueError, r"rows of shape \(1, 3\), but the first .* \(2, 3\)"),
+    "one dimension": (_write((X[:, 0, 0], None)), ValueError, r"the batch from row 0 has shape \(50,\)"),
+    "other dtype": (_write((X, None), (X.astype("c8"), None)), TypeError, "dtype complex64 cannot be used"),
+    "floats to integers": (_write((X, None), dtype="i2"), TypeError, "is float32, which int16, the dtype of"),
+    "overflow": (_write((X, None), (X * 1e6, None), dtype="f2"), ValueError, r"row 50 has .* float16 cannot hold"),
+    "keys doubled": (_write((X[:9], KEYS[:9]), (X[9:], KEYS[8:49])), ValueError, "1 keys of earlier rows: 'image 8'"),
+    "keys doubled in a batch": (_write((X[:2], ["a", "a"])), ValueError, "share their key with another row: 'a'"),
+    "keys too few": (_write((X, KEYS[:9])), ValueError, "there are 9 keys, but X has 50 rows"),
+    "keys missing": (_write((X[:9], KEYS[:9]), (X[9:], None)), ValueError, "from row 9 has no keys, unlike the rows"),
+    "keys too late": (_write((X[:9], None), (X[9:], KEYS[9:])), ValueError, "from row 9 has keys, unlike the rows"),
+    "two writers": (_two, OutputLockedError, "is held by run"),
+    "other chunks": (lambda out: _other(out, chunk_rows=9), ValueError, "has chunk_rows = 8, but 9 was given"),
+    "another dtype": (lambda out: _other(out, dtype="f2"), ValueError, "has dtype = float32, but float16 was given"),
+    "closed": (_closed, RuntimeError, "is closed"),
+    "chunk_rows": (lambda out: _other(out, chunk_rows=0), ValueError, "chunk_rows = 0; a number of rows"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_written_is_rejected(name: str, tmp_path: Path) -> None:
+    call, error, message = BAD[name]
+    with pytest.raises(error, match=message):
+        call(tmp_path / "x.zarr")
+
+
+def test_a_rejected_batch_is_not_written_and_an_existing_store_is_replaced_only_if_asked(tmp_path: Path) -> None:
+    out = tmp_path / "x.zarr"
+    with bp.FeatureWriter(out, dtype="f2", chunk_rows=CHUNK) as writer:
+        writer.write(X[:3], KEYS[:3])
+        for rows, keys in ((X[3:] * 1e6, KEYS[3:]), (X[3:], KEYS[:47])):
+            with pytest.raises(ValueError):
+                writer.write(rows, keys)
+        writer.write(X[3:], KEYS[3:])
+    assert np.array_equal(zarr.open_array(out, mode="r")[:], X.astype("f2"))
+    with pytest.raises(OutputExistsError):
+        bp.FeatureWriter(out)
+    with bp.FeatureWriter(out, overwrite=True) as writer:
+        writer.write(X[:4])
+    assert zarr.open_array(out, mode="r").shape == (4, 2, 3)
