@@ -166,7 +166,8 @@ def note_flattened(X: Input) -> None:
     shape = getattr(X, "shape", ())
     if len(shape) > 2:
         log.warning(
-            "X has shape %s: each row is flattened, in C order, to %d features. bp.open(X, pattern=...) makes other rows.",
+            "X has shape %s: each row is flattened, in C order, to %d features. bp.open(X, pattern=...) makes other "
+            "rows.",
             shape, row_width(tuple(shape)),
         )  # fmt: skip
 
