@@ -117,7 +117,10 @@ def test_rows_of_several_dimensions_are_flattened_with_a_word(caplog: pytest.Log
     images = X.reshape(10, 3, 5)
     with caplog.at_level(logging.WARNING, "bigpca"):  # a cluster silences all handlers
         assert bp.PCA(2).fit(images).n_features_in_ == 15
-    assert caplog.messages == ["X has shape (10, 3, 5): each row is flattened, in C order, to 15 features."]
+    assert caplog.messages == [
+        "X has shape (10, 3, 5): each row is flattened, in C order, to 15 features. "
+        "bp.open(X, pattern=...) makes other rows."
+    ]
 
 
 def test_an_array_of_a_model_is_opened_by_its_name(folder: Path) -> None:

@@ -1,12 +1,14 @@
-"""A linear map as a node of ONNX, a layer of torch, or a transform of FAISS, all in float32."""
+"""A linear map as a file of ONNX or NumPy, a layer of torch, or a transform of FAISS."""
 
 from __future__ import annotations
 
 import os
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigpca.errors import OutputExistsError
 from bigpca.export.linear import LinearMap
@@ -45,13 +47,7 @@ def write_onnx(linear: LinearMap, path: str | os.PathLike[str], *, overwrite: bo
         If the path exists and ``overwrite`` is False.
     """
     onnx = required("onnx", "onnx")
-    target = Path(path)
-    with writing(target):
-        if os.path.lexists(target) and not (overwrite and target.is_file()):
-            raise OutputExistsError(
-                f"{target} exists already, but a new path was expected. Choose another path, or replace a file with "
-                "overwrite=True."
-            )
+    target = _new_file(path, overwrite)
     k, d = linear.matrix.shape
     centre = linear.centre.astype(np.float32)
     rest = (centre.astype(np.float64) - linear.centre) @ linear.matrix.T  # what the rounding of the centre leaves
@@ -72,6 +68,26 @@ def write_onnx(linear: LinearMap, path: str | os.PathLike[str], *, overwrite: bo
     onnx.checker.check_model(model)
     with writing(target):
         atomic_write_bytes(target, model.SerializeToString())
+    return target
+
+
+def write_npz(path: str | os.PathLike[str], *, overwrite: bool, **arrays: NDArray[np.float64]) -> Path:
+    """Write arrays to an .npz file; raises as :func:`write_onnx`."""
+    target, content = _new_file(path, overwrite), BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    with writing(target):
+        atomic_write_bytes(target, content.getvalue())
+    return target
+
+
+def _new_file(path: str | os.PathLike[str], overwrite: bool) -> Path:
+    target = Path(path)
+    with writing(target):
+        if os.path.lexists(target) and not (overwrite and target.is_file()):
+            raise OutputExistsError(
+                f"{target} exists already, but a new path was expected. Choose another path, or replace a file with "
+                "overwrite=True (--overwrite on the command line)."
+            )
     return target
 
 

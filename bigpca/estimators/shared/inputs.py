@@ -168,8 +168,10 @@ def note_flattened(X: Input) -> None:
     shape = getattr(X, "shape", ())
     if len(shape) > 2:
         log.warning(
-            "X has shape %s: each row is flattened, in C order, to %d features.", shape, row_width(tuple(shape))
-        )
+            "X has shape %s: each row is flattened, in C order, to %d features. bp.open(X, pattern=...) makes other "
+            "rows.",
+            shape, row_width(tuple(shape)),
+        )  # fmt: skip
 
 
 def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> None:
