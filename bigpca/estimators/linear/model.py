@@ -18,19 +18,18 @@ from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
 from bigpca.estimators.linear.files import StateForm, pack_spectrum, unpack_spectrum
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction
+from bigpca.estimators.linear.monitored import MonitoredModel, has_covariance
 from bigpca.estimators.linear.spectrum import (
     Certificate,
     Spectrum,
     certified_attributes,
     containment_bound,
     low_rank_plus_diagonal,
-    orthonormality_error,
 )
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.inputs import Input, Lazy, check_features, in_memory, is_lazy, open_scores
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.seeding import fit_seed
-from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
@@ -39,17 +38,6 @@ from bigpca.solvers.component_rules import rounding_level
 from bigpca.solvers.components import NComponents
 
 State = TypeVar("State", Moments, FusedProduct)
-
-
-def _has_covariance(model: LinearModel[State]) -> bool:
-    """Whether components are orthonormal; otherwise raises AttributeError, as ``available_if`` requires."""
-    if not model._orthonormal:
-        off = f" (off by {orthonormality_error(model.components_):.2g})" if "components_" in vars(model) else ""
-        raise AttributeError(
-            f"the components are not orthonormal{off}, which the covariance components' diag(variances) components + "
-            f'noise I requires. Fit a model with orthonormal components, such as core="nystrom".'
-        )
-    return True
 
 
 def _adds_rows(model: LinearModel[State]) -> bool:
@@ -77,7 +65,7 @@ class Added(Generic[State]):
     made: Provenance
 
 
-class LinearModel(Estimator[Spectrum], Generic[State]):
+class LinearModel(MonitoredModel, Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
     A subclass defines its fit and the statistics that it keeps: :meth:`_fit`, :meth:`_read_state`,
@@ -114,11 +102,6 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
     _certificate: Certificate | None
     _output_name: ClassVar[str] = "scores"
-
-    @property
-    @abstractmethod
-    def _orthonormal(self) -> bool:
-        """Whether the components are orthonormal; else they are unit vectors, and the model has no density."""
 
     @abstractmethod
     def _read_state(self, X: da.Array, *, old: State | None, progress: ProgressArgument) -> Added[State]:
@@ -234,7 +217,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         back = Reconstruction(self.mean_, self.scale_, axes, self._deviations())
         return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
 
-    @available_if(_has_covariance)  # type: ignore[untyped-decorator]
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @solving
     def score_samples(self, X: Input) -> Lazy:
         """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, if ``scale``).
@@ -255,18 +238,11 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             If the noise variance is 0 and k < d: the model has no density.
         """
         check_is_fitted(self)
-        degenerate = self.noise_variance_ <= 0 and self.n_components_ < self.n_features_in_
-        if degenerate or (self.explained_variance_ <= 0).any():
-            raise ValueError(
-                f"the model has no density: {self.n_components_} components of {self.n_features_in_} features with "
-                f"noise variance {self.noise_variance_:g} and least variance {self.explained_variance_.min():g}; "
-                f"positive values were expected. Keep fewer components."
-            )
-        plain = Projection(self.mean_, self.scale_, self.components_, None, self.nan_policy)
-        likelihood = LogLikelihood(plain, self.explained_variance_, self.noise_variance_)
+        self._check_density()
+        likelihood = LogLikelihood(self._plain_projection(), self.explained_variance_, self.noise_variance_)
         return self._map(X, self._open_like(X), likelihood, 1, Destination())[:, 0]
 
-    @available_if(_has_covariance)  # type: ignore[untyped-decorator]
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
     def score(self, X: Input, y: Input = None) -> float:
         """Return the mean log-likelihood of the rows (with ``nan_policy="omit"``, of the others); one read.
 
@@ -284,7 +260,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         mean = np.nanmean if self.nan_policy == "omit" else np.mean
         return float(mean(self.score_samples(X)))
 
-    @available_if(_has_covariance)  # type: ignore[untyped-decorator]
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @solving
     def get_covariance(self) -> NDArray[np.float64]:
         """Return the model's covariance (d, d): ``components' (variances - noise) components + noise I``.
@@ -297,7 +273,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         weights = np.maximum(self.explained_variance_ - self.noise_variance_, 0)
         return low_rank_plus_diagonal(self.components_, weights, self.noise_variance_)
 
-    @available_if(_has_covariance)  # type: ignore[untyped-decorator]
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @solving
     def get_precision(self) -> NDArray[np.float64]:
         """Return the inverse of :meth:`get_covariance`, by the matrix inversion lemma.
