@@ -58,7 +58,7 @@ class EndsRead:
     Attributes
     ----------
     ends : Ends
-    chosen : ndarray of shape (m, c), with ``chosen_rows`` (m,)
+    chosen : ndarray of shape (m, n_columns), with ``chosen_rows`` (m,)
         The chosen rows that have values, and their numbers, ascending.
     omitted : int
         Rows omitted because of missing values.
@@ -88,16 +88,19 @@ def read_ends(
     rows: RowInput,
     n: int,
     *,
+    columns: int | None = None,
     chosen: Integers | None = None,
     memory_limit: int | str | None = None,
     progress: ProgressArgument = None,
 ) -> EndsRead:
-    """Return the n rows with the lowest and the n with the highest values of each column, and chosen rows.
+    """Return the n rows with the lowest and the n with the highest values of each column, and chosen rows: one read.
 
     Parameters
     ----------
     rows : RowInput
         Rows of n_columns numbers, after the maps. With ``nan_policy="omit"``, rows with NaN are at no end.
+    columns : int or None
+        c, the leading columns whose ends are wanted, at most n_columns; None for all.
     chosen : ndarray of int64, ascending, or None
         Numbers of further rows to return.
 
@@ -110,7 +113,10 @@ def read_ends(
     """
     width = rows.n_columns
     wanted = np.zeros(0, np.int64) if chosen is None else chosen
-    templates: dict[str, Accumulator] = {"ends": Furthest(width, n), "chosen": RowsAt(width, wanted)}
+    templates: dict[str, Accumulator] = {
+        "ends": Furthest(min(width, columns or width), n),
+        "chosen": RowsAt(width, wanted),
+    }
     size, work = sum(one.state_bytes for one in templates.values()), float(rows.n_rows) * 16 * width
     cost = row_pass(
         rows, "ends of the columns", templates.values(), cut_bytes=size, work=work, dtype=working_dtype(rows.dtype)

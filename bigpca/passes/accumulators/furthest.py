@@ -20,14 +20,14 @@ Values = NDArray[np.float64]
 
 @dataclass
 class Furthest(Accumulator):
-    """The rows at both ends of each column, the furthest first (folded about a shift of zero).
+    """The rows at both ends of each leading column, the furthest first (folded about a shift of zero).
 
     Of equal values the first rows are kept, so that the result depends on no order of merging.
 
     Attributes
     ----------
     n_columns, wanted : int
-        c; and how many rows are kept at each end.
+        c, the leading columns; and how many rows are kept at each end.
     rows : ndarray of shape (2, c, m), int64
         Numbers of the rows with the lowest values, and with the highest.
     values : ndarray of shape (2, c, m), float64, ascending
@@ -50,7 +50,7 @@ class Furthest(Accumulator):
             self._add(block.values[start : start + SLAB_ROWS], block.rows[start : start + SLAB_ROWS])
 
     def _add(self, values: Array, numbers: Integers) -> None:
-        columns = values.astype(np.float64).T  # (c, b)
+        columns = values[:, : self.n_columns].astype(np.float64).T  # (c, b)
         ends, m = np.stack([columns, -columns]), min(self.wanted, len(values))
         limits = np.partition(ends, m - 1, axis=2)[:, :, m - 1]
         rows, lowest = np.empty((2, self.n_columns, m), np.int64), np.empty((2, self.n_columns, m))
