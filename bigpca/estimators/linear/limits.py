@@ -66,7 +66,7 @@ def t2_limit(confidence: float, k: int, n: int, rows: str) -> float:
 
     Notes
     -----
-    Tracy, Young & Mason (1992), equations 6 and 8. Exact for k = d; with fewer axes, which are chosen for their
+    Tracy, Young & Mason (1992). Exact for k = d; with fewer axes, which are chosen for their
     variance, it holds for large n.
 
     Examples
@@ -89,8 +89,8 @@ def chi_square_limit(confidence: float, mean: float, variance: float) -> float:
     """Return the limit of ``g chi^2(h)`` with this mean and variance: ``g = variance / (2 mean)``, ``h = 2 mean^2 /
     variance``.
 
-    With the mean and variance of observed SPE it is the limit of Nomikos & MacGregor (1995, section 3.3); with their
-    values for Gaussian rows, ``theta_1`` and ``2 theta_2``, that of Box (1954, theorem 3.1).
+    With the mean and variance of observed SPE it is the limit of Nomikos & MacGregor (1995); with their values for
+    Gaussian rows, ``theta_1`` and ``2 theta_2``, that of Box (1954).
     """
     if mean <= 0 or variance <= 0:
         return max(0.0, mean)
@@ -110,7 +110,7 @@ def jackson_mudholkar_limit(confidence: float, thetas: Vector) -> float:
 
     Notes
     -----
-    Jackson & Mudholkar (1979), equations 3.3 to 3.5. h0 is negative for spectra with a heavy tail. The power then
+    Jackson & Mudholkar (1979). NOTE: h0 is negative for spectra with a heavy tail. The power then
     decreases with SPE, so their quantile takes the sign of h0: here ``z h0`` has it, where the paper writes
     ``c_alpha sqrt(2 theta_2 h0^2)``.
     """

@@ -187,7 +187,7 @@ class MonitoredModel(Estimator[Spectrum]):
 
         Notes
         -----
-        Westerhuis, Gurden & Smilde (2000), equation 9 and section 3.1.
+        Westerhuis, Gurden & Smilde (2000).
         """
         check_is_fitted(self)
         check_choice("of", of, CONTRIBUTIONS)
@@ -256,7 +256,7 @@ class MonitoredModel(Estimator[Spectrum]):
 
         Notes
         -----
-        Tracy, Young & Mason (1992), equations 6 and 8.
+        Tracy, Young & Mason (1992).
         """
         check_is_fitted(self)
         check_confidence(confidence)
@@ -288,8 +288,7 @@ class MonitoredModel(Estimator[Spectrum]):
 
         Notes
         -----
-        Nomikos & MacGregor (1995), section 3.3; Jackson & Mudholkar (1979), equations 3.3 to 3.5, whose normal quantile
-        takes the sign of h0; Box (1954), theorem 3.1.
+        Nomikos & MacGregor (1995); Jackson & Mudholkar (1979), whose normal quantile takes the sign of h0; Box (1954).
         """
         check_is_fitted(self)
         check_confidence(confidence)

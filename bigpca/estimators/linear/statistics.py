@@ -175,7 +175,7 @@ class Contributions:
 
     Notes
     -----
-    Westerhuis, Gurden & Smilde (2000), eq. 9 (T2) and section 3.1 (SPE).
+    Westerhuis, Gurden & Smilde (2000).
     """
 
     projection: Projection

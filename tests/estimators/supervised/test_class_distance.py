@@ -21,7 +21,7 @@ Array = NDArray[Any]
 N, D, C = 333, 9, 5
 X, Y = labelled_rows(N, D, C, apart=0.7, mean=2.0)
 NEW = X[:40] * 1.3
-MEANS = np.array([X[Y == j].mean(axis=0) for j in range(C)])
+MEANS = np.array([X[j == Y].mean(axis=0) for j in range(C)])
 
 
 def nearest(rows: Array, covariance: Array, means: Array = MEANS) -> Array:
@@ -66,7 +66,7 @@ def test_a_singular_covariance_is_shrunk_as_ledoit_and_wolf_do_on_average() -> N
         drawn = rng.standard_normal((30, 50)) * np.sqrt(power_law(50))
         own.append(ledoit_wolf_shrinkage(np.linalg.eigvalsh(drawn.T @ drawn / 30), 30))
         theirs.append(ledoit_wolf(drawn, assume_centered=True)[1])
-    assert np.mean(own) == pytest.approx(np.mean(theirs), abs=0.01)  # four standard errors of their difference
+    assert np.mean(own) == pytest.approx(np.mean(theirs), abs=0.01)  # each varies by 0.06 between draws
     assert ledoit_wolf_shrinkage(np.ones(3), 10) == 1
 
 
