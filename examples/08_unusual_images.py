@@ -11,10 +11,9 @@ place, so that this example always runs.
 What to see: the area under the ROC curve is the chance that an image of a held-out kind is further away than one of a
 known kind; 0.5 is guessing. Of the faces' features, SPE has 0.846 and T2 0.442: people held out do not lie further from
 the mean, but outside the subspace. Fisher's distance to the nearest class, which knows the labels, has 0.927, and the
-five nearest neighbours, which keep every training row, 0.857. Of the digits' pixels it is T2 that is better (0.841), and
-the neighbours are best (0.979): measure on your own data. The limit of theory for Gaussian rows calls 43 % of the known
-faces unusual, as 210 rows of 1,280 features fit their own rows far better than others; a quantile of held-out rows does
-not.
+five nearest neighbours, which keep every training row, 0.857. Of the digits' pixels T2 is better (0.841), and the
+neighbours are best (0.979): measure on your own data. The limit of theory for Gaussian rows calls 43 % of the known
+faces unusual, because axes of 210 rows of 1,280 features fit these rows far better than others.
 """
 
 import importlib.util
