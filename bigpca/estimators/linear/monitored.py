@@ -109,10 +109,19 @@ class MonitoredModel(Estimator[Spectrum]):
 
         Axes whose variance is rounding (below ``min(n, d)`` eps of the largest) do not count.
 
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        out : path of a new Zarr array, or None, default None
+            Write to this store in one read, as :meth:`transform` does.
+        overwrite : bool, default False
+            Replace an existing ``out``.
+
         Returns
         -------
-        ndarray or Dask array of shape (n,), or (n, 1) in ``out``, float64
-            Lazy for lazy input: one read of X when it is computed.
+        ndarray or dask.array.Array of shape (n,), or (n, 1) in ``out``, float64
+            Lazy if X is lazy: one read of X when it is computed.
         """
         return self._one_statistic(X, "t2", out, overwrite)
 
@@ -120,7 +129,21 @@ class MonitoredModel(Estimator[Spectrum]):
     def spe(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
         """Return the squared prediction error (Q) of each row: ``|x_s - V't|^2``, its squared distance to the subspace.
 
-        In the units of the scaled features; 0 if k = d. Returned as by :meth:`hotelling_t2`.
+        In the units of the scaled features; 0 if k = d.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        out : path of a new Zarr array, or None, default None
+            Write to this store in one read, as :meth:`transform` does.
+        overwrite : bool, default False
+            Replace an existing ``out``.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n,), or (n, 1) in ``out``, float64
+            Lazy if X is lazy: one read of X when it is computed.
         """
         return self._one_statistic(X, "spe", out, overwrite)
 
@@ -130,8 +153,21 @@ class MonitoredModel(Estimator[Spectrum]):
 
         ``sum_a t_a^2 / max(lambda_a, noise) + SPE / noise``, which is ``x_s' P x_s`` with P of :meth:`get_precision`
         and the noise variance ``noise_variance_``. It is squared, as that of scikit-learn's covariance estimators; with
-        k = d it is theirs but for their divisor n, which makes it larger by n / (n - 1). Returned as by
-        :meth:`hotelling_t2`.
+        k = d it is theirs but for their divisor n, which makes it larger by n / (n - 1).
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        out : path of a new Zarr array, or None, default None
+            Write to this store in one read, as :meth:`transform` does.
+        overwrite : bool, default False
+            Replace an existing ``out``.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n,), or (n, 1) in ``out``, float64
+            Lazy if X is lazy: one read of X when it is computed.
 
         Raises
         ------
@@ -149,15 +185,23 @@ class MonitoredModel(Estimator[Spectrum]):
 
         Parameters
         ----------
-        names : str or sequence of {"t2", "spe", "mahalanobis"}
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        names : str or sequence of {"t2", "spe", "mahalanobis"}, default ("t2", "spe")
             The columns: :meth:`hotelling_t2`, :meth:`spe` and :meth:`mahalanobis`.
-        out, overwrite, progress, keys
+        out : path of a new Zarr array or table, or None, default None
             As for :meth:`transform`; the columns of a table have these names.
+        overwrite : bool, default False
+            Replace an existing ``out``.
+        progress : True, "auto", a callable that receives events, or None, default None
+            True shows a bar, "auto" one after two seconds.
+        keys : array-like of shape (n,), path, or None, default None
+            As for :meth:`transform`.
 
         Returns
         -------
-        ndarray or Dask array of shape (n, m), float64
-            Lazy for lazy input. With ``nan_policy="omit"``, rows with NaN have NaN.
+        ndarray or dask.array.Array of shape (n, m), float64
+            Lazy if X is lazy. With ``nan_policy="omit"``, rows with NaN have NaN.
 
         Examples
         --------
@@ -176,14 +220,20 @@ class MonitoredModel(Estimator[Spectrum]):
 
         Parameters
         ----------
-        of : {"t2", "spe"}
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        of : {"t2", "spe"}, default "spe"
             "spe": the residual ``x_s - V't``, whose squares add up to SPE and whose signs show on which side a feature
             lies. "t2": ``x_sj sum_a v_aj t_a / lambda_a``, which add up to T2 and may be negative.
+        out : path of a new Zarr array, or None, default None
+            Write to this store in one read, as :meth:`transform` does.
+        overwrite : bool, default False
+            Replace an existing ``out``.
 
         Returns
         -------
-        ndarray or Dask array of shape (n, d)
-            In units of the scaled features; lazy for lazy input. float32 for float32 and narrower rows.
+        ndarray or dask.array.Array of shape (n, d)
+            In units of the scaled features; lazy if X is lazy. float32 for float32 and narrower rows.
 
         Notes
         -----
@@ -204,10 +254,14 @@ class MonitoredModel(Estimator[Spectrum]):
 
         Parameters
         ----------
-        top : int
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        top : int, default 10
             How many; at most all rows are returned. With ``nan_policy="omit"``, rows with NaN are not among them.
-        of : {"mahalanobis", "t2", "spe"}
-        progress : True for a bar, or a callable that receives events
+        of : {"mahalanobis", "t2", "spe"}, default "mahalanobis"
+            The statistic.
+        progress : True, "auto", a callable that receives events, or None, default None
+            True shows a bar, "auto" one after two seconds.
 
         Returns
         -------
@@ -240,14 +294,20 @@ class MonitoredModel(Estimator[Spectrum]):
 
         Parameters
         ----------
-        confidence : float in (0, 1)
-        X : rows that are typical, for ``limit="empirical"``: one read; best rows that were not fitted
-        rows : {"new", "training"}
+        confidence : float in (0, 1), default 0.95
+            The share.
+        X : array-like, Dask array, path and so on, of shape (n, d), or None, default None
+            Typical rows for ``limit="empirical"``, which are read once; best rows that were not fitted.
+        rows : {"new", "training"}, default "new"
             For ``limit="theory"``: whether rows are new or those of the fit, whose T2 is smaller.
-        limit : {"empirical", "theory"}
+        limit : {"empirical", "theory"}, default "empirical"
             "empirical": the quantile of the T2 of X. "theory", for Gaussian rows: ``k (n^2 - 1) / (n (n - k)) F(k, n -
             k)`` for new rows, ``(n - 1)^2 / n Beta(k / 2, (n - k - 1) / 2)`` for those of the fit, k the axes that
             count; exact if k = d. On features after a ReLU, "95 %" of it may cover 85 %.
+
+        Returns
+        -------
+        float
 
         Raises
         ------
@@ -272,14 +332,21 @@ class MonitoredModel(Estimator[Spectrum]):
 
         Parameters
         ----------
-        confidence : float in (0, 1)
-        X : rows that are typical, for "empirical" and "moments": one read; best rows that were not fitted
-        limit : {"empirical", "moments", "jackson-mudholkar", "box"}
+        confidence : float in (0, 1), default 0.95
+            The share.
+        X : array-like, Dask array, path and so on, of shape (n, d), or None, default None
+            Typical rows for "empirical" and "moments", which are read once; best rows that were not fitted.
+        limit : {"empirical", "moments", "jackson-mudholkar", "box"}, default "empirical"
             "empirical": the quantile of the SPE of X. "moments": that of ``g chi^2(h)`` with the mean and variance of
             the SPE of X. The others are for Gaussian rows, from all eigenvalues of the covariance, which require the
             kept state of a :class:`bigpca.PCA`: "box" is that of ``g chi^2(h)`` with the mean and variance of the
             theory, "jackson-mudholkar" that of a power of SPE which is nearly normal. They cost one eigenproblem, no
             read.
+
+        Returns
+        -------
+        float
+            In the units of :meth:`spe`.
 
         Raises
         ------

@@ -209,10 +209,19 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         c)``, whatever ``n_components`` and ``regularization``. Where C is singular, as with fewer rows than features,
         its eigenvalues are shrunk towards their mean by the weight of Ledoit and Wolf for Gaussian rows.
 
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        out : path of a new Zarr array, or None, default None
+            Write to this store in one read, as :meth:`transform` does.
+        overwrite : bool, default False
+            Replace an existing ``out``.
+
         Returns
         -------
-        ndarray or Dask array of shape (n,), or (n, 1) in ``out``, float64
-            Lazy for lazy input. With ``nan_policy="omit"``, rows with NaN have NaN.
+        ndarray or dask.array.Array of shape (n,), or (n, 1) in ``out``, float64
+            Lazy if X is lazy. With ``nan_policy="omit"``, rows with NaN have NaN.
 
         Raises
         ------
