@@ -43,7 +43,10 @@ EXAMPLES = {
         "bigpca fit features.zarr -k 64 --kernel rbf --gamma 0.1 --landmarks 1000",
         'bigpca fit maps.npy -k 3 --pattern "n c h w -> (n h w) c"',
     ),
-    "transform": ("bigpca transform new.npy --model model.zarr --scores new_scores.zarr",),
+    "transform": (
+        "bigpca transform new.npy --model model.zarr --scores new_scores.zarr",
+        "bigpca transform new.npy --model model.zarr --statistics t2,spe --scores judged.parquet",
+    ),
     "report": ("bigpca report model.zarr --scores scores.zarr --labels labels.csv --image-shape 28x28",),
     "plot": (
         "bigpca plot scree model.zarr --out scree.png",

@@ -227,7 +227,7 @@ def project_to(
     began = time.perf_counter()
     reject_batches(rows.X, "the output")
     _reject_own_source(rows, out)
-    keys = _keys(rows, made.keys)
+    keys = keys_of(rows, made.keys)
     dtype = f.output_dtype(rows.dtype)
     size = chunk_rows or output_chunk_rows(rows, width * dtype.itemsize)
     identity = digest(
@@ -249,7 +249,7 @@ def project_to(
     return open_array(out)
 
 
-def _keys(rows: RowInput, given: object) -> Array | None:
+def keys_of(rows: RowInput, given: object = None) -> Array | None:
     """Return the given keys of the rows, or those of a source on disk if it has any."""
     from bigpca.data.keys import row_keys, stored_keys  # imports all formats of labels, which fits do not need
 

@@ -12,7 +12,7 @@ import numpy as np
 from bigpca.estimators.linear.files import StateForm
 from bigpca.estimators.linear.model import Added, LinearModel
 from bigpca.estimators.linear.sketch_fit import CORES, SketchFit, SketchSettings, solve_product, warn_if_wide
-from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted
+from bigpca.estimators.linear.spectrum import Settings, Spectrum, Vector, check_enough_rows, counted
 from bigpca.estimators.linear.standardization import Center, Scale
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.passes.accumulators.fused_product import FusedProduct
@@ -187,6 +187,12 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     def _scaled_first(self) -> bool:
         """Whether a scale is learned in a read before that of the sketch."""
         return self.core == "tutorial" and isinstance(self.scale, bool | Patterson) and bool(self.scale)
+
+    def _whole_spectrum(self, what: str) -> Vector:
+        raise ValueError(
+            f"{what} needs all eigenvalues of the covariance, which a sketch does not give. Use PCA, or a limit from "
+            f"rows."
+        )
 
     def _missing_state(self, what: str) -> str:
         if not self._additive:

@@ -18,15 +18,28 @@ from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
 from bigpca.estimators.linear.files import StateForm, pack_spectrum, unpack_spectrum
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, Removal
+from bigpca.estimators.linear.monitored import (
+    check_density,
+    contributions,
+    has_covariance,
+    hotelling_t2,
+    mahalanobis,
+    plain_projection,
+    rank_outliers,
+    spe,
+    spe_limit,
+    statistics,
+    t2_limit,
+)
 from bigpca.estimators.linear.spectrum import (
     Certificate,
     Spectrum,
+    Vector,
     certified_attributes,
     component_numbers,
     containment_bound,
     dual_axes,
     low_rank_plus_diagonal,
-    orthonormality_error,
 )
 from bigpca.estimators.linear.standardization import Center, Scale, Standardization
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
@@ -45,17 +58,6 @@ from bigpca.solvers.components import NComponents
 from bigpca.solvers.whitening import Whitening
 
 State = TypeVar("State", Moments, FusedProduct)
-
-
-def _has_covariance(model: LinearModel[State]) -> bool:
-    """Whether components are orthonormal; otherwise raises AttributeError, as ``available_if`` requires."""
-    if not model._orthonormal:
-        off = f" (off by {orthonormality_error(model.components_):.2g})" if "components_" in vars(model) else ""
-        raise AttributeError(
-            f"the components are not orthonormal{off}, which the covariance components' diag(variances) components + "
-            f'noise I requires. Fit a model with orthonormal components, such as core="nystrom".'
-        )
-    return True
 
 
 def _adds_rows(model: LinearModel[State]) -> bool:
@@ -128,6 +130,16 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """Whether the components are orthonormal; else they are unit vectors, and the model has no density."""
 
     @abstractmethod
+    def _whole_spectrum(self, what: str) -> Vector:
+        """Return all eigenvalues of the covariance, descending, from the kept state.
+
+        Raises
+        ------
+        ValueError
+            If the state is not kept: ``what`` requires it.
+        """
+
+    @abstractmethod
     def _read_state(self, X: da.Array, *, old: State | None, progress: ProgressArgument) -> Added[State]:
         """Return the sufficient statistics of the rows of X, to be added to ``old``, in one read of X.
 
@@ -161,6 +173,14 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         return True
 
     containment_bound = containment_bound
+    hotelling_t2 = hotelling_t2
+    spe = spe
+    mahalanobis = mahalanobis
+    statistics = statistics
+    contributions = contributions
+    rank_outliers = rank_outliers
+    t2_limit = t2_limit
+    spe_limit = spe_limit
     linear_map = linear_map
     to_sklearn = to_sklearn
     to_onnx = to_onnx
@@ -287,7 +307,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         removal = Removal(Projection(self.mean_, self.scale_, duals, None, self.nan_policy), axes)
         return self._map(X, self._open_like(X), removal, self.n_features_in_, Destination(out, overwrite))
 
-    @available_if(_has_covariance)  # type: ignore[untyped-decorator]
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @solving
     def score_samples(self, X: Input) -> Lazy:
         """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, if ``scale``).
@@ -308,18 +328,11 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             If the noise variance is 0 and k < d: the model has no density.
         """
         check_is_fitted(self)
-        degenerate = self.noise_variance_ <= 0 and self.n_components_ < self.n_features_in_
-        if degenerate or (self.explained_variance_ <= 0).any():
-            raise ValueError(
-                f"the model has no density: {self.n_components_} components of {self.n_features_in_} features with "
-                f"noise variance {self.noise_variance_:g} and least variance {self.explained_variance_.min():g}; "
-                f"positive values were expected. Keep fewer components."
-            )
-        plain = Projection(self.mean_, self.scale_, self.components_, None, self.nan_policy)
-        likelihood = LogLikelihood(plain, self.explained_variance_, self.noise_variance_)
+        check_density(self)
+        likelihood = LogLikelihood(plain_projection(self), self.explained_variance_, self.noise_variance_)
         return self._map(X, self._open_like(X), likelihood, 1, Destination())[:, 0]
 
-    @available_if(_has_covariance)  # type: ignore[untyped-decorator]
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
     def score(self, X: Input, y: Input = None) -> float:
         """Return the mean log-likelihood of the rows (with ``nan_policy="omit"``, of the others); one read.
 
@@ -337,7 +350,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         mean = np.nanmean if self.nan_policy == "omit" else np.mean
         return float(mean(self.score_samples(X)))
 
-    @available_if(_has_covariance)  # type: ignore[untyped-decorator]
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @solving
     def get_covariance(self) -> NDArray[np.float64]:
         """Return the model's covariance (d, d): ``components' (variances - noise) components + noise I``.
@@ -350,7 +363,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         weights = np.maximum(self.explained_variance_ - self.noise_variance_, 0)
         return low_rank_plus_diagonal(self.components_, weights, self.noise_variance_)
 
-    @available_if(_has_covariance)  # type: ignore[untyped-decorator]
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @solving
     def get_precision(self) -> NDArray[np.float64]:
         """Return the inverse of :meth:`get_covariance`, by the matrix inversion lemma.

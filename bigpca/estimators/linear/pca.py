@@ -17,6 +17,7 @@ from bigpca.estimators.linear.spectrum import (
     PCAFit,
     Settings,
     Spectrum,
+    Vector,
     check_enough_rows,
     no_state,
     solve_moments,
@@ -26,6 +27,7 @@ from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.seeding import RandomState
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.solving import solving
 from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, check_n_components
@@ -215,6 +217,13 @@ class PCA(LinearModel[Moments]):
         if isinstance(needed, int | np.integer) and count < needed:
             settings = replace(settings, n_components=None)
         return partial(solve_moments, settings=settings, omitted=omitted), "covariance"
+
+    @solving
+    def _whole_spectrum(self, what: str) -> Vector:
+        if self._state is None:
+            raise ValueError(self._missing_state(what))
+        settings = replace(self._settings(self._standardization(self.n_features_in_)), n_components=None)
+        return solve_moments(self._with_apart(self._state, self._apart), settings).variances
 
     def _missing_state(self, what: str) -> str:
         return no_state(what, self.solver_, self.n_features_in_, setting(self, "keep_state_bytes"))

@@ -260,8 +260,6 @@ class Estimator(
         ValueError
             Before any read, for missing or duplicate keys, a number of keys other than n, or keys without ``out``.
         """
-        if keys is not None and out is None:
-            raise ValueError("keys are stored beside the scores, which requires out. Set out, or remove keys.")
         check_is_fitted(self)
         if out is not None or is_lazy(X):
             reject_container(self, self._output_name)
@@ -402,11 +400,9 @@ class Estimator(
         """Return ``f`` of X, which is not preprocessed, such as scores."""
         if to.out is None:
             return map_rows(X, opened, f, columns, missing_chunks=self.missing_chunks)
-        rows = RowInput(opened, **self._policies)
-        made = Made(f"{self._output_name} of X by {self._called}", self._digest(), to.keys)
-        return write_rows(
-            rows, f, columns, to, name=self._output_name, made=made, memory_limit=setting(self, "memory_limit")
-        )
+        rows, what = RowInput(opened, **self._policies), to.what or self._output_name
+        made = Made(f"{what} of X by {self._called}", self._digest(), to.keys)
+        return write_rows(rows, f, columns, to, name=what, made=made, memory_limit=setting(self, "memory_limit"))
 
     @property
     def _called(self) -> str:

@@ -25,6 +25,7 @@ from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.accumulators.drawn_rows import BestRows
 from bigpca.passes.accumulators.factors import DenseFactor
+from bigpca.passes.accumulators.furthest import Furthest
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.kept_rows import RowSample, RowsAt
 from bigpca.passes.accumulators.kernel_product import KernelProduct
@@ -312,6 +313,12 @@ def _best_rows(X: Array) -> list[Array]:
     return [best, wide[best], np.array([N, N])]
 
 
+def _furthest(X: Array) -> list[Array]:
+    ends = np.stack([X.T, -X.T]).astype("f8")
+    rows = np.argsort(ends, axis=2, kind="stable")[:, :, :4]
+    return [rows, np.take_along_axis(ends, rows, axis=2)]
+
+
 CASES = [
     Case(
         "KernelProduct",
@@ -353,6 +360,14 @@ CASES = [
         N,
         lambda s: [s.indices[np.argsort(s.indices)], s.rows[np.argsort(s.indices)]],
         lambda X: [CHOSEN, X[CHOSEN]],
+    ),
+    Case(
+        "Furthest",
+        lambda: Furthest(D, 4),
+        state_about_zero,
+        N,
+        lambda s: [s.rows, s.values],
+        _furthest,
     ),
     _within_product(),
     _class_moments(True),
