@@ -30,6 +30,7 @@ from bigpca.data.storages import MemoryRows
 from bigpca.errors import OutputExistsError
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
+from bigpca.passes.engine.events import Event, PassEvent
 from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Inputs, Pass, PassPlan
 from bigpca.passes.engine.local import local_threads
 from bigpca.passes.engine.resources import find_resources
@@ -330,7 +331,15 @@ def _write_pending(rows: RowInput, output: Output, plan: Plan, run: Run) -> None
         cost=cost, templates={}, cut=cut, stamp=lambda group: "", finish=_rows_written, shared={MAPS: rows.steps},
         paths={**rows.paths, output.writer.store: "writes"}, unit_bytes=rows.row_bytes, whole=rows.n_rows,
     )  # fmt: skip
-    run_pass(job, replace(run, checkpoint=None, peak_bytes=plan.peak_bytes))
+    chunks = output.writer.n_chunks
+
+    def of_all_chunks(event: Event) -> None:
+        if isinstance(event, PassEvent):
+            whole = {"rows_total": rows.n_rows, "bytes_total": rows.bytes_of(rows.n_rows), "groups_total": chunks}
+            event = replace(event, **whole, groups_resumed=chunks - len(pending))
+        run.progress(event)
+
+    run_pass(job, replace(run, checkpoint=None, progress=of_all_chunks, peak_bytes=plan.peak_bytes))
 
 
 def _rows_written(state: PassState) -> int:

@@ -288,8 +288,19 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
         Parameters
         ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
         components : int or sequence of int
             Numbers of the components, from 0.
+        out : path of a new Zarr array, or None, default None
+            Write to this store in one read, as :meth:`transform` does.
+        overwrite : bool, default False
+            Replace an existing ``out``.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, d)
+            Lazy if X is lazy.
 
         Raises
         ------

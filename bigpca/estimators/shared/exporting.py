@@ -36,6 +36,11 @@ class Exportable(Protocol):
 def linear_map(self: Exportable) -> Affine:
     """Return (A (k, d), b (k,)), such that ``X @ A.T + b`` equals ``transform(X)``.
 
+    Returns
+    -------
+    A : ndarray of shape (k, d), float64
+    b : ndarray of shape (k,), float64
+
     Raises
     ------
     ValueError
@@ -49,6 +54,10 @@ def to_sklearn(self: Exportable) -> Exported:
 
     It is a Pipeline where X is preprocessed or scaled, or where scores are divided by more than their standard
     deviations. Of models other than PCA it has the components and the mean only. ``nan_policy`` is not kept.
+
+    Returns
+    -------
+    sklearn.decomposition.PCA or sklearn.pipeline.Pipeline
 
     Raises
     ------
@@ -67,6 +76,17 @@ def to_sklearn(self: Exportable) -> Exported:
 def to_onnx(self: Exportable, path: Path, *, overwrite: bool = False) -> FilePath:
     """Write an ONNX model of ``transform`` in float32, from ``rows`` (n, d) to ``scores`` (n, k); return its path.
 
+    Parameters
+    ----------
+    path : path of the new file
+    overwrite : bool, default False
+        Replace an existing file.
+
+    Returns
+    -------
+    Path
+        ``path``.
+
     Raises
     ------
     ImportError
@@ -82,6 +102,10 @@ def to_onnx(self: Exportable, path: Path, *, overwrite: bool = False) -> FilePat
 def to_torch(self: Exportable) -> Exported:
     """Return a ``torch.nn.Linear`` in float32, equal to ``transform`` to the rounding of ``X @ A.T + b``.
 
+    Returns
+    -------
+    torch.nn.Linear
+
     Raises
     ------
     ImportError
@@ -94,6 +118,10 @@ def to_torch(self: Exportable) -> Exported:
 
 def to_faiss(self: Exportable) -> Exported:
     """Return a trained ``faiss.LinearTransform`` in float32, for a ``faiss.IndexPreTransform``.
+
+    Returns
+    -------
+    faiss.LinearTransform
 
     Raises
     ------

@@ -60,7 +60,7 @@ class L2(RowPreprocessor):
 
     Parameters
     ----------
-    zero_rows : {"raise", "keep"}
+    zero_rows : {"raise", "keep"}, default "raise"
         A row of zeros has no direction: it raises an error, or remains zero (as in scikit-learn's ``Normalizer``).
 
     Raises
