@@ -51,11 +51,17 @@ if TYPE_CHECKING:
     from bigpca.estimators.supervised.scored_pca import ScoredPCA as ScoredPCA
     from bigpca.estimators.supervised.supervised_pca import SupervisedPCA as SupervisedPCA
     from bigpca.estimators.supervised.supervised_pca import SupervisedRandomProjection as SupervisedRandomProjection
+    from bigpca.passes.reading.preprocessing import L2 as L2
+    from bigpca.passes.reading.preprocessing import Power as Power
     from bigpca.quality.dependence import hsic as hsic
+    from bigpca.settings import config as config
     from bigpca.solvers.components import Elbow as Elbow
     from bigpca.solvers.components import GavishDonoho as GavishDonoho
     from bigpca.solvers.components import MarchenkoPastur as MarchenkoPastur
     from bigpca.solvers.components import RelativeThreshold as RelativeThreshold
+    from bigpca.solvers.scaling import CosLatitude as CosLatitude
+    from bigpca.solvers.scaling import Patterson as Patterson
+    from bigpca.solvers.whitening import Whitening as Whitening
 
 __version__ = "0.1.0"
 
@@ -98,11 +104,17 @@ HOMES = {
     "ScoredPCA": "bigpca.estimators.supervised.scored_pca",
     "merge": "bigpca.estimators.merging",
     "select_solver": "bigpca.estimators.merging",
+    "L2": "bigpca.passes.reading.preprocessing",
+    "Power": "bigpca.passes.reading.preprocessing",
     "hsic": "bigpca.quality.dependence",
+    "config": "bigpca.settings",
     "Elbow": "bigpca.solvers.components",
     "GavishDonoho": "bigpca.solvers.components",
     "MarchenkoPastur": "bigpca.solvers.components",
     "RelativeThreshold": "bigpca.solvers.components",
+    "CosLatitude": "bigpca.solvers.scaling",
+    "Patterson": "bigpca.solvers.scaling",
+    "Whitening": "bigpca.solvers.whitening",
 }
 
 _MODULES = {

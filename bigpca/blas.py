@@ -129,6 +129,34 @@ def solve_paused() -> Iterator[None]:
     _inside_solve.set(solve)
 
 
+@contextmanager
+def solving_alone(count: int | None) -> Iterator[None]:
+    """Run the body as :func:`blas_threads` does, with one BLAS thread, whatever the number that is given or surrounds.
+
+    For matrices of some hundred rows, and for work that uses :func:`threads_of_solve` itself.
+    """
+    with blas_threads(count), threads_of_solve():
+        yield
+
+
+@contextmanager
+def threads_of_solve() -> Iterator[int]:
+    """Yield the number of threads of the surrounding solve, and set BLAS to one meanwhile: the caller uses them itself.
+
+    1 without a solve, inside a fold, and for a solve of one thread; BLAS then keeps its number.
+    """
+    solve = _inside_solve.get()
+    if solve is None or solve.count == 1 or inside_fold():
+        yield 1
+        return
+    before = current_threads()
+    _set_threads([1] * len(_libraries))
+    try:
+        yield solve.count
+    finally:
+        _set_threads(before)
+
+
 def _enter(solve: _Solve) -> None:
     global _solving, _solves_waiting
     with _turn:

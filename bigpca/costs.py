@@ -105,6 +105,9 @@ class SolveCost:
     Attributes
     ----------
     flops : float
+    between : float
+        Floating-point operations in float64 between the passes and beside ``flops``, for estimates of time alone: no
+        fit is chosen by them.
     bytes : int
         Peak memory of the solve.
     held_bytes : int
@@ -114,6 +117,7 @@ class SolveCost:
     """
 
     flops: float = 0.0
+    between: float = 0.0
     bytes: int = 0
     held_bytes: int = 0
     output_bytes: int = 0

@@ -16,6 +16,7 @@ from bigpca.costs import PassCost, SolveCost, Speed
 from bigpca.errors import EvaluationBudgetError, MemoryBudgetError, format_bytes
 
 TASK_SECONDS = 0.002  # of scheduling and of merging small states
+STATE_SPEED = 3e9  # bytes of states that one core fills, adds or merges in a second
 SAFE_SHARE = 0.75  # of a worker's memory limit; Dask pauses the worker at 0.80
 
 
@@ -113,6 +114,8 @@ def plan_of(fit: Priced) -> Plan:
         most_evaluations=fit.max_evaluations,
         single_flops=sum(one.flops * times for one, times in usual if one.single),
         solve_flops=solve.flops,
+        between_flops=solve.between,
+        merged_bytes=sum(one.tasks * one.state_bytes * times for one, times in usual if not one.collected),
         most_passes=round(most, 2) if round(most, 2) > round(reads, 2) else None,
         rows_known=share == 1,
     )
@@ -158,6 +161,10 @@ class Plan:
         ``passes`` is exact.
     single_flops, solve_flops : float
         The part of ``flops`` in float32, and that of the solve, in one process.
+    between_flops : float
+        Those of the fitting process between the passes, which are no part of ``flops``: no fit is chosen by them.
+    merged_bytes : float
+        Bytes of the states that tasks fill and merge.
     rows_known : bool
         Whether the number of rows is known. If it is not, bytes_read, flops, tasks and evaluations are those of a
         million rows.
@@ -182,6 +189,8 @@ class Plan:
     most_passes: float | None = None
     single_flops: float = 0.0
     solve_flops: float = 0.0
+    between_flops: float = 0.0
+    merged_bytes: float = 0.0
     rows_known: bool = True
     speed: Speed | None = field(default=None, compare=False)
 
@@ -197,8 +206,9 @@ class Plan:
         threads, speed = self.resources.threads, self.speed
         double = self.flops - self.single_flops - self.solve_flops
         passes = self.single_flops / speed.single + double / speed.double + self.bytes_read / speed.read
-        overhead = TASK_SECONDS * self.tasks
-        return (passes + overhead) / (threads * self.resources.processes) + self.solve_flops / speed.double / threads
+        overhead = TASK_SECONDS * self.tasks + self.merged_bytes / STATE_SPEED
+        solves = (self.solve_flops + self.between_flops) / speed.double
+        return (passes + overhead) / (threads * self.resources.processes) + solves / threads
 
     @property
     def process_bytes(self) -> int:

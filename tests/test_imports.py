@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "bigpca"
 
 # Bottom to top. Longest prefix wins; a tuple is one tier of parts that must not import each other.
 TIERS: list[tuple[str, ...]] = [
-    ("errors", "arrays", "seeds", "blas", "costs", "heap", "machine", "triangles"),
+    ("errors", "arrays", "seeds", "blas", "costs", "heap", "machine", "settings", "triangles"),
     ("kernels", "sketches", "solvers"),
     ("planning", "storage"),
     ("data",),
@@ -25,6 +25,7 @@ TIERS: list[tuple[str, ...]] = [
     ("data.ingest",),
     ("operators",),
     ("landmarks",),
+    ("export",),  # linear maps for other libraries
     ("plots",),  # fitted models are read by their attributes: nothing of estimators is imported
     ("report",),
     ("estimators.shared",),
@@ -37,7 +38,19 @@ TIERS: list[tuple[str, ...]] = [
     ("demo",),
     ("cli",),
 ]
-PURE = ("errors", "arrays", "seeds", "blas", "heap", "machine", "triangles", "kernels", "sketches", "solvers")
+PURE = (
+    "errors",
+    "arrays",
+    "seeds",
+    "blas",
+    "heap",
+    "machine",
+    "settings",
+    "triangles",
+    "kernels",
+    "sketches",
+    "solvers",
+)
 HARMLESS_DASK = ("dask.config", "dask.system", "dask.utils")
 
 

@@ -37,6 +37,8 @@ PARAMETERS = {
     "landmarks": "n_landmarks",
     "features": "n_features",
     "select": "n_features_to_select",
+    "scale_by": "scale",
+    "whitening": "whiten",
 }
 
 

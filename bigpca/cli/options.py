@@ -15,8 +15,11 @@ from bigpca.cli.parsing import (
     parse_axis,
     parse_n_components,
     parse_positions,
+    parse_preprocess,
+    parse_scale,
     parse_size,
     parse_sketch,
+    parse_whitening,
 )
 from bigpca.errors import closest
 
@@ -182,7 +185,17 @@ class Estimator:
     ] = "all"
     center: Annotated[bool, _model(help="Subtract the mean (--no-center: latent semantic analysis).")] = True
     scale: Annotated[bool, _model("--scale", help="Divide each feature by its standard deviation.")] = False
+    scale_by: Annotated[
+        str | None, _model(metavar="RULE|FILE", help="patterson, patterson:PLOIDY, or the divisors in a .npy file.")
+    ] = None
     whiten: Annotated[bool, _model("--whiten", help="Scores of unit variance.")] = False
+    whitening: Annotated[
+        str | None,
+        _model(metavar="POWER", help="Scores by a power of the variances: 0.25, 0.5:EPSILON, or 0.5:0:l2."),
+    ] = None
+    preprocess: Annotated[
+        str | None, _model(metavar="STEPS", help="Of each row, first: l2, power:0.5, or both: power:0.5,l2.")
+    ] = None
     nan_policy: Annotated[NanPolicy | None, _model(help="Rows with NaN or infinity: an error, or left out.")] = None
     solver: Annotated[
         str | None,
@@ -271,6 +284,10 @@ class Estimator:
         if self.memory_limit is not None:
             parse_size(self.memory_limit)
         self._check_core()
+        for first, second in (("scale", "scale_by"), ("whiten", "whitening")):
+            if getattr(self, first) and getattr(self, second) is not None:
+                option = second.replace("_", "-")
+                raise typer.BadParameter(f"--{first} and --{option} set the same parameter. Leave out --{first}.")
         known = parameters_of(self.name)
         unused = [name for name in self._given() if PARAMETERS.get(name, name) not in known]
         if "sketch" in known and "seed" in unused:
@@ -302,6 +319,9 @@ class Estimator:
         }
         if self.memory_limit is not None:
             arguments["memory_limit"] = parse_size(self.memory_limit)
+        for name, parse in (("scale", parse_scale), ("whiten", parse_whitening), ("preprocess", parse_preprocess)):
+            if isinstance(arguments.get(name), str):
+                arguments[name] = parse(arguments[name])
         if self.select is not None and self.select >= 1:
             arguments["n_features_to_select"] = int(self.select)
         if self.sketch is not None:

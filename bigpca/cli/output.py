@@ -152,6 +152,7 @@ def reporting(as_json: bool, debug: bool, *, quiet: bool = False, estimators: bo
                 yield output
             output.doing("")
         except (typer.Exit, typer.BadParameter, typer.Abort):
+            output.doing("")
             raise
         except (Exception, KeyboardInterrupt) as error:
             code = output.fail(error)

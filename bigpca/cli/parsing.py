@@ -108,3 +108,63 @@ def parse_axis(text: str) -> tuple[str, slice | list[int] | int]:
         )
     whole = re.fullmatch(r"\d+", value)
     return name, int(value) if whole else found
+
+
+def parse_preprocess(text: str) -> Any:
+    """Parse steps of preprocessing, separated by commas.
+
+    >>> parse_preprocess("power:0.5,l2"), parse_preprocess("l2:keep")
+    ([Power(exponent=0.5), L2(zero_rows='raise')], [L2(zero_rows='keep')])
+    """
+    import bigpca as bp
+
+    made: list[Any] = []
+    for step in text.lower().split(","):
+        name, _, value = step.strip().partition(":")
+        try:
+            if name not in ("l2", "power"):
+                raise ValueError(f"{step!r} is not a step; l2, l2:keep and power:0.5 are known")
+            made.append(bp.Power(float(value or 0.5)) if name == "power" else bp.L2(value or "raise"))
+        except ValueError as error:
+            raise typer.BadParameter(f"{error}.", param_hint="'--preprocess'") from None
+    return made
+
+
+def parse_scale(text: str) -> Any:
+    """Parse a scale: a rule, or a file of one number for each column.
+
+    >>> parse_scale("patterson"), parse_scale("patterson:4")
+    (Patterson(ploidy=2), Patterson(ploidy=4))
+    """
+    import numpy as np
+
+    import bigpca as bp
+
+    name, _, ploidy = text.partition(":")
+    try:
+        return bp.Patterson(int(ploidy or 2)) if name == "patterson" else np.load(text, allow_pickle=False)
+    except (ValueError, OSError) as error:
+        raise typer.BadParameter(
+            f"{text!r} is not a scale: {error}. Write patterson, patterson:4, or the path of a .npy file.",
+            param_hint="'--scale-by'",
+        ) from None
+
+
+def parse_whitening(text: str) -> Any:
+    """Parse a whitening: its power, and after colons its epsilon and "l2".
+
+    >>> parse_whitening("0.25"), parse_whitening("0.5:1e-3:l2")
+    (Whitening(power=0.25, epsilon=0.0, l2=False), Whitening(power=0.5, epsilon=0.001, l2=True))
+    """
+    import bigpca as bp
+
+    parts = re.fullmatch(r"([^:]+)(?::([^:l]+))?(:l2)?", text.lower())
+    try:
+        if parts is None:
+            raise ValueError
+        return bp.Whitening(float(parts[1]), float(parts[2] or 0), l2=parts[3] is not None)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a whitening. Write a power such as 0.5, with an epsilon 0.5:0.001, or also l2: 0.5:0:l2.",
+            param_hint="'--whitening'",
+        ) from None

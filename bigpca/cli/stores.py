@@ -22,6 +22,8 @@ from bigpca.errors import brief, format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
 
+MAX_PARAMETER = 200  # characters
+
 
 @grouped
 def info(
@@ -162,5 +164,5 @@ def _model_rows(record: dict[str, Any], verbose: bool) -> dict[str, object]:
     if "solver" in record:
         rows["solver"] = record["solver"]
     if verbose:
-        rows["parameters"] = [f"{name} = {value}" for name, value in record["parameters"].items()]
+        rows["parameters"] = [f"{name} = {brief(value, MAX_PARAMETER)}" for name, value in record["parameters"].items()]
     return rows | facts(record)

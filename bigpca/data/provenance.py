@@ -137,7 +137,7 @@ class Provenance:
             "merged": self.merged_models and f"from {self.merged_models:,} models",
             "from": self.source and self.source + (f", member {self.member}" if self.member else ""),
             "rows read": f"{self.rows:,}"
-            + ("" if self.reads is None else f", {self.reads:.3g} times{_planned(reads)}"),
+            + ("" if self.reads is None else f", {self.reads:.3g} time{'s'[: self.reads != 1]}{_planned(reads)}"),
             "rows added": self.added_rows and f"{self.added_rows:,} of them, by partial_fit",
             "took": self.seconds is not None
             and f"{self.seconds:.3g} s{_planned(self.planned_seconds and f'{self.planned_seconds:.2g} s')}",

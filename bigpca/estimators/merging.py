@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from bigpca.errors import brief
 from bigpca.estimators.linear.choosing import SolverChoice
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.shared.inputs import Input
 from bigpca.passes.engine.solving import solving_with
+from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
+MAX_SHOWN = 60  # characters of a parameter in a message
 Model = TypeVar("Model", bound=LinearModel[Any])
 
 
@@ -54,11 +58,11 @@ def merge(a: Model, b: Model) -> Model:
         check_is_fitted(model)
         if model._state is None:
             raise ValueError(model._missing_state("merge"))
-    differing = [p for p in a._merged_alike if getattr(a, p) != getattr(b, p)]
+    differing = [p for p in a._merged_alike if not _alike(getattr(a, p), getattr(b, p))]
     if a.n_features_in_ != b.n_features_in_ or differing:
         raise ValueError(
             f"models of {a.n_features_in_} and {b.n_features_in_} features"
-            + "".join(f", {p}={getattr(a, p)} and {getattr(b, p)}" for p in differing)
+            + "".join(f", {p}={_shown(getattr(a, p))} and {_shown(getattr(b, p))}" for p in differing)
             + ": equal ones were expected. Fit both with the same parameters."
         )
     names = [getattr(model, "feature_names_in_", None) for model in (a, b)]
@@ -75,12 +79,21 @@ def merge(a: Model, b: Model) -> Model:
     views = [vars(model).get("_view") for model in (a, b)]
     if all(views) and views[0].describe() == views[1].describe():
         both._view = views[0]
-    with solving_with(getattr(a, "solve_threads", None)):
+    with solving_with(setting(a, "solve_threads")):
         states = [model._with_apart(model._state, model._apart) for model in (a, b)]
         both._absorb(states[0].merge(states[1]), a.n_omitted_ + b.n_omitted_)
     of_a, of_b = a.provenance_, b.provenance_
     both._set_known(_provenance=of_a and of_b and of_a.merged(of_b))
     return both
+
+
+def _alike(a: Input, b: Input) -> bool:
+    """Whether two parameters are equal: values, records, vectors, or lists of records."""
+    return bool(np.array_equal(np.asarray(a), np.asarray(b)))
+
+
+def _shown(value: Input) -> str:
+    return brief(str(value), MAX_SHOWN)
 
 
 def select_solver(X: Input, n_components: NComponents = None, **parameters: Input) -> SolverChoice:

@@ -14,7 +14,8 @@ import numpy as np
 
 from bigpca.kernels.base import Kernel, Product, Rows, Sum, Vector
 from bigpca.kernels.distance import RBF
-from bigpca.kernels.dot import Linear, checked_gamma
+from bigpca.kernels.dot import Linear
+from bigpca.kernels.parameters import checked_gamma
 from bigpca.kernels.rows import Block, reject_overflow, strips, widened
 
 __all__ = ["Normalized", "Product", "RBFOf", "Scaled", "Sum", "normalized", "rbf_of", "scaled"]

@@ -10,13 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import reduce
-from math import isfinite, prod
-from numbers import Real
+from math import prod
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bigpca.kernels.parameters import finite_numbers, is_number
 from bigpca.kernels.rows import Block, checked_rows, raise_to, reject_overflow, widened, widens
 
 Vector = NDArray[np.float64]
@@ -302,8 +302,8 @@ class Sum(Combined):
     constant: float = 0.0
 
     def _check_options(self) -> None:
-        object.__setattr__(self, "weights", _numbers("weights", self.weights, len(self.kernels)))
-        object.__setattr__(self, "constant", _numbers("constant", (self.constant,), 1)[0])
+        object.__setattr__(self, "weights", finite_numbers("weights", self.weights, len(self.kernels)))
+        object.__setattr__(self, "constant", finite_numbers("constant", (self.constant,), 1)[0])
 
     @property
     def positive_semidefinite(self) -> bool:
@@ -360,7 +360,7 @@ class Product(Combined):
     exponents: tuple[float, ...]
 
     def _check_options(self) -> None:
-        exponents = _numbers("exponents", self.exponents, len(self.kernels))
+        exponents = finite_numbers("exponents", self.exponents, len(self.kernels))
         if min(exponents) <= 0:
             raise ValueError(f"exponents = {exponents}; numbers above 0 were expected. Use for example 2.")
         object.__setattr__(self, "exponents", tuple(int(p) if p.is_integer() else p for p in exponents))
@@ -411,18 +411,6 @@ def _as_sum(kernel: Kernel) -> Sum:
 
 def _as_product(kernel: Kernel) -> Product:
     return kernel if isinstance(kernel, Product) else Product((kernel,), (1,))
-
-
-def is_number(value: Any) -> bool:
-    """Whether a parameter is a real number; booleans are not."""
-    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
-
-
-def _numbers(name: str, values: tuple[float, ...], count: int) -> tuple[float, ...]:
-    """Return ``count`` finite floats, or raise an error with the parameter's name."""
-    if len(values) != count or not all(is_number(value) and isfinite(value) for value in values):
-        raise ValueError(f"{name} = {values!r}; {count} finite number(s) were expected. Give one for each kernel.")
-    return tuple(float(value) for value in values)
 
 
 def _add(total: Block, part: Block) -> Block:

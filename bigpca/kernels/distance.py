@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 
 from bigpca.kernels.base import Kernel, Rows, Vector
-from bigpca.kernels.dot import HARMLESS, checked_gamma
+from bigpca.kernels.dot import HARMLESS
+from bigpca.kernels.parameters import checked_gamma
 from bigpca.kernels.products import PreparedRows, prepare_rows, product_error, products, products_in_float64
 from bigpca.kernels.rows import Block, strips
 from bigpca.triangles import mirror_upper

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.kernels.base import Kernel, Rows, Vector
-from bigpca.kernels.histogram import HistogramKernel, reject_negative
+from bigpca.kernels.base import Rows
+from bigpca.kernels.features import FeatureKernel
+from bigpca.kernels.histogram import HistogramKernel, Term, reject_negative
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,7 @@ class ChiSquare(HistogramKernel):
     [[2.0, 0.5], [0.5, 0.5]]
     """
 
-    @property
-    def _term(self) -> str:
-        return "chi square"
-
-    @property
-    def _diagonal_factor(self) -> float:
-        return 0.5
-
-    @property
-    def _flops_per_column(self) -> float:
-        return 16.0
+    _term = Term("chi square", 0.5, 16.0)
 
     def _histograms(self, rows: Rows, first_row: int) -> Rows:
         reject_negative(rows, first_row, self)
@@ -68,17 +58,7 @@ class JensenShannon(HistogramKernel):
     [[8.0, 2.0], [2.0, 2.0]]
     """
 
-    @property
-    def _term(self) -> str:
-        return "jensen shannon"
-
-    @property
-    def _diagonal_factor(self) -> float:
-        return 2.0
-
-    @property
-    def _flops_per_column(self) -> float:
-        return 60.0
+    _term = Term("jensen shannon", 2.0, 60.0)
 
     def _histograms(self, rows: Rows, first_row: int) -> Rows:
         reject_negative(rows, first_row, self)
@@ -86,7 +66,7 @@ class JensenShannon(HistogramKernel):
 
 
 @dataclass(frozen=True)
-class Hellinger(Kernel):
+class Hellinger(FeatureKernel):
     """``k(x, y) = sum_c sqrt(x_c y_c)`` of non-negative rows; the square roots are its exact feature map.
 
     Also called Bhattacharyya's kernel (Vedaldi & Zisserman 2012, table 1). Costs 2 d flops.
@@ -102,31 +82,7 @@ class Hellinger(Kernel):
     [[5.0, 3.0], [3.0, 9.0]]
     """
 
-    @property
-    def positive_semidefinite(self) -> bool:
-        return True
-
-    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> Rows:
-        return self.features(rows, first_row)
-
-    def block(self, A: Any, B: Any) -> NDArray[np.floating]:
-        products: NDArray[np.floating] = A @ B.T
-        return products
-
-    def diagonal_of(self, A: Any) -> Vector:
-        squares: Vector = np.einsum("ij,ij->i", A, A, dtype=np.float64)
-        return squares
-
-    def flops_per_entry(self, d: int) -> float:
-        return 2.0 * d
-
-    def entry_bytes(self, itemsize: int) -> int:
-        return itemsize
-
-    def prepared_bytes(self, d: int, itemsize: int) -> int:
-        return d * itemsize
-
-    def feature_width(self, d: int) -> int | None:
+    def feature_width(self, d: int) -> int:
         return d
 
     def features(self, rows: Rows, first_row: int = 0) -> NDArray[np.floating]:

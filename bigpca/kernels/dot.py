@@ -7,14 +7,15 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations_with_replacement
-from math import comb, factorial, isfinite, prod, sqrt
+from math import comb, factorial, prod, sqrt
 from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.kernels.base import WIDEST, Kernel, Rows, Vector, is_number
+from bigpca.kernels.base import WIDEST, Kernel, Rows, Vector
+from bigpca.kernels.parameters import checked_coef0, checked_gamma
 from bigpca.kernels.products import PreparedRows, prepare_rows, product_error, products
 from bigpca.kernels.rows import Block, raise_to, strips
 from bigpca.triangles import mirror_upper
@@ -23,24 +24,6 @@ HARMLESS = 1e-5  # accepted error of an entry for float32 rows, relative to the 
 LARGEST32 = 1e18  # sums of squares of entries must stay below the largest float32, 3e38
 SMALLEST32 = 1e-18  # likewise above the smallest, 1e-38
 LARGEST64 = 1e150  # whose square is still a float64
-
-
-def checked_gamma(gamma: float | None) -> None:
-    """Check that gamma is None or a finite number above 0.
-
-    Raises
-    ------
-    ValueError
-    """
-    if isinstance(gamma, str):
-        raise ValueError(
-            f"gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / d. "
-            'Use 1 / (X.shape[1] * X.var()) for scikit-learn\'s "scale", which needs all of X, and None for "auto".'
-        )
-    if gamma is not None and not (is_number(gamma) and isfinite(gamma) and gamma > 0):
-        raise ValueError(
-            f"gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / d. Use for example 0.1."
-        )
 
 
 @dataclass(frozen=True)
@@ -330,17 +313,6 @@ class Cosine(DotKernel):
             scaled = rows[far].astype(np.float64) / np.abs(rows[far]).max(axis=1, keepdims=True)
             directions[far] = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
         return directions
-
-
-def checked_coef0(coef0: float) -> None:
-    """Check that coef0 is finite.
-
-    Raises
-    ------
-    ValueError
-    """
-    if not is_number(coef0) or not isfinite(coef0):
-        raise ValueError(f"coef0 = {coef0!r}; a finite number was expected. Use for example 1.0.")
 
 
 @lru_cache(maxsize=8)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.kernels.base import Kernel, Rows, Vector
+from bigpca.kernels.base import Rows
+from bigpca.kernels.features import FeatureKernel
 from bigpca.kernels.mixture import GaussianMixtureScore
 
 
 @dataclass(frozen=True)
-class Fisher(Kernel):
+class Fisher(FeatureKernel):
     """``k(x, y) = phi(x)' I^(-1) phi(y)``, where phi is the gradient of a model's log-likelihood.
 
     See Jaakkola & Haussler 1999, eq. 5. The scores ``I^(-1/2) phi(x)`` are its exact feature map. Costs 2 D flops,
@@ -61,36 +62,12 @@ class Fisher(Kernel):
                 "method width(d)."
             )
 
-    @property
-    def positive_semidefinite(self) -> bool:
-        return True
-
-    def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> Rows:
-        return self.features(rows, first_row)
-
-    def block(self, A: Any, B: Any) -> NDArray[np.floating]:
-        products: NDArray[np.floating] = A @ B.T
-        return products
-
-    def diagonal_of(self, A: Any) -> Vector:
-        squares: Vector = np.einsum("ij,ij->i", A, A, dtype=np.float64)
-        return squares
-
-    def flops_per_entry(self, d: int) -> float:
-        return 2.0 * self._width(d)
-
-    def entry_bytes(self, itemsize: int) -> int:
-        return itemsize
-
-    def prepared_bytes(self, d: int, itemsize: int) -> int:
-        return self._width(d) * itemsize
-
-    def feature_width(self, d: int) -> int | None:
-        return self._width(d)
+    def feature_width(self, d: int) -> int:
+        return int(self.score.width(d)) if self.D is None else self.D
 
     def features(self, rows: Rows, first_row: int = 0) -> NDArray[np.floating]:
         scores = np.asarray(self.score.scores(rows) if hasattr(self.score, "scores") else self.score(rows))
-        expected = (len(rows), self._width(rows.shape[1]))
+        expected = (len(rows), self.feature_width(rows.shape[1]))
         if scores.shape != expected:
             raise ValueError(
                 f"scores of {len(rows)} rows have shape {scores.shape}; {expected} was expected, one row of scores for "
@@ -103,6 +80,3 @@ class Fisher(Kernel):
                 "the data, or give float64."
             )
         return scores.astype(rows.dtype)
-
-    def _width(self, d: int) -> int:
-        return int(self.score.width(d)) if self.D is None else self.D

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,30 +23,44 @@ class PreparedHistograms:
 
 
 @dataclass(frozen=True)
+class Term:
+    """What is added up.
+
+    Attributes
+    ----------
+    name : str
+        Of the compiled function.
+    diagonal : float
+        k(x, x) as a multiple of the sum of the prepared row.
+    flops : float
+        Measured cost of one term, in flops of a float64 product (2 for a multiplication and an addition).
+    """
+
+    name: str
+    diagonal: float
+    flops: float
+
+    @property
+    def takes_logarithms(self) -> bool:
+        """Whether it needs the binary logarithms of the rows."""
+        return self.name == "jensen shannon"
+
+
+MINIMUM = Term("minimum", 1.0, 5.0)
+
+
+@dataclass(frozen=True)
 class HistogramKernel(Kernel):
     """A positive semi-definite sum over columns of ``term(x_c, y_c)``, of degree 1 in the prepared rows.
 
     A block needs the bytes of its result, and up to 1 MiB more.
     """
 
+    _term: ClassVar[Term]
+
     @property
     def positive_semidefinite(self) -> bool:
         return True
-
-    @property
-    @abstractmethod
-    def _term(self) -> str:
-        """Name of the compiled term."""
-
-    @property
-    @abstractmethod
-    def _diagonal_factor(self) -> float:
-        """k(x, x) as a multiple of the sum of the prepared row."""
-
-    @property
-    @abstractmethod
-    def _flops_per_column(self) -> float:
-        """Measured cost of one term, in flops of a float64 product (2 for a multiplication and an addition)."""
 
     @abstractmethod
     def _histograms(self, rows: Rows, first_row: int) -> Rows:
@@ -54,7 +68,7 @@ class HistogramKernel(Kernel):
 
     def prepare(self, rows: Rows, shift: Vector | None = None, first_row: int = 0) -> PreparedHistograms:
         histograms = np.ascontiguousarray(self._histograms(rows, first_row))
-        if self._term != "jensen shannon":
+        if not self._term.takes_logarithms:
             return PreparedHistograms(histograms, histograms)
         logarithms = np.zeros_like(histograms)
         np.log2(histograms, out=logarithms, where=histograms > 0)
@@ -65,20 +79,20 @@ class HistogramKernel(Kernel):
         X, X_logarithms, Y, Y_logarithms = (
             part.astype(dtype, copy=False) for part in (A.rows, A.logarithms, B.rows, B.logarithms)
         )
-        return column_sums(self._term, X, X_logarithms, Y, Y_logarithms, symmetric=A is B)
+        return column_sums(self._term.name, X, X_logarithms, Y, Y_logarithms, symmetric=A is B)
 
     def diagonal_of(self, A: PreparedHistograms) -> Vector:
-        sums: Vector = self._diagonal_factor * A.rows.sum(axis=1, dtype=np.float64)
+        sums: Vector = self._term.diagonal * A.rows.sum(axis=1, dtype=np.float64)
         return sums
 
     def flops_per_entry(self, d: int) -> float:
-        return self._flops_per_column * d
+        return self._term.flops * d
 
     def entry_bytes(self, itemsize: int) -> int:
         return itemsize
 
     def prepared_bytes(self, d: int, itemsize: int) -> int:
-        return d * itemsize * (2 if self._term == "jensen shannon" else 1)
+        return d * itemsize * (2 if self._term.takes_logarithms else 1)
 
 
 @dataclass(frozen=True)
@@ -104,22 +118,12 @@ class HistogramIntersection(HistogramKernel):
     [[6.0, 1.0], [1.0, 2.0]]
     """
 
+    _term = MINIMUM
+
     levels: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", _checked_levels(self.levels))
-
-    @property
-    def _term(self) -> str:
-        return "minimum"
-
-    @property
-    def _diagonal_factor(self) -> float:
-        return 1.0
-
-    @property
-    def _flops_per_column(self) -> float:
-        return 5.0
 
     def _histograms(self, rows: Rows, first_row: int) -> Rows:
         reject_negative(rows, first_row, self)
@@ -161,6 +165,8 @@ class GeneralizedHistogramIntersection(HistogramKernel):
     [[26.0, 1.0], [1.0, 4.0]]
     """
 
+    _term = MINIMUM
+
     alpha: float = 1.0
     levels: int | None = None
 
@@ -175,18 +181,6 @@ class GeneralizedHistogramIntersection(HistogramKernel):
                 f"levels = {self.levels} and alpha = {self.alpha} give powers over 3e38, the largest float32. Lower "
                 "alpha."
             )
-
-    @property
-    def _term(self) -> str:
-        return "minimum"
-
-    @property
-    def _diagonal_factor(self) -> float:
-        return 1.0
-
-    @property
-    def _flops_per_column(self) -> float:
-        return 5.0
 
     def _histograms(self, rows: Rows, first_row: int) -> Rows:
         sizes = np.abs(rows)

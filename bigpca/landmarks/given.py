@@ -14,6 +14,7 @@ from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.fold import fold, row_pass
 from bigpca.passes.reading.layout import working_dtype
+from bigpca.passes.reading.row_maps import map_run
 
 
 def landmark_values(landmarks: Any) -> Array:
@@ -32,7 +33,8 @@ def landmark_values(landmarks: Any) -> Array:
 
 
 def given(landmarks: Array, request: LandmarkRequest) -> Landmarks:
-    """Return the rows with given numbers (m,), read once and in the given order, or given rows (m, d) unchanged.
+    """Return the rows with given numbers (m,), read once and in the given order, or given rows (m, d), mapped as those
+    of X are.
 
     Raises
     ------
@@ -70,7 +72,7 @@ def _given_rows(rows: Array, request: LandmarkRequest) -> Landmarks:
         i, j = np.argwhere(~np.isfinite(rows))[0]
         raise ValueError(f"landmark {i} has {rows[i, j]} in column {j}; finite numbers were expected. Repair it.")
     converted = rows.astype(working_dtype(request.rows.dtype))
-    return Landmarks(converted, None)
+    return Landmarks(map_run(request.rows.steps, converted, 0, "the given landmarks"), None)
 
 
 def _given_numbers(numbers: Array, request: LandmarkRequest) -> Landmarks:

@@ -13,6 +13,7 @@ from bigpca.blas import one_blas_thread
 from bigpca.costs import PassCost, Times, peak_bytes
 from bigpca.data.sources import whole_rows
 from bigpca.landmarks.base import LandmarkRequest, Landmarks
+from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.layout import working_dtype
 from bigpca.seeds import integers
 
@@ -44,7 +45,7 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
     _reject(request)
     from dask_ml.cluster import KMeans  # heavy, and needed here only
 
-    X = whole_rows(request.rows.X, working_dtype(request.rows.dtype))
+    X = whole_rows(mapped_lazily(request.rows), working_dtype(request.rows.dtype))
     seed = int(integers(request.seed, "kmeans", 0, 1, 1, 2**31 - 1)[0, 0])
     clusters = KMeans(
         request.count, oversampling_factor=2 * request.count, init_max_iter=INIT_ROUNDS, max_iter=MAX_ITERATIONS,

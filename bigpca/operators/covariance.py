@@ -22,6 +22,7 @@ from bigpca.passes.reading.layout import Layout
 from bigpca.passes.rows import RowInput
 from bigpca.passes.sampling import sample_layout, sample_runs, sample_size
 from bigpca.solvers.dual import SampleAxes, axes_bytes, leading_axes
+from bigpca.solvers.scaling import LearnedScale
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -85,8 +86,8 @@ class CovariancePasses:
         n, d = rows.n_rows, rows.n_columns
         typical, largest = (_product_state(d, width + PROBES) for width in (columns, max(columns, most)))
         product = row_pass(
-            rows, "product", [largest], cut_bytes=typical.state_bytes, work=4.0 * n * d * columns, times=times,
-            refinable=True, driver_bytes=driver_bytes,
+            rows, "product", [largest], cut_bytes=typical.state_bytes, work=4.0 * n * d * columns * times.typical,
+            times=times, refinable=True, driver_bytes=driver_bytes,
         )  # fmt: skip
         product = replace(product, flops=float(n) * typical.flops_per_row)
         itemsize = product.dtype.itemsize
@@ -158,7 +159,7 @@ class CovarianceOperator:
         passes: CovariancePasses,
         *,
         center: bool = True,
-        scale: bool = False,
+        scale: LearnedScale = False,
         seed: int = 0,
         threads: int | None = None,
     ) -> None:
@@ -214,7 +215,9 @@ class CovarianceOperator:
         cost = self.passes.sample
         if cost is None:
             return None
-        finish = partial(_solve_sample, columns=columns, center=self.center, scale=self.scaled, threads=self.threads)
+        finish = partial(
+            _solve_sample, columns=columns, center=self.center, scale=bool(self.scaled), threads=self.threads
+        )
         template = RowSample(self.size, cost.layout.n_rows, cost.dtype.itemsize)
         found = fold_to(  # part of a pass over X
             self.run, cost, self.rows, {"sample": template}, finish, shift=np.zeros(self.size)
@@ -222,7 +225,7 @@ class CovarianceOperator:
         if found is None:
             return None
         self._shift = found.mean
-        self._guess = column_scale(found.squares, found.mean, found.count)
+        self._guess = column_scale(found.squares, found.mean, found.count, self.scaled)
         return found
 
     def begin(self, Q: Matrix) -> Products:
@@ -301,7 +304,7 @@ class CovarianceOperator:
         about = found.squares if self.center else found.squares + found.count * found.mean**2
         if self.scaled:
             if self.scale is None:  # kept by refine: with another scale, earlier products would be of another matrix
-                self.scale = column_scale(found.squares, found.mean, found.count)
+                self.scale = column_scale(found.squares, found.mean, found.count, self.scaled)
             about = about / self.scale**2
         self.mean = found.mean if self.center else np.zeros(self.size)
         self.trace = float(about.sum()) / max(1, found.count - 1)

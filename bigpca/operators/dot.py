@@ -17,6 +17,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.rows import RowInput
+from bigpca.solvers.scaling import LearnedScale
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -37,7 +38,7 @@ def dot_pass(rows: RowInput, columns: int, times: Times, *, most: int = 0, drive
             "operator."
         )
     n, width = rows.n_rows, max(columns, most) + PROBES
-    dtype = product_dtype(rows.dtype, 4.0 * n * rows.n_columns * columns)
+    dtype = product_dtype(rows.dtype, 4.0 * n * rows.n_columns * columns * times.typical)
     template = DotProduct(n, width, np.broadcast_to(np.float32(0), (n, width)), dtype)
     cost = column_pass(rows, "product", template, layout, times=times, driver_bytes=driver_bytes, refinable=True)
     return replace(cost, flops=cost.flops * (columns + PROBES) / width)
@@ -72,7 +73,14 @@ class DotOperator:
     """
 
     def __init__(
-        self, rows: RowInput, run: Run, cost: PassPlan, *, center: bool = True, scale: bool = False, seed: int = 0
+        self,
+        rows: RowInput,
+        run: Run,
+        cost: PassPlan,
+        *,
+        center: bool = True,
+        scale: LearnedScale = False,
+        seed: int = 0,
     ) -> None:
         self.rows, self.run, self.cost = rows, run, cost
         self.center, self.scaled, self.seed = center, scale, seed

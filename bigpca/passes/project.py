@@ -38,7 +38,7 @@ from bigpca.passes.engine.states import PassState, digest
 from bigpca.passes.graphs import wrap_sources
 from bigpca.passes.reading.layout import MIB, Layout, working_dtype
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
-from bigpca.passes.reading.row_maps import MapStep, RowMap, map_run
+from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources
 from bigpca.storage import Annotations, ChunkWriter, Output, create_output
@@ -73,6 +73,14 @@ def project_lazily(
         chunks=(X.chunks[0], (width,)),
         meta=meta,
     )
+
+
+def mapped_lazily(rows: RowInput) -> da.Array:
+    """Return X with the maps of its rows applied, as a Dask array: for readers of Dask arrays."""
+    if not rows.steps:
+        return rows.X
+    whole = Chain(rows.maps[:-1], rows.maps[-1])
+    return project_lazily(rows.X, whole, rows.n_columns, missing_chunks=rows.missing_chunks)
 
 
 def _apply_block(block: object, f: RowMap, n_columns: int, dtype: str) -> Array:

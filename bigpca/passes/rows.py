@@ -27,7 +27,7 @@ from bigpca.passes.engine.states import digest
 from bigpca.passes.graphs import GraphSource, filling, paths_in
 from bigpca.passes.reading.layout import Layout, plan_layout
 from bigpca.passes.reading.readers import DirectReader, Reader, ViewReader
-from bigpca.passes.reading.row_maps import MapStep
+from bigpca.passes.reading.row_maps import MapStep, NumberedMap, RowMap
 
 
 class Stored:
@@ -318,6 +318,11 @@ class RowInput:
             d = step.width
         weighted = 0 if self.weights is None else 2 * rows * (8 + self.n_columns * itemsize)
         return total + weighted
+
+    @property
+    def maps(self) -> tuple[RowMap | NumberedMap, ...]:
+        """The maps, in order."""
+        return tuple(step.f for step in self.steps)
 
     @property
     def map_flops(self) -> int:

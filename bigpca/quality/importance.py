@@ -14,6 +14,7 @@ from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.rows import RowInput
 from bigpca.quality.reading import read_once
 from bigpca.quality.states import ReplacementMoments
+from bigpca.solvers.whitening import Whitening
 
 Vector = NDArray[np.float64]
 
@@ -64,11 +65,16 @@ def example_importance(model: Any, X: Any) -> Any:
             f"component {empty[0]} of {len(variances)} has variance {variances[empty[0]]:g}, so no example has a "
             f"weight in it; positive variances were expected. Fit with n_components = {max(1, int(empty[0]))}."
         )
-    n = int(model.n_samples_)
-    # Whitened scores have already been divided by their standard deviations.
-    lengths = (
-        np.full(len(variances), np.sqrt(n - 1)) if getattr(model, "whiten", False) else np.sqrt((n - 1) * variances)
-    )
+    n, whiten = int(model.n_samples_), getattr(model, "whiten", False)
+    if isinstance(whiten, Whitening):
+        if whiten.l2:
+            raise ValueError(
+                f"whiten = {whiten!r} divides the scores of each row by their norm, so they do not show the weight of "
+                f"an example. Fit with l2=False."
+            )
+        lengths = np.sqrt((n - 1) * variances) / whiten.divisors(variances, 0)
+    else:  # whitened scores have already been divided by their standard deviations
+        lengths = np.full(len(variances), np.sqrt(n - 1)) if whiten else np.sqrt((n - 1) * variances)
     scores = model.transform(X)
     return scores / lengths.astype(scores.dtype)
 

@@ -10,6 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.estimators.shared.inputs import as_fitted, open_rows
 from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.reading.preprocessing import preprocessors
+from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import RowInput
 from bigpca.quality.axes import orthonormal, unit_rows
 from bigpca.quality.reading import read_once
@@ -90,7 +92,9 @@ def reconstruction_error(
     scale = getattr(model, "scale_", None)
     policies = {name: getattr(model, name) for name in ("nan_policy", "missing_chunks") if hasattr(model, name)}
     opened = as_fitted(model, open_rows(X, type(model).__name__))
+    maps = preprocessors(getattr(model, "preprocess", None))
     rows = RowInput(opened.array, **policies)
+    rows = rows.mapped(*(MapStep(one, rows.n_columns) for one in maps))
     subspace = Subspace(mean, None if scale is None else np.asarray(scale, np.float64), axes)
     found = read_once(rows, Residuals(d, k, subspace), "residuals", memory_limit=memory_limit, progress=progress)
     if not found.count:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import is_dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -86,11 +87,37 @@ def methods_of(model: Any) -> str:
         text += f" (relative tolerance {inner.tol:g})"
     text += f" in {counted_reads(inner.n_passes_)} of the data" if hasattr(inner, "n_passes_") else ""
     text += f", with the kernel {inner.kernel_}" if hasattr(inner, "kernel_") else ""
-    text += ". " + (_share(inner) or "")
+    text = " ".join(filter(None, (f"{text}.", _values(model, inner), _share(inner))))
     if getattr(inner, "n_omitted_", 0):
         text += f" Rows omitted for missing values: {inner.n_omitted_:,}."
     seed = vars(inner).get("seed_") if hasattr(inner, "eigenvalue_bounds_") else None  # exact answers need none
     return text.strip() + ("" if seed is None else f" The random seed was {seed}.")
+
+
+def _values(model: Any, inner: Any) -> str:
+    """Return what was done to the values of rows and scores, in sentences; empty for the mean alone."""
+    found = [
+        f"Each row was first mapped by {_named(one.preprocess)}."
+        for one in ((model,) if model is inner else (model, inner))
+        if getattr(one, "preprocess", None) is not None
+    ]
+    center, scale, whiten = getattr(inner, "center", True), getattr(inner, "scale", False), getattr(inner, "whiten", 0)
+    if not isinstance(center, bool):
+        found.append("The columns were centred about given numbers.")
+    if not isinstance(scale, bool) or scale:
+        by = "their standard deviations" if isinstance(scale, bool) else _named(scale)
+        found.append(f"The columns were divided by {by}.")
+    if whiten:
+        found.append("The scores were whitened" + ("." if whiten is True else f" by {_named(whiten)}."))
+    return " ".join(found)
+
+
+def _named(value: Any) -> str:
+    """Return a record, or records in order, as Python writes them; "given numbers" for a vector."""
+    if is_dataclass(value):
+        return repr(value)
+    records = isinstance(value, list | tuple) and all(map(is_dataclass, value))
+    return " and then ".join(map(repr, value)) if records else "given numbers"
 
 
 def _share(model: Any) -> str:

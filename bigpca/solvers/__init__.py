@@ -8,6 +8,7 @@
 - ``features``, ``pivoting``              from landmarks to features; pivots for randomly pivoted Cholesky
 - ``roweis``                              the supervised family from its statistics
 - ``components``, ``component_rules``, ``minka``   how many components to keep
+- ``scaling``, ``whitening``              rules for the scale of columns and of scores
 
 Each file reads like its source, which the docstrings name down to the equation; departures from it are marked NOTE.
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
-from bigpca.blas import blas_threads, symmetric_rank_update
+from bigpca.blas import blas_threads, solving_alone, symmetric_rank_update
 from bigpca.solvers.eigh import numerical_rank, top_eigenpairs
+from bigpca.solvers.strips import PARTS, STRIP, each_strip, sum_strips
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-STRIP = 4096  # columns centred at a time: no second copy of the rows
+ALONE = 2048  # rows up to which one BLAS thread solves the eigenproblem in half a second
+SUM_BYTES = 64 << 20  # of the sums of dot matrices that threads make beside each other
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def leading_axes(
 ) -> SampleAxes:
     """Compute the leading principal axes of m rows by their m x m dot matrix (tutorial, algorithm 2; dual PCA).
 
-    Costs ``m^2 d`` flops; memory beside the rows: two m x m matrices, m x 4,096 numbers and the axes.
+    Costs ``m^2 d`` flops; memory beside the rows: a few m x m matrices, some strips of 1,024 columns and the axes.
 
     Parameters
     ----------
@@ -64,43 +66,41 @@ def leading_axes(
     """
     m, d, exponent = sum(len(p) for p in pieces), pieces[0].shape[1], _exponent(pieces)
     mean, squares = np.zeros(d), np.zeros(d)
-    G = np.zeros((m, m))
-    with blas_threads(threads):
-        for columns, rows in _strips(pieces, exponent):
-            about = rows.astype(np.float64)
-            mean[columns] = about.mean(axis=0)
-            about -= mean[columns]
-            squares[columns] = np.einsum("ij,ij->j", about, about)
-            values = _scaled(rows, mean[columns], squares[columns], center, scale)
-            product = np.zeros((m, m), values.dtype)
-            symmetric_rank_update(values.T, product)
-            G += product
-            del about, rows, values  # before the next strip is made
-    eigenvalues, V = top_eigenpairs(G, min(k, m), threads=threads)  # rows of V: (k, m)
+
+    def products(columns: slice) -> Matrix:
+        rows = _strip(pieces, columns, exponent)
+        about = rows.astype(np.float64)
+        mean[columns] = about.mean(axis=0)
+        about -= mean[columns]
+        squares[columns] = np.einsum("ij,ij->j", about, about)
+        del about  # before the product is made
+        values = _scaled(rows, mean[columns], squares[columns], center, scale)
+        product = np.zeros((m, m), values.dtype)
+        symmetric_rank_update(values.T, product)
+        return product.astype(np.float64, copy=False)
+
+    with solving_alone(threads) if m <= ALONE else blas_threads(threads):
+        G = sum_strips(products, d, _parts(m))
+        eigenvalues, V = top_eigenpairs(G, min(k, m))  # rows of V: (k, m)
     rank = min(numerical_rank(eigenvalues, m), int(np.count_nonzero(eigenvalues > 1e-6 * eigenvalues[0])))
-    axes = np.empty((d, rank))
-    weights = (V[:rank] / np.sqrt(eigenvalues[:rank, None])).T  # (m, j)
+    axes = np.empty((rank, d))
+    weights = V[:rank] / np.sqrt(eigenvalues[:rank, None])  # (j, m)
+
+    def multiply(columns: slice) -> None:
+        values = _scaled(_strip(pieces, columns, exponent), mean[columns], squares[columns], center, scale)
+        axes[:, columns] = weights.astype(values.dtype) @ values
+
     with blas_threads(threads):
-        for columns, rows in _strips(pieces, exponent):
-            values = _scaled(rows, mean[columns], squares[columns], center, scale)
-            axes[columns] = values.T @ weights.astype(values.dtype)
-            del rows, values
+        each_strip(multiply, d)
     variances = eigenvalues[:rank] / max(1, m - 1)
     with np.errstate(over="ignore"):
         mean, squares = np.ldexp(mean, exponent), np.ldexp(squares, 2 * exponent)
-        return SampleAxes(m, mean, squares, variances if scale else np.ldexp(variances, 2 * exponent), axes)
+        return SampleAxes(m, mean, squares, variances if scale else np.ldexp(variances, 2 * exponent), axes.T)
 
 
 def _exponent(pieces: Sequence[Array]) -> int:
     """Return the binary exponent of the largest value; division by that power of two keeps squares in range."""
     return int(np.frexp(max(max(float(p.max()), -float(p.min())) for p in pieces if p.size))[1])
-
-
-def _strips(pieces: Sequence[Array], exponent: int) -> Iterator[tuple[slice, Array]]:
-    """Yield columns and a new array of all rows in them, divided by a power of two."""
-    for j in range(0, pieces[0].shape[1], STRIP):
-        columns = slice(j, min(j + STRIP, pieces[0].shape[1]))
-        yield columns, _strip(pieces, columns, exponent)
 
 
 def _strip(pieces: Sequence[Array], columns: slice, exponent: int) -> Array:
@@ -121,6 +121,17 @@ def _scaled(rows: Array, mean: Vector, squares: Vector, center: bool, scale: boo
     return rows
 
 
+def _parts(m: int) -> int:
+    """Return how many sums of m x m numbers are made beside each other."""
+    return max(1, min(PARTS, SUM_BYTES // (8 * m * m)))
+
+
 def axes_bytes(m: int, d: int, k: int, itemsize: int) -> int:
     """Peak bytes of :func:`leading_axes` beside its rows."""
-    return 3 * 8 * m * m + m * min(STRIP, d) * (2 * itemsize + 8) + 8 * d * (k + 2)
+    parts = min(_parts(m), -(-d // STRIP))
+    return (1 + 2 * parts) * 8 * m * m + parts * m * min(STRIP, d) * (2 * itemsize + 8) + 8 * d * (k + 2)
+
+
+def axes_flops(m: int, d: int, k: int) -> float:
+    """Floating-point operations of :func:`leading_axes`; its eigenproblem counts by its measured time."""
+    return float(m) ** 2 * d + 2.0 * m * d * k + 3.0 * float(m) ** 3

@@ -8,12 +8,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.blas import blas_threads
+from bigpca.blas import solving_alone
+from bigpca.solvers.basis_approximation import BasisApproximation, approximate
 from bigpca.solvers.certificates import FAILURE
-from bigpca.solvers.krylov_basis import STRIP, KrylovBasis
+from bigpca.solvers.krylov_basis import KrylovBasis
 from bigpca.solvers.krylov_pairs import RitzPairs, Wanted, check_room, ritz_pairs
-from bigpca.solvers.nystrom import NystromApproximation, nystrom, nystrom_bytes
 from bigpca.solvers.probe_chain import ProbeChain
+from bigpca.solvers.strips import PARTS, STRIP
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -100,10 +101,8 @@ class KrylovResult:
 
     Attributes
     ----------
-    approximation : NystromApproximation
-        From all stored products: ``values`` and ``vectors``, its trace, and products with probes.
-    basis : ndarray of shape (N, c)
-        The orthonormal columns that were multiplied: the approximation is exact on them.
+    approximation : BasisApproximation
+        From all stored products: ``values`` and ``vectors``, its trace and basis, and products with probes.
     ritz_values, residuals : ndarray of shape (k,); ``residuals[i] = |A u_i - ritz_values[i] u_i|`` of the Ritz vectors.
     stopped : {"tol", "unresolved", "multiplications", "stagnation"}
         The reason: tol is met; tol is met except by values below the precision of the products; max_multiplications is
@@ -115,8 +114,7 @@ class KrylovResult:
     multiplications : int; the products computed here.
     """
 
-    approximation: NystromApproximation
-    basis: Matrix
+    approximation: BasisApproximation
     ritz_values: Vector
     residuals: Vector
     stopped: str
@@ -139,6 +137,11 @@ class KrylovResult:
         """Orthonormal rows (k, N)."""
         return self.approximation.vectors
 
+    @property
+    def basis(self) -> Matrix:
+        """The orthonormal columns (N, c) that were multiplied: the approximation is exact on them."""
+        return self.approximation.basis
+
 
 def krylov_bytes(N: int, columns: int, block: int, k: int, probes: int) -> int:
     """Peak bytes of :func:`block_krylov`, its result included: basis and products, one block, and
@@ -155,13 +158,33 @@ def krylov_bytes(N: int, columns: int, block: int, k: int, probes: int) -> int:
     Examples
     --------
     >>> f"{krylov_bytes(100_352, 300, 100, 50, 10) / 2**20:.0f} MiB"
-    '794 MiB'
+    '821 MiB'
     """
     columns, block = min(columns, N), max(block, k)
     held = 16 * N * columns + 56 * N * probes + 160 * columns**2
     first = 16 * N * (min(2 * block, columns) + block + probes) - held  # what is known, and the copies of it
-    product = 16 * N * (block + probes) + 8 * N * block + 8 * STRIP * (2 * columns + block)
-    return held + max(first, product, nystrom_bytes(N, columns, k, overwrite=True))
+    sums = 8 * PARTS * (STRIP * (2 * columns + block) + columns**2)
+    product = 16 * N * (block + probes) + 8 * N * block
+    return held + max(first, product, 24 * N * k) + sums
+
+
+def krylov_flops(N: int, block: int, k: int, products: int) -> float:
+    """Floating-point operations of :func:`block_krylov` beside its products, the first of which is known.
+
+    Small eigenproblems are counted as 100 c^3, by their measured time.
+
+    Examples
+    --------
+    >>> f"{krylov_flops(25_088, 100, 50, 3) / 1e9:.1f} Gflop"
+    '34.8 Gflop'
+    """
+    bases = [min(block * i, N) for i in range(1, products + 1)]
+    c = bases[-1]
+    splits = sum(8.0 * b * block for b in bases)
+    residuals = sum(2.0 * b * block + b * b for b in bases)
+    orthogonal = 7.0 * block**2 * products + sum(4.0 * b * block for b in bases[:-1])
+    finish = 4.0 * k * (c + block) + 4.0 * k * (2 * c + k)
+    return N * (splits + residuals + orthogonal + finish) + 100.0 * c**3
 
 
 def block_krylov(A: Multiplied, known: Known, k: Wanted, options: KrylovOptions) -> KrylovResult:
@@ -194,8 +217,8 @@ def block_krylov(A: Multiplied, known: Known, k: Wanted, options: KrylovOptions)
     refined, the iteration restarts from its Ritz vectors; otherwise the result is not converged, unless A_hat already
     holds the whole trace (:meth:`RitzPairs.unresolved`).
 
-    Per multiplication, 4 N c l flops for projection (c columns in the basis, l per block) and 5 N c^2 for residuals;
-    memory is :func:`krylov_bytes`.
+    Per multiplication, 4 N c l flops to make a block of l columns orthogonal to the c of the basis, 4 N (c + l) l to
+    split its product, N (c + l)^2 + 2 N (c + l) l for residuals; memory is :func:`krylov_bytes`.
 
     Parameters
     ----------
@@ -273,17 +296,17 @@ class _Run:
         self.rank = o.rank or len(known.B)
         self.basis = KrylovBasis(o.max_columns, len(known.B), o.seed, beside=known.probes.shape[1])
         looks = o.max_multiplications + 1
-        with blas_threads(o.threads):
-            self.basis.adopt(known.B, known.AB)
+        with solving_alone(o.threads):
+            self.basis.adopt(known.B, known.AB, self.A.precision)
             self.probes = ProbeChain(known.probes, known.probe_products, FAILURE / looks)
 
     def measure(self, k: Wanted) -> RitzPairs:
         """Return the Ritz pairs of the present basis, and update the estimated error."""
         o, basis = self.options, self.basis
-        pairs = ritz_pairs(
-            basis, k, o.block, tol=o.tol, shift=o.shift, precision=self.A.precision, rank=self.rank, threads=o.threads
-        )  # fmt: skip
-        with blas_threads(o.threads):
+        with solving_alone(o.threads):
+            pairs = ritz_pairs(
+                basis, k, o.block, tol=o.tol, shift=o.shift, precision=self.A.precision, rank=self.rank
+            )  # fmt: skip
             self._follow_probes(pairs)
             self.error = self._estimate(pairs) if pairs.complete else np.inf
         # A plateau wider than the block fills block by block: values grow while the error stays the same.
@@ -338,7 +361,7 @@ class _Run:
         """Multiply the next block; if it would not fit, first restart from the best Ritz vectors."""
         o = self.options
         if self._coarse(pairs):
-            with blas_threads(o.threads):
+            with solving_alone(o.threads):
                 self.basis.begin_again(pairs.coefficients[: pairs.block] / pairs.unit)
             self.A.refine()
             self.probes.begin()
@@ -346,13 +369,13 @@ class _Run:
             return
         keep = self.basis.size - pairs.block
         if self.basis.count > keep and self.basis.size < self.basis.N:
-            with blas_threads(o.threads):
+            with solving_alone(o.threads):
                 self.basis.restart(pairs.values[:keep], pairs.coefficients[:keep])
             self.probes.shrink(float(pairs.values[keep]))
         self._multiply_block(pairs.block, NOISE * self.A.precision)
 
     def _multiply_block(self, block: int, smallest: float) -> None:
-        with blas_threads(self.options.threads):
+        with solving_alone(self.options.threads):
             together = self.basis.fill(block, smallest, self.probes.columns)
         product = self.A.multiply(together)  # one read of all data
         self.multiplications += 1
@@ -365,18 +388,17 @@ class _Run:
                 f"multiplication {self.multiplications} returned values that are not finite. "
                 "Check the data for NaN and infinity."
             )
-        with blas_threads(self.options.threads):
+        with solving_alone(self.options.threads):
             own = together.shape[1] - self.probes.columns.shape[1]
             self._product = product[:, own:].copy()
-            self.basis.close(product[:, :own])
+            self.basis.close(product[:, :own], self.A.precision)
 
     def finish(self, pairs: RitzPairs, stopped: str) -> KrylovResult:
-        """Return the Nyström approximation of all stored products; it overwrites them."""
-        c, options = self.basis.count, self.options
-        B, AB = self.basis.vectors[:c].T, self.basis.products[:c].T
-        found = nystrom(B, AB, pairs.k, precision=self.A.precision, threads=options.threads, overwrite=True)
+        """Return the Nyström approximation of all stored products."""
+        with solving_alone(self.options.threads):
+            found = approximate(self.basis, pairs, precision=self.A.precision)
         return KrylovResult(
-            found, B, pairs.values[: pairs.k], pairs.residuals, stopped, self.error, self._unresolved(pairs),
+            found, pairs.values[: pairs.k], pairs.residuals, stopped, self.error, self._unresolved(pairs),
             self.probes.norm_bound, self.multiplications,
         )  # fmt: skip
 

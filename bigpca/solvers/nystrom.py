@@ -161,7 +161,7 @@ def nystrom(
         safe = np.where(squares > 0, squares, 1.0)
         mixing = (V.T * (values / safe)) @ V
         used = squares[:k] > N * np.finfo(np.float64).eps * squares[0]
-        vectors = _orthonormal_rows(F, V[:k] * (used / np.sqrt(safe[:k]))[:, None], k)
+        vectors = _vectors(F, V[:k] * (used / np.sqrt(safe[:k]))[:, None], k)
     everything = np.zeros(q)
     everything[: len(values)] = np.ldexp(values, exponent)
     return NystromApproximation(everything, vectors, float(np.ldexp(nu, exponent)), F, np.ldexp(mixing, exponent))
@@ -232,15 +232,19 @@ def _inverse_root(S: Matrix, smallest: float) -> Matrix:
     return E
 
 
-def _orthonormal_rows(F: Matrix, coefficients: Matrix, k: int) -> Matrix:
-    """Return k orthonormal rows, the first of them ``coefficients F'``; zero rows are
-    replaced by any that complete them.
+def _vectors(F: Matrix, coefficients: Matrix, k: int) -> Matrix:
+    """Return k orthonormal rows, the first of them ``coefficients F'``, the others any."""
+    columns = np.zeros((len(F), k), order="F")
+    np.matmul(F, coefficients.T, out=columns[:, : len(coefficients)])
+    return orthonormal_rows(columns.T)
+
+
+def orthonormal_rows(rows: Matrix) -> Matrix:
+    """Return rows (k, N) made orthonormal, in place; zero rows are replaced by any that complete them.
 
     Eigenvectors from F'F lose orthogonality as eps |F|^2 / s_i^2. Householder's QR restores it, the leading ones moving
     least, and its Q is orthonormal even for columns of zeros.
     """
-    columns = np.zeros((len(F), k), order="F")
-    np.matmul(F, coefficients.T, out=columns[:, : len(coefficients)])
-    Q, R = qr(columns, mode="economic", overwrite_a=True, check_finite=False)
+    Q, R = qr(rows.T, mode="economic", overwrite_a=True, check_finite=False)
     signs = np.where(np.diagonal(R) < 0, -1.0, 1.0)
     return np.ascontiguousarray((Q * signs).T)

@@ -7,13 +7,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 
 import bigpca as bp
 from bigpca.cli.exits import MEANINGS
-from tests.cli.running import COLUMNS, ROWS, line_of, run, run_json
+from tests.cli.running import COLUMNS, ROWS, line_of, run, run_json, words
 
 
 def test_fit_saves_what_the_library_computes_and_prints_plan_and_summary(store: Path) -> None:
@@ -56,6 +58,44 @@ def test_options_reach_the_estimator(store: Path) -> None:
     assert bp.load("m.zarr").n_components_ == COLUMNS
 
 
+VALUES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+    (("--preprocess", "l2"), {"preprocess": [bp.L2()]}),
+    (("--preprocess", "power:0.3, l2:keep"), {"preprocess": [bp.Power(0.3), bp.L2(zero_rows="keep")]}),
+    (("--whitening", "0.25:0.01:l2"), {"whiten": bp.Whitening(0.25, 0.01, l2=True)}),
+    (("--scale-by", "scale.npy", "--sketch", "gaussian:10"), {"scale": list(range(1, COLUMNS + 1))}),
+]
+
+
+@pytest.mark.parametrize(("options", "expected"), VALUES)
+def test_options_of_values_are_records(store: Path, options: tuple[str, ...], expected: dict[str, Any]) -> None:
+    np.save("scale.npy", np.arange(1.0, COLUMNS + 1))
+    result = run("fit", store, "--model", "m.zarr", "-k", 2, *options)
+    assert result.exit_code == 0, result.output
+    parameters = bp.load("m.zarr").get_params()
+    for name, value in expected.items():
+        found = parameters[name]
+        assert (found.tolist() if isinstance(found, np.ndarray) else found) == value
+    info = run("info", "m.zarr", "-v")
+    assert info.exit_code == 0, info.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--preprocess", "l3"), "'l3' is not a step; l2, l2:keep and power:0.5 are known"),
+        (("--preprocess", "power:3"), "exponent = 3.0 is outside (0, 1]"),
+        (("--whitening", "much"), "'much' is not a whitening. Write a power such as 0.5"),
+        (("--whitening", "0.5:-1"), "'0.5:-1' is not a whitening"),
+        (("--scale-by", "patersen"), "Write patterson, patterson:4, or the path of a .npy file"),
+        (("--scale", "--scale-by", "patterson"), "--scale and --scale-by set the same parameter"),
+        (("--kernel", "rbf", "--whitening", "0.5"), "KernelPCA does not use --whitening"),
+    ],
+)
+def test_values_that_are_not_known_are_wrong_usage(store: Path, options: tuple[str, ...], message: str) -> None:
+    result = run("fit", store, *options)
+    assert (result.exit_code, message in words(result.stderr)) == (2, True), result.stderr
+
+
 def test_plan_reads_nothing_and_agrees_with_the_library(store: Path) -> None:
     shutil.rmtree(store / "c")
     record = run_json("plan", store, "-k", 4)
@@ -85,7 +125,7 @@ def test_scores_with_keys_become_a_table_and_info_shows_how_they_were_made(store
     assert of_model["model"] == of_scores["model"]
     assert of_model["peak_bytes"] >= 0
     shown = run("info", "model.zarr").stdout
-    assert all(text in shown for text in ("made by", "1 times (planned: 1)", "above idle (planned: "))
+    assert all(text in shown for text in ("made by", "1 time (planned: 1)", "above idle (planned: "))
     assert line_of(run("info", "s.zarr").stdout, "keys") == "3,000, such as 'image 0'"
 
 

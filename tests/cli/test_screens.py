@@ -67,6 +67,11 @@ def test_ctrl_c_removes_the_bar_and_the_same_command_resumes_where_it_stopped(ta
     assert any(line.startswith("checkpoint  no longer needed: rm -r run.ckpt") for line in after.lines)
 
 
+def test_wrong_usage_that_is_found_late_leaves_no_sign_of_life_on_the_screen(store: Path) -> None:
+    seen = shown("fit", store, "--kernel", "gaussian", columns=80, folder=store.parent)
+    assert (seen.exit_code, seen.lines[0]) == (2, "Usage: bigpca fit [OPTIONS] {SOURCE}...")
+
+
 FIRST = """
 import json, os, sys
 from bigpca.cli import main, process

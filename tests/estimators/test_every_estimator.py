@@ -48,6 +48,16 @@ class Case(NamedTuple):
 
 CASES: dict[str, Case] = {
     **{f"PCA {s}": Case(lambda s=s: bp.PCA(2, solver=s)) for s in ("covariance", "dot", "krylov")},
+    "PCA of values": Case(
+        lambda: bp.PCA(
+            2,
+            solver="covariance",
+            preprocess=[bp.Power(0.7), bp.L2()],
+            center=np.full(D, 0.3),
+            scale=bp.CosLatitude(np.arange(D)),
+            whiten=bp.Whitening(0.3, epsilon=0.01, l2=True),
+        )
+    ),
     "ApproximatePCA nystrom": Case(lambda: bp.ApproximatePCA(2, bp.sketches.Gaussian(5), scale=True)),
     "ApproximatePCA ritz": Case(lambda: bp.ApproximatePCA(2, bp.sketches.SparseSign(5, nnz=3), core="ritz")),
     "SketchTransformer": Case(lambda: bp.SketchTransformer(bp.sketches.Gaussian(3))),
@@ -151,6 +161,30 @@ def test_computed_lazy_and_written_scores_agree(name: str, store: Path, tmp_path
     with pytest.raises(bp.OutputExistsError):
         model.transform(rows, out=tmp_path / "scores.zarr")
     assert_same_scores(fitted(name, in_memory).transform(NEW), model.transform(NEW), 1e-5)
+
+
+@every
+def test_preprocessed_rows_are_rows_that_a_plain_estimator_is_given(name: str, tmp_path: Path) -> None:
+    case, steps = CASES[name], [bp.Power(0.5), bp.L2()]
+    rows, new = (steps[1].apply(steps[0].apply(one, ""), "") for one in (X, NEW))
+    model = case.make().set_params(preprocess=steps).fit(da.from_array(X, chunks=(CHUNK, D)), case.y)
+    plain = case.make().set_params(preprocess=None).fit(da.from_array(rows, chunks=(CHUNK, D)), case.y)
+    assert_same_scores(np.abs(model.transform(NEW)), np.abs(plain.transform(new)))
+    written = model.transform(da.from_array(NEW, chunks=(CHUNK, D)), out=tmp_path / "scores.zarr")
+    assert_same_scores(written, model.transform(NEW))
+    assert model._digest() != plain._digest()
+    for method in ("score_samples", "novelty", "predict_proba", "denoise"):
+        if hasattr(model, method):
+            assert_same_scores(getattr(model, method)(NEW), getattr(plain, method)(new), 1e-5)
+    model.save(tmp_path / "model")
+    again = bp.load(tmp_path / "model")
+    assert again.preprocess == steps
+    assert again.transform(NEW).tobytes() == model.transform(NEW).tobytes()
+    if name in GROWING:
+        y = None if case.y is None else case.y[:37]
+        assert_same_scores(
+            np.abs(model.partial_fit(NEW, y).transform(NEW)), np.abs(plain.partial_fit(new, y).transform(new)), 1e-5
+        )
 
 
 @every
@@ -265,7 +299,7 @@ def test_batches_in_any_order_give_the_model_of_one_fit(name: str, tmp_path: Pat
         assert_same_scores(found[0], np.abs(fitted(name).transform(NEW)))
 
 
-@pytest.mark.parametrize("name", ["PCA covariance", "ApproximatePCA nystrom"])
+@pytest.mark.parametrize("name", ["PCA covariance", "PCA of values", "ApproximatePCA nystrom"])
 def test_merged_models_in_any_order_are_the_model_of_all_rows(name: str) -> None:
     parts = [CASES[name].make().fit(X[rows]) for rows in (slice(0, 150), slice(150, 170), slice(170, N))]
     for first, second, third in permutations(parts):

@@ -380,6 +380,29 @@ def test_what_was_recorded_is_shown_beside_the_plan_and_paths_can_be_left_out() 
     assert "not recorded" in dict(made_of(old, provenance=True))["provenance"]
 
 
+@pytest.mark.parametrize(
+    ("parameters", "texts"),
+    [
+        ({}, ()),
+        ({"preprocess": bp.L2(), "scale": True}, ("mapped by L2(zero_rows='raise').", "by their standard deviations.")),
+        (
+            {"preprocess": [bp.Power(), bp.L2()], "center": np.ones(5), "whiten": bp.Whitening(0.25)},
+            ("Power(exponent=0.5) and then L2(zero_rows='raise').", "about given numbers", "by Whitening(power=0.25"),
+        ),
+        ({"scale": np.full(5, 2.0), "whiten": True}, ("divided by given numbers.", "The scores were whitened.")),
+    ],
+    ids=["nothing", "flags", "rules", "vectors"],
+)
+def test_a_methods_paragraph_has_what_was_done_to_the_values(
+    parameters: dict[str, Any], texts: tuple[str, ...]
+) -> None:
+    paragraph = methods_of(bp.PCA(2, **parameters).fit(np.random.default_rng(0).standard_normal((30, 5))))
+    for text in texts:
+        assert text in paragraph
+    words = [word for word in ("mapped", "centred", "divided", "whitened") if word in paragraph]
+    assert len(words) == len(parameters)
+
+
 def test_a_methods_paragraph_has_sizes_solver_bounds_and_citations() -> None:
     model = bp.PCA(2, solver="krylov", tol=0.01).fit(X)
     paragraph = methods_of(model)

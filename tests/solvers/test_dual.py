@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bigpca.solvers import dual
 from bigpca.solvers.dual import axes_bytes, leading_axes
+from bigpca.solvers.strips import STRIP
 from tests.builders import data_with_spectrum, power_law
 
 M, D, K = 40, 150, 6
@@ -85,14 +86,16 @@ def test_constant_columns_are_not_scaled() -> None:
     np.testing.assert_allclose(found.squares[[4, 9]], 0, atol=1e-14)
 
 
-def test_memory_stays_within_what_is_said() -> None:
-    m, d, k = 150, 9000, 20
+@pytest.mark.parametrize("d", [2000, 9000])
+def test_memory_stays_within_what_is_said(d: int) -> None:
+    m, k = 150, 20
     X = np.random.default_rng(0).standard_normal((m, d)).astype("f4")
-    leading_axes([X[:50], X[50:]], k)
+    leading_axes([X[:50], X[50:]], k, threads=5)
     tracemalloc.start()
     try:
-        leading_axes([X[:50], X[50:]], k)
+        leading_axes([X[:50], X[50:]], k, threads=5)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak <= axes_bytes(m, d, k, 4) <= 3 * peak
+    assert peak <= axes_bytes(m, d, k, 4)
+    assert d > STRIP or axes_bytes(m, d, k, 4) <= 3 * peak  # threads need not all be at their peak at once

@@ -10,6 +10,7 @@ from bigpca.estimators.linear.sketch_fit import CORES
 from bigpca.estimators.linear.spectrum import check_enough_rows, counted
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.seeding import RandomState
+from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.components import NComponents
 
@@ -36,8 +37,8 @@ class ApproximateKernelPCA(KernelModel):
         Seed of the default sketch; as in :class:`bigpca.PCA`.
     max_kernel_evaluations, fit_inverse_transform, alpha
         As in :class:`bigpca.KernelPCA`; defaults 2e11, False and 1.0.
-    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
+    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------
@@ -70,6 +71,7 @@ class ApproximateKernelPCA(KernelModel):
         max_kernel_evaluations: float = 2e11,
         fit_inverse_transform: bool = False,
         alpha: float = 1.0,
+        preprocess: Preprocess = None,
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
@@ -87,6 +89,7 @@ class ApproximateKernelPCA(KernelModel):
         self.max_kernel_evaluations = max_kernel_evaluations
         self.fit_inverse_transform = fit_inverse_transform
         self.alpha = alpha
+        self.preprocess = preprocess
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit

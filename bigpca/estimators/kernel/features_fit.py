@@ -25,6 +25,7 @@ from bigpca.passes.fold import first_rows
 from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.layout import working_dtype
+from bigpca.passes.reading.row_maps import chained
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
 
@@ -98,7 +99,9 @@ class FeaturesFit(KernelFit):
             )
         most = None if width <= 2 * d else max(1, CHUNK_BYTES // (8 * max(1, width)))
         features = FeatureMap(settings.kernel, product_dtype(rows.dtype, float(rows.n_rows) * width**2))
-        mapped = project_lazily(rows.X, features, width, missing_chunks=rows.missing_chunks, chunk_rows=most)
+        mapped = project_lazily(
+            rows.X, chained(rows.maps, features), width, missing_chunks=rows.missing_chunks, chunk_rows=most
+        )
         pca = Settings(
             settings.n_components, solve_threads=settings.solve_threads, keep_state_bytes=0, tol=settings.tol,
             max_passes=settings.max_passes, seed=settings.seed,

@@ -10,6 +10,8 @@ from bigpca.estimators.kernel.spectrum import KernelFit, KernelSettings, check_k
 from bigpca.estimators.linear.choosing import check_iteration
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.seeding import RandomState
+from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
 
@@ -47,8 +49,8 @@ class KernelPCA(KernelModel):
     fit_inverse_transform, alpha : bool, float
         Also fit the ridge regression for ``inverse_transform``, with this penalty: n^3 / 3 flops, at most 10,000
         rows; defaults False and 1.0.
-    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
+    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------
@@ -84,6 +86,7 @@ class KernelPCA(KernelModel):
         max_kernel_evaluations: float = 2e11,
         fit_inverse_transform: bool = False,
         alpha: float = 1.0,
+        preprocess: Preprocess = None,
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
@@ -102,6 +105,7 @@ class KernelPCA(KernelModel):
         self.max_kernel_evaluations = max_kernel_evaluations
         self.fit_inverse_transform = fit_inverse_transform
         self.alpha = alpha
+        self.preprocess = preprocess
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
@@ -129,5 +133,5 @@ class KernelPCA(KernelModel):
     def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         return KernelSettings(
             self.n_components, resolved_kernel(self, d), self.tol, self.max_passes, seed,
-            self.solve_threads, self.max_kernel_evaluations,
+            setting(self, "solve_threads"), self.max_kernel_evaluations,
         )  # fmt: skip

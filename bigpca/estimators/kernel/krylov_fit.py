@@ -151,7 +151,8 @@ class KernelKrylovFit(KernelFit):
         held = held_bytes(self.rows, self.settings.kernel)
         k, n = self.iteration.components, self.rows.n_rows
         output = expansion_bytes(self.rows, self.settings.kernel, k) + certificate_bytes(k, n)
-        return SolveCost(held_bytes=held, output_bytes=output)
+        between = self.iteration.flops(self.sweep.times.typical)
+        return SolveCost(between=between, held_bytes=held, output_bytes=output)
 
     def identity(self) -> dict[str, object]:
         """Return also everything that determines the blocks of later passes."""

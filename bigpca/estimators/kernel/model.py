@@ -32,7 +32,9 @@ from bigpca.kernels import as_kernel
 from bigpca.kernels.base import Kernel
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.solving import solving
+from bigpca.passes.reading.preprocessing import RowPreprocessor
 from bigpca.passes.reading.row_maps import RowMap
+from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
 PAIRWISE = ("precomputed", "Precomputed")  # kernels whose rows cross-validation splits in both directions
@@ -245,7 +247,7 @@ class KernelModel(Estimator[KernelSpectrum]):
                 "the model was not fitted for inverse_transform: fit with fit_inverse_transform=True. For a Gaussian "
                 "kernel, denoise(X) returns fixed-point pre-images without it."
             )
-        return self._map(
+        return self._map_as_given(
             X,
             open_scores(X, type(self).__name__, self._n_features_out),
             RidgePreimage(found),
@@ -288,9 +290,18 @@ class KernelModel(Estimator[KernelSpectrum]):
             return super()._open(X, minimum=minimum)
         return super()._open(coded_strings(X), minimum=minimum)
 
+    def _preprocessors(self) -> tuple[RowPreprocessor, ...]:
+        found, kernel = super()._preprocessors(), as_kernel(self.kernel)
+        if found and (kernel.accepts_strings or not kernel.needs_rows):
+            raise ValueError(
+                f"preprocess = {self.preprocess!r} requires rows that are vectors, but {kernel} does not compare real "
+                f"vectors. Use preprocess=None."
+            )
+        return found
+
     def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         return KernelSettings(
-            self.n_components, resolved_kernel(self, d), seed=seed, solve_threads=self.solve_threads,
+            self.n_components, resolved_kernel(self, d), seed=seed, solve_threads=setting(self, "solve_threads"),
             max_kernel_evaluations=self.max_kernel_evaluations,
         )  # fmt: skip
 

@@ -22,6 +22,7 @@ from bigpca.landmarks import SAMPLINGS
 from bigpca.landmarks.given import landmark_values
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.solving import solving
+from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
 
@@ -69,8 +70,8 @@ class NystromKernelPCA(KernelModel):
         "tutorial" is eqs. 62-63 with the mean of the landmarks: far less accurate, kept for comparison.
     random_state, max_kernel_evaluations, fit_inverse_transform, alpha
         As in :class:`bigpca.KernelPCA`; the regression is over the landmarks; defaults 0, 2e11, False and 1.0.
-    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
+    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------
@@ -110,6 +111,7 @@ class NystromKernelPCA(KernelModel):
         max_kernel_evaluations: float = 2e11,
         fit_inverse_transform: bool = False,
         alpha: float = 1.0,
+        preprocess: Preprocess = None,
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
@@ -129,6 +131,7 @@ class NystromKernelPCA(KernelModel):
         self.max_kernel_evaluations = max_kernel_evaluations
         self.fit_inverse_transform = fit_inverse_transform
         self.alpha = alpha
+        self.preprocess = preprocess
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit

@@ -11,8 +11,9 @@ from bigpca.arrays import Array
 from bigpca.data.containers import reject_foreign
 from bigpca.estimators.shared.inputs import Input
 from bigpca.kernels import as_kernel
-from bigpca.kernels.base import Kernel, is_number
+from bigpca.kernels.base import Kernel
 from bigpca.kernels.codes import string_codes
+from bigpca.kernels.parameters import is_number
 from bigpca.kernels.rows import checked_switch
 
 WIDTHS = {"gamma": None, "degree": 3, "coef0": 1}  # parameters of kernels given by name, and scikit-learn's defaults

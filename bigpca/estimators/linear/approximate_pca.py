@@ -13,11 +13,16 @@ from bigpca.estimators.linear.files import StateForm
 from bigpca.estimators.linear.model import Added, LinearModel
 from bigpca.estimators.linear.sketch_fit import CORES, SketchFit, SketchSettings, solve_product, warn_if_wide
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted
+from bigpca.estimators.linear.standardization import Center, Scale
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.settings import setting
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.components import NComponents, check_n_components
+from bigpca.solvers.scaling import Patterson
+from bigpca.solvers.whitening import Whitening
 
 MIN_COLUMNS = 100
 COLUMNS_PER_COMPONENT = 10
@@ -44,13 +49,13 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         and 4); None for a Gaussian one of 10 columns per component, at least 100.
     core : {"nystrom", "tutorial", "ritz"}, default "nystrom"
         "nystrom": ``A_hat = Y (W'Y)^-1 Y'`` from ``Y = Xc'Z``, one read. "tutorial": algorithm 4 as printed, one read
-        (two with ``scale``); its axes are unit vectors that are not orthogonal. "ritz": one more read multiplies an
-        orthonormal basis of Y.
-    center, scale, whiten : bool
+        (two if a scale is learned); its axes are unit vectors that are not orthogonal. "ritz": one more read multiplies
+        an orthonormal basis of Y.
+    center, scale, whiten
         As for :class:`bigpca.PCA`; defaults True, False and False.
-    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout, keep_state_bytes
+    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout, keep_state_bytes
         As for :class:`bigpca.PCA`; the state kept for ``partial_fit`` and ``merge`` has 8 d (q + 13) bytes; defaults
-        "raise", "raise", None, None, 60.0 and 256 MiB.
+        None, "raise", "raise", None, None, 60.0 and 256 MiB.
 
     Attributes
     ----------
@@ -79,7 +84,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     True
     """
 
-    _merged_alike = ("center", "scale", "core", "sketch")
+    _merged_alike = ("preprocess", "center", "scale", "core", "sketch")
 
     def __init__(
         self,
@@ -87,9 +92,10 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         sketch: Sketch | None = None,
         *,
         core: str = "nystrom",
-        center: bool = True,
-        scale: bool = False,
-        whiten: bool = False,
+        center: Center = True,
+        scale: Scale = False,
+        whiten: bool | Whitening = False,
+        preprocess: Preprocess = None,
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
@@ -103,6 +109,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         self.center = center
         self.scale = scale
         self.whiten = whiten
+        self.preprocess = preprocess
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
@@ -134,7 +141,10 @@ class ApproximatePCA(LinearModel[FusedProduct]):
             raise ValueError(
                 'n_components = "mle" needs the whole spectrum, which a sketch does not give. Use PCA, or an int.'
             )
-        fit = Settings(self.n_components, self.center, self.scale, self.solve_threads, self.keep_state_bytes)
+        fit = Settings(
+            self.n_components, self._standardization(d), setting(self, "solve_threads"),
+            setting(self, "keep_state_bytes"),
+        )  # fmt: skip
         return SketchSettings(fit, sketch, self.core)
 
     def _fit(self, opened: Opened, y: Input) -> SketchFit:
@@ -144,13 +154,13 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         n, d = X.shape
         check_n_components(self.n_components, None if np.isnan(n) or minimum < 2 else n, d)
         settings = self._settings(d)
-        rows, resources = self._rows(X)
+        rows, _, resources = self._rows_to_fit(X)
         check_enough_rows(rows.n_rows, minimum=minimum)
         return SketchFit(rows, resources, settings)
 
     def _read_state(self, X: da.Array, *, old: FusedProduct | None, progress: ProgressArgument) -> Added[FusedProduct]:
         fit = self._planned(X, minimum=1)
-        if fit.settings.template(fit.rows.n_columns).state_bytes > self.keep_state_bytes:
+        if fit.settings.template(fit.rows.n_columns).state_bytes > setting(self, "keep_state_bytes"):
             raise ValueError(self._missing_state("partial_fit"))
         found, made = self._execute(fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
         return Added(found.state, found.omitted, made)
@@ -171,17 +181,23 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     @property
     def _additive(self) -> bool:
         """Whether the state of one read determines the model, so that rows can be added and models merged."""
-        return not (self.core == "ritz" or (self.core == "tutorial" and self.scale))  # fit reports an unknown core
+        return not (self.core == "ritz" or (self._scaled_first))  # fit reports an unknown core
+
+    @property
+    def _scaled_first(self) -> bool:
+        """Whether a scale is learned in a read before that of the sketch."""
+        return self.core == "tutorial" and isinstance(self.scale, bool | Patterson) and bool(self.scale)
 
     def _missing_state(self, what: str) -> str:
         if not self._additive:
+            learned = f" with scale={self.scale}" if self._scaled_first else ""
             return (
-                f"{what} needs a model of one read, but core={self.core!r}{' with scale=True' if self.scale else ''} "
+                f"{what} needs a model of one read, but core={self.core!r}{learned} "
                 f'reads all rows twice. Use core="nystrom".'
             )
         return (
             f"{what} needs the products of all rows, which are not kept because they are larger than keep_state_bytes "
-            f"= {self.keep_state_bytes / 2**20:.0f} MiB. Raise keep_state_bytes, or use a narrower sketch."
+            f"= {setting(self, 'keep_state_bytes') / 2**20:.0f} MiB. Raise keep_state_bytes, or use a narrower sketch."
         )
 
     def _state_form(self, d: int) -> StateForm:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.spectrum import Certificate
 from bigpca.operators.covariance import Probes
+from bigpca.solvers.basis_approximation import BasisApproximation
 from bigpca.solvers.certificates import (
     FAILURE,
     Bounds,
@@ -31,7 +32,7 @@ Matrix = NDArray[np.float64]
 
 
 def certify(
-    approximation: NystromApproximation,
+    approximation: NystromApproximation | BasisApproximation,
     k: int,
     trace: float,
     *,
@@ -47,7 +48,7 @@ def certify(
 
     Parameters
     ----------
-    approximation : NystromApproximation
+    approximation : NystromApproximation or BasisApproximation
     trace : float
         Of the matrix: the true total variance.
     precision : float
@@ -59,7 +60,7 @@ def certify(
     basis : ndarray of shape (N, q) or None
         The orthonormal columns whose products made the approximation, if they nearly span the leading eigenvectors:
         the approximation is exact on them, so the upper bounds tighten as an iteration converges. Their deviation from
-        orthonormality counts as a relative rounding error of the majorant.
+        orthonormality counts as a relative rounding error of the majorant. A BasisApproximation has its own.
     axes : ndarray of shape (k, N) or None
         The axes of the model, orthonormal; rows of 0 for axes in the span of those before them. None for the
         leading vectors of the approximation.
@@ -80,8 +81,12 @@ def certify(
     bounds = _value_bounds(padded, P, trace, slack, norm_bound)
     missed = max(0.0, trace - float(values.sum())) + slack
     largest = missed if norm_bound is None else min(missed, norm_bound)
-    if basis is not None:
+    majorant: Vector | None = None
+    if isinstance(approximation, BasisApproximation):
+        basis, majorant = approximation.basis, approximation.majorant_values(largest, P)
+    elif basis is not None:
         majorant = approximation.majorant_values(basis, largest, P)
+    if basis is not None and majorant is not None:
         rounding = slack + ORTHONORMAL * np.sqrt(basis.shape[1]) * float(majorant[0])
         bounds = replace(bounds, upper=np.minimum(bounds.upper, majorant + rounding))
     if residuals is None:

@@ -62,7 +62,7 @@ class CovarianceFit(PCAFit):
         k = self.settings.wanted(n, d)
         kept = self.template.state_bytes <= self.settings.keep_state_bytes
         state = 8 * (1 + d + packed_size(d)) if kept else 0
-        output = linear_bytes(k, d, scaled=self.settings.scale, state=state)
+        output = linear_bytes(k, d, scaled=self.settings.scales, state=state)
         return SolveCost(4 / 3 * d**3 + 2.0 * d * d * k, output_bytes=output)
 
     def identity(self) -> dict[str, object]:

@@ -32,6 +32,7 @@ from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
 from bigpca.solvers.components import resolve_components
 from bigpca.solvers.eigh import complete_orthonormal, fix_signs, numerical_rank, top_eigenpairs
+from bigpca.solvers.scaling import scale_identity
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -163,13 +164,16 @@ class DotFit(PCAFit):
     def solve_cost(self) -> SolveCost:
         n, d = self.rows.n_rows, self.rows.n_columns
         return SolveCost(
-            4 / 3 * n**3, bytes=3 * 8 * self.k * d, output_bytes=linear_bytes(self.k, d, scaled=self.settings.scale)
+            4 / 3 * n**3,
+            bytes=3 * 8 * self.k * d,
+            output_bytes=linear_bytes(self.k, d, scaled=self.settings.scales),
         )
 
     def identity(self) -> dict[str, object]:
         settings = self.settings
         return {
-            "computes": "dot", "input": self.rows.describe(), "center": settings.center, "scale": settings.scale,
+            "computes": "dot", "input": self.rows.describe(), "center": settings.center,
+            "scale": scale_identity(settings.scale),
         }  # fmt: skip
 
     def run(self, run: Run) -> Spectrum:
@@ -191,7 +195,7 @@ class DotFit(PCAFit):
         scale, shift = None, np.zeros(d)
         if settings.scale:
             found = fold(run, self.columns, rows, ColumnMoments(d)).state  # one pass over X
-            scale, shift = column_scale(found.squares, found.mean, n), found.mean
+            scale, shift = column_scale(found.squares, found.mean, n, settings.scale), found.mean
         elif settings.center:
             shift = first_shift(run, rows, self.panels.layout)
         if not settings.center:
@@ -246,7 +250,7 @@ class DotColumnsFit(DotFit):
         products = ColumnProducts(rows.n_columns, dot.V, settings.center, settings.scale)
         product = fold_columns(run, self.components, rows, products).product()  # one pass over X
         mean = np.asarray(dot.mean)
-        scale = column_scale(np.asarray(dot.squares), mean, rows.n_rows) if settings.scale else None
+        scale = column_scale(np.asarray(dot.squares), mean, rows.n_rows, settings.scale) if settings.scale else None
         return dot_spectrum(rows, settings, dot, product, mean, scale)
 
 
@@ -272,5 +276,5 @@ def dot_spectrum(
         components = np.ascontiguousarray(Q.T)
     components = fix_signs(complete_orthonormal(components, k) if rank < k else components)
     variances = np.where(np.arange(k) < rank, dot.variances, 0.0)
-    centre = mean if settings.center else np.zeros(d)
+    centre, scale = settings.standardization.in_units_of_rows(mean if settings.center else np.zeros(d), scale)
     return Spectrum(n, 0, centre, scale, variances, components, dot.total)

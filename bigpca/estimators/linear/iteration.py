@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.blas import blas_threads
+from bigpca.blas import solving_alone
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.certificates import certify, warn_if_doubtful
 from bigpca.estimators.linear.spectrum import Certificate, check_enough_rows
@@ -20,7 +20,15 @@ from bigpca.passes.accumulators.factors import probe_vectors
 from bigpca.passes.engine.run import Run
 from bigpca.seeds import normals
 from bigpca.solvers.components import NComponents, resolve_partial
-from bigpca.solvers.krylov import Known, KrylovOptions, KrylovResult, Multiplied, block_krylov, krylov_bytes
+from bigpca.solvers.krylov import (
+    Known,
+    KrylovOptions,
+    KrylovResult,
+    Multiplied,
+    block_krylov,
+    krylov_bytes,
+    krylov_flops,
+)
 from bigpca.solvers.krylov_basis import orthonormal_columns
 from bigpca.solvers.krylov_pairs import FLOOR
 
@@ -132,6 +140,10 @@ class Iteration:
         """Maximum number of columns multiplied at a time."""
         return max(self.block, self.columns // 2) if self.by_rule else self.block
 
+    def flops(self, products: float) -> float:
+        """Floating-point operations of the solver between so many products."""
+        return krylov_flops(self.size, self.block, self.components, max(1, round(products)))
+
     @property
     def basis_bytes(self) -> int:
         """Memory of the basis, the products and the small problems in the fitting process."""
@@ -164,7 +176,7 @@ def _first_block(operator: Operator, start: Matrix | None, settings: IterationSe
     axes = np.zeros((operator.size, 0)) if start is None else start
     missing = iteration.block - axes.shape[1]
     random = normals(settings.seed, "start", 0, operator.size, max(1, missing), np.float64)[:, :missing]
-    with blas_threads(settings.threads):
+    with solving_alone(settings.threads):
         return orthonormal_columns([axes, random], settings.seed)
 
 
@@ -233,11 +245,12 @@ def certify_iteration(
     operator: Operator, result: KrylovResult, k: int, settings: IterationSettings, run: Run
 ) -> Certificate:
     """Bound the first k eigenvalues, and warn if the tolerance was not met."""
-    certificate = certify(
-        result.approximation, k, operator.trace, precision=operator.rounding,
-        norm_bound=result.norm_bound, residuals=result.residuals[:k], basis=result.basis,
-        multiplied=not isinstance(operator, CovarianceOperator),
-    )  # fmt: skip
+    with solving_alone(settings.threads):
+        certificate = certify(
+            result.approximation, k, operator.trace, precision=operator.rounding,
+            norm_bound=result.norm_bound, residuals=result.residuals[:k],
+            multiplied=not isinstance(operator, CovarianceOperator),
+        )  # fmt: skip
     if not result.converged:
         warn_unconverged(operator, result, settings, run)
     elif certificate.eigenvalue_bounds[0, 0] > 0:  # otherwise all values are rounding

@@ -38,7 +38,9 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
 from bigpca.solvers.components import partial_will_do, starting_components
+from bigpca.solvers.dual import axes_flops
 from bigpca.solvers.eigh import fix_signs
+from bigpca.solvers.scaling import scale_identity
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -131,13 +133,24 @@ class KrylovFit(PCAFit):
     def solve_cost(self) -> SolveCost:
         k, d = self.iteration.components, self.rows.n_columns
         certificate = certificate_bytes(k, d)
-        return SolveCost(output_bytes=linear_bytes(k, d, scaled=self.settings.scale) + certificate)
+        return SolveCost(
+            between=self.between, output_bytes=linear_bytes(k, d, scaled=self.settings.scales) + certificate
+        )
+
+    @property
+    def between(self) -> float:
+        """Floating-point operations between the reads."""
+        passes = self.operator_passes
+        sample = 0 if passes.sample is None else passes.sample.layout.n_rows
+        start = axes_flops(sample, self.rows.n_columns, self.iteration.block)
+        return start + self.iteration.flops(passes.product.times.typical)
 
     def identity(self) -> dict[str, object]:
         """Return also everything that determines the blocks of later passes."""
         settings, iteration = self.settings, self.iteration
         return {
-            "computes": "krylov", "input": self.rows.describe(), "center": settings.center, "scale": settings.scale,
+            "computes": "krylov", "input": self.rows.describe(), "center": settings.center,
+            "scale": scale_identity(settings.scale),
             "n_components": repr(settings.n_components), "tol": settings.tol, "seed": settings.seed,
             "columns": [iteration.block, iteration.columns], "probes": PROBES,
         }  # fmt: skip
@@ -154,8 +167,9 @@ class KrylovFit(PCAFit):
         certificate = certify_iteration(operator, result, k, settings, run)
         components = fix_signs(np.ascontiguousarray(result.vectors[:k]))
         check_enough_rows(operator.count, operator.omitted)
+        mean, scale = settings.standardization.in_units_of_rows(operator.mean, operator.scale)
         return Spectrum(
-            operator.count, operator.omitted, operator.mean, operator.scale, result.values[:k], components,
+            operator.count, operator.omitted, mean, scale, result.values[:k], components,
             operator.trace, certificate=certificate,
         )  # fmt: skip
 
@@ -179,6 +193,10 @@ class KrylovDotFit(KrylovFit):
             f"block Krylov on the dot matrix, {self.iteration.block} columns at a time, until the eigenvalues are "
             f"known to {self.settings.tol:g}"
         )
+
+    @property
+    def between(self) -> float:
+        return self.iteration.flops(self.product.times.typical)
 
     @cached_property
     def product(self) -> PassPlan:
@@ -213,7 +231,7 @@ class KrylovDotFit(KrylovFit):
         V = np.ascontiguousarray(result.vectors[:k].T)
         products = ColumnProducts(d, V, settings.center, settings.scale)
         product = fold_columns(run, self.components, rows, products).product()  # last pass over X
-        scale = column_scale(operator.squares, operator.mean, n) if settings.scale else None
+        scale = column_scale(operator.squares, operator.mean, n, settings.scale) if settings.scale else None
         dot = DotSpectrum(result.values[:k], V, operator.trace, operator.mean, operator.squares)
         spectrum = dot_spectrum(rows, settings, dot, product, operator.mean, scale)
         return replace(spectrum, certificate=replace(certificate, n_passes=run.reads))

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType
 from bigpca.errors import NonFiniteError
+from bigpca.export.linear import LinearMap
 from bigpca.passes.reading.layout import working_dtype
+from bigpca.passes.reading.preprocessing import L2
 from bigpca.sketches import Sketch
 
 Vector = NDArray[np.float64]
@@ -33,6 +35,8 @@ class Projection:
         Divides the scores (whitening); where it is 0 the scores are 0.
     nan_policy : {"raise", "omit"}
         "omit" gives rows of NaN for rows that hold one.
+    l2 : bool
+        Divides the scores of each row by their norm.
     """
 
     mean: Vector
@@ -40,6 +44,34 @@ class Projection:
     components: NDArray[np.float64]
     deviations: Vector | None = None
     nan_policy: str = "raise"
+    l2: bool = False
+
+    def linear(self, d: int) -> LinearMap:
+        """Return the same map as a matrix and a centre.
+
+        Raises
+        ------
+        ValueError
+            If scores are divided by their norm.
+        """
+        if self.l2:
+            raise ValueError(
+                "whiten = Whitening(l2=True) divides the scores of each row by their norm, which is not linear. Export "
+                "a model without l2, and normalise its scores."
+            )
+        return LinearMap(self._axes(), self.mean)
+
+    def sklearn_steps(self, d: int, facts: dict[str, object]) -> list[object]:
+        """Return the same map as fitted transformers of scikit-learn."""
+        from bigpca.export.sklearn import projection_steps  # only exports need scikit-learn's PCA
+
+        return projection_steps(self.mean, self.scale, self.components, self.deviations, facts, l2=self.l2)
+
+    def _axes(self) -> NDArray[np.float64]:
+        axes = self.components if self.scale is None else self.components / self.scale
+        if self.deviations is not None:
+            axes = axes / np.where(self.deviations > 0, self.deviations, np.inf)[:, None]
+        return axes
 
     def output_dtype(self, dtype: DType) -> DType:
         """float32 for float32 and narrower input, else float64."""
@@ -54,10 +86,7 @@ class Projection:
             Where rows hold NaN or infinities and the policy is to raise.
         """
         dtype = working_dtype(rows.dtype)
-        mean = self.mean.astype(dtype)
-        axes = self.components if self.scale is None else self.components / self.scale
-        if self.deviations is not None:
-            axes = axes / np.where(self.deviations > 0, self.deviations, np.inf)[:, None]
+        mean, axes = self.mean.astype(dtype), self._axes()
         turned, strip = axes.T.astype(dtype), strip_rows(len(rows), len(mean), dtype.itemsize)
         scores, centred = np.empty((len(rows), len(axes)), dtype), np.empty((strip, len(mean)), dtype)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -67,18 +96,21 @@ class Projection:
                 np.matmul(shifted, turned, out=out)
             scores += ((mean - self.mean) @ axes.T).astype(dtype)
         settle_non_finite(rows, scores, where, self.nan_policy, "scores")
-        return scores
+        return L2(zero_rows="keep").apply(scores, where) if self.l2 else scores
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Centred rows, divided and rounded axes, scores, and the check that they are finite."""
         k, divided = len(self.components), (self.scale is not None) + (self.deviations is not None)
         strip = strip_rows(rows, d, itemsize)
-        return (strip + 2) * d * itemsize + k * d * (itemsize + 8 * divided) + rows * k * (itemsize + 1), 0
+        scores = rows * k * itemsize
+        mapped = (strip + 2) * d * itemsize + k * d * (itemsize + 8 * divided) + scores + rows * k
+        return mapped + self.l2 * scores, 0
 
     def describe(self) -> dict[str, object]:
         """Digest of the map, for the identity of a partial output."""
         digest = _digest(self.mean, self.scale, self.components, self.deviations)
-        return {"map": "projection", "nan_policy": self.nan_policy, "digest": digest}
+        own = {"map": "projection", "nan_policy": self.nan_policy, "digest": digest}
+        return own | ({"l2": True} if self.l2 else {})
 
 
 def strip_rows(rows: int, d: int, itemsize: int) -> int:
@@ -153,6 +185,16 @@ class Sketching:
     sketch: Sketch
     nan_policy: str = "raise"
 
+    def linear(self, d: int) -> LinearMap:
+        """Return the matrix W' (q, d), about the origin."""
+        return LinearMap(np.ascontiguousarray(self.sketch.matrix(d).T), np.zeros(d))
+
+    def sklearn_steps(self, d: int, facts: dict[str, object]) -> list[object]:
+        """Return the same map as a transformer of scikit-learn."""
+        from bigpca.export.sklearn import fitted_pca  # only exports need scikit-learn's PCA
+
+        return [fitted_pca(self.linear(d), facts)]
+
     def output_dtype(self, dtype: DType) -> DType:
         """float32 for float32 and narrower input, else float64."""
         return working_dtype(dtype)
@@ -219,6 +261,43 @@ class Reconstruction:
         """Digest of the map."""
         digest = _digest(self.mean, self.scale, self.components, self.deviations)
         return {"map": "reconstruction", "digest": digest}
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Rows without their part along some axes: ``x - scale * sum_i t_i v_i``, t the least-squares scores of x.
+
+    Attributes
+    ----------
+    scores : Projection
+        To t (b, m): its components are the axes, or their duals where they are not orthonormal.
+    axes : ndarray of shape (m, d)
+    """
+
+    scores: Projection
+    axes: NDArray[np.float64]
+
+    def output_dtype(self, dtype: DType) -> DType:
+        """float32 for float32 and narrower input, else float64."""
+        return working_dtype(dtype)
+
+    def apply(self, rows: Array, where: str) -> Array:
+        """Return rows (b, d) from rows (b, d); raises as :meth:`Projection.apply`."""
+        dtype = working_dtype(rows.dtype)
+        axes = self.axes if self.scores.scale is None else self.axes * self.scores.scale
+        part = self.scores.apply(rows, where) @ axes.astype(dtype)
+        with np.errstate(invalid="ignore"):  # rows that hold NaN are NaN
+            left: Array = np.subtract(rows, part, out=part, dtype=dtype, casting="unsafe")
+        return left
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The scores, scaled axes, and the rows."""
+        projecting, kept = self.scores.bytes_for(d, rows, itemsize)
+        return projecting + self.axes.size * (8 + itemsize) + rows * d * itemsize, kept
+
+    def describe(self) -> dict[str, object]:
+        """Digest of the map."""
+        return {"map": "removal", "of": self.scores.describe(), "axes": _digest(self.axes)}
 
 
 @dataclass(frozen=True)

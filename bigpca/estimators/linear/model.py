@@ -17,15 +17,19 @@ from bigpca.arrays import Array
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
 from bigpca.estimators.linear.files import StateForm, pack_spectrum, unpack_spectrum
-from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction
+from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, Removal
 from bigpca.estimators.linear.spectrum import (
     Certificate,
     Spectrum,
     certified_attributes,
+    component_numbers,
     containment_bound,
+    dual_axes,
     low_rank_plus_diagonal,
     orthonormality_error,
 )
+from bigpca.estimators.linear.standardization import Center, Scale, Standardization
+from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.inputs import Input, Lazy, check_features, in_memory, is_lazy, open_scores
 from bigpca.estimators.shared.outputs import Destination, Path
@@ -35,8 +39,10 @@ from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.solving import solving
-from bigpca.solvers.component_rules import rounding_level
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Resources
 from bigpca.solvers.components import NComponents
+from bigpca.solvers.whitening import Whitening
 
 State = TypeVar("State", Moments, FusedProduct)
 
@@ -106,8 +112,9 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     """
 
     n_components: NComponents
-    scale: bool
-    whiten: bool
+    center: Center
+    scale: Scale
+    whiten: bool | Whitening
     keep_state_bytes: int
     _state: State | None
     _apart: tuple[Array, ...] = ()  # added rows in memory that are not in the state yet
@@ -154,6 +161,11 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         return True
 
     containment_bound = containment_bound
+    linear_map = linear_map
+    to_sklearn = to_sklearn
+    to_onnx = to_onnx
+    to_torch = to_torch
+    to_faiss = to_faiss
 
     @available_if(_adds_rows)  # type: ignore[untyped-decorator]
     @solving
@@ -210,7 +222,9 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
     @solving
     def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
-        """Return rows (n, d) from scores (n, k): the least-squares reconstruction.
+        """Return rows (n, d) from scores (n, k): the least-squares reconstruction of the preprocessed rows.
+
+        Whitening is undone, and ``preprocess`` is not: it has no inverse.
 
         Parameters
         ----------
@@ -225,14 +239,53 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         -------
         ndarray or dask.array.Array of shape (n, d)
             Rows in the space of the features. Lazy if X is lazy.
+
+        Raises
+        ------
+        ValueError
+            For ``whiten=Whitening(l2=True)``, which does not keep the norms of the scores.
         """
         check_is_fitted(self)
+        if self._whitening is not None and self._whitening.l2:
+            raise ValueError(
+                f"whiten = {self.whiten!r} divides the scores of each row by their norm, which is not kept. "
+                f"Fit with l2=False for inverse_transform."
+            )
         opened = open_scores(X, type(self).__name__, self._n_features_out)
-        axes = self.components_
-        if not self._orthonormal:
-            axes = np.linalg.pinv(axes @ axes.T, hermitian=True) @ axes  # (C C')^+ C: back from scores X C'
+        axes = self.components_ if self._orthonormal else dual_axes(self.components_)
         back = Reconstruction(self.mean_, self.scale_, axes, self._deviations())
-        return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
+        return self._map_as_given(X, opened, back, self.n_features_in_, Destination(out, overwrite))
+
+    @solving
+    def remove_components(
+        self, X: Input, components: Input, *, out: Path | None = None, overwrite: bool = False
+    ) -> Lazy:
+        """Return rows (n, d) without their part along some components: ``x - sum_i t_i v_i``; lazy if X is lazy.
+
+        The mean and the residual remain. With ``scale``, t and v are those of the scaled features, and the result has
+        the units of X; with ``preprocess``, rows are preprocessed first. Whitening has no effect. One read with
+        ``out``, to which the rows are written as by :meth:`transform`.
+
+        Parameters
+        ----------
+        components : int or sequence of int
+            Numbers of the components, from 0.
+
+        Raises
+        ------
+        ValueError
+            For numbers that are no components, or given twice.
+
+        Notes
+        -----
+        Mu & Viswanath (2018), "All-but-the-top: simple and effective postprocessing for word representations", who
+        also subtract the mean.
+        """
+        check_is_fitted(self)
+        axes = self.components_[component_numbers(components, self.n_components_)]
+        duals = axes if self._orthonormal else dual_axes(axes)
+        removal = Removal(Projection(self.mean_, self.scale_, duals, None, self.nan_policy), axes)
+        return self._map(X, self._open_like(X), removal, self.n_features_in_, Destination(out, overwrite))
 
     @available_if(_has_covariance)  # type: ignore[untyped-decorator]
     @solving
@@ -344,14 +397,26 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         return self.n_components_
 
     def _row_map(self) -> Projection:
-        return Projection(self.mean_, self.scale_, self.components_, self._deviations(), self.nan_policy)
+        l2 = self._whitening is not None and self._whitening.l2
+        return Projection(self.mean_, self.scale_, self.components_, self._deviations(), self.nan_policy, l2)
+
+    @property
+    def _whitening(self) -> Whitening | None:
+        return self.whiten if isinstance(self.whiten, Whitening) else Whitening() if self.whiten else None
 
     def _deviations(self) -> NDArray[np.float64] | None:
-        if not self.whiten:
-            return None
-        variances = self.explained_variance_
-        level = rounding_level(variances, min(self.n_samples_, self.n_features_in_))
-        return np.sqrt(np.where(variances > level, variances, 0.0))  # scores along axes of rounding are set to 0
+        """Return the divisors of the scores; None if they are not whitened."""
+        rank, whitening = min(self.n_samples_, self.n_features_in_), self._whitening
+        return None if whitening is None else whitening.divisors(self.explained_variance_, rank)
+
+    def _rows_to_fit(self, X: da.Array) -> tuple[RowInput, Standardization, Resources]:
+        """Return the rows that a fit reads, about a given centre and divided by a given scale."""
+        rows, resources = self._rows(X)
+        standardization = self._standardization(rows.n_columns)
+        return standardization.applied(rows), standardization, resources
+
+    def _standardization(self, d: int) -> Standardization:
+        return Standardization.of(self.center, self.scale, d)
 
     def _take(self, found: Spectrum, solver: str) -> None:
         n, d, k = found.count, len(found.mean), len(found.variances)

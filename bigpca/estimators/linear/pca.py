@@ -21,11 +21,15 @@ from bigpca.estimators.linear.spectrum import (
     no_state,
     solve_moments,
 )
+from bigpca.estimators.linear.standardization import Center, Scale, Standardization
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.seeding import RandomState
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, check_n_components
+from bigpca.solvers.whitening import Whitening
 from bigpca.triangles import packed_size
 
 MIN_BATCH_BYTES = 1 << 20  # bytes of small batches that are multiplied together, however small the moments are
@@ -55,12 +59,18 @@ class PCA(LinearModel[Moments]):
         Seed of the sample, the random columns and the probes of "krylov". Unless it is an integer, each fit draws a
         seed (for None from NumPy's global generator), and keeps it as ``seed_`` and in the checkpoint, so that a rerun
         resumes.
-    center : bool, default True
-        Subtract the mean; False decomposes moments about zero (latent semantic analysis), see ``explained_variance_``.
-    scale : bool, default False
-        Divide each feature by its standard deviation (divisor n, as StandardScaler), in the same pass: correlation PCA.
-    whiten : bool, default False
-        Divide scores by their standard deviations; along axes of variance 0 they are 0.
+    center : bool or array-like of shape (d,), default True
+        Subtract the mean, or a given centre; False decomposes moments about zero (latent semantic analysis), see
+        ``explained_variance_``. A centre of zeros is False, and ``center=mean_`` is True, to rounding.
+    scale : bool, array-like of shape (d,), :class:`bigpca.Patterson` or :class:`bigpca.CosLatitude`, default False
+        Divide each feature by its standard deviation (about its mean with divisor n, as StandardScaler, whatever
+        ``center`` is), in the same pass: correlation PCA; or by given positive numbers; or by a rule.
+    whiten : bool or :class:`bigpca.Whitening`, default False
+        Divide scores by their standard deviations, or by the rule's powers of the variances; along axes of variance 0
+        they are 0.
+    preprocess : :class:`bigpca.L2`, :class:`bigpca.Power`, list of those in order, or None, default None
+        Applied to each row first, in ``fit`` and in all methods that take rows, in the same read. Attributes such as
+        ``mean_``, and the result of ``inverse_transform``, are of the preprocessed rows.
     nan_policy : {"raise", "omit"}, default "raise"
         Rows with NaN or infinities raise an error, or are omitted from the fit ("covariance" only) and have NaN scores.
     missing_chunks : {"raise", "fill"}, default "raise"
@@ -81,11 +91,13 @@ class PCA(LinearModel[Moments]):
     components_ : ndarray of shape (k, d); the entry of largest magnitude of each row is positive
     explained_variance_, explained_variance_ratio_, singular_values_ : ndarray of shape (k,)
         Eigenvalues of the covariance (divisor n - 1), their share of the TRUE total variance, and sqrt((n - 1)
-        eigenvalue). With ``center=False`` they are second moments about zero, ``X'X / (n - 1)``, not variances: the
+        eigenvalue). With a given centre c they are those of ``(X - c)'(X - c) / (n - 1)``. With ``center=False`` they
+        are second moments about zero, ``X'X / (n - 1)``, not variances: the
         singular values are those of X, as ``TruncatedSVD.singular_values_``; its ``explained_variance_`` is the
         variance of the scores instead (divisor n, about their mean), smaller by the mean's part and not in order, and
         its ratio is of the centred total.
     mean_ : ndarray of shape (d,)
+        The centre that is subtracted: the mean, the given one, or zeros.
     scale_ : ndarray of shape (d,) or None
     noise_variance_ : float
         (total - kept) / (min(n, d) - k).
@@ -108,7 +120,7 @@ class PCA(LinearModel[Moments]):
     [0.9924]
     """
 
-    _merged_alike = ("center", "scale")
+    _merged_alike = ("preprocess", "center", "scale")
 
     def __init__(
         self,
@@ -118,9 +130,10 @@ class PCA(LinearModel[Moments]):
         tol: float = 1e-3,
         max_passes: int = 10,
         random_state: RandomState = 0,
-        center: bool = True,
-        scale: bool = False,
-        whiten: bool = False,
+        center: Center = True,
+        scale: Scale = False,
+        whiten: bool | Whitening = False,
+        preprocess: Preprocess = None,
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
@@ -136,6 +149,7 @@ class PCA(LinearModel[Moments]):
         self.center = center
         self.scale = scale
         self.whiten = whiten
+        self.preprocess = preprocess
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
@@ -163,18 +177,18 @@ class PCA(LinearModel[Moments]):
     def _orthonormal(self) -> bool:
         return True
 
-    def _settings(self, seed: int = 0) -> Settings:
+    def _settings(self, standardization: Standardization, seed: int = 0) -> Settings:
         check_iteration(self.tol, self.max_passes)
         return Settings(
-            self.n_components, self.center, self.scale, self.solve_threads, self.keep_state_bytes,
+            self.n_components, standardization, setting(self, "solve_threads"), setting(self, "keep_state_bytes"),
             tol=self.tol, max_passes=self.max_passes, seed=seed,
         )  # fmt: skip
 
     def _fit(self, opened: Opened, y: Input) -> PCAFit:
         n, d = opened.array.shape
         check_n_components(self.n_components, None if np.isnan(n) else n, d)
-        rows, resources = self._rows(opened.array)
-        fit = plan_fit(rows, resources, self._settings(opened.seed), self.solver)
+        rows, standardization, resources = self._rows_to_fit(opened.array)
+        fit = plan_fit(rows, resources, self._settings(standardization, opened.seed), self.solver)
         check_n_components(self.n_components, fit.rows.n_rows, d)  # again, if the rows had to be counted
         return fit
 
@@ -182,11 +196,11 @@ class PCA(LinearModel[Moments]):
         check_solver(self.solver)
         d = int(X.shape[1])
         check_n_components(self.n_components, None, d)
-        if Moments(d).state_bytes > self.keep_state_bytes:
-            raise ValueError(no_state("partial_fit", "covariance", d, self.keep_state_bytes))
-        rows, resources = self._rows(X)
+        if Moments(d).state_bytes > setting(self, "keep_state_bytes"):
+            raise ValueError(no_state("partial_fit", "covariance", d, setting(self, "keep_state_bytes")))
+        rows, standardization, resources = self._rows_to_fit(X)
         check_enough_rows(rows.n_rows, minimum=1)
-        fit = CovarianceFit(rows, resources, self._settings(), 0 if old is None else old.count)
+        fit = CovarianceFit(rows, resources, self._settings(standardization), 0 if old is None else old.count)
         found, made = self._execute(fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
         return Added(found.state, found.omitted, made)
 
@@ -196,14 +210,14 @@ class PCA(LinearModel[Moments]):
 
     def _solution(self, state: Moments, count: int, omitted: int) -> tuple[Callable[[Moments], Spectrum], str]:
         """Return the solve from merged moments; with fewer rows than components, for as many as there are."""
-        settings = self._settings()
+        settings = self._settings(self._standardization(state.n_features))
         needed = state.n_features if self.n_components == "mle" else self.n_components
         if isinstance(needed, int | np.integer) and count < needed:
             settings = replace(settings, n_components=None)
         return partial(solve_moments, settings=settings, omitted=omitted), "covariance"
 
     def _missing_state(self, what: str) -> str:
-        return no_state(what, self.solver_, self.n_features_in_, self.keep_state_bytes)
+        return no_state(what, self.solver_, self.n_features_in_, setting(self, "keep_state_bytes"))
 
     def _state_form(self, d: int) -> StateForm:
         return StateForm("moments", Moments(d), {"count": (), "mean": (d,), "scatter": (packed_size(d),)})

@@ -31,6 +31,7 @@ from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import Folded, fold, fold_to, row_pass
 from bigpca.sketches.base import Sketch
 from bigpca.solvers.nystrom import nystrom_bytes
+from bigpca.solvers.scaling import scale_identity
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -55,7 +56,7 @@ class SketchSettings:
     @property
     def scaled_first(self) -> bool:
         """Whether the columns' deviations must be known before the sketch, as algorithm 4 requires."""
-        return self.fit.scale and self.core == "tutorial"
+        return bool(self.fit.scale) and self.core == "tutorial"
 
     def factor(self, d: int, scale: Vector | None = None) -> SketchFactor:
         """Return W and the probes, which require the scale of the columns, if any, before the read."""
@@ -125,7 +126,7 @@ class SketchFit(Fit[Spectrum]):
 
     def solve_cost(self) -> SolveCost:
         settings, n, d = self.settings, self.rows.n_rows, self.rows.n_columns
-        template, k, scaled = settings.template(d), _most(settings, n, d), settings.fit.scale
+        template, k, scaled = settings.template(d), _most(settings, n, d), settings.fit.scales
         kept = settings.core != "ritz" and not settings.scaled_first
         kept = kept and template.state_bytes <= settings.fit.keep_state_bytes
         w = template.n_columns
@@ -136,7 +137,8 @@ class SketchFit(Fit[Spectrum]):
     def identity(self) -> dict[str, object]:
         fit = self.settings.fit
         return {
-            "computes": "sketch", "input": self.rows.describe(), "center": fit.center, "scale": fit.scale,
+            "computes": "sketch", "input": self.rows.describe(), "center": fit.center,
+            "scale": scale_identity(fit.scale),
             "core": self.settings.core, "sketch": self.settings.sketch.describe(),
         }  # fmt: skip
 
@@ -155,7 +157,7 @@ class SketchFit(Fit[Spectrum]):
         rows, settings, d, scale = self.rows, self.settings, self.rows.n_columns, None
         if settings.scaled_first:
             columns = fold(run, self.scale, rows, ColumnMoments(d)).state  # pass 1 over X
-            scale = column_scale(columns.squares, columns.mean, columns.count)
+            scale = column_scale(columns.squares, columns.mean, columns.count, settings.fit.scale)
         template = self.template(scale)
         finish = partial(_solve, settings=settings, scale=scale)
         return fold_to(run, self.sketched, rows, {"product": template}, finish)  # one pass over X
@@ -219,7 +221,7 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
     Y /= n - 1
     scaled = scale
     if fit.scale and scale is None:
-        scaled = column_scale(squares, part.mean, n)
+        scaled = column_scale(squares, part.mean, n, fit.scale)
         W *= scaled[:, None]
     if scaled is not None:
         Y /= scaled[:, None]

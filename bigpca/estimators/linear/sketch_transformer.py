@@ -8,11 +8,13 @@ from typing import ClassVar
 from bigpca.arrays import Array
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.linear.maps import Sketching, reject_non_finite
+from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.engine.run import Run
+from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.sketches import Gaussian, Sketch
 
 DEFAULT_COLUMNS = 100
@@ -68,6 +70,7 @@ class SketchTransformer(Estimator[Sketch]):
     sketch : Sketch or None, default None
         Such as ``bigpca.sketches.Gaussian(q)``; None for a Gaussian one of min(d, 100) columns, whose dot products
         of rows have errors of about 10 % of the product of their lengths.
+    preprocess : as in :class:`bigpca.PCA`, default None
     nan_policy : {"raise", "omit"}, default "raise"
         Rows with NaN or infinities raise an error, or have sketches of NaN.
     missing_chunks : {"raise", "fill"}, default "raise"
@@ -100,16 +103,24 @@ class SketchTransformer(Estimator[Sketch]):
         self,
         sketch: Sketch | None = None,
         *,
+        preprocess: Preprocess = None,
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
         workers_timeout: float = 60.0,
     ) -> None:
         self.sketch = sketch
+        self.preprocess = preprocess
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
         self.workers_timeout = workers_timeout
+
+    linear_map = linear_map
+    to_sklearn = to_sklearn
+    to_onnx = to_onnx
+    to_torch = to_torch
+    to_faiss = to_faiss
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "sketch_")

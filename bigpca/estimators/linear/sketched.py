@@ -59,7 +59,7 @@ def solve_nystrom(found: Sketched, fit: Settings, *, multiplied: bool = False) -
         basis=found.W if found.orthonormal else None, multiplied=multiplied,
     )  # fmt: skip
     components = fix_signs(np.ascontiguousarray(approximation.vectors[:k]))
-    return _spectrum(found, approximation.values[:k], components, certificate)
+    return _spectrum(found, fit, approximation.values[:k], components, certificate)
 
 
 def solve_tutorial(found: Sketched, fit: Settings) -> Spectrum:
@@ -83,7 +83,7 @@ def solve_tutorial(found: Sketched, fit: Settings) -> Spectrum:
     off = np.linalg.norm(products - axes.T * eigenvalues[:k], axis=0)
     residuals = np.asarray(certificate.residuals) + off
     certificate = replace(certificate, residuals=residuals)
-    return _spectrum(found, eigenvalues[:k], fix_signs(axes), certificate)
+    return _spectrum(found, fit, eigenvalues[:k], fix_signs(axes), certificate)
 
 
 def _bounded(fit: Settings, n: int, d: int, q: int) -> int:
@@ -114,12 +114,13 @@ def _resolve(fit: Settings, values: Vector, trace: float, n: int, d: int) -> int
     return min(k, most)
 
 
-def _spectrum(found: Sketched, values: Vector, components: Matrix, certificate: Certificate) -> Spectrum:
+def _spectrum(found: Sketched, fit: Settings, values: Vector, components: Matrix, certificate: Certificate) -> Spectrum:
+    mean, scale = fit.standardization.in_units_of_rows(found.mean, found.scale)
     return Spectrum(
         found.count,
         found.omitted,
-        found.mean,
-        found.scale,
+        mean,
+        scale,
         values,
         components,
         found.trace,

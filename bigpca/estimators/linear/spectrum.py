@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Protocol
 
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 
 from bigpca.errors import MemoryBudgetError, format_bytes
+from bigpca.estimators.linear.standardization import Standardization
 from bigpca.estimators.shared.fit import Fit
+from bigpca.estimators.shared.inputs import Input
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.dot_matrix import column_scale
 from bigpca.passes.accumulators.moments import Moments
@@ -20,6 +22,7 @@ from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
 from bigpca.solvers.components import NComponents, resolve_components
 from bigpca.solvers.eigh import fix_signs, numerical_rank, top_eigenpairs
+from bigpca.solvers.scaling import LearnedScale
 from bigpca.solvers.subspaces import SubspaceBounds
 from bigpca.triangles import STRIP, add_outer_upper
 
@@ -34,7 +37,7 @@ class Settings:
     Attributes
     ----------
     n_components : int, float, "mle", RelativeThreshold or None
-    center, scale : bool
+    standardization : Standardization
     solve_threads : int or None
         BLAS threads of the eigenproblem; None for all cores of the machine that solves it.
     keep_state_bytes : int
@@ -48,13 +51,27 @@ class Settings:
     """
 
     n_components: NComponents
-    center: bool = True
-    scale: bool = False
+    standardization: Standardization = field(default_factory=Standardization)
     solve_threads: int | None = None
     keep_state_bytes: int = 256 << 20
     tol: float = 1e-3
     max_passes: int = 10
     seed: int = 0
+
+    @property
+    def center(self) -> bool:
+        """Whether the mean of the rows is subtracted."""
+        return self.standardization.center
+
+    @property
+    def scale(self) -> LearnedScale:
+        """By what is learned of the columns they are divided."""
+        return self.standardization.scale
+
+    @property
+    def scales(self) -> bool:
+        """Whether columns are divided by anything, learned or given."""
+        return self.standardization.scales
 
     @property
     def threads(self) -> int:
@@ -251,7 +268,7 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
     check_enough_rows(n, omitted)
     keep = moments.state_bytes <= settings.keep_state_bytes
     S = moments.scatter
-    scale = column_scale(np.diagonal(S).copy(), moments.mean, n) if settings.scale else None
+    scale = column_scale(np.diagonal(S).copy(), moments.mean, n, settings.scale) if settings.scale else None
     if not settings.center:
         add_outer_upper(S, float(n), moments.mean)
     if scale is not None:
@@ -270,7 +287,7 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
     values = np.where(
         np.arange(len(values)) < numerical_rank(values, d), values, 0.0
     )  # the others are rounding of the solver
-    mean = moments.mean if settings.center else np.zeros(d)
+    mean, scale = settings.standardization.in_units_of_rows(moments.mean if settings.center else np.zeros(d), scale)
     return Spectrum(n, omitted, mean, scale, values[:k], components, total, moments if keep else None)
 
 
@@ -306,6 +323,34 @@ def orthonormality_error(components: Matrix) -> float:
     """Return the largest entry of ``|components components' - I|``."""
     k = len(components)
     return float(np.abs(components @ components.T - np.eye(k)).max()) if k else 0.0
+
+
+def dual_axes(axes: Matrix) -> Matrix:
+    """Return ``(C C')^+ C`` for axes C (k, d): it turns the scores ``X C'`` into least-squares coefficients."""
+    return np.asarray(np.linalg.pinv(axes @ axes.T, hermitian=True) @ axes)
+
+
+def component_numbers(given: Input, k: int) -> NDArray[np.int64]:
+    """Return the numbers of components, of which there are k.
+
+    Raises
+    ------
+    ValueError
+        For other numbers than 0 to k - 1, and repeated ones.
+
+    Examples
+    --------
+    >>> component_numbers(2, 3).tolist(), component_numbers([0, 2], 3).tolist()
+    ([2], [0, 2])
+    """
+    numbers = np.atleast_1d(np.asarray(given))
+    valid = numbers.ndim == 1 and numbers.dtype.kind in "iu" and ((numbers >= 0) & (numbers < k)).all()
+    if not valid or len(np.unique(numbers)) < len(numbers):
+        raise ValueError(
+            f"components = {given!r}; distinct integers from 0 to {k - 1} were expected, because the model has "
+            f"{k} components."
+        )
+    return numbers.astype(np.int64)
 
 
 def low_rank_plus_diagonal(components: Matrix, weights: Vector, diagonal: float) -> Matrix:

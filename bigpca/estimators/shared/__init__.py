@@ -10,6 +10,7 @@
 - ``names``        scikit-learn's parameter names, translated
 - ``running``      the surroundings of a run: progress, the locked checkpoint, the check that the input is unchanged
 - ``files``        a fitted estimator as arrays and JSON values
+- ``records``      parameters that are records, in those files
 - ``references``   rows with which a kernel compares new rows: in memory, or read again from their store
 
 ``fit`` opens X (``inputs``), gets the ``Fit`` of the class, raises if its plan does not fit in memory, and executes it

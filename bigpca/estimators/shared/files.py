@@ -13,6 +13,7 @@ from bigpca.blas import numerical_environment
 from bigpca.data.provenance import Provenance
 from bigpca.data.urls import public
 from bigpca.errors import ModelFormatError, brief
+from bigpca.estimators.shared.records import decode_record, encode_record
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
 from bigpca.storage import MODEL_FORMAT, Annotations, write_group
@@ -159,7 +160,7 @@ def _encode(name: str, value: Any) -> object:
             f"kernel = {value!r} is a Python function, which no model file can hold; a kernel of bigpca.kernels was "
             f"expected. Build the kernel from those, or keep the fitted estimator in memory."
         )
-    return value.item() if isinstance(value, np.generic) else value
+    return value.item() if isinstance(value, np.generic) else encode_record(value)
 
 
 def decode_parameters(values: Values) -> Values:
@@ -170,7 +171,7 @@ def decode_parameters(values: Values) -> Values:
     KeyError, TypeError, ValueError
         For an unknown rule or sketch.
     """
-    decoded = dict(values)
+    decoded = {name: decode_record(value) for name, value in values.items()}
     if "n_components" in decoded:
         decoded["n_components"] = decode_components(decoded["n_components"])
     if isinstance(decoded.get("kernel"), dict):

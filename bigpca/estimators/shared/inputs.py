@@ -32,11 +32,14 @@ from bigpca.data.rounding import tally_rounded
 from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.views import View, names_of, view_of, viewed
 from bigpca.errors import warn_caller, warn_rounded
+from bigpca.settings import setting
 from bigpca.sketches.base import positive_integer
+from bigpca.solvers.whitening import Whitening
 
 log = logging.getLogger("bigpca")
 Input: TypeAlias = Any  # what a user passed as X, y or a parameter, before its type is checked
 Lazy: TypeAlias = Any  # an array in memory, or a Dask array (which has no types) for lazy input
+Exported: TypeAlias = Any  # an object of another library
 Names: TypeAlias = NDArray[np.object_] | None
 LAZY = (da.Array, str, os.PathLike, np.memmap)
 
@@ -291,14 +294,16 @@ def check_policies(estimator: BaseEstimator) -> None:
             raise ValueError(
                 f'{name} = {getattr(estimator, name)!r} is unknown; "{allowed[0]}" or "{allowed[1]}" was expected.'
             )
-    for name in ("center", "scale", "whiten"):
-        value = getattr(estimator, name, False)
-        if not isinstance(value, bool | np.bool_):
-            raise TypeError(f"{name} = {value!r} is a {type(value).__name__}; True or False was expected.")
-    if getattr(estimator, "solve_threads", None) is not None:
-        positive_integer("solve_threads", estimator.solve_threads)
-    kept = getattr(estimator, "keep_state_bytes", 0)
-    if isinstance(kept, bool | np.bool_) or not isinstance(kept, Integral):
+    whiten = getattr(estimator, "whiten", False)
+    if not isinstance(whiten, bool | np.bool_ | Whitening):
+        raise TypeError(
+            f"whiten = {whiten!r} is a {type(whiten).__name__}; True, False or a rule such as bp.Whitening(power=0.25) "
+            f"was expected."
+        )
+    threads, kept = setting(estimator, "solve_threads"), setting(estimator, "keep_state_bytes")
+    if threads is not None:
+        positive_integer("solve_threads", threads)
+    if isinstance(kept, bool | np.bool_) or not isinstance(kept, Integral | None):
         raise TypeError(f"keep_state_bytes = {kept!r} is a {type(kept).__name__}; a number of bytes was expected.")
 
 

@@ -46,9 +46,13 @@ from bigpca.passes.engine.solving import solving
 from bigpca.passes.engine.speed import machine_speed
 from bigpca.passes.engine.states import digest
 from bigpca.passes.project import Made
-from bigpca.passes.reading.row_maps import RowMap
+from bigpca.passes.reading.preprocessing import Preprocess, RowPreprocessor, preprocessors
+from bigpca.passes.reading.row_maps import MapStep, RowMap, chained
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan, Resources
+from bigpca.settings import setting
+
+FLOPS_PER_VALUE = 4  # of preprocessing
 
 Found = TypeVar("Found")
 Read = TypeVar("Read")
@@ -70,7 +74,7 @@ class Estimator(
 
     Attributes
     ----------
-    nan_policy, missing_chunks, memory_limit, workers_timeout
+    preprocess, nan_policy, missing_chunks, memory_limit, workers_timeout
         Parameters, as in :class:`bigpca.PCA`.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, if X had names
@@ -79,6 +83,7 @@ class Estimator(
     plan_ : Plan
     """
 
+    preprocess: Preprocess
     nan_policy: str
     missing_chunks: str
     memory_limit: int | str | None
@@ -327,12 +332,22 @@ class Estimator(
     @property
     def _policies(self) -> dict[str, Input]:
         check_policies(self)
-        return {name: getattr(self, name) for name in ("nan_policy", "missing_chunks", "workers_timeout")}
+        return {name: setting(self, name) for name in ("nan_policy", "missing_chunks", "workers_timeout")}
 
     def _rows(self, opened: da.Array) -> tuple[RowInput, Resources]:
-        """Return the rows that a fit reads, and the resources that it may use."""
+        """Return the rows that a fit reads, preprocessed, and the resources that it may use."""
         rows = RowInput(opened, **self._policies)
-        return rows, find_resources(self.memory_limit, in_process=rows.in_process)
+        d = rows.n_columns
+        rows = rows.mapped(*(MapStep(one, d, FLOPS_PER_VALUE * d) for one in self._preprocessors()))
+        return rows, find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
+
+    def _preprocessors(self) -> tuple[RowPreprocessor, ...]:
+        """Return what is applied to each row first; a hook for estimators whose rows are not always vectors."""
+        return preprocessors(self.preprocess)
+
+    def _whole_map(self) -> RowMap:
+        """Return the map of rows as they are given: the preprocessing, then that of :meth:`_row_map`."""
+        return chained(self._preprocessors(), self._row_map())
 
     def _remember(self, opened: Opened) -> None:
         """Set the number and names of features."""
@@ -348,7 +363,11 @@ class Estimator(
         ``call`` is what a user called, for the record.
         """
         with running(
-            planned, checkpoint=checkpoint, progress=progress, workers_timeout=self.workers_timeout, seed=seed
+            planned,
+            checkpoint=checkpoint,
+            progress=progress,
+            workers_timeout=setting(self, "workers_timeout"),
+            seed=seed,
         ) as run:
             found = read(run)
         return found, made_by(call, planned, run)
@@ -376,12 +395,18 @@ class Estimator(
                 setattr(self, name, value)
 
     def _map(self, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy:
-        """Return ``f`` of the rows of X, which ``opened`` holds as a Dask array."""
+        """Return ``f`` of the rows of X, preprocessed, which ``opened`` holds as a Dask array."""
+        return self._map_as_given(X, opened, chained(self._preprocessors(), f), columns, to)
+
+    def _map_as_given(self, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy:
+        """Return ``f`` of X, which is not preprocessed, such as scores."""
         if to.out is None:
             return map_rows(X, opened, f, columns, missing_chunks=self.missing_chunks)
         rows = RowInput(opened, **self._policies)
         made = Made(f"{self._output_name} of X by {self._called}", self._digest(), to.keys)
-        return write_rows(rows, f, columns, to, name=self._output_name, made=made, memory_limit=self.memory_limit)
+        return write_rows(
+            rows, f, columns, to, name=self._output_name, made=made, memory_limit=setting(self, "memory_limit")
+        )
 
     @property
     def _called(self) -> str:
@@ -390,7 +415,7 @@ class Estimator(
 
     def _digest(self) -> str:
         """Return the digest of the row map: it identifies a model, and the scores that the model made."""
-        return digest(self._row_map().describe())
+        return digest(self._whole_map().describe())
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar, cast
 
 from bigpca.passes.engine.solving import solving_with
+from bigpca.settings import setting
 
 Found = TypeVar("Found")
 Taken = TypeVar("Taken", contravariant=True)
@@ -68,7 +69,7 @@ def postpone(model: Settable[Found], solve: Callable[[], Found], solver: str | N
     solver = solver or (model.solver_ if waiting is None else waiting.solver)
     for name in [name for name in attributes if is_answer(name)]:
         del attributes[name]
-    attributes["_unsolved"] = Unsolved(solve, solver, getattr(model, "solve_threads", None))
+    attributes["_unsolved"] = Unsolved(solve, solver, setting(model, "solve_threads"))
 
 
 def settle(model: Settable[Found]) -> None:

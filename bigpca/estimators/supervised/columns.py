@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType
 from bigpca.estimators.shared.references import content_digest
+from bigpca.export.linear import LinearMap
 from bigpca.passes.reading.row_maps import RowMap
 
 
@@ -24,6 +25,29 @@ class Selected:
 
     columns: NDArray[np.int64]
     inner: RowMap
+
+    def linear(self, d: int) -> LinearMap:
+        """Return the inner map, if it is linear, with zeros for the other columns.
+
+        Raises
+        ------
+        ValueError
+            For kernel models.
+        """
+        found = getattr(self.inner, "linear", None)
+        if found is None:
+            raise ValueError(
+                "the model of the selected columns has no linear map: it is a kernel model, or preprocesses its rows. "
+                "Use a linear estimator without preprocess, such as bp.PCA(2)."
+            )
+        inner: LinearMap = found(len(self.columns))
+        return inner.placed(self.columns, d)
+
+    def sklearn_steps(self, d: int, facts: dict[str, object]) -> list[object]:
+        """Return the same map as a transformer of scikit-learn."""
+        from bigpca.export.sklearn import fitted_pca  # imports more of scikit-learn than a fit
+
+        return [fitted_pca(self.linear(d), facts)]
 
     def output_dtype(self, dtype: DType) -> DType:
         """That of the inner map."""

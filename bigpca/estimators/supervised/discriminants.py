@@ -9,6 +9,8 @@ from bigpca.estimators.shared.transformer import Estimator
 from bigpca.estimators.supervised.labels_fit import SupervisedResult
 from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_conditioning, check_factor
+from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
 
@@ -52,8 +54,8 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
     max_passes : int, default 20
         Maximum number of reads by "krylov".
     missing_labels : {"raise", "drop"}, default "raise"
-    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
+    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------
@@ -87,6 +89,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         tol: float = 1e-3,
         max_passes: int = 20,
         missing_labels: str = "raise",
+        preprocess: Preprocess = None,
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
@@ -104,6 +107,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         self.tol = tol
         self.max_passes = max_passes
         self.missing_labels = missing_labels
+        self.preprocess = preprocess
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
@@ -128,7 +132,7 @@ class RoweisDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
 
     def _problem(self, seed: int = 0) -> RoweisProblem:
         return RoweisProblem(
-            self.n_components, self.solve_threads, check_factor("r1", self.r1), check_factor("r2", self.r2),
+            self.n_components, setting(self, "solve_threads"), check_factor("r1", self.r1), check_factor("r2", self.r2),
             check_conditioning(self.robust, self.robust_share, self.regularization), bool(self.normalize), self.solver,
             self.tol, self.max_passes,
         )  # fmt: skip
@@ -148,8 +152,8 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         None for c - 1.
     robust, robust_share, regularization, solver, tol, max_passes, missing_labels
         As in :class:`RoweisDiscriminantAnalysis`; defaults False, 0.98, None, "auto", 0.001, 20 and "raise".
-    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
+    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------
@@ -176,6 +180,7 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         tol: float = 1e-3,
         max_passes: int = 20,
         missing_labels: str = "raise",
+        preprocess: Preprocess = None,
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
@@ -190,6 +195,7 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         self.tol = tol
         self.max_passes = max_passes
         self.missing_labels = missing_labels
+        self.preprocess = preprocess
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
@@ -208,7 +214,7 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
 
     def _problem(self, seed: int = 0) -> RoweisProblem:
         return RoweisProblem(
-            self.n_components, self.solve_threads, 0.0, 1.0,
+            self.n_components, setting(self, "solve_threads"), 0.0, 1.0,
             check_conditioning(self.robust, self.robust_share, self.regularization), False, self.solver, self.tol,
             self.max_passes,
         )  # fmt: skip

@@ -16,8 +16,10 @@ from bigpca.estimators.supervised.kernel_fit import FeatureLabelFit, LabelledGro
 from bigpca.estimators.supervised.labels import KeptStatistics, read_labels
 from bigpca.estimators.supervised.problems import Problem, SupervisedProblem
 from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_conditioning, check_factor
+from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
+from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
 FORMS = ("direct", "dual")
@@ -43,8 +45,8 @@ class KernelSupervisedPCA(KernelModel):
         None for all rows if there are at most 2,000, else 1,000.
     sampling, rounds
         As in :class:`bigpca.NystromKernelPCA`; defaults "rpcholesky" and 3.
-    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
+    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------
@@ -83,6 +85,7 @@ class KernelSupervisedPCA(KernelModel):
         fit_inverse_transform: bool = False,
         alpha: float = 1.0,
         missing_labels: str = "raise",
+        preprocess: Preprocess = None,
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
@@ -105,6 +108,7 @@ class KernelSupervisedPCA(KernelModel):
         self.fit_inverse_transform = fit_inverse_transform
         self.alpha = alpha
         self.missing_labels = missing_labels
+        self.preprocess = preprocess
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
@@ -118,7 +122,7 @@ class KernelSupervisedPCA(KernelModel):
         return 'partial_fit needs the statistics of the features, which form="dual" does not keep. Use form="direct".'
 
     def _problem(self, seed: int = 0) -> SupervisedProblem:
-        return SupervisedProblem(self.n_components, self.solve_threads, self.label_kernel, self.label_gamma)
+        return SupervisedProblem(self.n_components, setting(self, "solve_threads"), self.label_kernel, self.label_gamma)
 
     def _fit(self, opened: Opened, y: Input) -> FeatureLabelFit | DualFit:
         if self.form not in FORMS:
@@ -163,8 +167,8 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
         As in :class:`bigpca.KernelPCA`; "rbf" by default.
     n_landmarks, sampling, rounds
         As in :class:`KernelSupervisedPCA`; defaults None, "rpcholesky" and 3.
-    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
+    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------
@@ -195,6 +199,7 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
         fit_inverse_transform: bool = False,
         alpha: float = 1.0,
         missing_labels: str = "raise",
+        preprocess: Preprocess = None,
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
@@ -220,6 +225,7 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
         self.fit_inverse_transform = fit_inverse_transform
         self.alpha = alpha
         self.missing_labels = missing_labels
+        self.preprocess = preprocess
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
@@ -246,7 +252,7 @@ class KernelRoweisDiscriminantAnalysis(KernelModel):
 
     def _problem(self, seed: int = 0) -> RoweisProblem:
         return RoweisProblem(
-            self.n_components, self.solve_threads, check_factor("r1", self.r1), check_factor("r2", self.r2),
+            self.n_components, setting(self, "solve_threads"), check_factor("r1", self.r1), check_factor("r2", self.r2),
             check_conditioning(self.robust, self.robust_share, self.regularization), bool(self.normalize),
             featured=True,
         )  # fmt: skip

@@ -14,6 +14,7 @@ from bigpca.arrays import Array
 from bigpca.blas import one_blas_thread
 from bigpca.data.labels import merge_classes
 from bigpca.estimators.linear.maps import Projection, Reconstruction
+from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_scores
 from bigpca.estimators.shared.outputs import Destination, Path
@@ -125,6 +126,12 @@ class SupervisedModel(Estimator[SupervisedResult]):
     def _problem(self, seed: int = 0) -> Problem:
         """Check the parameters and return the problem."""
 
+    linear_map = linear_map
+    to_sklearn = to_sklearn
+    to_onnx = to_onnx
+    to_torch = to_torch
+    to_faiss = to_faiss
+
     @available_if(_grows)  # type: ignore[untyped-decorator]
     @solving
     def partial_fit(
@@ -197,7 +204,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
         opened = open_scores(X, type(self).__name__, self._n_features_out)
         axes = np.asarray(np.linalg.pinv(self.components_).T, np.float64)  # rows of (U'U)^-1 U'
         back = Reconstruction(self.mean_, None, axes, None)
-        return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
+        return self._map_as_given(X, opened, back, self.n_features_in_, Destination(out, overwrite))
 
     @available_if(_classifies)  # type: ignore[untyped-decorator]
     def predict(self, X: Input) -> Lazy:

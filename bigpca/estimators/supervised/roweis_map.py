@@ -27,7 +27,7 @@ from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.solving import solving_with
 from bigpca.passes.project import project_in_memory, project_lazily
-from bigpca.passes.reading.row_maps import RowMap
+from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Plan
 from bigpca.solvers.roweis import Axes
@@ -86,7 +86,8 @@ class RoweisMap:
         rows = RowInput(opened, **first._policies)
         labels = open_classes(y, rows.n_rows, missing=first.missing_labels)
         truth = labels.with_classes(first.classes_).codes
-        stacked, ends = _joint_map(flat), np.cumsum([model.n_components_ for model in flat])
+        stacked = chained(first._preprocessors(), _joint_map(flat))
+        ends = np.cumsum([model.n_components_ for model in flat])
         if rows.in_memory:
             scores = project_in_memory(rows, stacked, int(ends[-1]))
         else:

@@ -23,6 +23,7 @@ from bigpca.data.views import columns_of
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
+from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values, pack_values, unpack_values
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_rows
 from bigpca.estimators.shared.outputs import Destination, Path
@@ -37,9 +38,14 @@ from bigpca.estimators.supervised.scores_fit import Folding, ScoredFit, ScoredRe
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.solving import solving
-from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap
+from bigpca.passes.project import mapped_lazily
+from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.passes.reading.row_maps import Beside, MapStep
+from bigpca.passes.rows import RowInput
 from bigpca.seeds import integers
+from bigpca.settings import setting
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
 
@@ -82,8 +88,8 @@ class ScoredPCA(Estimator[ScoredResult]):
         Of the folds; as in :class:`bigpca.PCA`.
     missing_labels : {"raise", "drop"}, default "raise"
         Rows without a label are used by the PCA, but not for the scores.
-    nan_policy, missing_chunks, memory_limit, workers_timeout
-        As in :class:`bigpca.PCA`; defaults "raise", "raise", None and 60.0.
+    preprocess, nan_policy, missing_chunks, memory_limit, workers_timeout
+        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None and 60.0.
 
     Attributes
     ----------
@@ -117,6 +123,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         folds: int = 5,
         random_state: RandomState = 0,
         missing_labels: str = "raise",
+        preprocess: Preprocess = None,
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
@@ -128,10 +135,17 @@ class ScoredPCA(Estimator[ScoredResult]):
         self.folds = folds
         self.random_state = random_state
         self.missing_labels = missing_labels
+        self.preprocess = preprocess
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
         self.workers_timeout = workers_timeout
+
+    linear_map = linear_map
+    to_sklearn = to_sklearn
+    to_onnx = to_onnx
+    to_torch = to_torch
+    to_faiss = to_faiss
 
     @solving
     def fit(
@@ -165,7 +179,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         y = self._labels(opened, y)
         planned = self._fit(opened, y)
         planned.plan.check()
-        scoring, X, found = planned.scoring, planned.rows.X, None
+        scoring, X, found = planned.scoring, mapped_lazily(planned.rows), None
         began = time.perf_counter()
         kept, made = self._execute(
             scoring, scoring.read, f"{self._called}.fit(X)", progress=progress, checkpoint=places["scores"]
@@ -220,7 +234,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         spread, own = self._spread, spread_of(labelled)
         if spread is not None and own is not None:
             spread = spread.merge(own)
-        inner.partial_fit(columns_of(rows.X, self.selected_), y, progress=progress)
+        inner.partial_fit(columns_of(mapped_lazily(rows), self.selected_), y, progress=progress)
         scores = feature_scores(kept.statistics, spread)
         best = np.lexsort((np.arange(len(scores)), -scores))[: len(self.selected_)]
         others = np.setdiff1d(best, self.selected_)
@@ -256,7 +270,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         back = self.estimator_.inverse_transform(X)
         placed = Placed(self.selected_, self.mean_)
         opened = open_rows(back, type(self).__name__).array
-        return self._map(X, opened, placed, self.n_features_in_, Destination(out, overwrite))
+        return self._map_as_given(X, opened, placed, self.n_features_in_, Destination(out, overwrite))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "estimator_")
@@ -285,8 +299,8 @@ class ScoredPCA(Estimator[ScoredResult]):
     def _n_features_out(self) -> int:
         return int(self.estimator_._n_features_out)
 
-    def _row_map(self) -> RowMap:
-        return Selected(self.selected_, self.estimator_._row_map())
+    def _row_map(self) -> Selected:
+        return Selected(self.selected_, self.estimator_._whole_map())
 
     def _inner(self) -> AnyEstimator:
         if self.estimator is None:
@@ -324,11 +338,12 @@ class ScoredPCA(Estimator[ScoredResult]):
         q, (rows, resources) = self._count(d), self._rows(opened.array)
         labelled = self._scorable(y, rows.n_rows)  # unknown row chunks are counted once for all reads
         scoring = Scoring(rows, resources, "scores", labelled, False)
-        some = estimator._open(some_columns(rows.X, q), minimum=2)
+        X = mapped_lazily(rows)
+        some = estimator._open(some_columns(X, q), minimum=2)
         inner = estimator._fit(replace(some, seed=fit_seed(estimator)), y)
         folding = None
         if q is None:
-            folding = self._folding(rows.X, np.arange(min(d, MAX_CANDIDATES)), scoring.labelled, opened.seed)
+            folding = self._folding(X, np.arange(min(d, MAX_CANDIDATES)), scoring.labelled, opened.seed)
         return ScoredFit(rows, inner.resources, scoring, folding, inner)
 
     def _take(self, found: ScoredResult, solver: str) -> None:
@@ -345,7 +360,8 @@ class ScoredPCA(Estimator[ScoredResult]):
             beside, m = Beside(labelled.codes, partial(one_hot, n_classes=labelled.n_classes)), labelled.n_classes
         else:
             beside, m = Beside(features.whole(), np.asarray), features.shape[1]
-        rows, resources = self._rows(rows_of)
+        rows = RowInput(rows_of, **self._policies)
+        resources = find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
         rows = rows.mapped(MapStep(beside, rows.n_columns + m))
         folds = integers(seed, "folds", 0, len(labelled.codes), 1, int(self.folds))[:, 0]
         used = labelled.codes >= 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bigpca.estimators.shared.seeding import RandomState
 from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.estimators.supervised.problems import ProjectionProblem, SupervisedProblem
+from bigpca.passes.reading.preprocessing import Preprocess
+from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 
 
@@ -25,8 +27,8 @@ class SupervisedPCA(SupervisedModel):
     label_gamma : float or None, default None
         None for one over the sum of the variances of the label columns.
     missing_labels : {"raise", "drop"}, default "raise"
-    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
+    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------
@@ -53,6 +55,7 @@ class SupervisedPCA(SupervisedModel):
         label_kernel: str = "linear",
         label_gamma: float | None = None,
         missing_labels: str = "raise",
+        preprocess: Preprocess = None,
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
@@ -63,6 +66,7 @@ class SupervisedPCA(SupervisedModel):
         self.label_kernel = label_kernel
         self.label_gamma = label_gamma
         self.missing_labels = missing_labels
+        self.preprocess = preprocess
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
@@ -70,7 +74,7 @@ class SupervisedPCA(SupervisedModel):
         self.workers_timeout = workers_timeout
 
     def _problem(self, seed: int = 0) -> SupervisedProblem:
-        return SupervisedProblem(self.n_components, self.solve_threads, self.label_kernel, self.label_gamma)
+        return SupervisedProblem(self.n_components, setting(self, "solve_threads"), self.label_kernel, self.label_gamma)
 
 
 class SupervisedRandomProjection(SupervisedModel):
@@ -90,8 +94,8 @@ class SupervisedRandomProjection(SupervisedModel):
         As in :class:`SupervisedPCA`; defaults None and "raise".
     random_state : int, RandomState, Generator or None, default 0
         Of the features; as in :class:`bigpca.PCA`.
-    nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
-        As in :class:`bigpca.PCA`; defaults "raise", "raise", None, None and 60.0.
+    preprocess, nan_policy, missing_chunks, memory_limit, solve_threads, workers_timeout
+        As in :class:`bigpca.PCA`; defaults None, "raise", "raise", None, None and 60.0.
 
     Attributes
     ----------
@@ -106,6 +110,7 @@ class SupervisedRandomProjection(SupervisedModel):
         label_gamma: float | None = None,
         random_state: RandomState = 0,
         missing_labels: str = "raise",
+        preprocess: Preprocess = None,
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
@@ -117,6 +122,7 @@ class SupervisedRandomProjection(SupervisedModel):
         self.label_gamma = label_gamma
         self.random_state = random_state
         self.missing_labels = missing_labels
+        self.preprocess = preprocess
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
@@ -124,4 +130,6 @@ class SupervisedRandomProjection(SupervisedModel):
         self.workers_timeout = workers_timeout
 
     def _problem(self, seed: int = 0) -> ProjectionProblem:
-        return ProjectionProblem(self.n_components, self.solve_threads, self.n_features, self.label_gamma, seed)
+        return ProjectionProblem(
+            self.n_components, setting(self, "solve_threads"), self.n_features, self.label_gamma, seed
+        )

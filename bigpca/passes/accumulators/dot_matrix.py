@@ -14,6 +14,7 @@ from bigpca.arrays import Array, DType
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.accumulators.products import column_squares, product_scratch, symmetric_product
 from bigpca.passes.reading.blocks import Block, within_range
+from bigpca.solvers.scaling import LearnedScale, Patterson, scale_identity
 from bigpca.triangles import add_packed, mirror_upper, packed_size, unpack
 
 Pieces = tuple[tuple[int, NDArray[np.float64]], ...]
@@ -112,7 +113,7 @@ class DotSum(Accumulator):
 
     n_samples: int
     center: bool = True
-    scale: bool = False
+    scale: LearnedScale = False
     packed: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     means: Pieces = ()
     squares: Pieces = ()
@@ -129,7 +130,9 @@ class DotSum(Accumulator):
         if self.center:
             values = values - residual.astype(values.dtype)
         if self.scale:
-            values = values / column_scale(deviations, block.shift + residual, len(values)).astype(values.dtype)
+            values = values / column_scale(deviations, block.shift + residual, len(values), self.scale).astype(
+                values.dtype
+            )
         if self._product is None:
             self._product = product_scratch(len(values), values.dtype)
         add_packed(self.packed, symmetric_product(values.T, self._product, block.arithmetic))
@@ -169,7 +172,7 @@ class DotSum(Accumulator):
         return DotSum(self.n_samples, self.center, self.scale, arrays["dot"], means, squares)
 
     def identity(self) -> dict[str, object]:
-        return {"center": self.center, "scale": self.scale}
+        return {"center": self.center, "scale": scale_identity(self.scale)}
 
 
 def _first(item: tuple[int, NDArray[np.float64]]) -> int:
@@ -205,11 +208,16 @@ def column_moments(block: Block, shifted: bool) -> tuple[NDArray[np.float64], ND
     return mean, total
 
 
-def column_scale(squares: NDArray[np.float64], mean: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+def column_scale(
+    squares: NDArray[np.float64], mean: NDArray[np.float64], count: int, scale: LearnedScale = True
+) -> NDArray[np.float64]:
     """Return the standard deviations (divided by n) of columns, and 1 for columns that are constant to rounding.
 
-    The rule for "constant" is scikit-learn's: ``var <= n eps var + (n mean eps)^2``.
+    The rule for "constant" is scikit-learn's: ``var <= n eps var + (n mean eps)^2``. A rule such as ``Patterson()``
+    gives another scale.
     """
+    if isinstance(scale, Patterson):
+        return scale.of(mean)
     variance = np.maximum(squares, 0) / max(1, count)
     eps = np.finfo(np.float64).eps
     constant = variance <= count * eps * variance + (count * mean * eps) ** 2
@@ -240,7 +248,7 @@ class ColumnProducts(Accumulator):
     n_columns: int
     V: NDArray[np.float64]
     center: bool = True
-    scale: bool = False
+    scale: LearnedScale = False
     pieces: Pieces = ()
 
     def fresh(self, start: int, stop: int) -> ColumnProducts:
@@ -253,7 +261,7 @@ class ColumnProducts(Accumulator):
         if self.center:
             piece -= np.multiply.outer(self.V.sum(axis=0), residual)  # V'(Y - 1 r') = V'Y - (V'1) r'
         if self.scale:
-            piece /= column_scale(deviations, block.shift + residual, len(values))
+            piece /= column_scale(deviations, block.shift + residual, len(values), self.scale)
         self.pieces = (*self.pieces, (first, piece))
 
     def close(self) -> None:
@@ -286,7 +294,7 @@ class ColumnProducts(Accumulator):
 
     def identity(self) -> dict[str, object]:
         digest = hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
-        return {"V": digest, "center": self.center, "scale": self.scale}
+        return {"V": digest, "center": self.center, "scale": scale_identity(self.scale)}
 
 
 @dataclass
@@ -315,7 +323,7 @@ class DotProduct(Accumulator):
     V: Array | None
     dtype: DType
     center: bool = True
-    scale: bool = False
+    scale: LearnedScale = False
     product: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
     total: float = 0.0
     means: Pieces = ()
@@ -333,7 +341,7 @@ class DotProduct(Accumulator):
         if self.center:
             values = values - residual.astype(values.dtype)
         if self.scale:
-            scale = column_scale(deviations, block.shift + residual, len(values))
+            scale = column_scale(deviations, block.shift + residual, len(values), self.scale)
             values = values / scale.astype(values.dtype)
         self.total += float(column_squares(values).sum())
         self.product += values @ (values.T @ np.asarray(self.V, values.dtype))
@@ -373,4 +381,4 @@ class DotProduct(Accumulator):
 
     def identity(self) -> dict[str, object]:
         digest = "" if self.V is None else hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
-        return {"V": digest, "center": self.center, "scale": self.scale}
+        return {"V": digest, "center": self.center, "scale": scale_identity(self.scale)}

@@ -66,6 +66,10 @@ class LandmarkMap:
         B: Array = K @ self.transforms[0].astype(K.dtype, copy=False)
         return B
 
+    def output_dtype(self, dtype: DType) -> DType:
+        """That of the rows."""
+        return dtype
+
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """The memory of one tile and of the prepared landmarks."""
         return self.working_bytes(d, 8), 0

@@ -17,6 +17,7 @@ from bigpca.errors import ShortTraceback
 from bigpca.passes.engine.jobs import Finish
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.engine.states import PassState
+from bigpca.settings import setting
 from bigpca.sketches.base import positive_integer
 
 P = ParamSpec("P")
@@ -49,7 +50,7 @@ def solving(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P
 
     @wraps(method)
     def run(self: M, *arguments: P.args, **options: P.kwargs) -> R:
-        with solving_with(getattr(self, "solve_threads", None)), ShortTraceback():
+        with solving_with(setting(self, "solve_threads")), ShortTraceback():
             return method(self, *arguments, **options)
 
     return cast("Callable[Concatenate[M, P], R]", run)

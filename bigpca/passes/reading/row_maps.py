@@ -45,6 +45,9 @@ class NumberedMap(Protocol):
     def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
         """Map rows (b, d) with those numbers (b,) to rows (b, k)."""
 
+    def output_dtype(self, dtype: DType) -> DType:
+        """See :class:`RowMap`."""
+
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """See :class:`RowMap`."""
 
@@ -138,6 +141,50 @@ class Affine:
 
 
 @dataclass(frozen=True)
+class Chain:
+    """Row maps that keep the width of rows, and then a last one, as one map.
+
+    Attributes
+    ----------
+    first : tuple of RowMap or NumberedMap
+    last : RowMap
+    """
+
+    first: tuple[RowMap | NumberedMap, ...]
+    last: RowMap | NumberedMap
+
+    def apply(self, rows: Array, where: str) -> Array:
+        """Return the mapped rows, numbered from 0 within ``where``."""
+        return self.apply_at(rows, np.arange(len(rows)), where)
+
+    def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
+        """Return the mapped rows."""
+        for f in (*self.first, self.last):
+            rows = f.apply_at(rows, numbers, where) if isinstance(f, NumberedMap) else f.apply(rows, where)
+        return rows
+
+    def output_dtype(self, dtype: DType) -> DType:
+        """That of the last map."""
+        for f in (*self.first, self.last):
+            dtype = f.output_dtype(dtype)
+        return dtype
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """What each map needs."""
+        needed = [f.bytes_for(d, rows, itemsize) for f in (*self.first, self.last)]
+        return sum(peak for peak, _ in needed), sum(kept for _, kept in needed)
+
+    def describe(self) -> dict[str, object]:
+        """What identifies the maps."""
+        return {"map": "chain", "maps": [f.describe() for f in (*self.first, self.last)]}
+
+
+def chained(first: tuple[RowMap | NumberedMap, ...], last: RowMap) -> RowMap:
+    """Return the map that applies ``first`` before ``last``."""
+    return Chain(first, last) if first else last
+
+
+@dataclass(frozen=True)
 class Beside:
     """Appends columns to each row by its number, such as labels.
 
@@ -154,6 +201,10 @@ class Beside:
     def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
         """Return rows (b, d + m)."""
         return np.concatenate([rows, self.columns(self.values[numbers])], axis=1)
+
+    def output_dtype(self, dtype: DType) -> DType:
+        """That of the rows."""
+        return dtype
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Twice the longer rows, because the columns are computed first; all values are kept."""

@@ -239,4 +239,4 @@ def test_sketches_are_reached_through_the_package() -> None:
 
 
 def test_the_plan_of_a_sketch_names_no_blocks_which_it_does_not_form() -> None:
-    assert "Gflop in 1 task\n" in str(bp.SketchTransformer(bp.sketches.SparseSign(3)).plan(np.eye(9)))
+    assert "Gflop in 1 task\n" in str(SketchTransformer(Gaussian(3)).plan(np.eye(9)))

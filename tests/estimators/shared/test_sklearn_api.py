@@ -12,6 +12,7 @@ import pytest
 from sklearn.base import is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import NearestCentroid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -94,6 +95,18 @@ def test_grid_search_finds_the_number_of_components_by_likelihood() -> None:
     search = GridSearchCV(PCA(), {"n_components": [1, 2, 3, 5, 8]}, cv=3)
     search.fit(low_rank + rng.standard_normal(low_rank.shape))
     assert search.best_params_ == {"n_components": 3}
+
+
+def test_grid_search_compares_preprocessing_and_whitening() -> None:
+    labels = np.arange(60) % 2
+    rows = np.where(labels == 1, 30.0, 0.3)[:, None] * (X + np.where(labels == 1, 3.0, -3.0)[:, None])
+    steps = [None, bp.Power(), bp.L2(), [bp.Power(), bp.L2()]]
+    grid = {"pca__preprocess": steps, "pca__whiten": [False, bp.Whitening(0.25)], "pca__center": [True, np.ones(5)]}
+    search = GridSearchCV(make_pipeline(PCA(2), NearestCentroid()), grid, cv=3, error_score="raise").fit(rows, labels)
+    assert len(search.cv_results_["params"]) == 16
+    best = search.best_estimator_.named_steps["pca"]
+    assert best.preprocess in steps
+    assert search.best_score_ > 0.9
 
 
 def test_a_failed_fit_changes_nothing() -> None:

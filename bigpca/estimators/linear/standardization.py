@@ -1,0 +1,111 @@
+"""How rows are centred and scaled: what the caller gives, and what is learned in the read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bigpca.estimators.shared.inputs import Input
+from bigpca.passes.reading.row_maps import Affine, MapStep
+from bigpca.passes.rows import RowInput
+from bigpca.solvers.scaling import CosLatitude, LearnedScale, Patterson
+
+Vector = NDArray[np.float64]
+Center: TypeAlias = bool | ArrayLike  # a vector (d,)
+Scale: TypeAlias = bool | Patterson | CosLatitude | ArrayLike
+
+
+@dataclass(frozen=True)
+class Standardization:
+    """The parameters ``center`` and ``scale``, as a map of the rows that are read and what their statistics add.
+
+    Attributes
+    ----------
+    center : bool
+        Whether the mean is learned.
+    scale : bool or Patterson
+        What is learned; False for nothing.
+    given : Affine or None
+        A given centre and scale.
+    """
+
+    center: bool = True
+    scale: LearnedScale = False
+    given: Affine | None = None
+
+    @classmethod
+    def of(cls, center: Center, scale: Scale, d: int) -> Standardization:
+        """Return the parameters, checked for rows of d columns.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For anything but booleans, rules, and finite vectors of d numbers, positive ones as a scale.
+        """
+        shift = None if isinstance(center, bool | np.bool_) else _vector("center", center, d)
+        learned = isinstance(scale, bool | np.bool_ | Patterson)
+        divisors = None if learned else _scale_vector(scale, d)
+        if shift is not None and isinstance(scale, Patterson):
+            raise ValueError(
+                f"scale = {scale!r} is learned from the mean, but center is a vector. Use center=True, or give the "
+                f"scale as a vector."
+            )
+        given = None
+        if divisors is not None or (shift is not None and shift.any()):
+            given = Affine(np.zeros(d) if shift is None else shift, None if divisors is None else 1 / divisors)
+        kept: LearnedScale = scale if isinstance(scale, Patterson) else learned and bool(scale)
+        return cls(shift is None and bool(center), kept, given)
+
+    @property
+    def scales(self) -> bool:
+        """Whether columns are divided by anything."""
+        return bool(self.scale) or (self.given is not None and self.given.inverse_scale is not None)
+
+    def applied(self, rows: RowInput) -> RowInput:
+        """Return the rows about the given centre, divided by the given scale."""
+        return rows if self.given is None else rows.mapped(MapStep(self.given, rows.n_columns, 2 * rows.n_columns))
+
+    def in_units_of_rows(self, mean: Vector, scale: Vector | None) -> tuple[Vector, Vector | None]:
+        """Return centre and scale of the rows before :meth:`applied` from those of the rows after it."""
+        if self.given is None:
+            return mean, scale
+        inverse = self.given.inverse_scale
+        if inverse is None:
+            return self.given.shift + mean, scale
+        divisors = 1 / inverse
+        return self.given.shift + divisors * mean, divisors if scale is None else divisors * scale
+
+
+def _vector(name: str, given: Input, d: int) -> Vector:
+    """Return a finite vector of d numbers; raises as :meth:`Standardization.of`."""
+    try:
+        vector = np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+        vector = np.zeros(())
+    if vector.ndim != 1:
+        rule = ", bp.Patterson() or bp.CosLatitude(latitude)" if name == "scale" else ""
+        raise TypeError(
+            f"{name} = {given!r} is a {type(given).__name__}; True, False, a vector of {d} numbers{rule} was expected."
+        )
+    if len(vector) != d:
+        raise ValueError(f"{name} has {len(vector)} numbers, but X has {d} columns. Give one number for each column.")
+    if not np.isfinite(vector).all():
+        raise ValueError(
+            f"{name} is {vector[~np.isfinite(vector)][0]} in column {np.argmin(np.isfinite(vector))}; "
+            "finite numbers were expected."
+        )
+    return vector
+
+
+def _scale_vector(scale: Input, d: int) -> Vector:
+    vector = _vector("scale", scale.scale if isinstance(scale, CosLatitude) else scale, d)
+    if not (vector > 0).all():
+        column = int(np.argmin(vector > 0))
+        raise ValueError(
+            f"scale is {vector[column]} in column {column}, by which no column can be divided; positive numbers were "
+            f"expected. Use 1 for columns that are constant."
+        )
+    return vector

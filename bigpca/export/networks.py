@@ -1,0 +1,110 @@
+"""A linear map as a node of ONNX, a layer of torch, or a transform of FAISS, all in float32."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigpca.errors import OutputExistsError
+from bigpca.export.linear import LinearMap
+from bigpca.storage import atomic_write_bytes
+from bigpca.storage.files import writing
+
+IR_VERSION, OPSET = 10, 17  # onnxruntime rejects the newest ones that onnx writes by default
+
+
+def required(name: str, package: str) -> Any:
+    """Import an optional library.
+
+    Raises
+    ------
+    ImportError
+        With the command that installs it.
+    """
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ImportError(f"{name} is not installed, which this needs. Install it: pip install {package}.") from error
+
+
+def write_onnx(linear: LinearMap, path: str | os.PathLike[str], *, overwrite: bool) -> Path:
+    """Write a model of ONNX with the input ``rows`` (n, d) and the output ``scores`` (n, k), both float32.
+
+    The centre is subtracted before the product, as ``transform`` does.
+
+    Raises
+    ------
+    ImportError
+        If onnx is not installed.
+    OutputExistsError
+        If the path exists and ``overwrite`` is False.
+    """
+    onnx = required("onnx", "onnx")
+    target = Path(path)
+    with writing(target):
+        if os.path.lexists(target) and not (overwrite and target.is_file()):
+            raise OutputExistsError(
+                f"{target} exists already, but a new path was expected. Choose another path, or replace a file with "
+                "overwrite=True."
+            )
+    k, d = linear.matrix.shape
+    centre = linear.centre.astype(np.float32)
+    rest = (centre.astype(np.float64) - linear.centre) @ linear.matrix.T  # what the rounding of the centre leaves
+    values = {"centre": centre, "matrix": linear.matrix.astype(np.float32), "rest": rest.astype(np.float32)}
+    made, kind = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [
+        made.make_node("Sub", ["rows", "centre"], ["centred"]),
+        made.make_node("Gemm", ["centred", "matrix", "rest"], ["scores"], transB=1),
+    ]
+    graph = made.make_graph(
+        nodes, "bigpca",
+        [made.make_tensor_value_info("rows", kind, ["n", d])],
+        [made.make_tensor_value_info("scores", kind, ["n", k])],
+        [onnx.numpy_helper.from_array(value, name) for name, value in values.items()],
+    )  # fmt: skip
+    opset = [made.make_opsetid("", OPSET)]
+    model = made.make_model(graph, ir_version=IR_VERSION, opset_imports=opset, producer_name="bigpca")
+    onnx.checker.check_model(model)
+    with writing(target):
+        atomic_write_bytes(target, model.SerializeToString())
+    return target
+
+
+def torch_layer(linear: LinearMap) -> Any:
+    """Return a ``torch.nn.Linear`` in float32.
+
+    Raises
+    ------
+    ImportError
+        If torch is not installed.
+    """
+    torch = required("torch", "torch")
+    A, b = linear.affine
+    layer = torch.nn.Linear(A.shape[1], A.shape[0])
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(np.ascontiguousarray(A)))
+        layer.bias.copy_(torch.from_numpy(b))
+    return layer
+
+
+def faiss_transform(linear: LinearMap) -> Any:
+    """Return a trained ``faiss.LinearTransform``, for an ``IndexPreTransform``.
+
+    Raises
+    ------
+    ImportError
+        If faiss is not installed.
+    """
+    faiss = required("faiss", "faiss-cpu")
+    A, b = (np.ascontiguousarray(one, np.float32) for one in linear.affine)
+    transform = faiss.LinearTransform(A.shape[1], A.shape[0], True)
+    faiss.copy_array_to_vector(A.ravel(), transform.A)
+    faiss.copy_array_to_vector(b, transform.b)
+    transform.is_trained = True
+    transform.set_is_orthonormal()
+    return transform

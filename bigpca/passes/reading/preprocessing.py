@@ -1,0 +1,177 @@
+"""Preprocessing of single rows: records that users give to an estimator, each a row map."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from numbers import Real
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.arrays import Array, DType
+from bigpca.passes.reading.layout import working_dtype
+
+SHOWN_ROWS = 5  # in messages
+
+
+class RowPreprocessor(ABC):
+    """A function of single rows that learns nothing and keeps their width: the argument of ``preprocess``."""
+
+    @abstractmethod
+    def apply_at(self, rows: Array, numbers: NDArray[np.int64], where: str) -> Array:
+        """Return new rows (b, d), in their working dtype; ``numbers`` (b,) and ``where`` name them in messages.
+
+        Rows with NaN or infinities keep them in the same places.
+        """
+
+    def apply(self, rows: Array, where: str) -> Array:
+        """Return new rows (b, d), numbered from 0 within ``where``."""
+        return self.apply_at(rows, np.arange(len(rows)), where)
+
+    def output_dtype(self, dtype: DType) -> DType:
+        """float32 for float32 and narrower input, else float64."""
+        return working_dtype(dtype)
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """Rows in the working dtype, and the result."""
+        return 2 * rows * d * itemsize, 0
+
+    def describe(self) -> dict[str, object]:
+        """Name and parameters."""
+        return {"map": type(self).__name__, **asdict(self)}  # type: ignore[call-overload]
+
+    def sklearn_step(self) -> object:
+        """Return the same function as a transformer of scikit-learn, which imports bigpca where it has no such one."""
+        from sklearn.preprocessing import FunctionTransformer  # only exports need it
+
+        return FunctionTransformer(partial(self.apply, where="X"), feature_names_out="one-to-one")
+
+
+Preprocess: TypeAlias = RowPreprocessor | Sequence[RowPreprocessor] | None
+
+
+@dataclass(frozen=True)
+class L2(RowPreprocessor):
+    """Divides each row by its Euclidean norm: dot products of rows become cosines.
+
+    Parameters
+    ----------
+    zero_rows : {"raise", "keep"}
+        A row of zeros has no direction: it raises an error, or remains zero (as in scikit-learn's ``Normalizer``).
+
+    Raises
+    ------
+    ValueError
+        For rows of zeros, by number, with ``zero_rows="raise"``.
+
+    Notes
+    -----
+    The usual first step for embeddings that are compared by cosine: Jégou & Chum (2012), "Negative evidences and
+    co-occurrences in image retrieval: the benefit of PCA and whitening".
+
+    Examples
+    --------
+    >>> L2().apply(np.array([[3.0, 4.0], [0.0, 2.0]]), "X").tolist()
+    [[0.6, 0.8], [0.0, 1.0]]
+    """
+
+    zero_rows: str = "raise"
+
+    def __post_init__(self) -> None:
+        if self.zero_rows not in ("raise", "keep"):
+            raise ValueError(f'zero_rows = {self.zero_rows!r} is unknown; "raise" or "keep" was expected.')
+
+    def apply_at(self, rows: Array, numbers: NDArray[np.int64], where: str) -> Array:
+        """Return rows of norm 1; division by the largest entry first keeps squares in range."""
+        values = rows.astype(working_dtype(rows.dtype), copy=False)
+        with np.errstate(invalid="ignore"):
+            largest = np.maximum(values.max(axis=1, initial=0), -values.min(axis=1, initial=0))
+            zero = largest == 0
+            if self.zero_rows == "raise" and zero.any():
+                raise ValueError(_zero_rows(numbers[zero], where))
+            unit: Array = values / np.where(zero | ~np.isfinite(largest), 1, largest)[:, None]
+            norms = np.sqrt(np.einsum("ij,ij->i", unit, unit))
+        unit /= np.where(zero | ~np.isfinite(norms), 1, norms)[:, None]
+        return unit
+
+    def sklearn_step(self) -> object:
+        """Return a ``Normalizer``, which leaves rows of zeros zero."""
+        from sklearn.preprocessing import Normalizer  # only exports need it
+
+        return Normalizer()
+
+
+@dataclass(frozen=True)
+class Power(RowPreprocessor):
+    """Signed power of each value, ``sign(x) |x|^exponent``, which reduces the weight of large values.
+
+    Parameters
+    ----------
+    exponent : float in (0, 1], default 0.5
+
+    Notes
+    -----
+    Perronnin, Sánchez & Mensink (2010), "Improving the Fisher kernel for large-scale image classification". Of rows
+    that are not negative, ``[Power(0.5), L2()]`` is the Hellinger map, known as RootSIFT (Arandjelović & Zisserman
+    2012, "Three things everyone should know to improve object retrieval").
+
+    Examples
+    --------
+    >>> Power(0.5).apply(np.array([[4.0, -9.0]]), "X").tolist()
+    [[2.0, -3.0]]
+    """
+
+    exponent: float = 0.5
+
+    def __post_init__(self) -> None:
+        given: object = self.exponent
+        if isinstance(given, bool) or not isinstance(given, Real):
+            raise TypeError(f"exponent = {given!r} is a {type(given).__name__}; a number in (0, 1] was expected.")
+        if not 0 < float(given) <= 1:
+            raise ValueError(f"exponent = {given} is outside (0, 1]. Use 0.5 for the square root.")
+
+    def apply_at(self, rows: Array, numbers: NDArray[np.int64], where: str) -> Array:
+        """Return the powers."""
+        values = rows.astype(working_dtype(rows.dtype), copy=False)
+        powers = np.abs(values)
+        if self.exponent == 0.5:
+            np.sqrt(powers, out=powers)
+        else:
+            np.power(powers, self.exponent, out=powers)
+        result: Array = np.copysign(powers, values, out=powers)
+        return result
+
+
+def preprocessors(preprocess: Preprocess) -> tuple[RowPreprocessor, ...]:
+    """Return what is applied to each row, in order; nothing for None.
+
+    Raises
+    ------
+    TypeError
+        For anything else than records such as ``L2()``.
+
+    Examples
+    --------
+    >>> preprocessors(None), preprocessors(L2()), preprocessors([Power(), L2("keep")])
+    ((), (L2(zero_rows='raise'),), (Power(exponent=0.5), L2(zero_rows='keep')))
+    """
+    given: object = () if preprocess is None else preprocess
+    found = (given,) if isinstance(given, RowPreprocessor) else given
+    if not isinstance(found, list | tuple) or not all(isinstance(one, RowPreprocessor) for one in found):
+        raise TypeError(
+            f"preprocess = {preprocess!r} is not known; None, a record such as bp.L2() or bp.Power(0.5), or a list of "
+            f"those was expected."
+        )
+    return tuple(found)
+
+
+def _zero_rows(numbers: NDArray[np.int64], where: str) -> str:
+    shown = ", ".join(map(str, numbers[:SHOWN_ROWS])) + (", ..." if len(numbers) > SHOWN_ROWS else "")
+    return (
+        f"L2() cannot normalise {len(numbers)} rows of zeros in {where}: rows {shown}. Rows with a direction were "
+        f'expected. Use L2(zero_rows="keep") to leave them zero, or remove them.'
+    )

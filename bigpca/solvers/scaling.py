@@ -1,0 +1,109 @@
+"""Rules for the scale of columns, which users give instead of True or a vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+ROUNDING = 1e-12  # of allele frequencies
+
+
+@dataclass(frozen=True)
+class Patterson:
+    """Scale of genotype counts: ``sqrt(p (1 - p))`` with the allele frequency p = mean / ploidy of each column.
+
+    The values are numbers of alleles, 0 to ploidy. Columns without variation (p = 0 or 1) have scale 1. The mean is
+    that of the read in which the model is fitted.
+
+    Parameters
+    ----------
+    ploidy : int, default 2
+
+    Notes
+    -----
+    Patterson, Price & Reich (2006), "Population structure and eigenanalysis", equation 3.
+
+    Examples
+    --------
+    >>> Patterson(2).of(np.array([1.0, 0.4, 2.0])).round(3).tolist()
+    [0.5, 0.4, 1.0]
+    """
+
+    ploidy: int = 2
+
+    def __post_init__(self) -> None:
+        given: object = self.ploidy
+        if isinstance(given, bool) or not isinstance(given, Integral):
+            raise TypeError(f"ploidy = {given!r} is a {type(given).__name__}; a positive integer was expected.")
+        if given < 1:
+            raise ValueError(f"ploidy = {given}; a positive integer was expected, such as 2.")
+
+    def of(self, mean: Vector) -> Vector:
+        """Return the scale of columns with those means.
+
+        Raises
+        ------
+        ValueError
+            If a mean is outside [0, ploidy].
+        """
+        share = mean / self.ploidy
+        if not ((share >= -ROUNDING) & (share <= 1 + ROUNDING)).all():
+            raise ValueError(
+                f"columns have means from {mean.min():g} to {mean.max():g}; counts of alleles, whose means lie between "
+                f"0 and {self.ploidy}, were expected by Patterson(ploidy={self.ploidy}). Code missing calls as NaN, or "
+                f"set ploidy."
+            )
+        variance = share * (1 - share)
+        varies = variance > ROUNDING
+        return np.where(varies, np.sqrt(np.where(varies, variance, 1.0)), 1.0)
+
+
+@dataclass(frozen=True)
+class CosLatitude:
+    """Weights of columns by the area of their grid cells: each is multiplied by sqrt(cos(latitude)).
+
+    Parameters
+    ----------
+    latitude : sequence of float
+        Latitude of each column, in degrees. For fields of shape (lat, lon), ``np.repeat(lat, len(lon))``.
+
+    Notes
+    -----
+    North, Bell, Cahalan & Moeng (1982), "Sampling errors in the estimation of empirical orthogonal functions". The
+    scale is the reciprocal, ``1 / sqrt(cos(latitude))``.
+
+    Examples
+    --------
+    >>> CosLatitude([0, 60]).scale.round(4).tolist()
+    [1.0, 1.4142]
+    """
+
+    latitude: Sequence[float]
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.latitude, np.float64)
+        if values.ndim != 1 or not (np.abs(values) <= 90).all():
+            raise ValueError(
+                f"latitudes of shape {values.shape} from {values.min(initial=0):g} to {values.max(initial=0):g} were "
+                f"given; one for each column, from -90 to 90 degrees, was expected."
+            )
+        object.__setattr__(self, "latitude", tuple(values.tolist()))  # comparable, with a repr that evaluates
+
+    @property
+    def scale(self) -> Vector:
+        """The divisors of the columns."""
+        return np.asarray(1 / np.sqrt(np.cos(np.deg2rad(self.latitude))))
+
+
+LearnedScale: TypeAlias = bool | Patterson  # True: standard deviations
+
+
+def scale_identity(scale: LearnedScale) -> object:
+    """Return a JSON value that identifies a scale."""
+    return bool(scale) if isinstance(scale, bool | np.bool_) else repr(scale)

@@ -1,0 +1,239 @@
+"""Centres, scales and whitening, given and learned, against NumPy on the whole matrix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+import bigpca as bp
+from bigpca.data.sources import open_in_memory
+from bigpca.quality.importance import example_importance
+from tests.estimators.stores import stored, unreadable
+
+Array = NDArray[Any]
+N, D, K = 120, 9, 3
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((N, D)) * 0.7 ** np.arange(D) + RNG.standard_normal(D)
+CENTRE, SCALE = X.mean(axis=0) + 0.3 * RNG.standard_normal(D), RNG.random(D) + 0.5
+LATITUDES = np.linspace(-80, 80, D)
+ALLELES = RNG.binomial(2, RNG.random(D), (N, D)).astype("i1")
+ALLELES[:, 4] = 2  # monomorphic
+SHARES = ALLELES.mean(axis=0) / 2
+PATTERSON = np.sqrt(np.where(np.arange(D) == 4, 1.0, SHARES * (1 - SHARES)))
+
+# center, scale, rows, and NumPy's centre and divisors
+CASES: dict[str, tuple[Any, Any, Array, Array, Array]] = {
+    "given centre": (CENTRE, False, X, CENTRE, np.ones(D)),
+    "centre of zeros": (np.zeros(D), False, X, np.zeros(D), np.ones(D)),
+    "the mean": (X.mean(axis=0), False, X, X.mean(axis=0), np.ones(D)),
+    "given scale": (True, SCALE, X, X.mean(axis=0), SCALE),
+    "given scale, no centre": (False, list(SCALE), X, np.zeros(D), SCALE),
+    "both given": (list(CENTRE), SCALE, X, CENTRE, SCALE),
+    "deviations about a given centre": (CENTRE, True, X, CENTRE, X.std(axis=0)),
+    "latitudes": (True, bp.CosLatitude(LATITUDES), X, X.mean(axis=0), np.cos(np.deg2rad(LATITUDES)) ** -0.5),
+    "alleles": (True, bp.Patterson(), ALLELES, 2 * SHARES, PATTERSON),
+    "alleles of tetraploids": (True, bp.Patterson(ploidy=4), 2 * ALLELES, 4 * SHARES, PATTERSON),
+}
+GAUSSIAN = bp.sketches.Gaussian(D)  # as wide as the rows: exact
+MODELS: dict[str, Any] = {
+    "covariance": lambda **given: bp.PCA(K, solver="covariance", **given),
+    "dot": lambda **given: bp.PCA(K, solver="dot", **given),
+    "krylov": lambda **given: bp.PCA(K, solver="krylov", tol=1e-9, **given),
+    **{core: (lambda core=core, **given: bp.ApproximatePCA(K, GAUSSIAN, core=core, **given))
+       for core in ("nystrom", "tutorial", "ritz")},
+}  # fmt: skip
+STATES = ("covariance", "nystrom", "tutorial")  # of one read
+pytestmark = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+
+
+def standardized(case: str) -> Array:
+    """The centred and scaled rows."""
+    _, _, rows, centre, divisors = CASES[case]
+    return (rows - centre) / divisors
+
+
+def expected(name: str, case: str) -> Array:
+    """The leading eigenvalues, by NumPy; of a sketch that is not exact, what it makes of the standardized rows."""
+    Y = standardized(case)
+    if name in ("nystrom", "tutorial"):
+        learned = CASES[case][1] is True  # a learned scale multiplies the sketch as well
+        rows = Y * CASES[case][4] if learned else Y
+        return np.asarray(MODELS[name](center=False, scale=learned).fit(rows).explained_variance_)
+    return np.linalg.eigvalsh(Y.T @ Y / (N - 1))[::-1][:K]
+
+
+def fitted(name: str, case: str, rows: Any = None) -> Any:
+    center, scale, given, *_ = CASES[case]
+    return MODELS[name](center=center, scale=scale).fit(given if rows is None else rows)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", MODELS)
+def test_variances_and_scores_are_those_of_the_standardized_rows(name: str, case: str) -> None:
+    model, Y = fitted(name, case), standardized(case)
+    _, _, rows, centre, divisors = CASES[case]
+    np.testing.assert_allclose(model.explained_variance_, expected(name, case), rtol=1e-6)
+    np.testing.assert_allclose(model.total_variance_, (Y**2).sum() / (N - 1), rtol=1e-9)
+    np.testing.assert_allclose(model.mean_, centre, atol=1e-12)
+    np.testing.assert_allclose(np.ones(D) if model.scale_ is None else model.scale_, divisors, rtol=1e-12)
+    np.testing.assert_allclose(model.transform(rows), Y @ model.components_.T, atol=1e-4 if name == "dot" else 1e-5)
+
+
+@pytest.mark.parametrize("solver", ["dot", "krylov"])
+@pytest.mark.parametrize("case", ["both given", "alleles", "deviations about a given centre"])
+def test_stores_chunked_in_columns_are_standardized_alike(case: str, solver: str, tmp_path: Path) -> None:
+    rows = CASES[case][2]
+    model = fitted(solver, case, stored(tmp_path, rows, (N, 2)))
+    np.testing.assert_allclose(model.explained_variance_, expected(solver, case), rtol=1e-5)
+    np.testing.assert_allclose(model.scale_, CASES[case][4], rtol=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", STATES)
+def test_added_rows_and_merged_models_are_standardized_alike(name: str, case: str) -> None:
+    center, scale, rows, *_ = CASES[case]
+    model = MODELS[name](center=center, scale=scale)
+    if not hasattr(model, "partial_fit"):  # a tutorial sketch needs a learned scale before its read
+        assert name == "tutorial"
+        return
+    parts = [clone(model).fit(part) for part in (rows[:50], rows[50:])]
+    grown = clone(model).fit(rows[:50]).partial_fit(rows[50:])
+    for found in (grown, bp.merge(*parts)):
+        np.testing.assert_allclose(found.explained_variance_, expected(name, case), rtol=1e-6)
+        np.testing.assert_allclose(found.mean_, CASES[case][3], atol=1e-12)
+    other = clone(model).set_params(center=CENTRE + 1, scale=False).fit(rows[50:])
+    with pytest.raises(ValueError, match="Fit both with the same parameters"):
+        bp.merge(parts[0], other)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_components_give_the_rows_back(case: str) -> None:
+    center, scale, rows, *_ = CASES[case]
+    model = bp.PCA(center=center, scale=scale, whiten=bp.Whitening(0.3, epsilon=0.1)).fit(rows)
+    np.testing.assert_allclose(model.inverse_transform(model.transform(rows)), rows, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"center": CENTRE[:4]}, ValueError, "center has 4 numbers, but X has 9 columns"),
+        ({"center": np.where(np.arange(D) == 2, np.nan, 0.0)}, ValueError, "center is nan in column 2"),
+        ({"center": CENTRE, "scale": bp.Patterson()}, ValueError, "learned from the mean, but center is a vector"),
+        ({"scale": np.arange(D)}, ValueError, "scale is 0.0 in column 0"),
+        ({"scale": bp.CosLatitude([0, 1])}, ValueError, "scale has 2 numbers, but X has 9 columns"),
+        ({"scale": CENTRE[:, None]}, TypeError, "a vector of 9 numbers"),
+        ({"whiten": 0.5}, TypeError, r"whiten = 0.5 is a float; True, False or a rule such as bp.Whitening"),
+        ({"preprocess": "l2"}, TypeError, "preprocess = 'l2' is not known"),
+    ],
+)  # fmt: skip
+def test_invalid_parameters_are_rejected_unread(
+    parameters: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        bp.PCA(2, **parameters).fit(unreadable(N, D))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: bp.CosLatitude([0, 91]), ValueError, "from 0 to 91"),
+        (lambda: bp.CosLatitude([[0.0]]), ValueError, r"latitudes of shape \(1, 1\)"),
+        (lambda: bp.Patterson(0), ValueError, "ploidy = 0"),
+        (lambda: bp.Patterson(2.0), TypeError, "ploidy = 2.0 is a float"),
+        (lambda: bp.Whitening(power=-1), ValueError, "power = -1"),
+        (lambda: bp.Whitening(epsilon="0"), TypeError, "epsilon = '0' is a str"),
+        (lambda: bp.Whitening(l2=1), TypeError, "l2 = 1 is a int"),
+        (lambda: bp.PCA(2, scale=bp.Patterson()).fit(X - 9), ValueError, "Code missing calls as NaN, or set ploidy"),
+    ],
+)
+def test_invalid_rules_are_rejected(make: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
+RULES = [
+    True,
+    bp.Whitening(),
+    bp.Whitening(0.25),
+    bp.Whitening(0.5, 0.1),
+    bp.Whitening(0.0, 0.3),
+    bp.Whitening(1, l2=True),
+]
+
+
+@pytest.mark.parametrize("whiten", RULES, ids=repr)
+def test_whitening_divides_scores_by_powers_of_the_variances(whiten: Any) -> None:
+    rule = bp.Whitening() if whiten is True else whiten
+    plain, model = bp.PCA(K).fit(X), bp.PCA(K, whiten=whiten).fit(X)
+    lambdas = plain.explained_variance_
+    scores = plain.transform(X) / (lambdas + rule.epsilon * lambdas[0]) ** rule.power
+    if rule.l2:
+        scores /= np.linalg.norm(scores, axis=1, keepdims=True)
+    np.testing.assert_allclose(model.transform(X), scores, atol=1e-12)
+    np.testing.assert_allclose(model.score_samples(X), plain.score_samples(X), atol=1e-12)
+    if rule.l2:
+        with pytest.raises(ValueError, match=r"is not kept\. Fit with l2=False"):
+            model.inverse_transform(scores)
+        with pytest.raises(ValueError, match="weight of an example"):
+            example_importance(model, X)
+        return
+    np.testing.assert_allclose(model.inverse_transform(scores), plain.inverse_transform(plain.transform(X)), atol=1e-12)
+    np.testing.assert_allclose(example_importance(model, X), example_importance(plain, X))
+
+
+def test_scores_along_axes_of_rounding_are_zero_whatever_the_rule() -> None:
+    flat = np.hstack([X[:, :3], X[:, :3]])
+    for rule in (True, bp.Whitening(0.3, 1e-3), bp.Whitening(1.0, l2=True)):
+        scores = bp.PCA(6, whiten=rule).fit(flat).transform(flat)
+        assert not scores[:, 3:].any()
+        assert scores[:, :3].all()
+
+
+@pytest.mark.parametrize("removed", [0, [0, 2], [1]])
+@pytest.mark.parametrize("case", ["given centre", "both given", "given scale"])
+@pytest.mark.parametrize("name", ["covariance", "tutorial"])
+def test_removed_components_leave_the_mean_and_the_residual(name: str, case: str, removed: Any, tmp_path: Path) -> None:
+    model = fitted(name, case).set_params(whiten=True)
+    A = model.components_[np.atleast_1d(removed)]
+    Y = (X - CASES[case][3]) / CASES[case][4]
+    expected = X - (Y @ np.linalg.pinv(A) @ A) * CASES[case][4]
+    found = model.remove_components(X, removed)
+    np.testing.assert_allclose(found, expected, atol=1e-10)
+    lazy = model.remove_components(da.from_array(X.astype("f4"), chunks=(50, D)), removed, out=tmp_path / "out.zarr")
+    assert isinstance(lazy, da.Array)
+    assert (lazy.shape, lazy.dtype) == (X.shape, np.float32)
+    np.testing.assert_allclose(lazy, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("wrong", [K, -1, [0, 0], 0.5, [], [[0]], True])
+def test_only_components_can_be_removed(wrong: Any) -> None:
+    if wrong == []:
+        assert np.array_equal(bp.PCA(K).fit(X).remove_components(X, np.zeros(0, int)), X)
+        return
+    with pytest.raises(ValueError, match="distinct integers from 0 to 2 were expected"):
+        bp.PCA(K).fit(X).remove_components(X, wrong)
+
+
+def test_rows_with_missing_values_remain_so() -> None:
+    rows = X.copy()
+    rows[3, 1] = np.nan
+    model = bp.PCA(K, nan_policy="omit", center=CENTRE, preprocess=bp.Power()).fit(rows)
+    assert model.n_omitted_ == 1
+    assert np.isnan(model.remove_components(rows, 0)[3]).all()
+    with pytest.raises(bp.NonFiniteError, match=r"1 NaN or infinite values in 1 rows .* its row 3, column 1"):
+        model.set_params(nan_policy="raise").transform(rows)
+
+
+def test_a_fit_of_given_values_takes_one_read_and_the_planned_memory() -> None:
+    model = bp.PCA(K, solver="covariance", center=CENTRE, scale=SCALE, preprocess=bp.Power())
+    plan = model.plan(open_in_memory(X))
+    assert plan.passes == model.fit(open_in_memory(X)).provenance_.reads == 1
+    plain = bp.PCA(K, solver="covariance").plan(open_in_memory(X))
+    assert plan.peak_bytes > plain.peak_bytes
+    assert plan.flops > plain.flops

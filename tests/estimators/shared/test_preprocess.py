@@ -1,0 +1,81 @@
+"""``preprocess`` where rows are not plain: reads by number, other readers of X, and inputs that it rejects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import bigpca as bp
+from bigpca.quality.reconstruction import reconstruction_error
+
+N, D = 90, 6
+X = np.random.default_rng(0).standard_normal((N, D)) + 1.0
+Y = np.arange(N) % 3
+ROOTS = bp.Power(0.5).apply(X, "")
+LAZY = da.from_array(X, chunks=(20, D))
+
+
+def test_rows_of_zeros_are_rejected_by_absolute_number() -> None:
+    rows = X.copy()
+    rows[[47, 80]] = 0
+    lazy = da.from_array(rows, chunks=(20, D))
+    for given in (rows, lazy):
+        with pytest.raises(ValueError, match=r"rows of zeros in .*: rows (47|80|47, 80)\. .*zero_rows"):
+            bp.PCA(2, preprocess=bp.L2()).fit(given)
+    model = bp.PCA(2, preprocess=bp.L2(zero_rows="keep")).fit(lazy)
+    np.testing.assert_allclose(model.transform(rows)[47], -model.mean_ @ model.components_.T, atol=1e-12)
+    with pytest.raises(ValueError, match=r"2 rows of zeros in .*: rows 47, 80"):
+        model.set_params(preprocess=bp.L2()).transform(rows)
+
+
+@pytest.mark.parametrize("kernel", ["precomputed", bp.kernels.Spectrum(2)], ids=str)
+def test_kernels_of_other_things_than_vectors_reject_it(kernel: Any) -> None:
+    given = np.eye(5) if kernel == "precomputed" else ["abca", "bcab", "aabb", "cacb"]
+    model = bp.KernelPCA(2, kernel=kernel)
+    model.fit(given)
+    for call in (model.set_params(preprocess=bp.L2()).fit, model.plan, model.transform):
+        with pytest.raises(ValueError, match=r"preprocess = L2\(.*\) requires rows that are vectors"):
+            call(given)
+
+
+@pytest.mark.parametrize("sampling", ["kmeans", X[:12], np.arange(12), "leverage"], ids=lambda s: str(type(s)))
+def test_landmarks_are_preprocessed_like_rows(sampling: Any) -> None:
+    def fitted(rows: Any, sampling: Any, **given: Any) -> Any:
+        model = bp.NystromKernelPCA(2, kernel="rbf", gamma=0.3, n_landmarks=12, sampling=sampling, **given)
+        return model.fit(rows)
+
+    own = ROOTS[:12] if isinstance(sampling, np.ndarray) and sampling.ndim == 2 else sampling
+    found = fitted(LAZY, sampling, preprocess=bp.Power()).transform(X)
+    expected = fitted(da.from_array(ROOTS, chunks=(20, D)), own).transform(ROOTS)
+    np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-6)
+
+
+def test_readers_beside_fits_preprocess_once() -> None:
+    model, plain = bp.PCA(2, preprocess=bp.Power()).fit(X), bp.PCA(2).fit(ROOTS)
+    found, expected = reconstruction_error(model, X), reconstruction_error(plain, ROOTS)
+    np.testing.assert_allclose(found.relative, expected.relative, rtol=1e-9)
+    found = bp.roweis_map(X, Y, 3, model=bp.RoweisDiscriminantAnalysis(1, preprocess=bp.Power()))
+    expected = bp.roweis_map(ROOTS, Y, 3, model=bp.RoweisDiscriminantAnalysis(1))
+    np.testing.assert_array_equal(found.errors(X, Y), expected.errors(ROOTS, Y))
+
+
+def test_an_inner_estimator_preprocesses_its_columns() -> None:
+    inner = bp.PCA(2, preprocess=bp.L2())
+    model = bp.ScoredPCA(n_features_to_select=3, estimator=inner, preprocess=bp.Power()).fit(X, Y)
+    columns = ROOTS[:, model.selected_]
+    np.testing.assert_allclose(
+        np.abs(model.transform(X)), np.abs(bp.PCA(2, preprocess=bp.L2()).fit(columns).transform(columns)), atol=1e-9
+    )
+    with pytest.raises(ValueError, match="Fit both with the same parameters"):
+        bp.merge(inner.fit(X), bp.PCA(2).fit(X))
+
+
+def test_a_checkpoint_of_other_preprocessing_is_rejected(tmp_path: Any) -> None:
+    bp.PCA(2, preprocess=bp.Power(0.5)).fit(LAZY, checkpoint=tmp_path / "c")
+    with pytest.raises(bp.CheckpointError):
+        bp.PCA(2, preprocess=bp.Power(0.25)).fit(LAZY, checkpoint=tmp_path / "c")
+    with pytest.raises(bp.CheckpointError):
+        bp.PCA(2, preprocess=bp.Power(0.5), center=np.ones(D)).fit(LAZY, checkpoint=tmp_path / "c")

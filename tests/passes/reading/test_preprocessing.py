@@ -1,0 +1,86 @@
+"""Preprocessing of rows is what its formula says, for values of any size, and keeps what is not finite in its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigpca as bp
+from bigpca.passes.reading.preprocessing import RowPreprocessor, preprocessors
+from bigpca.passes.reading.row_maps import Affine, chained
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((7, 5))
+EXPECTED: dict[RowPreprocessor, Any] = {
+    bp.L2(): lambda x: x / np.linalg.norm(x, axis=1, keepdims=True),
+    bp.L2(zero_rows="keep"): lambda x: x / np.linalg.norm(x, axis=1, keepdims=True),
+    bp.Power(): lambda x: np.sign(x) * np.sqrt(np.abs(x)),
+    bp.Power(0.3): lambda x: np.sign(x) * np.abs(x) ** 0.3,
+}
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i1"])
+@pytest.mark.parametrize("f", EXPECTED, ids=repr)
+def test_rows_are_those_of_the_formula_and_the_input_is_unchanged(f: RowPreprocessor, dtype: str) -> None:
+    rows = (100 * X).astype(dtype)
+    before = rows.copy()
+    found = f.apply(rows, "X")
+    assert found.dtype == f.output_dtype(rows.dtype) == ("f8" if dtype == "f8" else "f4")
+    np.testing.assert_allclose(found, EXPECTED[f](rows.astype("f8")), rtol=4 * np.finfo(found.dtype).eps)
+    assert np.array_equal(rows, before)
+    assert eval(repr(f), {"L2": bp.L2, "Power": bp.Power}) == f
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-30, 1e200, 1e308])
+def test_norms_of_any_size_are_norms(size: float) -> None:
+    dtype = np.float64 if size != 1e-30 else np.float32
+    found = bp.L2().apply((size * np.array([[0.75, 1.0], [0.0, 0.25]])).astype(dtype), "X")
+    np.testing.assert_allclose(found, [[0.6, 0.8], [0.0, 1.0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("f", EXPECTED, ids=repr)
+def test_what_is_not_finite_remains_in_its_place(f: RowPreprocessor) -> None:
+    rows = X.copy()
+    rows[2, 3], rows[4, 1] = np.nan, -np.inf
+    found = f.apply(rows, "X")
+    assert np.array_equal(np.isnan(found), np.isnan(rows))
+    assert np.array_equal(np.isinf(found), np.isinf(rows))
+    kept = [0, 1, 3, 5, 6]
+    np.testing.assert_array_equal(found[kept], f.apply(X[kept], "X"))
+
+
+def test_rows_of_zeros_are_rejected_by_number_or_kept() -> None:
+    rows = X.copy()
+    rows[[1, 5]] = 0
+    with pytest.raises(ValueError, match=r'2 rows of zeros in the store: rows 101, 105\. .*L2\(zero_rows="keep"\)'):
+        bp.L2().apply_at(rows, np.arange(100, 107), "the store")
+    assert not bp.L2(zero_rows="keep").apply(rows, "X")[[1, 5]].any()
+
+
+def test_a_chain_is_one_map_after_the_other() -> None:
+    last = Affine(np.ones(5), np.full(5, 2.0))
+    whole = chained((bp.Power(), bp.L2()), last)
+    expected = last.apply(bp.L2().apply(bp.Power().apply(X, ""), ""), "")
+    np.testing.assert_array_equal(whole.apply(X, ""), expected)
+    assert whole.output_dtype(np.dtype("f2")) == np.float32
+    assert whole.describe() != chained((bp.L2(), bp.Power()), last).describe()
+    assert chained((), last) is last
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: bp.L2(zero_rows="drop"), ValueError, "zero_rows = 'drop' is unknown"),
+        (lambda: bp.Power(0), ValueError, "exponent = 0 is outside"),
+        (lambda: bp.Power(2), ValueError, "exponent = 2 is outside"),
+        (lambda: bp.Power("0.5"), TypeError, "exponent = '0.5' is a str"),
+        (lambda: preprocessors("l2"), TypeError, "preprocess = 'l2' is not known"),
+        (lambda: preprocessors([bp.L2(), 1]), TypeError, "is not known; None, a record such as"),
+        (lambda: preprocessors(bp.L2), TypeError, "is not known"),
+    ],
+)
+def test_what_is_no_preprocessing_is_rejected(make: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()
