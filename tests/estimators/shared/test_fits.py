@@ -113,6 +113,7 @@ class Priced:
     reason: str = "a test"
     notes: tuple[str, ...] = ()
     max_evaluations: float = 1e9
+    planned_share: float = 1.0
 
     @property
     def declared(self) -> tuple[PassCost, ...]:
