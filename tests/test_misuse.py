@@ -19,10 +19,10 @@ MAX_FRAMES = 6  # below the line that the user wrote
 X = np.random.default_rng(0).standard_normal((30, 5))
 TABLE = pd.DataFrame({"a": X[:, 0], "species": ["cat", "dog", "fox"] * 10, "b": X[:, 1]})
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
-    "no model": (lambda: bp.load("nope.zarr"), "nope.zarr does not exist; a saved model was expected. Check the path"),
+    "no model": (lambda: bp.load("nope.zarr"), "nope.zarr does not exist. Check the path"),
     "data as a model": (lambda: bp.load("data.zarr"), "data.zarr is a Zarr array, such as data or scores"),
-    "a folder as a model": (lambda: bp.load("."), "is not a model: it has no zarr.json"),
-    "a file as a model": (lambda: bp.load("x.npy"), "x.npy is not a model: it has no zarr.json"),
+    "a folder as a model": (lambda: bp.load("."), "is not a saved model: it has no zarr.json"),
+    "a file as a model": (lambda: bp.load("x.npy"), "x.npy is not a saved model: it has no zarr.json"),
     "a model as data": (lambda: bp.open("model.zarr"), "model.zarr is a saved model (PCA); rows of features"),
     "no data": (lambda: bp.PCA(2).fit("nope.npy"), "nope.npy does not exist"),
     "a column of text": (lambda: bp.PCA(1).fit(TABLE), "columns of X hold text: 'species' (such as 'cat')"),

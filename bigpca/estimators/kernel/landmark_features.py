@@ -109,8 +109,8 @@ def features_of(
     T = landmark_transform(K_mm, truncation_for(precision), equilibrated=True, threads=threads)
     if not T.size:
         raise ValueError(
-            f"k(x, x) = 0 for all {len(landmarks.rows)} landmarks under {kernel}: they span nothing. Rows with images "
-            f"of positive length were expected. Choose other landmarks, or another kernel."
+            f"k(x, x) = 0 for all {len(landmarks.rows)} landmarks under {kernel}, so they span nothing. Choose other "
+            f"landmarks, or another kernel."
         )
     return replace(found, transform=T)
 

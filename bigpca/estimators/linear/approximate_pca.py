@@ -123,7 +123,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
 
     def _settings(self, d: int) -> SketchSettings:
         if self.core not in CORES:
-            raise ValueError(f"core = {self.core!r} is unknown; one of {', '.join(map(repr, CORES))} was expected.")
+            raise ValueError(f"core = {self.core!r} is unknown. Use one of {', '.join(map(repr, CORES))}.")
         if self.sketch is not None and not isinstance(self.sketch, Sketch):
             raise TypeError(
                 f"sketch = {self.sketch!r} is a {type(self.sketch).__name__}; a sketch such as "

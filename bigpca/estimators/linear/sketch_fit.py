@@ -229,8 +229,8 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
     trace = float((about if scaled is None else about / scaled**2).sum()) / (n - 1)
     if not np.isfinite(trace):
         raise ValueError(
-            f"the total variance is {trace}: squares of the values overflow float64 (beyond 1e154). Smaller numbers "
-            f"were expected. Divide the data by a constant first."
+            f"the total variance is {trace}: squares of the values overflow float64 (beyond 1e154). Divide the data "
+            f"by a constant first."
         )
     probes = None
     if Y.shape[1] > q:

@@ -278,8 +278,8 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
     total = float(np.trace(S))
     if not np.isfinite(total):
         raise ValueError(
-            f"the total variance is {total}: squares of the values overflow float64 (beyond 1e154). Smaller numbers "
-            f"were expected. Divide the data by a constant first."
+            f"the total variance is {total}: squares of the values overflow float64 (beyond 1e154). Divide the data "
+            f"by a constant first."
         )
     values, vectors = top_eigenpairs(S, settings.wanted(n, d), threads=settings.threads)
     k = resolve_components(settings.n_components, values, total, n, d)

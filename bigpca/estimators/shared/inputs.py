@@ -293,9 +293,7 @@ def check_policies(estimator: BaseEstimator) -> None:
     """
     for name, allowed in (("nan_policy", ("raise", "omit")), ("missing_chunks", ("raise", "fill"))):
         if getattr(estimator, name) not in allowed:
-            raise ValueError(
-                f'{name} = {getattr(estimator, name)!r} is unknown; "{allowed[0]}" or "{allowed[1]}" was expected.'
-            )
+            raise ValueError(f'{name} = {getattr(estimator, name)!r} is unknown. Use "{allowed[0]}" or "{allowed[1]}".')
     whiten = getattr(estimator, "whiten", False)
     if not isinstance(whiten, bool | np.bool_ | Whitening):
         raise TypeError(

@@ -131,8 +131,8 @@ class FeatureLabelFit(LandmarksFit):
         n = m = rows.n_rows
         if not settings.kernel.positive_semidefinite:
             raise ValueError(
-                f"{settings.kernel} is not positive semi-definite, so it has no features to learn axes in; a kernel "
-                f"that is was expected. Use another kernel."
+                f"{settings.kernel} is not positive semi-definite, so it has no features to learn axes in. Use a "
+                f"kernel that is."
             )
         if n_landmarks is not None:
             m = positive_integer("n_landmarks", n_landmarks)
@@ -141,10 +141,7 @@ class FeatureLabelFit(LandmarksFit):
         elif n > EXACT_ROWS:
             m = 1000
         if m > n and isinstance(sampling, str):
-            raise ValueError(
-                f"n_landmarks = {m}, but X has {n} rows; at most as many landmarks as rows were expected. Use {n} or "
-                f"fewer."
-            )
+            raise ValueError(f"n_landmarks = {m} is more than the {n} rows of X. Use {n} or fewer.")
         if m == n and isinstance(sampling, str):
             sampling = np.arange(n)
         choice = Choice(m, sampling, positive_integer("rounds", rounds))

@@ -126,7 +126,7 @@ class KernelSupervisedPCA(KernelModel):
 
     def _fit(self, opened: Opened, y: Input) -> FeatureLabelFit | DualFit:
         if self.form not in FORMS:
-            raise ValueError(f'form = {self.form!r} is unknown; "direct" or "dual" was expected.')
+            raise ValueError(f'form = {self.form!r} is unknown. Use "direct" or "dual".')
         if self.form == "direct":
             return plan_features(self, opened, y, self._problem())
         problem, (rows, resources) = self._problem(), self._rows(opened.array)

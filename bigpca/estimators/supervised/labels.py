@@ -237,7 +237,7 @@ def reject_singletons(labels: ClassLabels) -> None:
         named = ", ".join(map(str, alone[:SHOWN].tolist())) + (", ..." if len(alone) > SHOWN else "")
         raise ValueError(
             f"{len(alone)} of {labels.n_classes} classes have one row each ({named}): they add nothing to the scatter "
-            f"within classes; at least 2 rows of every class were expected. Give more rows of them, set their labels "
+            f"within classes, which needs at least 2 rows of every class. Give more rows of them, set their labels "
             f'to missing and use missing_labels="drop", or use SupervisedPCA (r2 = 0).'
         )
 

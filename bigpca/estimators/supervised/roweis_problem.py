@@ -65,9 +65,7 @@ class RoweisProblem(Problem):
     def check(self, d: int) -> None:
         check_components(self.n_components, d)
         if self.solver not in SOLVERS:
-            raise ValueError(
-                f"solver = {self.solver!r} is unknown; one of {', '.join(map(repr, SOLVERS))} was expected."
-            )
+            raise ValueError(f"solver = {self.solver!r} is unknown. Use one of {', '.join(map(repr, SOLVERS))}.")
         check_iteration(self.tol, self.max_passes)
 
     def most_axes(self, rank: int, d: int) -> int:
@@ -178,8 +176,8 @@ def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
     counts = statistics.moments.counts
     if statistics.cross is None and statistics.n_classes < 2 and (r1, r2) != (0.0, 0.0):
         raise ValueError(
-            f"only one of {len(counts)} classes has rows left, out of {statistics.count} rows; at least two classes "
-            f"were expected. Give rows of several classes, or use PCA."
+            f"only one of {len(counts)} classes has rows left, out of {statistics.count} rows. Give rows of several "
+            f"classes, or use PCA."
         )
     if statistics.count < 2:
         raise ValueError(

@@ -290,8 +290,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         if labelled.features is None and used <= labelled.n_classes:
             raise ValueError(
                 f"{used} rows have {labelled.n_classes} classes, one row each: nothing is left to compare differences "
-                f"between classes with. A class of several rows was expected. Give such classes, or numbers as real "
-                f"labels."
+                f"between classes with. Give classes of several rows, or numbers as real labels."
             )
         return labelled
 
@@ -323,7 +322,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         if isinstance(given, str) and given == "cv":
             fit_seed(self)  # raises if random_state is not one
             if positive_integer("folds", self.folds) < 2:
-                raise ValueError(f"folds = {self.folds}; at least 2 were expected, one of which is left out in turn.")
+                raise ValueError(
+                    f"folds = {self.folds} leaves no rows to fit to. Use 2 or more, of which each is left out in turn."
+                )
             return None
         if not isinstance(given, bool) and isinstance(given, Integral) and 1 <= int(given) <= d:
             return int(given)
