@@ -108,7 +108,7 @@ PARAMETERS: dict[str, tuple[type, dict[str, Any], Any, type[Exception], str]] = 
         "label_gamma = inf; a finite",
     ),
     "form": (KernelSupervisedPCA, {"form": "primal"}, Y, ValueError, "form = 'primal' is unknown"),
-    "landmarks": (KernelSupervisedPCA, {"n_landmarks": N + 1}, Y, ValueError, "n_landmarks = 61 is more than the 60 rows of X"),
+    "landmarks": (KernelSupervisedPCA, {"n_landmarks": N + 1}, Y, ValueError, "61 is more than the 60 rows of X"),
     "indefinite": (KernelSupervisedPCA, {"kernel": "sigmoid"}, Y, ValueError, "is not positive semi-definite"),
     "dual, gaps": (
         KernelSupervisedPCA, {"form": "dual", "missing_labels": "drop"}, gaps(Y), ValueError,
