@@ -335,8 +335,10 @@ def _write_pending(rows: RowInput, output: Output, plan: Plan, run: Run) -> None
 
     def of_all_chunks(event: Event) -> None:
         if isinstance(event, PassEvent):
-            whole = {"rows_total": rows.n_rows, "bytes_total": rows.bytes_of(rows.n_rows), "groups_total": chunks}
-            event = replace(event, **whole, groups_resumed=chunks - len(pending))
+            event = replace(
+                event, rows_total=rows.n_rows, bytes_total=rows.bytes_of(rows.n_rows), groups_total=chunks,
+                groups_resumed=chunks - len(pending),
+            )  # fmt: skip
         run.progress(event)
 
     run_pass(job, replace(run, checkpoint=None, progress=of_all_chunks, peak_bytes=plan.peak_bytes))
