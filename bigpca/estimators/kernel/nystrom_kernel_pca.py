@@ -205,8 +205,10 @@ class NystromKernelPCA(KernelModel):
                 f"sampling = {self.sampling!r} is unknown. Use one of {', '.join(map(repr, SAMPLINGS))}, row numbers, "
                 f"or rows."
             )
-        rows, resources = self._rows(opened.array)
-        check_enough_rows(rows.n_rows)
+        rows, resources = self._rows(opened.array, opened.weights)
+        if self.extension == "tutorial":
+            rows.reject_weights(['extension="tutorial"'])
+        check_enough_rows(rows.n_present, weight=rows.weight)
         settings = self._settings(rows.n_columns, opened.seed)
         if not settings.kernel.positive_semidefinite and self.extension == "features":
             raise ValueError(

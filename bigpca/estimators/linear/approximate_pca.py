@@ -148,18 +148,20 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         return SketchSettings(fit, sketch, self.core)
 
     def _fit(self, opened: Opened, y: Input) -> SketchFit:
-        return self._planned(opened.array, minimum=2)
+        return self._planned(opened.array, opened.weights, minimum=2)
 
-    def _planned(self, X: da.Array, *, minimum: int) -> SketchFit:
+    def _planned(self, X: da.Array, weights: Input, *, minimum: int) -> SketchFit:
         n, d = X.shape
         check_n_components(self.n_components, None if np.isnan(n) or minimum < 2 else n, d)
         settings = self._settings(d)
-        rows, _, resources = self._rows_to_fit(X)
-        check_enough_rows(rows.n_rows, minimum=minimum)
+        rows, _, resources = self._rows_to_fit(X, weights)
+        check_enough_rows(rows.n_present, minimum=minimum)
         return SketchFit(rows, resources, settings)
 
-    def _read_state(self, X: da.Array, *, old: FusedProduct | None, progress: ProgressArgument) -> Added[FusedProduct]:
-        fit = self._planned(X, minimum=1)
+    def _read_state(
+        self, X: da.Array, *, old: FusedProduct | None, progress: ProgressArgument, weights: Input = None
+    ) -> Added[FusedProduct]:
+        fit = self._planned(X, weights, minimum=1)
         if fit.settings.template(fit.rows.n_columns).state_bytes > setting(self, "keep_state_bytes"):
             raise ValueError(self._missing_state("partial_fit"))
         found, made = self._execute(fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)

@@ -79,7 +79,7 @@ def plan_fit(rows: RowInput, resources: Resources, settings: Settings, solver: s
         With ``solver="auto"``, if no solver fits.
     """
     check_solver(solver)
-    check_enough_rows(rows.n_rows)
+    check_enough_rows(rows.n_present, weight=rows.weight)
     named = FITS.get(solver)
     if named is not None and not named.stands_back(rows, settings):
         return named.planned(rows, settings, resources)

@@ -48,6 +48,7 @@ from bigpca.estimators.shared.inputs import Input, Lazy, check_features, in_memo
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.shared.transformer import Estimator
+from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
@@ -122,6 +123,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     _apart: tuple[Array, ...] = ()  # added rows in memory that are not in the state yet
     _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
     _certificate: Certificate | None
+    _weight_sums: WeightSums = None
     _output_name: ClassVar[str] = "scores"
 
     @property
@@ -140,7 +142,9 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """
 
     @abstractmethod
-    def _read_state(self, X: da.Array, *, old: State | None, progress: ProgressArgument) -> Added[State]:
+    def _read_state(
+        self, X: da.Array, *, old: State | None, progress: ProgressArgument, weights: Input = None
+    ) -> Added[State]:
         """Return the sufficient statistics of the rows of X, to be added to ``old``, in one read of X.
 
         Raises before that read if the statistics exceed ``keep_state_bytes`` or the plan does not fit.
@@ -189,7 +193,9 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
     @available_if(_adds_rows)  # type: ignore[untyped-decorator]
     @solving
-    def partial_fit(self, X: Input, y: Input = None, *, progress: ProgressArgument = None) -> Self:
+    def partial_fit(
+        self, X: Input, y: Input = None, *, sample_weight: Input = None, progress: ProgressArgument = None
+    ) -> Self:
         """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
 
         ``PCA`` uses the covariance, whatever ``solver`` is. With fewer rows than ``n_components``, it keeps one
@@ -200,6 +206,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         X : array-like, Dask array, path and so on, of shape (m, d)
             New rows, as for :meth:`fit`.
         y : ignored, default None
+        sample_weight : weights of the new rows as for :meth:`fit`, default None
         progress : True, "auto", a callable that receives events, or None, default None
             True shows a bar, "auto" one after two seconds.
 
@@ -218,7 +225,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """
         if "_state" not in vars(self):
             opened = replace(self._open(X), seed=fit_seed(self))
-            first = self._read_state(opened.array, old=None, progress=progress)
+            first = self._read_state(opened.array, old=None, progress=progress, weights=sample_weight)
             self._absorb(first.state, first.omitted)
             self._remember(opened)
             self._provenance = first.made
@@ -227,9 +234,10 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         old = self._state
         if old is None:
             raise ValueError(self._missing_state("partial_fit"))
-        rows = None if progress is not None else self._small_batch(X)
+        rows = None if progress is not None or sample_weight is not None else self._small_batch(X)
         if rows is None:
-            new = self._read_state(self._open_like(X), old=old, progress=progress)
+            opened_like = self._open_like(X)
+            new = self._read_state(opened_like, old=old, progress=progress, weights=sample_weight)
             state, omitted, made = old.merge(new.state), new.omitted + self.n_omitted_, new.made
         else:
             made = Provenance.now((), "", len(rows), "", seconds=0.0, reads=1.0)
@@ -433,9 +441,9 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         rank, whitening = min(self.n_samples_, self.n_features_in_), self._whitening
         return None if whitening is None else whitening.divisors(self.explained_variance_, rank)
 
-    def _rows_to_fit(self, X: da.Array) -> tuple[RowInput, Standardization, Resources]:
+    def _rows_to_fit(self, X: da.Array, weights: Input = None) -> tuple[RowInput, Standardization, Resources]:
         """Return the rows that a fit reads, about a given centre and divided by a given scale."""
-        rows, resources = self._rows(X)
+        rows, resources = self._rows(X, weights)
         standardization = self._standardization(rows.n_columns)
         return standardization.applied(rows), standardization, resources
 
@@ -443,17 +451,18 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         return Standardization.of(self.center, self.scale, d)
 
     def _take(self, found: Spectrum, solver: str) -> None:
-        n, d, k = found.count, len(found.mean), len(found.variances)
+        n, d, k, weight = found.count, len(found.mean), len(found.variances), found.weight
         self.components_ = found.components
         self.explained_variance_ = found.variances
         self.explained_variance_ratio_ = found.variances / found.total if found.total > 0 else np.zeros(k)
-        self.singular_values_ = np.sqrt(found.variances * (n - 1))
+        self.singular_values_ = np.sqrt(found.variances * (weight - 1))
         self.mean_, self.scale_ = found.mean, found.scale
         self.total_variance_ = found.total
-        left, rest = min(n, d) - k, found.total - float(found.variances.sum())
+        left, rest = min(max(n, weight), d) - k, found.total - float(found.variances.sum())
         rounding = min(n, d) * float(np.finfo(np.float64).eps) * found.total
         self.noise_variance_ = rest / left if left > 0 and rest > rounding else 0.0
         self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
+        self.sum_weights_, self.n_effective_, self._weight_sums = weight, found.n_effective, found.weight_sums
         self.n_features_in_, self.solver_ = d, solver
         self._state, self._apart = cast("State | None", found.state), ()
         self._certificate = found.certificate
@@ -463,7 +472,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """Return the result from which :meth:`_take` set the attributes."""
         return Spectrum(
             self.n_samples_, self.n_omitted_, self.mean_, self.scale_, self.explained_variance_, self.components_,
-            self.total_variance_, self._state, self._certificate,
+            self.total_variance_, self._state, self._certificate, self._weight_sums,
         )  # fmt: skip
 
     def _fitted_values(self) -> tuple[dict[str, Array], Values]:

@@ -65,6 +65,8 @@ class Opened:
         Whether X is an array in memory, which the engine does not read.
     seed : int
         Seed of all random draws of a fit.
+    weights : ndarray of shape (n,), or None
+        Weights of the rows.
     """
 
     array: da.Array
@@ -72,6 +74,7 @@ class Opened:
     sample: tuple[int, ...]
     in_memory: bool = False
     seed: int = 0
+    weights: NDArray[np.float64] | None = None
 
     @property
     def n_features(self) -> int:

@@ -71,6 +71,7 @@ class FeatureRead:
             in_features(features, statistics, axes), self.evaluations, rank=axes.rank,
             landmark_transform=features.transform, landmark_indices=features.indices, classes=supervision.classes,
             n_unlabelled=supervision.unlabelled, missed_label_trace=supervision.missed_label_trace, state=self.kept,
+            weight_sums=statistics.moments.weight_sums,
         )  # fmt: skip
 
 
@@ -143,7 +144,8 @@ class FeatureLabelFit(LandmarksFit):
         if m > n and isinstance(sampling, str):
             raise ValueError(f"n_landmarks = {m} is more than the {n} rows of X. Use {n} or fewer.")
         if m == n and isinstance(sampling, str):
-            sampling = np.arange(n)
+            sampling = np.arange(n) if rows.weights is None else np.flatnonzero(rows.weights)
+            m = len(sampling)
         choice = Choice(m, sampling, positive_integer("rounds", rounds))
         return cls(rows, resources, settings, choice, labelled, problem)
 

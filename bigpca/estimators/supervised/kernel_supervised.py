@@ -275,9 +275,10 @@ def plan_features(
     model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, opened: Opened, y: Input, problem: Problem
 ) -> FeatureLabelFit:
     """Plan a fit on the features of landmarks."""
-    rows, resources = model._rows(opened.array)
+    rows, resources = model._rows(opened.array, opened.weights)
     problem.check(rows.n_rows)
-    labelled = read_labels(y, rows.n_rows, problem, missing=model.missing_labels, owner=type(model).__name__)
+    owner, missing = type(model).__name__, model.missing_labels
+    labelled = read_labels(y, rows.n_rows, problem, missing=missing, owner=owner, weights=rows.weights)
     return FeatureLabelFit.of(
         rows, resources, model._settings(rows.n_columns, opened.seed), labelled, problem,
         n_landmarks=model.n_landmarks, sampling=model.sampling, rounds=model.rounds,

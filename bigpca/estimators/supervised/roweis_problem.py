@@ -11,6 +11,7 @@ from typing import Self
 import numpy as np
 
 from bigpca.data.labels import TargetLabels
+from bigpca.data.weights import check_total
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.choosing import check_iteration
 from bigpca.estimators.shared.inputs import Input
@@ -184,7 +185,9 @@ def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
             f"Found array with {statistics.count} sample(s) that have labels and no missing values, while a minimum of "
             f"2 is required. Give more rows."
         )
-    alone = int(np.count_nonzero(counts == 1))
+    if statistics.moments.weight_sums is not None:
+        check_total(statistics.weight)
+    alone = 0 if statistics.moments.weight_sums else int(np.count_nonzero(counts == 1))
     if statistics.cross is None and r2 > 0 and alone:
         warn_approximation(
             f"{alone} of {len(counts)} classes have one row each without missing values: they add nothing to the "
@@ -203,7 +206,7 @@ def family_of(statistics: LabelStatistics, *, normalize: bool, threads: int | No
     statistics.check_whole()
     return RoweisFamily(
         statistics.within, statistics.between, statistics.psi, normalize=normalize,
-        freedom=max(0, statistics.count - statistics.n_classes), threads=threads,
+        freedom=max(0, statistics.count - statistics.n_classes), divisor=statistics.freedom, threads=threads,
     )  # fmt: skip
 
 
@@ -233,7 +236,7 @@ def family_axes(
     if r2 < 1.0:
         return found
     rows = np.vstack([statistics.deviations, statistics.mean])
-    return replace(found, inverses=family.inverses(rows, statistics.count, conditioning))
+    return replace(found, inverses=family.inverses(rows, statistics.weight, conditioning))
 
 
 def thin_axes(statistics: LabelStatistics, n_components: Input, *, normalize: bool, threads: int | None) -> Axes:

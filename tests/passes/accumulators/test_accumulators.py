@@ -6,7 +6,7 @@ import io
 import pkgutil
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
 from typing import Any
@@ -159,14 +159,15 @@ def sparse_state(template: Accumulator, X: Array, start: int, stop: int, cuts: l
 
 
 def weighted_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
-    """Fold rows ``start:stop`` with their weights."""
+    """Fold rows ``start:stop`` with their weights; rows of weight 0 are absent from blocks."""
     state = at_work(template, start, stop)
     shift: Array | None = None
     for a, b in pairwise([start, *cuts, stop]):
-        if b > a:
-            shift = group_shift(X[a:b]) if shift is None else shift
-            block = prepare_block(X[a:b], a, shift, owned=False, nan_policy="raise", where="rows")
-            state.update(replace(block, weights=WEIGHTS[a:b]))
+        own = np.arange(a, b)[WEIGHTS[a:b] > 0]
+        if len(own):
+            shift = group_shift(X[own]) if shift is None else shift
+            block = prepare_block(X[own], a, shift, owned=False, nan_policy="raise", where="rows", numbers=own)
+            state.update(block.weighted(WEIGHTS[own]))
     state.close()
     return state
 
