@@ -91,9 +91,7 @@ def check_total(total: float) -> None:
     ValueError
     """
     if total == 0:
-        raise ValueError(
-            "all weights are zero; positive ones were expected. Give each row to be used a positive weight."
-        )
+        raise ValueError("all weights are zero; positive ones were expected. Give used rows positive weights.")
     if not 1 < total < np.inf:
         raise ValueError(
             f"the weights add up to {total:g}; more than 1 was expected, because they count rows: the covariance is "

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -150,8 +151,10 @@ class RowInput:
         rows.steps = (*self.steps, *steps)
         return rows
 
-    def weighted(self, weights: NDArray[np.float64]) -> RowInput:
+    def weighted(self, weights: Any) -> RowInput:
         """Return the same rows with weights (n,), by absolute row number: w equals w repetitions, and 0 absence.
+
+        ``weights`` are as for :func:`bigpca.data.weights.open_weights`.
 
         Raises
         ------

@@ -56,6 +56,11 @@ class ShiftedOperator:
         return self.operator.shape
 
     @property
+    def weight(self) -> float:
+        """Number of rows, which have no weights."""
+        return float(self.size)
+
+    @property
     def precision(self) -> float:
         return self.operator.precision
 

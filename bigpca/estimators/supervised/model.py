@@ -110,7 +110,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
     solve_threads: int | None
     missing_labels: str
     classes_: Array
-    class_counts_: NDArray[np.int64]
+    class_counts_: NDArray[np.int64] | NDArray[np.float64]
     class_means_: NDArray[np.float64]
     n_passes_: int
     converged_: bool
