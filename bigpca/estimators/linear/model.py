@@ -406,7 +406,12 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             return None
         batch, names, _ = in_memory(X, type(self).__name__)
         check_features(self, batch.shape[1], names)
-        return batch.copy() if batch.nbytes <= self._apart_bytes and np.isfinite(batch).all() else None
+        if batch.nbytes > self._apart_bytes or not np.isfinite(batch).all():
+            return None
+        mapped = batch
+        for one in self._preprocessors():  # whose errors are those of this call, not of the solve
+            mapped = one.apply(mapped, "the added rows")
+        return batch.copy()
 
     def _with_apart(self, state: State, apart: tuple[Array, ...]) -> State:
         """Return the statistics including the rows that were kept apart."""
