@@ -36,11 +36,11 @@ def export(
             raise ValueError(
                 f"{model} is a {type(fitted).__name__}, which has no linear map. Export a linear model, such as a PCA."
             )
-        A, b = fitted.linear_map()
+        k, d = len(fitted.get_feature_names_out()), fitted.n_features_in_
         if out.suffix.lower() == ".onnx":
             fitted.to_onnx(out, overwrite=overwrite)
         else:
+            A, b = fitted.linear_map()
             write_npz(out, overwrite=overwrite, A=A, b=b)
-        k, d = A.shape
         output.say(f"{out}: from {d:,} columns to {k:,} scores")
         output.finish({"command": "export", "model": model, "out": out, "shape": [k, d]})
