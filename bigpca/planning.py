@@ -65,6 +65,15 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds / 86400:.2g} days"
 
 
+def format_times(count: float) -> str:
+    """Return how often, for people.
+
+    >>> format_times(1.0), format_times(2.063)
+    ('once', '2.06 times')
+    """
+    return "once" if count == 1 else f"{count:.3g} times"
+
+
 class Priced(Protocol):
     """What a plan is made of."""
 

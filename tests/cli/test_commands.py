@@ -29,7 +29,7 @@ def test_fit_saves_what_the_library_computes_and_prints_plan_and_summary(store: 
         "solver",
         "planned: ",
         "of the variance",
-        "1 of the data",
+        "all rows once",
         "m.zarr",
         "s.zarr",
         "rm -r c",
@@ -138,7 +138,7 @@ def test_scores_with_keys_become_a_table_and_info_shows_how_they_were_made(store
     assert of_model["model"] == of_scores["model"]
     assert of_model["peak_bytes"] >= 0
     shown = run("info", "model.zarr").stdout
-    assert all(text in shown for text in ("made by", "1 time (planned: 1)", "above idle (planned: "))
+    assert all(text in shown for text in ("made by", "once (planned: 1)", "above idle (planned: "))
     assert line_of(run("info", "s.zarr").stdout, "keys") == "3,000, such as 'image 0'"
 
 
