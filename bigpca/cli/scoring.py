@@ -33,6 +33,7 @@ def transform(
     keys: Annotated[
         str | None, typer.Option(help="Store these row keys too: FILE::COLUMN, such as labels.csv::filename.")
     ] = None,
+    dtype: Annotated[str | None, typer.Option(help="Store the scores as float16, float32 or float64.")] = None,
     references: o.References = None,
     overwrite: o.Overwrite = False,
 ) -> None:
@@ -51,7 +52,9 @@ def transform(
             start = time.monotonic()
             with MemoryMeter(client) as meter, TerminalProgress() as bar:
                 progress = shown(PassCounter(), bar, output, str(scores))
-                written = fitted.transform(data, out=str(scores), overwrite=overwrite, progress=progress, keys=keys)
+                written = fitted.transform(
+                    data, out=str(scores), overwrite=overwrite, progress=progress, keys=keys, dtype=dtype
+                )
         seconds = time.monotonic() - start
         rows, columns = written.shape
         output.show(
