@@ -36,11 +36,14 @@ def transform(
     statistics: Annotated[
         str | None, typer.Option(help="Write these statistics of each row in place of scores: t2,spe,mahalanobis.")
     ] = None,
+    dtype: Annotated[str | None, typer.Option(help="Store the scores as float16, float32 or float64.")] = None,
     references: o.References = None,
     overwrite: o.Overwrite = False,
 ) -> None:
     """Write the scores of SOURCE under a saved model to a store or a table. Run it again after a stop to resume."""
     names = None if statistics is None else [name.strip() for name in statistics.split(",")]
+    if names is not None and dtype is not None:
+        raise typer.BadParameter("statistics are written as float64. Leave out --dtype.")
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         from bigpca.quality.memory import MemoryMeter
 
@@ -61,7 +64,10 @@ def transform(
             with MemoryMeter(client) as meter, TerminalProgress() as bar:
                 progress = shown(PassCounter(), bar, output, str(scores))
                 to = {"out": str(scores), "overwrite": overwrite, "progress": progress, "keys": keys}
-                written = fitted.transform(data, **to) if names is None else fitted.statistics(data, names, **to)
+                if names is None:
+                    written = fitted.transform(data, dtype=dtype, **to)
+                else:
+                    written = fitted.statistics(data, names, **to)
         seconds = time.monotonic() - start
         rows, columns = written.shape
         output.show(

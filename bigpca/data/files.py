@@ -20,6 +20,12 @@ from bigpca.storage.regular import open_regular
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad")
 PARQUET_SUFFIXES = (".parquet", ".pq")
+TORCH_SUFFIXES = (".pt", ".pth")
+SHARD_SUFFIXES = (".npz", ".safetensors", *HDF5_SUFFIXES)
+_CONVERTED = (
+    "Convert each file: x = torch.load({!r}, weights_only=True); np.save(path, x.float().numpy()). A tensor of "
+    "feature maps keeps its shape."
+)
 
 
 def file_source(path: str, member: str | None, missing_chunks: str) -> RowSource:
@@ -59,10 +65,24 @@ def _directory(path: str, member: str | None, missing_chunks: str) -> RowSource:
     if parquet:
         rows = parquet_rows(path, member)
         return RowSource("parquet", path, rows.column, rows)
+    _reject_shards(path, names)
     shown = ", ".join(map(brief, names[:5])) + (", ..." if len(names) > 5 else "") if names else "nothing"
     raise FileNotFoundError(
         f"{path} holds {shown}: a Zarr store, .npy shards or .parquet files were expected. Check the folder."
     )
+
+
+def _reject_shards(path: str, names: list[str]) -> None:
+    """Reject a folder of shards that are opened as a list, or converted first."""
+    for name in names:
+        suffix = os.path.splitext(name)[1].lower()
+        if suffix in TORCH_SUFFIXES:
+            raise ValueError(f"{path} holds {brief(name)}, a file of PyTorch. {_CONVERTED.format(name)}")
+        if suffix in SHARD_SUFFIXES or is_zarr_directory(os.path.join(path, name)):
+            raise ValueError(
+                f"{path} holds {brief(name)}; a folder is read as shards only if these are .npy or .parquet files. "
+                "Pass the list of its files, in order: bp.open([path, ...])."
+            )
 
 
 def _glob(pattern: str, member: str | None) -> RowSource:
@@ -101,9 +121,11 @@ def _file(path: str, member: str | None, missing_chunks: str) -> RowSource:
             f"{path} is a netCDF-3 file, which is not read directly; netCDF-4 (HDF5) or another format was expected. "
             f'Pass xarray.open_dataset({path!r}, chunks={{}})["x"], one of its variables.'
         )
+    if suffix in TORCH_SUFFIXES:
+        raise ValueError(f"{path} is a file of PyTorch, which can run code. {_CONVERTED.format(path)}")
     raise ValueError(
         f"{path} is of unknown format: .npy, .npz, .h5, .parquet, .safetensors or a Zarr directory was expected. "
-        "For plain bytes open a np.memmap and pass that; for .pt files save the tensor with np.save first."
+        "For plain bytes open a np.memmap and pass that."
     )
 
 

@@ -25,7 +25,9 @@ MAX_HEADER_BYTES = 100 * 2**20  # safetensors' own limit
 _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1", "I8": "i1"} | {
     f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (2, 4, 8)
 }
-_BITS = {name: 8 * np.dtype(stored).itemsize for name, stored in _SAFETENSORS.items()} | {
+BFLOAT16 = "bfloat16"  # stored as the upper halves of float32 numbers, which are read
+_SAFETENSORS["BF16"] = BFLOAT16
+_BITS = {name: 8 * np.dtype(stored).itemsize for name, stored in _SAFETENSORS.items() if stored != BFLOAT16} | {
     "BF16": 16, "C64": 64, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
 }  # fmt: skip
 
@@ -43,7 +45,7 @@ class FlatFile:
     offset : int, bytes
     array_shape : tuple of int
     stored : str
-        Dtype with its byte order, such as ``">f4"``.
+        Dtype with its byte order, such as ``">f4"``, or "bfloat16".
     order : {"C", "F"}
     lead : int, bytes
         What stands before the values of each row, such as its key; 0 for plain arrays.
@@ -58,8 +60,13 @@ class FlatFile:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Stored dtype, in native byte order."""
-        return check_dtype(self.stored)
+        """Stored dtype, in native byte order; float32 for bfloat16."""
+        return np.dtype(np.float32) if self.stored == BFLOAT16 else check_dtype(self.stored)
+
+    @property
+    def _bits(self) -> np.dtype[Any]:
+        """Dtype of the numbers in the file, in its byte order; integers for bfloat16."""
+        return np.dtype("<u2" if self.stored == BFLOAT16 else self.stored)
 
     @property
     def column_chunk(self) -> int:
@@ -72,7 +79,7 @@ class FlatFile:
 
     @property
     def _nbytes(self) -> int:
-        return math.prod(self.array_shape) * np.dtype(self.stored).itemsize + self.lead * self.array_shape[0]
+        return math.prod(self.array_shape) * self._bits.itemsize + self.lead * self.array_shape[0]
 
     def check_size(self) -> None:
         """Check that the file is as large as its header states."""
@@ -86,21 +93,27 @@ class FlatFile:
     def read(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
         """Read a block: whole rows in C order directly into new memory, others through a short-lived map."""
         self.check_size()
-        width, stored = row_width(self.array_shape), np.dtype(self.stored)
+        block = self._read_bits(start, stop, columns)
+        if self.stored == BFLOAT16:
+            return (block.astype(np.uint32) << 16).view(np.float32)
+        return block.astype(self.dtype, copy=False)
+
+    def _read_bits(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
+        width, stored = row_width(self.array_shape), self._bits
         if self.lead:
             record = np.dtype([("", f"V{self.lead}"), (VALUES, stored, (width,))])
             records = np.empty(stop - start, record)
             with open_regular(self.path, buffering=0) as file:
                 file.seek(self.offset + start * record.itemsize)
                 _fill(file, records, self.path)
-            return records[VALUES][:, slice(*columns)].astype(self.dtype)
+            return np.ascontiguousarray(records[VALUES][:, slice(*columns)])
         if self.order == "C" and columns == (0, width):
             block = np.empty((stop - start, width), stored)
             with open_regular(self.path, buffering=0) as file:
                 file.seek(self.offset + start * width * stored.itemsize)
                 _fill(file, block, self.path)
-            return block.astype(self.dtype, copy=False)
-        block = np.empty((stop - start, columns[1] - columns[0]), self.dtype)
+            return block
+        block = np.empty((stop - start, columns[1] - columns[0]), stored.newbyteorder("="))
         if block.size:
             order: Any = self.order
             mapped = np.memmap(self.path, stored, "r", self.offset, self.array_shape, order)
@@ -130,8 +143,11 @@ def _fill(file: BinaryIO, block: NDArray[Any], path: str) -> None:
 
 def raw_file(path: str, offset: int, shape: tuple[int, ...], dtype: DTypeLike, order: str = "C") -> FlatFile:
     """Describe plain bytes, such as those behind a ``np.memmap``."""
-    check_dtype(dtype)
-    flat = FlatFile(path, offset, tuple(map(int, shape)), np.dtype(dtype).str, order)
+    stored = BFLOAT16
+    if not isinstance(dtype, str) or dtype != BFLOAT16:
+        check_dtype(dtype)
+        stored = np.dtype(dtype).str
+    flat = FlatFile(path, offset, tuple(map(int, shape)), stored, order)
     flat.check_size()
     return flat
 
@@ -207,7 +223,7 @@ def safetensors_file(path: str, member: str | None) -> tuple[FlatFile, str]:
     if dtypes[name] not in _SAFETENSORS:
         raise TypeError(
             f"{path}: tensor {brief(repr(name))} has dtype {brief(dtypes[name])}, which NumPy does not support. "
-            "Save it as float32, which represents every bfloat16."
+            "Save it as float32."
         )
     return raw_file(path, 8 + length + spans[name][0], shapes[name], _SAFETENSORS[dtypes[name]]), name
 

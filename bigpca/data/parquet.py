@@ -1,4 +1,4 @@
-"""A Parquet column of equally long lists of numbers, in one file or in a folder of files."""
+"""Parquet in one file or a folder of files: a column of equally long lists of numbers, or a table of number columns."""
 
 from __future__ import annotations
 
@@ -131,35 +131,66 @@ class ParquetRows:
 
 @dataclass(frozen=True)
 class ParquetTable(ParquetRows):
-    """Rows of a table of scores, one column for each component, as ``transform`` writes it."""
+    """Rows of a table of numbers, one column for each feature, or component as ``transform`` writes it."""
 
     def _read_group(self, group: _Group) -> NDArray[Any]:
         import pyarrow.parquet as pq
 
         try:
             with pq.ParquetFile(group.path, page_checksum_verification=True) as file:
-                names = [name for name in file.schema_arrow.names if name != KEY_COLUMN]
+                names = [field.name for field in _number_columns(file.schema_arrow)]
                 found = file.read_row_group(group.number, columns=names)
-            return np.column_stack([column.to_numpy() for column in found.columns]).astype(self.dtype, copy=False)
         except (OSError, ValueError) as error:
             if not is_decode_error(error):
                 raise
             raise CorruptedChunkError(
                 f"{group.path}: row group {group.number} cannot be decoded ({brief(error)}). Write the file again."
             ) from error
+        nulls = next((name for name in names if found[name].null_count), None)
+        if nulls is not None:
+            raise ValueError(
+                f"{group.path}: row group {group.number}, column {brief(repr(nulls))} has nulls. Drop or fill those "
+                "rows first."
+            )
+        return np.column_stack([column.to_numpy() for column in found.columns]).astype(self.dtype, copy=False)
 
 
-def _score_table(path: str) -> ParquetTable | None:
-    """Describe a table of scores that bigpca wrote; None for other files."""
-    found = parquet_metadata(file_stamp(path))
-    schema = found.schema.to_arrow_schema()
-    if TABLE_MARK not in (schema.metadata or {}):
+def _number_columns(schema: Any) -> list[Any]:
+    """Return the fields of a table whose columns are features: all of them, without the keys of a table of scores."""
+    marked = TABLE_MARK in (schema.metadata or {})
+    return [field for field in schema if not (marked and field.name == KEY_COLUMN)]
+
+
+def _number_table(pattern: str, stamps: list[Stamp]) -> ParquetTable | None:
+    """Describe a table of number columns; None if a column of the first file holds something else.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For columns of several dtypes, and files that differ in their columns; names them.
+    """
+    import pyarrow.types as kinds
+
+    fields = _number_columns(parquet_metadata(stamps[0]).schema.to_arrow_schema()) if stamps else []
+    if not fields or not all(kinds.is_integer(f.type) or kinds.is_floating(f.type) or kinds.is_boolean(f.type)
+                             for f in fields):  # fmt: skip
         return None
-    columns = [field for field in schema if field.name != KEY_COLUMN]
-    dtypes = {check_dtype(field.type.to_pandas_dtype()).str for field in columns}
+    dtypes = {check_dtype(field.type.to_pandas_dtype()).str: field.name for field in fields}
     if len(dtypes) != 1:
-        raise TypeError(f"{path}: scores of {len(dtypes)} dtypes; one was expected. Write the table again.")
-    return ParquetTable(path, "", (found.num_rows, len(columns)), dtypes.pop())
+        listed = ", ".join(f"{brief(name)} ({np.dtype(dtype)})" for dtype, name in dtypes.items())
+        raise TypeError(
+            f"{stamps[0][0]}: its columns have {len(dtypes)} dtypes, such as {listed}; one was expected. Convert the "
+            "columns, or pass dask.dataframe.read_parquet(path)."
+        )
+    for stamp in stamps[1:]:
+        others = _number_columns(parquet_metadata(stamp).schema.to_arrow_schema())
+        if [(f.name, f.type) for f in others] != [(f.name, f.type) for f in fields]:
+            raise ValueError(
+                f"{stamp[0]} has {len(others)} columns of other names, types or order than the {len(fields)} of "
+                f"{stamps[0][0]}. Write it again with the same columns."
+            )
+    n = sum(group.rows for group in _row_groups(tuple(stamps)))
+    return ParquetTable(pattern, "", (n, len(fields)), next(iter(dtypes)))
 
 
 def parquet_paths(pattern: str) -> list[str]:
@@ -174,7 +205,7 @@ def parquet_paths(pattern: str) -> list[str]:
 
 
 def parquet_rows(pattern: str, column: str | None) -> ParquetRows:
-    """Describe a list column from the files' footers: the named one, or the only one; or the columns of a score table.
+    """Describe a list column from the files' footers: the named or the only one; or a table of number columns.
 
     Raises
     ------
@@ -189,9 +220,9 @@ def parquet_rows(pattern: str, column: str | None) -> ParquetRows:
         raise ImportError(
             f"{pattern} needs pyarrow, which is not installed. Run: pip install 'bigpca[formats]'"
         ) from error
-    if column is None and os.path.isfile(pattern) and (table := _score_table(pattern)) is not None:
-        return table
     stamps = [file_stamp(path) for path in parquet_paths(pattern)]
+    if column is None and (table := _number_table(pattern, stamps)) is not None:
+        return table
     name, stored, d = "", "", -1
     for stamp in stamps:
         found = _column(stamp, column or name or None)

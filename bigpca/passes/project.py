@@ -381,5 +381,33 @@ class Copy:
         return {"map": "copy", "dtype": self.dtype}
 
 
+@dataclass(frozen=True)
+class Stored:
+    """A map whose results are stored in another dtype; values that it cannot hold are rejected.
+
+    Attributes
+    ----------
+    f : RowMap
+    dtype : str
+    """
+
+    f: RowMap
+    dtype: str
+
+    def apply(self, rows: Array, where: str) -> Array:
+        return Copy(self.dtype).apply(self.f.apply(rows, where), where)
+
+    def output_dtype(self, dtype: DType) -> DType:
+        return np.dtype(self.dtype)
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """Those of the map, with the masks of the values that fit, and the result: as much as the map's again."""
+        peak, kept = self.f.bytes_for(d, rows, itemsize)
+        return 2 * peak, kept
+
+    def describe(self) -> dict[str, object]:
+        return {"map": "stored", "of": self.f.describe(), "dtype": self.dtype}
+
+
 def _float_range(dtype: DType) -> tuple[float, float]:
     return float(np.finfo(dtype).min), float(np.finfo(dtype).max)

@@ -119,6 +119,13 @@ def save_parquet(folder: Path, x: np.ndarray) -> Any:
     return folder / "x.parquet"
 
 
+def save_parquet_table(folder: Path, x: np.ndarray) -> Any:
+    for i, rows in enumerate(np.array_split(x, 3)):
+        columns = {f"feature {j}": column for j, column in enumerate(rows.T)}
+        pq.write_table(pa.table(columns), folder / f"part_{i}.parquet", row_group_size=10)
+    return folder
+
+
 def save_parquet_folder(folder: Path, x: np.ndarray) -> Any:
     for i, rows in enumerate(np.array_split(x, 11)):
         pq.write_table(pa.table({"embedding": list(rows)}), folder / f"part_{i}.parquet")
@@ -147,5 +154,6 @@ SAVERS: list[Callable[[Path, np.ndarray], Any]] = [
     save_numpy,
     save_parquet,
     save_parquet_folder,
+    save_parquet_table,
 ]
 FLATTENING = [save_zarr, save_zarr_v2, save_npy, save_npy_fortran, save_npz_compressed, save_shards, save_hdf5_chunked]

@@ -171,9 +171,15 @@ def test_parquet_columns_that_are_not_rows_of_numbers_are_named(tmp_path: Path) 
         return tmp_path / "x.parquet"
 
     with pytest.raises(
-        ValueError, match=r"0 columns hold lists; .* pass dask.dataframe.read_parquet\(path\). Its columns: a \(int64\)"
+        ValueError,
+        match=r"0 columns hold lists; .* pass dask.dataframe.read_parquet\(path\). Its columns: a \(int64\), b",
     ):
-        sources.open(write(a=[1, 2]))
+        sources.open(write(a=[1, 2], b=["x", "y"]))
+    with pytest.raises(TypeError, match=r"columns have 2 dtypes, such as a \(int64\), b \(float64\)"):
+        sources.open(write(a=[1, 2], b=[1.0, 2.0]))
+    source = sources.row_source(write(a=[1, 2], b=[None, 3]))
+    with pytest.raises(ValueError, match="column 'b' has nulls"):
+        source.read(0, 2)
     with pytest.raises(ValueError, match="column 'a' is not a column of lists"):
         sources.open(write(a=[1], b=[[1.0, 2.0]]), member="a")
     with pytest.raises(ValueError, match="2 columns hold lists"):
@@ -238,6 +244,26 @@ def test_parquet_files_that_disagree_are_named(tmp_path: Path) -> None:
         source.read(0, 2)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("b.pt", r"holds b.pt, a file of PyTorch. Convert each file: x = torch.load\('b.pt', weights_only=True\)"),
+        ("b.safetensors", r"holds b.safetensors; a folder is read as shards only if .* bp.open\(\[path, ...\]\)"),
+    ],
+)
+def test_a_folder_of_other_shards_is_rejected_with_the_remedy(name: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(ValueError, match=message):
+        sources.open(tmp_path)
+
+
+def test_parquet_tables_whose_columns_differ_are_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1.0], "b": [2.0]}), tmp_path / "p1.parquet")
+    pq.write_table(pa.table({"b": [1.0], "a": [2.0]}), tmp_path / "p2.parquet")
+    with pytest.raises(ValueError, match=r"p2.parquet has 2 columns of other names, types or order than the 2 of .*p1"):
+        sources.open(tmp_path)
+
+
 def test_broken_safetensors_are_named(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(struct.pack("<Q", 10**9) + b"{}")
@@ -246,9 +272,9 @@ def test_broken_safetensors_are_named(tmp_path: Path) -> None:
     path.write_bytes(struct.pack("<Q", 4) + b"nope")
     with pytest.raises(CorruptedChunkError, match="its header is not JSON"):
         sources.open(path)
-    header = json.dumps({"w": {"dtype": "BF16", "shape": [1, 2], "data_offsets": [0, 4]}}).encode()
-    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
-    with pytest.raises(TypeError, match="tensor 'w' has dtype BF16, which NumPy does not support"):
+    header = json.dumps({"w": {"dtype": "C64", "shape": [1, 2], "data_offsets": [0, 16]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(16))
+    with pytest.raises(TypeError, match="tensor 'w' has dtype C64, which NumPy does not support"):
         sources.open(path)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import ml_dtypes
 import numpy as np
 import pytest
 import xarray as xr
@@ -125,3 +126,17 @@ def test_a_view_of_a_memory_map_is_taken_as_it_lies(tmp_path: Path) -> None:
     for view, expected in [(mapped[3:9], x[3:9]), (mapped.T, x.T), (mapped[:, ::2], x[:, ::2])]:
         source = sources.row_source(view)
         assert np.array_equal(source.read(0, len(expected)), expected)
+
+
+@pytest.mark.parametrize("columns", [(0, 5), (1, 4)])
+def test_bfloat16_tensors_are_read_exactly_as_float32(columns: tuple[int, int], tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    half = np.random.default_rng(0).standard_normal((30, 5)).astype(ml_dtypes.bfloat16)
+    half[0] = [np.nan, np.inf, -0.0, 1e-40, 3e38]
+    save_file({"features": half}, tmp_path / "x.safetensors")
+    source = sources.row_source(tmp_path / "x.safetensors")
+    assert source.dtype == np.float32
+    found = source.read(2, 30, slice(*columns))
+    assert np.array_equal(found, half[2:, slice(*columns)].astype("f4"))
+    assert np.array_equal(source.read(0, 1), half[:1].astype("f4"), equal_nan=True)

@@ -187,6 +187,24 @@ def test_preprocessed_rows_are_rows_that_a_plain_estimator_is_given(name: str, t
         )
 
 
+@pytest.mark.parametrize("name", ["PCA covariance", "NystromKernelPCA", "SupervisedPCA"])
+def test_scores_are_stored_in_another_dtype_where_it_holds_them(name: str, store: Path, tmp_path: Path) -> None:
+    model = fitted(name)
+    half = model.transform(X).astype("f2")
+    assert np.array_equal(model.transform(X, dtype="float16"), half)
+    found = model.transform(X, out=tmp_path / "scores.zarr", dtype=np.float16)
+    assert found.dtype == "f2"
+    assert np.array_equal(found.compute(), half)
+    single = model.transform(bp.open(store), dtype="f8").compute()
+    assert np.array_equal(single, model.transform(bp.open(store)).compute().astype("f8"))
+    for bad in ("int8", 3, "real"):
+        with pytest.raises(ValueError, match="float16, float32 or float64 was expected"):
+            model.transform(X, dtype=bad)
+    if name == "PCA covariance":
+        with pytest.raises(ValueError, match="does not fit dtype float16"):
+            model.transform(X * 1e6, dtype="float16")
+
+
 @every
 def test_fit_transform_is_fit_and_transform(name: str) -> None:
     case = CASES[name]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import dask.array as da
+import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator
 
@@ -54,6 +56,21 @@ class Destination:
     def __post_init__(self) -> None:
         if self.keys is not None and self.out is None:
             raise ValueError("keys are stored beside the scores, which requires out. Set out, or remove keys.")
+
+
+def check_float(dtype: Input) -> str:
+    """Return the name of a dtype of scores.
+
+    Raises
+    ------
+    ValueError
+        For anything but float16, float32 and float64.
+    """
+    for name in ("float16", "float32", "float64"):
+        with suppress(TypeError):
+            if np.dtype(dtype) == name:
+                return name
+    raise ValueError(f"dtype = {dtype!r}; float16, float32 or float64 was expected, in which scores are stored.")
 
 
 def map_rows(X: Input, opened: da.Array, f: RowMap, columns: int, *, missing_chunks: str) -> Lazy:

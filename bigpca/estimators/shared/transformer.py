@@ -36,7 +36,7 @@ from bigpca.estimators.shared.inputs import (
     open_rows,
 )
 from bigpca.estimators.shared.names import check_parameter_names
-from bigpca.estimators.shared.outputs import Destination, Path, map_rows, reject_container, write_rows
+from bigpca.estimators.shared.outputs import Destination, Path, check_float, map_rows, reject_container, write_rows
 from bigpca.estimators.shared.running import made_by, running
 from bigpca.estimators.shared.seeding import draw_fit_seed, fit_seed
 from bigpca.estimators.shared.waiting import Unsolved, is_answer, postpone, settle, without_answer
@@ -46,7 +46,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.solving import solving
 from bigpca.passes.engine.speed import machine_speed
 from bigpca.passes.engine.states import digest
-from bigpca.passes.project import Made
+from bigpca.passes.project import Made, Stored
 from bigpca.passes.reading.preprocessing import Preprocess, RowPreprocessor, preprocessors
 from bigpca.passes.reading.row_maps import MapStep, RowMap, chained
 from bigpca.passes.rows import RowInput
@@ -238,7 +238,7 @@ class Estimator(
 
     def transform(
         self, X: Input, *, out: Path | None = None, overwrite: bool = False, progress: ProgressArgument = None,
-        keys: Input = None,
+        keys: Input = None, dtype: Input = None,
     ) -> Lazy:  # fmt: skip
         """Map X (n, d) row by row: lazily and with the same row chunks if X is lazy, else at once.
 
@@ -259,6 +259,9 @@ class Estimator(
         keys : array-like of shape (n,), or path such as ``"labels.csv::filename"``, default None
             A distinct string or integer for each row, stored beside the scores; None for the keys in the store of X, if
             it has any. :func:`bigpca.data.keys.stored_keys` returns them.
+        dtype : {"float16", "float32", "float64"}, default None
+            Dtype of the scores, which are computed as without it; None for that dtype. Scores that it cannot hold are
+            rejected.
 
         Returns
         -------
@@ -281,7 +284,8 @@ class Estimator(
         names = () if out is None else tuple(map(str, self.get_feature_names_out()))
         to = Destination(out, overwrite, progress, keys, names)
         with ShortTraceback():
-            return self._map(X, self._open_like(X), self._row_map(), self._n_features_out, to)
+            f = self._row_map() if dtype is None else Stored(self._row_map(), check_float(dtype))
+            return self._map(X, self._open_like(X), f, self._n_features_out, to)
 
     def save(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the model to a Zarr group of arrays and JSON, never pickle; :func:`bigpca.load` reads it back.
