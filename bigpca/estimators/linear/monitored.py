@@ -322,7 +322,7 @@ class MonitoredModel(Estimator[Spectrum]):
         check_confidence(confidence)
         if check_choice("limit", limit, ("empirical", "theory")) == "empirical":
             return quantile_limit(self._values(X, "t2"), confidence)
-        self._check_centred("T2")
+        self._check_centred("the distribution of T2")
         k = int(np.count_nonzero(self._sound_variances()))
         return t2_limit(confidence, k, self.n_samples_, check_choice("rows", rows, ("new", "training")))
 
@@ -365,7 +365,7 @@ class MonitoredModel(Estimator[Spectrum]):
             if limit == "empirical":
                 return quantile_limit(values, confidence)
             return chi_square_limit(confidence, float(values.mean()), float(values.var(ddof=1)))
-        self._check_centred("SPE")
+        self._check_centred("the distribution of SPE")
         thetas = power_sums(self._whole_spectrum(f'spe_limit(limit="{limit}")')[self.n_components_ :])
         if limit == "box":
             return chi_square_limit(confidence, float(thetas[0]), 2 * float(thetas[1]))
@@ -415,6 +415,6 @@ class MonitoredModel(Estimator[Spectrum]):
     def _check_centred(self, what: str) -> None:
         if self.center is not True:
             raise ValueError(
-                f"the distribution of {what} is known for rows about their mean, but the model has center="
-                f"{self.center!r}. Use limit='empirical', or fit with center=True."
+                f"{what} is known for rows about their mean, but the model has center={self.center!r}. Fit with "
+                f"center=True."
             )
