@@ -19,7 +19,20 @@ from bigpca.data.sources import open_in_memory
 from bigpca.estimators.linear.files import StateForm, pack_spectrum, unpack_spectrum
 from bigpca.estimators.linear.loadings import TopFeatures, column_variances, correlations
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction
-from bigpca.estimators.linear.monitored import MonitoredModel, has_covariance
+from bigpca.estimators.linear.monitoring import (
+    check_centred,
+    check_density,
+    contributions,
+    has_covariance,
+    hotelling_t2,
+    mahalanobis,
+    plain_projection,
+    rank_outliers,
+    spe,
+    spe_limit,
+    statistics,
+    t2_limit,
+)
 from bigpca.estimators.linear.spectrum import (
     Certificate,
     Spectrum,
@@ -31,6 +44,7 @@ from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.inputs import Input, Lazy, check_features, in_memory, is_lazy, open_scores
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.seeding import fit_seed
+from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
@@ -66,7 +80,7 @@ class Added(Generic[State]):
     made: Provenance
 
 
-class LinearModel(MonitoredModel, Generic[State]):
+class LinearModel(Estimator[Spectrum], Generic[State]):
     """Scores along components: ``(X - mean) / scale @ components_'``, each with its variance.
 
     A subclass defines its fit and the statistics that it keeps: :meth:`_fit`, :meth:`_read_state`,
@@ -104,6 +118,17 @@ class LinearModel(MonitoredModel, Generic[State]):
     _certificate: Certificate | None
     _output_name: ClassVar[str] = "scores"
 
+    @property
+    @abstractmethod
+    def _orthonormal(self) -> bool:
+        """Whether the components are orthonormal; else they are unit vectors, and the model has no density."""
+
+    @abstractmethod
+    def _whole_spectrum(self, what: str) -> NDArray[np.float64]:
+        """Return all eigenvalues of the covariance, descending, from the kept state; ValueError if ``what`` requires
+        them, but they are not known.
+        """
+
     @abstractmethod
     def _read_state(self, X: da.Array, *, old: State | None, progress: ProgressArgument) -> Added[State]:
         """Return the sufficient statistics of the rows of X, to be added to ``old``, in one read of X.
@@ -138,6 +163,9 @@ class LinearModel(MonitoredModel, Generic[State]):
         return True
 
     containment_bound = containment_bound
+    hotelling_t2, spe, mahalanobis, statistics = hotelling_t2, spe, mahalanobis, statistics
+    contributions, rank_outliers = contributions, rank_outliers
+    t2_limit, spe_limit = t2_limit, spe_limit
 
     @available_if(_adds_rows)  # type: ignore[untyped-decorator]
     @solving
@@ -239,8 +267,8 @@ class LinearModel(MonitoredModel, Generic[State]):
             If the noise variance is 0 and k < d: the model has no density.
         """
         check_is_fitted(self)
-        self._check_density()
-        likelihood = LogLikelihood(self._plain_projection(), self.explained_variance_, self.noise_variance_)
+        check_density(self)
+        likelihood = LogLikelihood(plain_projection(self), self.explained_variance_, self.noise_variance_)
         return self._map(X, self._open_like(X), likelihood, 1, Destination())[:, 0]
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
@@ -318,7 +346,7 @@ class LinearModel(MonitoredModel, Generic[State]):
             If the model does not keep the statistics of its rows, or is not about the mean.
         """
         check_is_fitted(self)
-        self._check_centred("a correlation")
+        check_centred(self, "a correlation")
         if self._state is None:
             raise ValueError(self._missing_state("feature_correlations"))
         variances = column_variances(self._with_apart(self._state, self._apart))
