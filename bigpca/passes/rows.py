@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -151,7 +150,7 @@ class RowInput:
         rows.steps = (*self.steps, *steps)
         return rows
 
-    def weighted(self, weights: Any) -> RowInput:
+    def weighted(self, weights: object) -> RowInput:
         """Return the same rows with weights (n,), by absolute row number: w equals w repetitions, and 0 absence.
 
         ``weights`` are as for :func:`bigpca.data.weights.open_weights`.

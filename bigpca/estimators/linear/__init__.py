@@ -2,7 +2,7 @@
 
 - ``pca``, ``approximate_pca``, ``sketch_transformer``   the public classes
 - ``model``         what linear models share: scores, reconstructions, likelihoods, covariance
-- ``monitored``     what judges rows: T2, SPE, distances, contributions, outliers, limits
+- ``monitoring``    what judges rows: T2, SPE, distances, contributions, outliers, limits
 - ``standardization``   the parameters ``center`` and ``scale``: what is given, and what is learned
 - ``choosing``      which solver: all applicable fits, compared by cost
 - ``covariance_fit``   one read of moments, a (d, d) eigenproblem

@@ -53,7 +53,7 @@ def quantile_limit(values: Vector, confidence: float) -> float:
     return float(np.quantile(values, confidence))
 
 
-def t2_limit(confidence: float, k: int, n: int, rows: str) -> float:
+def gaussian_t2_limit(confidence: float, k: int, n: int, rows: str) -> float:
     """Return the limit of T2 of Gaussian rows under k axes fitted to n rows.
 
     New rows: ``k (n^2 - 1) / (n (n - k)) F(k, n - k)``; rows of the fit itself, which the axes follow:
@@ -71,7 +71,7 @@ def t2_limit(confidence: float, k: int, n: int, rows: str) -> float:
 
     Examples
     --------
-    >>> round(t2_limit(0.95, 2, 40, "new"), 4), round(t2_limit(0.95, 2, 40, "training"), 4)
+    >>> round(gaussian_t2_limit(0.95, 2, 40, "new"), 4), round(gaussian_t2_limit(0.95, 2, 40, "training"), 4)
     (6.8269, 5.6848)
     """
     least = k + (2 if rows == "training" else 1)

@@ -17,8 +17,10 @@ from bigpca.arrays import Array
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
 from bigpca.estimators.linear.files import StateForm, pack_spectrum, unpack_spectrum
+from bigpca.estimators.linear.loadings import TopFeatures, column_variances, correlations
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, Removal
-from bigpca.estimators.linear.monitored import (
+from bigpca.estimators.linear.monitoring import (
+    check_centred,
     check_density,
     contributions,
     has_covariance,
@@ -177,19 +179,11 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         return True
 
     containment_bound = containment_bound
-    hotelling_t2 = hotelling_t2
-    spe = spe
-    mahalanobis = mahalanobis
-    statistics = statistics
-    contributions = contributions
-    rank_outliers = rank_outliers
-    t2_limit = t2_limit
-    spe_limit = spe_limit
+    hotelling_t2, spe, mahalanobis, statistics = hotelling_t2, spe, mahalanobis, statistics
+    contributions, rank_outliers = contributions, rank_outliers
+    t2_limit, spe_limit = t2_limit, spe_limit
     linear_map = linear_map
-    to_sklearn = to_sklearn
-    to_onnx = to_onnx
-    to_torch = to_torch
-    to_faiss = to_faiss
+    to_sklearn, to_onnx, to_torch, to_faiss = to_sklearn, to_onnx, to_torch, to_faiss
 
     @available_if(_adds_rows)  # type: ignore[untyped-decorator]
     @solving
@@ -399,6 +393,75 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         noise = self.noise_variance_
         weights = 1 / np.maximum(self.explained_variance_, noise) - 1 / noise
         return low_rank_plus_diagonal(self.components_, weights, 1 / noise)
+
+    @property
+    def loadings_(self) -> NDArray[np.float64]:
+        """Loadings (d, k): ``components_' sqrt(explained_variance_)``, the covariance of features and unit scores.
+
+        With ``scale`` they are of the scaled features, and so correlations, but for the factor ``sqrt(1 - 1 / n)``.
+        """
+        return np.asarray(self.components_.T * np.sqrt(self.explained_variance_), np.float64)
+
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
+    def feature_correlations(self) -> NDArray[np.float64]:
+        """Return the correlations of features with scores: loadings divided by the standard deviations of features.
+
+        Their squares are the share of a feature's variance that each component explains. No read: the standard
+        deviations are those of the kept statistics.
+
+        Returns
+        -------
+        ndarray of shape (d, k), float64, in [-1, 1]
+            0 for constant features.
+
+        Raises
+        ------
+        ValueError
+            If the model does not keep the statistics of its rows, or is not about the mean.
+        """
+        check_is_fitted(self)
+        check_centred(self, "a correlation")
+        if self._state is None:
+            raise ValueError(self._missing_state("feature_correlations"))
+        variances = column_variances(self._with_apart(self._state, self._apart))
+        return correlations(self.loadings_, variances if self.scale_ is None else variances / self.scale_**2)
+
+    def top_features(self, component: int, n: int = 10) -> TopFeatures:
+        """Return the features with the largest weights in a component.
+
+        Parameters
+        ----------
+        component : int, 0 to k - 1
+            The row of ``components_``.
+        n : int, default 10
+            How many; at most d are returned.
+
+        Returns
+        -------
+        TopFeatures
+            Their columns, weights with signs, and names.
+
+        Raises
+        ------
+        ValueError
+            If there is no such component, or ``n`` is not positive.
+
+        Examples
+        --------
+        >>> from bigpca import PCA
+        >>> pca = PCA(1).fit(np.diag([1.0, 2.0, 9.0]))
+        >>> pca.top_features(0, n=2).features.tolist()
+        [2, 1]
+        """
+        check_is_fitted(self)
+        if not 0 <= component < self.n_components_:
+            raise ValueError(
+                f"component = {component}, but there are {self.n_components_}: 0 to {self.n_components_ - 1} were "
+                f"expected."
+            )
+        if n < 1:
+            raise ValueError(f"n = {n}; an integer of at least 1 was expected. Give for example 10.")
+        return TopFeatures.of(self.components_[component], n, getattr(self, "feature_names_in_", None))
 
     def _small_batch(self, X: Input) -> Array | None:
         """Return a copy of a small batch of finite rows in memory, which requires no read; None for other input."""

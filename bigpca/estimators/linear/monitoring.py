@@ -1,4 +1,9 @@
-"""Methods of linear models that judge rows: statistics and their limits, contributions of features, outliers."""
+"""Methods of linear models that judge rows: statistics and their limits, contributions of features, outliers.
+
+With ``x_s = (x - mean) / scale`` and ``t = V x_s``, a row is unusual within the subspace if its T2 is large, and
+outside it if its SPE is. The statistics are computed in the precision of the rows (float32 rows in float32), from plain
+scores even if ``whiten``, and from the residual itself, not from a difference of squares.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +21,11 @@ from bigpca.estimators.linear.limits import (
     check_choice,
     check_confidence,
     chi_square_limit,
+    gaussian_t2_limit,
     jackson_mudholkar_limit,
     power_sums,
     quantile_limit,
 )
-from bigpca.estimators.linear.limits import t2_limit as theoretical_t2_limit
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.linear.spectrum import orthonormality_error
 from bigpca.estimators.linear.standardization import Center
@@ -45,7 +50,35 @@ from bigpca.settings import setting
 Vector = NDArray[np.float64]
 
 
-def has_covariance(model: Monitored) -> bool:
+class Judging(Protocol):
+    """A fitted model with orthonormal axes V (k, d) and a variance along each, which judges rows."""
+
+    center: Center
+    nan_policy: str
+    components_: NDArray[np.float64]
+    explained_variance_: Vector
+    noise_variance_: float
+    mean_: Vector
+    scale_: Vector | None
+    n_components_: int
+    n_features_in_: int
+    n_samples_: int
+
+    @property
+    def _orthonormal(self) -> bool: ...
+
+    def statistics(self, X: Input, names: str, **options: Input) -> Lazy: ...
+
+    def _whole_spectrum(self, what: str) -> Vector: ...
+
+    def _open_like(self, X: Input) -> da.Array: ...
+
+    def _rows(self, opened: da.Array) -> tuple[RowInput, Resources]: ...
+
+    def _map(self, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy: ...
+
+
+def has_covariance(model: Judging) -> bool:
     """Whether components are orthonormal; otherwise raises AttributeError, as ``available_if`` requires."""
     if not model._orthonormal:
         off = f" (off by {orthonormality_error(model.components_):.2g})" if "components_" in vars(model) else ""
@@ -75,39 +108,8 @@ class Outliers:
     keys: NDArray[np.str_] | None = None
 
 
-class Monitored(Protocol):
-    """An affine subspace with orthonormal axes V (k, d) and a variance along each, which judges rows.
-
-    With ``x_s = (x - mean) / scale`` and ``t = V x_s``, a row is unusual within the subspace if its T2 is large, and
-    outside it if its SPE is. The statistics are computed in the precision of the rows (float32 rows in float32), from
-    plain scores even if ``whiten``, and from the residual itself, not from a difference of squares.
-    """
-
-    center: Center
-    nan_policy: str
-    components_: NDArray[np.float64]
-    explained_variance_: Vector
-    noise_variance_: float
-    mean_: Vector
-    scale_: Vector | None
-    n_components_: int
-    n_features_in_: int
-    n_samples_: int
-
-    @property
-    def _orthonormal(self) -> bool: ...
-
-    def _whole_spectrum(self, what: str) -> Vector: ...
-
-    def _open_like(self, X: Input) -> da.Array: ...
-
-    def _rows(self, opened: da.Array) -> tuple[RowInput, Resources]: ...
-
-    def _map(self, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy: ...
-
-
 @available_if(has_covariance)  # type: ignore[untyped-decorator]
-def hotelling_t2(self: Monitored, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+def hotelling_t2(self: Judging, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
     """Return Hotelling's T2 of each row: ``sum_a t_a^2 / lambda_a``, its squared distance within the subspace.
 
     Axes whose variance is rounding (below ``min(n, d)`` eps of the largest) do not count.
@@ -130,7 +132,7 @@ def hotelling_t2(self: Monitored, X: Input, *, out: Path | None = None, overwrit
 
 
 @available_if(has_covariance)  # type: ignore[untyped-decorator]
-def spe(self: Monitored, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+def spe(self: Judging, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
     """Return the squared prediction error (Q) of each row: ``|x_s - V't|^2``, its squared distance to the subspace.
 
     In the units of the scaled features; 0 if k = d.
@@ -153,7 +155,7 @@ def spe(self: Monitored, X: Input, *, out: Path | None = None, overwrite: bool =
 
 
 @available_if(has_covariance)  # type: ignore[untyped-decorator]
-def mahalanobis(self: Monitored, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+def mahalanobis(self: Judging, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
     """Return the squared Mahalanobis distance of each row to the mean, under probabilistic PCA.
 
     ``sum_a t_a^2 / max(lambda_a, noise) + SPE / noise``, which is ``x_s' P x_s`` with P of :meth:`get_precision`
@@ -184,7 +186,7 @@ def mahalanobis(self: Monitored, X: Input, *, out: Path | None = None, overwrite
 
 @available_if(has_covariance)  # type: ignore[untyped-decorator]
 def statistics(
-    self: Monitored, X: Input, names: str | Sequence[str] = ("t2", "spe"), *, out: Path | None = None,
+    self: Judging, X: Input, names: str | Sequence[str] = ("t2", "spe"), *, out: Path | None = None,
     overwrite: bool = False, progress: ProgressArgument = None, keys: Input = None,
 ) -> Lazy:  # fmt: skip
     """Return several statistics of each row in one read.
@@ -217,12 +219,13 @@ def statistics(
     [[3.0, 0.0], [0.0, 4.0]]
     """
     check_is_fitted(self)
-    return _statistics(self, X, Destination(out, overwrite, progress, keys, check_statistics(names), "statistics"))
+    to = Destination(out, overwrite, progress, keys, check_statistics(names), "statistics")
+    return self._map(X, self._open_like(X), _statistics_map(self, to.names), len(to.names), to)
 
 
 @available_if(has_covariance)  # type: ignore[untyped-decorator]
 def contributions(
-    self: Monitored, X: Input, of: str = "spe", *, out: Path | None = None, overwrite: bool = False
+    self: Judging, X: Input, of: str = "spe", *, out: Path | None = None, overwrite: bool = False
 ) -> Lazy:
     """Return what each feature contributes to T2 or SPE of each row.
 
@@ -249,7 +252,7 @@ def contributions(
     """
     check_is_fitted(self)
     check_choice("of", of, CONTRIBUTIONS)
-    f = Contributions(plain_projection(self), _sound_variances(self), of)
+    f = Contributions(plain_projection(self), _variances(self), of)
     names = tuple(map(str, getattr(self, "feature_names_in_", ())))
     to = Destination(out, overwrite, names=names, what="contributions")
     return self._map(X, self._open_like(X), f, self.n_features_in_, to)
@@ -257,7 +260,7 @@ def contributions(
 
 @available_if(has_covariance)  # type: ignore[untyped-decorator]
 def rank_outliers(
-    self: Monitored, X: Input, top: int = 10, *, of: str = "mahalanobis", progress: ProgressArgument = None
+    self: Judging, X: Input, top: int = 10, *, of: str = "mahalanobis", progress: ProgressArgument = None
 ) -> Outliers:
     """Return the rows with the largest statistic, in one read and bounded memory.
 
@@ -298,7 +301,7 @@ def rank_outliers(
 
 @available_if(has_covariance)  # type: ignore[untyped-decorator]
 def t2_limit(
-    self: Monitored, confidence: float = 0.95, X: Input = None, *, rows: str = "new", limit: str = "empirical"
+    self: Judging, confidence: float = 0.95, X: Input = None, *, rows: str = "new", limit: str = "empirical"
 ) -> float:
     """Return the T2 below which a share of the rows lies.
 
@@ -332,13 +335,13 @@ def t2_limit(
     check_confidence(confidence)
     if check_choice("limit", limit, ("empirical", "theory")) == "empirical":
         return quantile_limit(_values(self, X, "t2"), confidence)
-    _check_centred(self, "T2")
-    k = int(np.count_nonzero(_sound_variances(self)))
-    return theoretical_t2_limit(confidence, k, self.n_samples_, check_choice("rows", rows, ("new", "training")))
+    check_centred(self, "the distribution of T2")
+    k = int(np.count_nonzero(_variances(self)))
+    return gaussian_t2_limit(confidence, k, self.n_samples_, check_choice("rows", rows, ("new", "training")))
 
 
 @available_if(has_covariance)  # type: ignore[untyped-decorator]
-def spe_limit(self: Monitored, confidence: float = 0.95, X: Input = None, *, limit: str = "empirical") -> float:
+def spe_limit(self: Judging, confidence: float = 0.95, X: Input = None, *, limit: str = "empirical") -> float:
     """Return the SPE below which a share of the rows lies.
 
     Parameters
@@ -376,69 +379,63 @@ def spe_limit(self: Monitored, confidence: float = 0.95, X: Input = None, *, lim
         if limit == "empirical":
             return quantile_limit(values, confidence)
         return chi_square_limit(confidence, float(values.mean()), float(values.var(ddof=1)))
-    _check_centred(self, "SPE")
+    check_centred(self, "the distribution of SPE")
     thetas = power_sums(self._whole_spectrum(f'spe_limit(limit="{limit}")')[self.n_components_ :])
     if limit == "box":
         return chi_square_limit(confidence, float(thetas[0]), 2 * float(thetas[1]))
     return jackson_mudholkar_limit(confidence, thetas)
 
 
-def _one_statistic(model: Monitored, X: Input, name: str, out: Path | None, overwrite: bool) -> Lazy:
-    check_is_fitted(model)
-    found = _statistics(model, X, Destination(out, overwrite, names=(name,), what="statistics"))
+def _one_statistic(self: Judging, X: Input, name: str, out: Path | None, overwrite: bool) -> Lazy:
+    found = self.statistics(X, name, out=out, overwrite=overwrite)
     return found if out is not None else found[:, 0]
 
 
-def _statistics(model: Monitored, X: Input, to: Destination) -> Lazy:
-    """Return the statistics that the destination names."""
-    return model._map(X, model._open_like(X), _statistics_map(model, to.names), len(to.names), to)
-
-
-def _statistics_map(model: Monitored, names: tuple[str, ...]) -> RowStatistics:
+def _statistics_map(self: Judging, names: tuple[str, ...]) -> RowStatistics:
     if "mahalanobis" in names:
-        check_density(model)
-    return RowStatistics(plain_projection(model), _sound_variances(model), model.noise_variance_, names)
+        check_density(self)
+    return RowStatistics(plain_projection(self), _variances(self), self.noise_variance_, names)
 
 
-def plain_projection(model: Monitored) -> Projection:
+def plain_projection(self: Judging) -> Projection:
     """Return the map to scores that are not whitened."""
-    return Projection(model.mean_, model.scale_, model.components_, None, model.nan_policy)
+    return Projection(self.mean_, self.scale_, self.components_, None, self.nan_policy)
 
 
-def _sound_variances(model: Monitored) -> Vector:
-    return sound_variances(model.explained_variance_, model.n_samples_, model.n_features_in_)
+def _variances(self: Judging) -> Vector:
+    return sound_variances(self.explained_variance_, self.n_samples_, self.n_features_in_)
 
 
-def check_density(model: Monitored) -> None:
+def check_density(self: Judging) -> None:
     """Reject a model whose covariance is singular.
 
     Raises
     ------
     ValueError
     """
-    degenerate = model.noise_variance_ <= 0 and model.n_components_ < model.n_features_in_
-    if degenerate or (model.explained_variance_ <= 0).any():
+    degenerate = self.noise_variance_ <= 0 and self.n_components_ < self.n_features_in_
+    if degenerate or (self.explained_variance_ <= 0).any():
         raise ValueError(
-            f"the model has no density: {model.n_components_} components of {model.n_features_in_} features with "
-            f"noise variance {model.noise_variance_:g} and least variance {model.explained_variance_.min():g}; "
+            f"the model has no density: {self.n_components_} components of {self.n_features_in_} features with "
+            f"noise variance {self.noise_variance_:g} and least variance {self.explained_variance_.min():g}; "
             f"positive values were expected. Keep fewer components."
         )
 
 
-def _values(model: Monitored, X: Input, name: str) -> Vector:
+def _values(self: Judging, X: Input, name: str) -> Vector:
     """Return a statistic of the rows that have one."""
     if X is None:
         raise ValueError(
             "X is missing: an empirical limit is a quantile of the statistics of typical rows. Give rows, or "
             "choose a limit from theory."
         )
-    values = np.asarray(_one_statistic(model, X, name, None, False), np.float64)
+    values = np.asarray(self.statistics(X, name), np.float64)[:, 0]
     return values[~np.isnan(values)]
 
 
-def _check_centred(model: Monitored, what: str) -> None:
-    if not isinstance(model.center, bool | np.bool_) or not model.center:
+def check_centred(self: Judging, what: str) -> None:
+    if not isinstance(self.center, bool | np.bool_) or not self.center:
         raise ValueError(
-            f"the distribution of {what} is known for rows about their mean, but the model has center="
-            f"{model.center!r}. Use limit='empirical', or fit with center=True."
+            f"{what} is known for rows about their mean, but the model has center={self.center!r}. Fit with "
+            f"center=True."
         )
