@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -151,7 +150,7 @@ class RowInput:
         rows.steps = (*self.steps, *steps)
         return rows
 
-    def weighted(self, weights: Any) -> RowInput:
+    def weighted(self, weights: object) -> RowInput:
         """Return the same rows with weights (n,), by absolute row number: w equals w repetitions, and 0 absence.
 
         ``weights`` are as for :func:`bigpca.data.weights.open_weights`.
@@ -162,6 +161,11 @@ class RowInput:
             If there is not one weight per row, or a weight is not a number, negative or not finite.
         """
         given = open_weights(weights)
+        if self.open_ended:
+            raise ValueError(
+                f"there are {len(given)} weights, but batches of an unknown number of rows. Give it: "
+                "from_batches(batches, shape=(n, d))."
+            )
         if len(given) != self.n_rows:
             raise ValueError(f"there are {len(given)} weights, but X has {self.n_rows} rows. Give one weight per row.")
         rows = copy(self)
