@@ -160,7 +160,7 @@ class ScoredPCA(Estimator[ScoredResult]):
             Rows, as for :meth:`fit`.
         y : array-like of shape (n,) or (n, c), or path such as "labels.csv::class", default None
             Labels of the rows; required.
-        sample_weight : None
+        sample_weight : default None
             Weights of rows are not supported yet: anything but None is rejected.
         checkpoint : path of a directory, default None
             Of one checkpoint for each part; see :meth:`bigpca.PCA.fit`.
