@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bigpca.data.samples import repeat_labels as repeat_labels
     from bigpca.data.sources import open as open
     from bigpca.data.verify import verify as verify
+    from bigpca.data.weights import reliability as reliability
     from bigpca.errors import ApproximationWarning as ApproximationWarning
     from bigpca.errors import CheckpointError as CheckpointError
     from bigpca.errors import CorruptedChunkError as CorruptedChunkError
@@ -75,6 +76,7 @@ HOMES = {
     "repeat_labels": "bigpca.data.samples",
     "open": "bigpca.data.sources",
     "verify": "bigpca.data.verify",
+    "reliability": "bigpca.data.weights",
     "ApproximationWarning": "bigpca.errors",
     "CheckpointError": "bigpca.errors",
     "CorruptedChunkError": "bigpca.errors",

@@ -65,6 +65,15 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds / 86400:.2g} days"
 
 
+def format_times(count: float) -> str:
+    """Return how often, for people.
+
+    >>> format_times(1.0), format_times(2.063)
+    ('once', '2.06 times')
+    """
+    return "once" if count == 1 else f"{count:.3g} times"
+
+
 class Priced(Protocol):
     """What a plan is made of."""
 
@@ -74,6 +83,8 @@ class Priced(Protocol):
     def reason(self) -> str: ...
     @property
     def notes(self) -> tuple[str, ...]: ...
+    @property
+    def weighting(self) -> tuple[str, ...]: ...
     @property
     def resources(self) -> Resources: ...
     @property
@@ -109,7 +120,7 @@ def plan_of(fit: Priced) -> Plan:
         peak_bytes=peak,
         output_bytes=solve.output_bytes,
         resources=resources,
-        notes=fit.notes,
+        notes=(*fit.weighting, *fit.notes),
         evaluations=sum(one.evaluations * times for one, times in usual),
         most_evaluations=fit.max_evaluations,
         single_flops=sum(one.flops * times for one, times in usual if one.single),

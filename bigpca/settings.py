@@ -27,7 +27,11 @@ def config(
     Parameters
     ----------
     memory_limit, solve_threads, workers_timeout, keep_state_bytes
-        As in :class:`bigpca.PCA`; None leaves a setting as it is.
+        As in :class:`bigpca.PCA`; the default None leaves a setting as it is.
+
+    Returns
+    -------
+    context manager
 
     Examples
     --------

@@ -52,7 +52,7 @@ numpydoc_class_members_toctree = False
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
-    "filename_pattern": r"/(01|02_resume|03_tutorial_(large|number)|04_kernel_(denoising|scaling|words)|07)",
+    "filename_pattern": r"/(01|02_resume|03_tutorial_(large|number)|04_kernel_(denoising|scaling|words)|07|08)",
     "ignore_pattern": r"(06_jupyter|nearest_neighbour|tutorial_data)\.py",
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("bigpca",),

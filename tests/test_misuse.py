@@ -19,10 +19,10 @@ MAX_FRAMES = 6  # below the line that the user wrote
 X = np.random.default_rng(0).standard_normal((30, 5))
 TABLE = pd.DataFrame({"a": X[:, 0], "species": ["cat", "dog", "fox"] * 10, "b": X[:, 1]})
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
-    "no model": (lambda: bp.load("nope.zarr"), "nope.zarr does not exist; a saved model was expected. Check the path"),
+    "no model": (lambda: bp.load("nope.zarr"), "nope.zarr does not exist. Check the path"),
     "data as a model": (lambda: bp.load("data.zarr"), "data.zarr is a Zarr array, such as data or scores"),
-    "a folder as a model": (lambda: bp.load("."), "is not a model: it has no zarr.json"),
-    "a file as a model": (lambda: bp.load("x.npy"), "x.npy is not a model: it has no zarr.json"),
+    "a folder as a model": (lambda: bp.load("."), "is not a saved model: it has no zarr.json"),
+    "a file as a model": (lambda: bp.load("x.npy"), "x.npy is not a saved model: it has no zarr.json"),
     "a model as data": (lambda: bp.open("model.zarr"), "model.zarr is a saved model (PCA); rows of features"),
     "no data": (lambda: bp.PCA(2).fit("nope.npy"), "nope.npy does not exist"),
     "a column of text": (lambda: bp.PCA(1).fit(TABLE), "columns of X hold text: 'species' (such as 'cat')"),
@@ -117,7 +117,10 @@ def test_rows_of_several_dimensions_are_flattened_with_a_word(caplog: pytest.Log
     images = X.reshape(10, 3, 5)
     with caplog.at_level(logging.WARNING, "bigpca"):  # a cluster silences all handlers
         assert bp.PCA(2).fit(images).n_features_in_ == 15
-    assert caplog.messages == ["X has shape (10, 3, 5): each row is flattened, in C order, to 15 features."]
+    assert caplog.messages == [
+        "X has shape (10, 3, 5): each row is flattened, in C order, to 15 features. "
+        "bp.open(X, pattern=...) makes other rows."
+    ]
 
 
 def test_an_array_of_a_model_is_opened_by_its_name(folder: Path) -> None:

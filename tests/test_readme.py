@@ -22,7 +22,7 @@ from bigpca.cli.exits import MEANINGS
 ROOT = Path(__file__).resolve().parent.parent
 TAB = re.compile(r"^:::\{tab-item\} (\w+)\n(.*?)^:::$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-OPTIONAL = {"faiss"}  # of a few blocks, which run where it is installed
+OPTIONAL = {"faiss", "onnx", "onnxruntime", "torch"}  # of a few blocks, which run where it is installed
 
 README = (ROOT / "README.md").read_text()
 PAGES = [

@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from bigpca.cli.demonstration import demo
 from bigpca.cli.diagnosis import doctor
 from bigpca.cli.exits import MEANINGS, ExitCode
+from bigpca.cli.exporting import export
 from bigpca.cli.fitting import fit, plan
 from bigpca.cli.methods import default_of
 from bigpca.cli.options import Estimator
@@ -40,13 +41,18 @@ EXAMPLES = {
         "bigpca fit shards/*.npy -k 0.95 --model features95.zarr",
         "bigpca fit features.zarr --method fisher --labels labels.csv::species --key filename",
         "bigpca fit features.zarr -k 64 --kernel rbf --gamma 0.1 --landmarks 1000",
+        'bigpca fit maps.npy -k 3 --pattern "n c h w -> (n h w) c"',
     ),
-    "transform": ("bigpca transform new.npy --model model.zarr --scores new_scores.zarr",),
+    "transform": (
+        "bigpca transform new.npy --model model.zarr --scores new_scores.zarr",
+        "bigpca transform new.npy --model model.zarr --statistics t2,spe --scores judged.parquet",
+    ),
     "report": ("bigpca report model.zarr --scores scores.zarr --labels labels.csv --image-shape 28x28",),
     "plot": (
         "bigpca plot scree model.zarr --out scree.png",
         "bigpca plot scores model.zarr --scores scores.zarr --labels labels.csv --out scores.png",
     ),
+    "export": ("bigpca export model.zarr --out model.onnx",),
     "info": ("bigpca info model.zarr -v", "bigpca info features.zarr"),
     "verify": ("bigpca verify features.zarr",),
     "doctor": ("bigpca doctor", "bigpca doctor --scheduler tcp://10.0.0.1:8786"),
@@ -94,7 +100,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, ingest, plan, fit, transform, report, plot, info, verify, doctor):
+for command in (demo, ingest, plan, fit, transform, report, plot, export, info, verify, doctor):
     examples = "\n\n".join(("Examples:", *EXAMPLES[command.__name__]))
     app.command(cls=_Command, epilog=examples)(command)
 

@@ -25,7 +25,7 @@ from bigpca.cli.updating import check_update, update
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
-from bigpca.planning import Plan
+from bigpca.planning import Plan, format_times
 from bigpca.planning import format_seconds as duration
 
 
@@ -129,9 +129,10 @@ def _show_plan(output: Output, planned: Plan, shows: o.Shows, outputs: Outputs |
         output.show(dict(_numbered(planned.rows())))
         return
     reason, *_ = planned.reason.split(";")
-    reads = f"{planned.passes:g} of the data, {format_bytes(planned.bytes_read)}"
+    about = "" if planned.most_passes is None else "about "
+    reads = f"all rows {about}{format_times(planned.passes)}, {format_bytes(planned.bytes_read)}"
     if planned.most_passes is not None:
-        reads = f"about {reads}; at most {planned.most_passes:g}"
+        reads += f"; at most {format_times(planned.most_passes)}"
     threads = planned.resources.threads * planned.resources.processes
     each = "" if planned.resources.processes == 1 else f" in each of {planned.resources.processes} processes"
     writes = [f"a model of {format_bytes(planned.output_bytes)}"]
@@ -224,7 +225,7 @@ def _show_result(output: Output, record: dict[str, Any], planned: Plan, source: 
     alone = planned.resources.processes == 1
     expected = f" (planned: {format_bytes(planned.process_bytes)})" if alone else ", in all processes"
     rows = facts(record) | {
-        "reads": f"{record['passes']:.3g} of the data",
+        "reads": f"all rows {format_times(record['passes'])}",
         "time": time_spent,
         "memory": f"{format_bytes(record['peak_bytes'])} at most{expected}",
         "model": str(record["model"]),

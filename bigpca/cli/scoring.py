@@ -33,17 +33,28 @@ def transform(
     keys: Annotated[
         str | None, typer.Option(help="Store these row keys too: FILE::COLUMN, such as labels.csv::filename.")
     ] = None,
+    statistics: Annotated[
+        str | None, typer.Option(help="Write these statistics of each row in place of scores: t2,spe,mahalanobis.")
+    ] = None,
     dtype: Annotated[str | None, typer.Option(help="Store the scores as float16, float32 or float64.")] = None,
     references: o.References = None,
     overwrite: o.Overwrite = False,
 ) -> None:
     """Write the scores of SOURCE under a saved model to a store or a table. Run it again after a stop to resume."""
+    names = None if statistics is None else [name.strip() for name in statistics.split(",")]
+    if names is not None and dtype is not None:
+        raise typer.BadParameter("statistics are written as float64. Leave out --dtype.")
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         from bigpca.quality.memory import MemoryMeter
 
         reject_shared_paths([*source, str(model)], scores=scores)
         reject_existing(scores, "scores store", overwrite, table=True)
         fitted = _load(model, [*source, *(references or ())])
+        if names is not None and not hasattr(fitted, "statistics"):
+            raise ValueError(
+                f"a {type(fitted).__name__} has no {', '.join(names)} of rows: these are of a PCA, or of an "
+                "ApproximatePCA with orthogonal components. Leave out --statistics, or fit one of them."
+            )
         fitted.workers_timeout = cluster.workers_timeout
         with running(cluster) as client:
             data = open_sources(source, reading)
@@ -52,19 +63,22 @@ def transform(
             start = time.monotonic()
             with MemoryMeter(client) as meter, TerminalProgress() as bar:
                 progress = shown(PassCounter(), bar, output, str(scores))
-                written = fitted.transform(
-                    data, out=str(scores), overwrite=overwrite, progress=progress, keys=keys, dtype=dtype
-                )
+                to = {"out": str(scores), "overwrite": overwrite, "progress": progress, "keys": keys}
+                if names is None:
+                    written = fitted.transform(data, dtype=dtype, **to)
+                else:
+                    written = fitted.statistics(data, names, **to)
         seconds = time.monotonic() - start
         rows, columns = written.shape
         output.show(
             {
-                "scores": f"{scores}, {rows:,} rows x {columns} columns",
+                "scores" if names is None else "statistics": f"{scores}, {rows:,} rows x {columns} columns",
                 "time": format_seconds(seconds),
                 "memory": f"{format_bytes(meter.peak_bytes)} at most",
             }
         )
         record: dict[str, Any] = {"command": "transform", "source": recorded(source), "model": model, "scores": scores}
+        record |= {} if names is None else {"statistics": names}
         record |= {"shape": written.shape, "seconds": seconds, "peak_bytes": meter.peak_bytes}
         output.finish(record | {"baseline_bytes": meter.baseline_bytes})
 

@@ -14,6 +14,7 @@ In reading order:
 - ``samples``      back from rows to samples: scores as maps, labels of samples for their rows
 - ``checks``, ``decoded_sizes``, ``urls``   checks before a row is read, and which part of a URL may be shown
 - ``labels``, ``label_*``   labels for the rows: read, checked, aligned by absolute row number
+- ``weights``      weights of the rows: read like labels, checked; ``bp.reliability``
 - ``keys``, ``provenance``   beside the numbers of a store: a key for each row; how a model or scores were made
 - ``growth``       which rows of a store a model has seen, for stores that grow
 - ``ingest``, ``verify``    commands on whole stores; ``ingest`` alone may import ``passes``

@@ -72,7 +72,7 @@ class Chosen:
             outside = [one for one in (self.given.start, self.given.stop) if one is not None and abs(one) > size]
             if outside or not len(range(*self.given.indices(size))):
                 raise ValueError(f"{what} = {self}, but its axis has {size} positions; a range of those was expected.")
-            return self.given if self.given.step is None or self.given.step > 0 else np.arange(size)[self.given]
+            return self.given
         positions = _named(self.given, what, names) if isinstance(self.given[0], str) else np.array(self.given)
         bad = positions[(positions < -size) | (positions >= size)]
         if len(bad):
@@ -82,6 +82,10 @@ class Chosen:
         if (counts > 1).any():
             raise ValueError(f"{what} chooses position {values[counts > 1][0]} twice; each at most once was expected.")
         return positions
+
+    def count(self, size: int) -> int:
+        """Return how many positions are chosen on an axis of ``size``."""
+        return len(range(*self.given.indices(size))) if isinstance(self.given, slice) else len(self.given)
 
     def __str__(self) -> str:
         if not isinstance(self.given, slice):

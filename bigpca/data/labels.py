@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -65,6 +65,11 @@ class ClassLabels:
         found: NDArray[Any] = self.classes[self.counts == 1]
         return found
 
+    def among(self, present: NDArray[np.bool_]) -> ClassLabels:
+        """Return the labels of the rows that are present; the others have none, and are not missing."""
+        labels = _coded(self.classes[self.codes[self.used & present]], ~(self.used & present))
+        return replace(labels, missing=int(np.count_nonzero(~self.used & present)))
+
     def encode(self, y: Any, *, missing: str = "raise") -> NDArray[np.int32]:
         """Return the codes of other labels in these classes; the same ``y`` and errors as :func:`open_labels`.
 
@@ -123,6 +128,11 @@ class TargetLabels:
         """True for rows that have all their values, of shape (n,)."""
         known: NDArray[np.bool_] = ~np.any(np.isnan(self.values), axis=1)
         return known
+
+    def among(self, present: NDArray[np.bool_]) -> TargetLabels:
+        """Return the labels of the rows that are present; the others have none, and are not missing."""
+        values = np.where(present[:, None], self.values, np.nan)
+        return TargetLabels(values, int(np.count_nonzero(~self.used & present)))
 
 
 Labels: TypeAlias = ClassLabels | TargetLabels

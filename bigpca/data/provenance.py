@@ -16,6 +16,7 @@ from typing import Any
 
 from bigpca.data.urls import public
 from bigpca.errors import CorruptedChunkError, ModelFormatError, brief, format_bytes, shorten
+from bigpca.planning import format_times
 from bigpca.storage.annotations import MAX_PROVENANCE_BYTES, read_provenance
 from bigpca.storage.forms import TABLE_MARK
 
@@ -141,7 +142,7 @@ class Provenance:
             "merged": self.merged_models and f"from {self.merged_models:,} models",
             "from": self.source and self.source + (f", member {self.member}" if self.member else ""),
             "rows read": f"{self.rows:,}"
-            + ("" if self.reads is None else f", {self.reads:.3g} time{'s'[: self.reads != 1]}{_planned(reads)}"),
+            + ("" if self.reads is None else f", {format_times(self.reads)}{_planned(reads)}"),
             "rows added": self.added_rows and f"{self.added_rows:,} of them, by partial_fit",
             "took": self.seconds is not None
             and f"{self.seconds:.3g} s{_planned(self.planned_seconds and f'{self.planned_seconds:.2g} s')}",

@@ -76,7 +76,9 @@ class View:
         if pattern.columns is None:
             return whole
         chosen = pattern.columns.on(whole.width, "columns", names)
-        return replace(whole, columns=np.arange(whole.width, dtype=np.int64)[chosen])
+        if isinstance(chosen, slice):
+            chosen = np.arange(*chosen.indices(whole.width), dtype=np.int64)
+        return replace(whole, columns=chosen)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values of a view of a pattern: the pattern, with named columns by their positions."""
@@ -86,8 +88,8 @@ class View:
         return {"sample": list(self.sample), **pattern.to_json()}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> View:
-        """Return what :meth:`to_json` gave.
+    def from_json(cls, values: Mapping[str, Any], width: int) -> View:
+        """Return what :meth:`to_json` gave of a view of ``width`` columns.
 
         Raises
         ------
@@ -97,7 +99,13 @@ class View:
         pattern, sizes = RowPattern.from_json(values), tuple(int(size) for size in values["sample"])
         if min(sizes, default=0) < 1:
             raise ValueError(f"its samples have the shape {sizes}")
-        return cls.of(pattern, pattern.shape(sizes))
+        shape = pattern.shape(sizes)
+        found = cls.of(replace(pattern, columns=None), shape).width
+        if pattern.columns is not None:
+            found = pattern.columns.count(found)  # before memory is allocated for so many
+        if found != width:
+            raise ValueError(f"its pattern makes rows of {found} columns, not {width}")
+        return cls.of(pattern, shape)
 
     @property
     def rows_per_sample(self) -> int:

@@ -110,9 +110,7 @@ def restored(stored: StoredModel) -> AnyEstimator:
     model._restore(stored)
     rows = stored.attributes.get("rows")  # absent where samples were rows, and before there were patterns
     if rows is not None:
-        model._view = View.from_json(rows)
-        if model._view.width != model.n_features_in_:
-            raise ValueError(f"its pattern makes rows of {model._view.width} columns, not {model.n_features_in_}")
+        model._view = View.from_json(rows, model.n_features_in_)
     if stored.provenance is not None:
         model._provenance = stored.provenance
     if stored.attributes.get("seed") is not None:

@@ -51,8 +51,7 @@ def merge(a: Model, b: Model) -> Model:
     """
     if type(a) is not type(b) or not isinstance(a, LinearModel):
         raise TypeError(
-            f"a {type(a).__name__} and a {type(b).__name__} were given; two models of one linear class were expected. "
-            f"Fit both by the same class."
+            f"a {type(a).__name__} and a {type(b).__name__} cannot be merged. Fit both by the same linear class."
         )
     for model in (a, b):
         check_is_fitted(model)
@@ -63,14 +62,14 @@ def merge(a: Model, b: Model) -> Model:
         raise ValueError(
             f"models of {a.n_features_in_} and {b.n_features_in_} features"
             + "".join(f", {p}={_shown(getattr(a, p))} and {_shown(getattr(b, p))}" for p in differing)
-            + ": equal ones were expected. Fit both with the same parameters."
+            + " cannot be merged. Fit both with the same parameters."
         )
     names = [getattr(model, "feature_names_in_", None) for model in (a, b)]
     if names[0] is not None and names[1] is not None and list(names[0]) != list(names[1]):
         first = next(i for i in range(len(names[0])) if names[0][i] != names[1][i])
         raise ValueError(
-            f"the models name feature {first} {names[0][first]!r} and {names[1][first]!r}: equal names in equal order "
-            f"were expected. Fit both on the same columns."
+            f"the models name feature {first} {names[0][first]!r} and {names[1][first]!r}. Fit both on the same "
+            f"columns in the same order."
         )
     both = type(a)(**a.get_params(deep=False))
     both.n_features_in_ = a.n_features_in_

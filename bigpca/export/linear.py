@@ -33,18 +33,32 @@ class LinearMap:
     ----------
     matrix : ndarray of shape (k, d)
     centre : ndarray of shape (d,)
+    unit : bool
+        Whether the scores of each row are divided by their norm, which is not linear.
     """
 
     matrix: Matrix
     centre: Vector
+    unit: bool = False
 
     @property
     def affine(self) -> Affine:
-        """The same as a matrix and an offset."""
+        """The same as a matrix and an offset.
+
+        Raises
+        ------
+        ValueError
+            If the scores are divided by their norm.
+        """
+        if self.unit:
+            raise ValueError(
+                "whiten = Whitening(l2=True) divides the scores of each row by their norm, which is not linear. Export "
+                "a model without l2 and normalise its scores, or use to_sklearn or to_onnx."
+            )
         return Affine(self.matrix, -self.matrix @ self.centre)
 
     def placed(self, columns: NDArray[np.int64], d: int) -> LinearMap:
         """Return the map of rows of d columns, of which this one uses some."""
         matrix, centre = np.zeros((len(self.matrix), d)), np.zeros(d)
         matrix[:, columns], centre[columns] = self.matrix, self.centre
-        return LinearMap(matrix, centre)
+        return LinearMap(matrix, centre, self.unit)

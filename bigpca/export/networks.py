@@ -1,15 +1,19 @@
-"""A linear map as a node of ONNX, a layer of torch, or a transform of FAISS, all in float32."""
+"""A linear map as a file of ONNX or NumPy, a layer of torch, or a transform of FAISS."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigpca.errors import OutputExistsError
 from bigpca.export.linear import LinearMap
+from bigpca.passes.reading.preprocessing import L2, Power, RowPreprocessor
 from bigpca.storage import atomic_write_bytes
 from bigpca.storage.files import writing
 
@@ -32,35 +36,52 @@ def required(name: str, package: str) -> Any:
         raise ImportError(f"{name} is not installed, which this needs. Install it: pip install {package}.") from error
 
 
-def write_onnx(linear: LinearMap, path: str | os.PathLike[str], *, overwrite: bool) -> Path:
+def write_onnx(
+    linear: LinearMap, path: str | os.PathLike[str], *, overwrite: bool, before: Sequence[RowPreprocessor] = ()
+) -> Path:
     """Write a model of ONNX with the input ``rows`` (n, d) and the output ``scores`` (n, k), both float32.
 
-    The centre is subtracted before the product, as ``transform`` does.
+    The centre is subtracted before the product, as ``transform`` does. ``before`` is applied to rows first; rows of
+    zeros remain zero.
 
     Raises
     ------
+    ValueError
+        For preprocessing that ONNX has no operators for.
     ImportError
         If onnx is not installed.
     OutputExistsError
         If the path exists and ``overwrite`` is False.
     """
     onnx = required("onnx", "onnx")
-    target = Path(path)
-    with writing(target):
-        if os.path.lexists(target) and not (overwrite and target.is_file()):
-            raise OutputExistsError(
-                f"{target} exists already, but a new path was expected. Choose another path, or replace a file with "
-                "overwrite=True."
-            )
+    target = _new_file(path, overwrite)
     k, d = linear.matrix.shape
     centre = linear.centre.astype(np.float32)
     rest = (centre.astype(np.float64) - linear.centre) @ linear.matrix.T  # what the rounding of the centre leaves
     values = {"centre": centre, "matrix": linear.matrix.astype(np.float32), "rest": rest.astype(np.float32)}
     made, kind = onnx.helper, onnx.TensorProto.FLOAT
-    nodes = [
-        made.make_node("Sub", ["rows", "centre"], ["centred"]),
-        made.make_node("Gemm", ["centred", "matrix", "rest"], ["scores"], transB=1),
+    nodes, rows = [], "rows"
+    for i, one in enumerate(before):
+        given, rows = rows, f"rows_{i}"
+        if isinstance(one, L2):
+            nodes += [made.make_node("LpNormalization", [given], [rows], axis=1, p=2)]
+        elif isinstance(one, Power):
+            size, sign, power, exponent = (f"{name}_{i}" for name in ("size", "sign", "power", "exponent"))
+            values[exponent] = np.array(one.exponent, np.float32)
+            nodes += [
+                made.make_node("Abs", [given], [size]),
+                made.make_node("Pow", [size, exponent], [power]),
+                made.make_node("Sign", [given], [sign]),
+                made.make_node("Mul", [sign, power], [rows]),
+            ]
+        else:
+            raise ValueError(f"preprocess = {one!r} has no form in ONNX; bp.L2() or bp.Power() was expected.")
+    scores = "whole" if linear.unit else "scores"
+    nodes += [
+        made.make_node("Sub", [rows, "centre"], ["centred"]),
+        made.make_node("Gemm", ["centred", "matrix", "rest"], [scores], transB=1),
     ]
+    nodes += [made.make_node("LpNormalization", [scores], ["scores"], axis=1, p=2)] if linear.unit else []
     graph = made.make_graph(
         nodes, "bigpca",
         [made.make_tensor_value_info("rows", kind, ["n", d])],
@@ -72,6 +93,26 @@ def write_onnx(linear: LinearMap, path: str | os.PathLike[str], *, overwrite: bo
     onnx.checker.check_model(model)
     with writing(target):
         atomic_write_bytes(target, model.SerializeToString())
+    return target
+
+
+def write_npz(path: str | os.PathLike[str], *, overwrite: bool, **arrays: NDArray[np.float64]) -> Path:
+    """Write arrays to an .npz file; raises as :func:`write_onnx`."""
+    target, content = _new_file(path, overwrite), BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    with writing(target):
+        atomic_write_bytes(target, content.getvalue())
+    return target
+
+
+def _new_file(path: str | os.PathLike[str], overwrite: bool) -> Path:
+    target = Path(path)
+    with writing(target):
+        if os.path.lexists(target) and not (overwrite and target.is_file()):
+            raise OutputExistsError(
+                f"{target} exists already, but a new path was expected. Choose another path, or replace a file with "
+                "overwrite=True (--overwrite on the command line)."
+            )
     return target
 
 

@@ -68,9 +68,10 @@ SAMPLINGS = {
 
 
 def landmark_passes(sampling: str | Array, request: LandmarkRequest) -> tuple[PassCost, ...]:
-    """Declare what :func:`select_landmarks` reads."""
+    """Declare what :func:`select_landmarks` reads; rejects weighted rows unless the landmarks are given."""
     if not isinstance(sampling, str):
         return given_passes(landmark_values(sampling), request)
+    request.rows.reject_weights([f"sampling={sampling!r}"])
     return SAMPLINGS[sampling].passes(request)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.costs import PassCost, Times
+from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.dot_matrix import column_scale
 from bigpca.passes.accumulators.factors import DenseFactor, probe_vectors
 from bigpca.passes.accumulators.fused_product import FusedProduct
@@ -167,6 +168,7 @@ class CovarianceOperator:
         self.center, self.scaled, self.seed, self.threads = center, scale, seed, threads
         self.dtype = passes.product.dtype
         self.count = self.omitted = 0
+        self.weight_sums: WeightSums = None
         self.mean: Vector = np.zeros(rows.n_columns)
         self.scale: Vector | None = None
         self.trace = 0.0
@@ -186,6 +188,16 @@ class CovarianceOperator:
     def shape(self) -> tuple[int, int]:
         """Rows counted so far, and columns, of X."""
         return self.count, self.rows.n_columns
+
+    @property
+    def weight(self) -> float:
+        """Sum of the weights of the rows counted so far, or their number."""
+        return float(self.count) if self.weight_sums is None else self.weight_sums[0]
+
+    @property
+    def _divisor(self) -> float:
+        """``n - 1``, or the sum of the weights less 1; 1 before an error reports too few rows."""
+        return self.weight - 1 if self.weight > 1 else 1.0
 
     @property
     def precision(self) -> float:
@@ -270,8 +282,8 @@ class CovarianceOperator:
         self._learn(found)
         Y = found.product
         if not self.center:  # X'X = Xc'Xc + n m m': an addition, so nothing cancels
-            Y += np.multiply.outer(factor.multiply(found.mean[None, :])[0], found.count * found.mean).T
-        Y /= max(1, self.count - 1)
+            Y += np.multiply.outer(factor.multiply(found.mean[None, :])[0], self.weight * found.mean).T
+        Y /= self._divisor
         if self.scale is not None:
             Y /= self.scale[:, None]
         return Y
@@ -290,9 +302,11 @@ class CovarianceOperator:
             self._shift = first_shift(self.run, self.rows, layout)
         return self._shift
 
-    def know(self, count: int, omitted: int, mean: Vector, scale: Vector | None, trace: float) -> None:
+    def know(
+        self, count: int, omitted: int, mean: Vector, scale: Vector | None, trace: float, weight_sums: WeightSums
+    ) -> None:
         """Set the statistics that an earlier read of the same rows computed, so that the next read need not."""
-        self.count, self.omitted, self.scale, self.trace = count, omitted, scale, trace
+        self.count, self.omitted, self.scale, self.trace, self.weight_sums = count, omitted, scale, trace, weight_sums
         self.mean = self._shift = mean
         self._summed = True
 
@@ -301,13 +315,14 @@ class CovarianceOperator:
             return
         self._summed = True
         self.count, self.omitted, self._shift = found.count, found.omitted, found.mean
-        about = found.squares if self.center else found.squares + found.count * found.mean**2
+        self.weight_sums = found.weight_sums
+        about = found.squares if self.center else found.squares + self.weight * found.mean**2
         if self.scaled:
             if self.scale is None:  # kept by refine: with another scale, earlier products would be of another matrix
-                self.scale = column_scale(found.squares, found.mean, found.count, self.scaled)
+                self.scale = column_scale(found.squares, found.mean, self.weight, self.scaled)
             about = about / self.scale**2
         self.mean = found.mean if self.center else np.zeros(self.size)
-        self.trace = float(about.sum()) / max(1, found.count - 1)
+        self.trace = float(about.sum()) / self._divisor
         if not np.isfinite(self.trace):
             raise ValueError(
                 f"the total variance is {self.trace}: squares of the values overflow float64 (beyond 1e154). Divide "
@@ -325,6 +340,7 @@ class CentredProduct:
     mean : ndarray of shape (d,)
     squares : ndarray of shape (d,) or (0,), about the mean
     product : ndarray of shape (d, l), about the mean
+    weight_sums : (float, float) or None
     """
 
     count: int
@@ -332,13 +348,14 @@ class CentredProduct:
     mean: Vector
     squares: Vector
     product: Matrix
+    weight_sums: WeightSums = None
 
 
 def centred_product(state: PassState) -> CentredProduct:
     """Return the statistics and the centred product, computed where the merged state is."""
     part = state.part("product", FusedProduct)
     squares = part.centred_squares() if part.squared else np.zeros(0)
-    return CentredProduct(part.count, state.omitted, part.mean, squares, part.centred())
+    return CentredProduct(part.count, state.omitted, part.mean, squares, part.centred(), part.weight_sums)
 
 
 def _solve_sample(

@@ -100,7 +100,12 @@ class DotOperator:
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns of X."""
-        return self.rows.n_rows, self.rows.n_columns
+        return self.rows.n_present, self.rows.n_columns
+
+    @property
+    def weight(self) -> float:
+        """Sum of the weights of the rows, or their number."""
+        return self.rows.weight
 
     @property
     def precision(self) -> float:
@@ -137,7 +142,7 @@ class DotOperator:
         product, total, self.mean, self.squares = fold_columns_to(  # one pass over X
             self.run, cost, self.rows, template, _product_of
         )
-        divisor = max(1, self.size - 1)
+        divisor = self.weight - 1 if self.weight > 1 else 1.0
         product /= divisor
         self.trace = float(total) / divisor
         return product

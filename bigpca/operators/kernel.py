@@ -112,6 +112,11 @@ class KernelOperator:
         return max(state.precision, given) if self.kernel.taken_on_trust else state.precision
 
     @property
+    def weight(self) -> float:
+        """Number of rows, which have no weights."""
+        return float(self.size)
+
+    @property
     def mean(self) -> float:
         """Mean of all entries of K."""
         return float(self.row_means.mean())

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType
 from bigpca.blas import one_blas_thread
@@ -42,6 +43,7 @@ class ColumnGroup:
     dtype: DType
     template: ColumnState
     stamp: str
+    weights: NDArray[np.float64] | None = None
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fold the group; memory: two column blocks of all rows, one product and one state."""
@@ -61,9 +63,13 @@ class ColumnGroup:
     def _block(self, columns: Array, first: int) -> Block:
         note_rounded(columns)
         values = np.ascontiguousarray(columns.astype(self.dtype, copy=False))
+        if self.weights is not None:  # rows of weight 0 may hold anything
+            values[self.weights == 0] = 0
         shift = group_shift(values) if self.template.center else np.zeros(values.shape[1], self.dtype)
         where = self.reader.where(first, first + columns.shape[1])
         block = prepare_block(values, 0, shift, owned=True, nan_policy="raise", where=where)
+        if self.weights is not None:
+            block = block.weighted(self.weights)
         return replace(block, rows=np.arange(first, first + columns.shape[1]))
 
 
@@ -111,7 +117,7 @@ def column_pass(
 def fold_columns(run: Run, cost: PassPlan, rows: RowInput, template: C) -> C:
     """Fold column blocks of all rows, each centred exactly before its product: one read of X.
 
-    Weighted, viewed and mapped rows are rejected: a column block holds columns as they are stored.
+    Viewed and mapped rows are rejected: a column block holds columns as they are stored.
 
     Parameters
     ----------
@@ -128,7 +134,7 @@ def fold_columns_to(run: Run, cost: PassPlan, rows: RowInput, template: ColumnSt
     Raises
     ------
     TypeError
-        If the rows are weighted.
+        If the rows have weights that the state cannot use.
     ValueError
         If they are not columns of a store as they are: for views, row maps and Dask graphs.
     """
@@ -145,7 +151,10 @@ def fold_columns_to(run: Run, cost: PassPlan, rows: RowInput, template: ColumnSt
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         reads = tuple(layout.reads[i] for i in layout.groups[group])
         own = template.without_shared()
-        return ColumnGroup(group, ColumnReader(source), reads, layout.slab_rows, cost.dtype, own, stamp(group)), {}
+        task = ColumnGroup(
+            group, ColumnReader(source), reads, layout.slab_rows, cost.dtype, own, stamp(group), rows.weights
+        )
+        return task, {}
 
     def stamp(group: int) -> str:
         return rows.stamp(0, rows.n_rows) if run.checkpoint else ""
@@ -153,7 +162,7 @@ def fold_columns_to(run: Run, cost: PassPlan, rows: RowInput, template: ColumnSt
     shared = {} if template.shared is None else {"dot": template.shared}
     job = Pass(
         cost=cost, templates={"dot": template}, cut=cut, stamp=stamp, finish=finish, shared=shared, paths=rows.paths,
-        unit_bytes=rows.n_rows * rows.dtype.itemsize, whole=rows.n_columns,
+        unit_bytes=rows.n_rows * rows.dtype.itemsize, whole=rows.n_columns, input=rows.identity,
     )  # fmt: skip
     return run_pass(job, run)
 

@@ -7,7 +7,7 @@ is never the result of a task, because neither queuing nor spilling bounds the m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -41,6 +41,7 @@ from bigpca.passes.rows import RowInput
 A = TypeVar("A", bound=Accumulator)
 R = TypeVar("R")
 Vector = NDArray[np.float64]
+Integers = NDArray[np.int64]
 SHIFT = "bigpca-shift"  # the key of the shift among the broadcast values
 
 
@@ -96,6 +97,7 @@ def row_pass(
         As in :class:`bigpca.costs.PassCost`.
     """
     states = list(templates)
+    rows.check_states({one.tag: one for one in states})
     layout, dtype = layout or rows.layout(cut_bytes), dtype or product_dtype(rows.dtype, work)
     block_rows = min(layout.slab_rows, layout.read_rows)
     copied = rows.copied_row_bytes(np.dtype(np.float64) if refinable else dtype) * block_rows
@@ -251,9 +253,9 @@ class FoldGroup:
                 count += rows.shape[0]
                 for i in range(0, rows.shape[0], self.slab_rows):
                     check_cancelled(run_id)
-                    slab = rows[i : i + self.slab_rows]
+                    slab, numbers = self._present(rows[i : i + self.slab_rows], first + i)
                     omitted += slab.shape[0]
-                    for block in self._blocks(slab, first + i, shift, shared.get(MAPS, ())):
+                    for block in self._blocks(slab, first + i, numbers, shift, shared.get(MAPS, ())):
                         shift = block.shift
                         omitted -= block.count
                         if block.count:
@@ -265,42 +267,62 @@ class FoldGroup:
                 part.close()
         return PassState(parts, count, omitted, {self.index: self.stamp})
 
-    def _blocks(self, slab: Values, row: int, shift: Vector | None, steps: tuple[MapStep, ...]) -> Iterator[Block]:
+    def _present(self, slab: Values, row: int) -> tuple[Values, Integers | None]:
+        """Return the rows of a slab whose weight is not 0, and their numbers unless they are consecutive."""
+        if self.weights is None:
+            return slab, None
+        numbers = np.arange(row, row + slab.shape[0])
+        present = self.weights[numbers - self.reads[0][0]] > 0
+        return (slab, None) if present.all() else (slab[present], numbers[present])
+
+    def _blocks(
+        self, slab: Values, row: int, numbers: Integers | None, shift: Vector | None, steps: tuple[MapStep, ...]
+    ) -> Iterator[Block]:
         """Yield the blocks of a slab, one per mapped tile, all about the given shift or the mean of the first block."""
-        for block in self._unweighted(slab, row, shift, steps):
+        for block in self._unweighted(slab, row, numbers, shift, steps):
             if self.weights is None:
                 yield block
             else:
-                yield replace(block, weights=self.weights[block.rows - self.reads[0][0]])
+                yield block.weighted(self.weights[block.rows - self.reads[0][0]])
 
-    def _unweighted(self, slab: Values, row: int, shift: Vector | None, steps: tuple[MapStep, ...]) -> Iterator[Block]:
-        where = self.reader.where(row, row + slab.shape[0])
+    def _unweighted(
+        self, slab: Values, row: int, numbers: Integers | None, shift: Vector | None, steps: tuple[MapStep, ...]
+    ) -> Iterator[Block]:
+        last = row + slab.shape[0] if numbers is None else int(numbers[-1]) + 1 if len(numbers) else row
+        where = self.reader.where(row, last)
         if isinstance(slab, csr_array):
-            yield sparse_block(slab.astype(self.dtype), row, self.nan_policy, where, self.arithmetic)
+            yield sparse_block(slab.astype(self.dtype), row, self.nan_policy, where, self.arithmetic, numbers)
             return
         note_rounded(slab)
         values = self.arithmetic.asarray(slab, self.dtype)
-        owned = self.reader.owned or values is not slab
+        owned = self.reader.owned or numbers is not None or values is not slab
         if not steps:
             searched = any(part.needs_largest for part in self.templates.values())
             about = group_shift(values) if shift is None else shift.astype(self.dtype)
             yield prepare_block(
                 values, row, about, owned=owned, nan_policy=self.nan_policy, where=where, find_largest=searched,
-                arithmetic=self.arithmetic,
+                arithmetic=self.arithmetic, numbers=numbers,
             )  # fmt: skip
             return
-        complete = complete_rows(values, row, owned=owned, nan_policy=self.nan_policy, where=where)
-        for rows, numbers in map_tiles(steps, complete, where):
-            block = Block.about(rows, numbers, shift, self.arithmetic)
+        complete = complete_rows(values, row, owned=owned, nan_policy=self.nan_policy, where=where, numbers=numbers)
+        for rows, own in map_tiles(steps, complete, where):
+            block = Block.about(rows, own, shift, self.arithmetic)
             shift = block.shift
             yield block
 
 
 def shift_pass(rows: RowInput, layout: Layout) -> PassCost:
     """Declare what :func:`first_shift` reads."""
-    start, stop = layout.reads[0] if layout.reads else (0, 0)
+    start, stop = _first_read(rows, layout)
     reads = (stop - start) / max(1, rows.n_rows)
     return PassCost(name="first rows", reads=reads, bytes_read=rows.bytes_of(stop - start))
+
+
+def _first_read(rows: RowInput, layout: Layout) -> tuple[int, int]:
+    """Return the first read that has a row of positive weight."""
+    if rows.weights is None:
+        return layout.reads[0] if layout.reads else (0, 0)
+    return next((read for read in layout.reads if rows.weights[slice(*read)].any()), (0, 0))
 
 
 def first_shift(run: Run, rows: RowInput, layout: Layout) -> Vector:
@@ -311,12 +333,15 @@ def first_shift(run: Run, rows: RowInput, layout: Layout) -> Vector:
 
 def first_rows(rows: RowInput, layout: Layout) -> Array:
     """Return the rows of the first slab, mapped, in the working dtype; reads only the first chunks."""
-    start, stop = layout.reads[0]
+    start, stop = _first_read(rows, layout)
     reader, futures = rows.reader(start, stop)
     reader = with_inputs(reader, {k: f.result() for k, f in futures.items()})
     with solve_paused():  # because nodes of a graph may fold rows themselves
         read = reader.read(start, stop)
     values = read[: layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
+    if rows.weights is not None:
+        present = rows.weights[start:stop] > 0
+        values = read[present][: layout.slab_rows].astype(values.dtype, copy=False)
     if not rows.steps:
         return values
     where = reader.where(start, start + len(values))

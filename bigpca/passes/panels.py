@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType
 from bigpca.blas import one_blas_thread
@@ -20,7 +21,7 @@ from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import MAPS, SHARED, Finish, GroupTask, Inputs, Pass, PassPlan
 from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
-from bigpca.passes.reading.blocks import complete_rows, product_dtype, within_range
+from bigpca.passes.reading.blocks import complete_rows, product_dtype, scaled_rows, within_range
 from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.readers import Reader, read_ahead, with_inputs
 from bigpca.passes.reading.row_maps import MapStep, map_rows
@@ -41,6 +42,7 @@ class PanelGroup:
     dtype: DType
     template: DotPanels
     stamp: str
+    weights: NDArray[np.float64] | None = None
 
     def run(self, run_id: str, inputs: Inputs) -> PassState:
         """Fill one panel of the dot matrix."""
@@ -66,8 +68,12 @@ class PanelGroup:
         values = slab.astype(self.dtype, copy=False)
         where = self.reader.where(row, row + len(slab))
         owned = self.reader.owned or values is not slab
+        weights = None if self.weights is None else self.weights[row : row + len(slab)]
+        if weights is not None:  # rows of weight 0 may hold anything
+            values, owned = np.where(weights[:, None] > 0, values, 0), True
         complete = complete_rows(values, row, owned=owned, nan_policy="raise", where=where)
-        return within_range(map_rows(steps, complete, where) if steps else complete.values)
+        mapped = map_rows(steps, complete, where) if steps else complete.values
+        return within_range(mapped if weights is None else scaled_rows(mapped, np.sqrt(weights)))
 
 
 def dot_dtype(rows: RowInput) -> DType:
@@ -127,7 +133,7 @@ def fold_panels(run: Run, cost: PassPlan, rows: RowInput, finish: Finish[R]) -> 
         panel = tuple(layout.reads[i] for i in members)
         task = PanelGroup(
             group, reader, panel, layout.reads[members[-1] + 1 :], layout.slab_rows, cost.dtype, template,
-            stamp(group),
+            stamp(group), rows.weights,
         )  # fmt: skip
         return task, futures
 

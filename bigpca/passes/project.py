@@ -30,6 +30,7 @@ from bigpca.data.storages import MemoryRows
 from bigpca.errors import OutputExistsError
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
+from bigpca.passes.engine.events import Event, PassEvent
 from bigpca.passes.engine.jobs import MAPS, SHARED, GroupTask, Inputs, Pass, PassPlan
 from bigpca.passes.engine.local import local_threads
 from bigpca.passes.engine.resources import find_resources
@@ -227,7 +228,7 @@ def project_to(
     began = time.perf_counter()
     reject_batches(rows.X, "the output")
     _reject_own_source(rows, out)
-    keys = _keys(rows, made.keys)
+    keys = keys_of(rows, made.keys)
     dtype = f.output_dtype(rows.dtype)
     size = chunk_rows or output_chunk_rows(rows, width * dtype.itemsize)
     identity = digest(
@@ -249,7 +250,7 @@ def project_to(
     return open_array(out)
 
 
-def _keys(rows: RowInput, given: object) -> Array | None:
+def keys_of(rows: RowInput, given: object = None) -> Array | None:
     """Return the given keys of the rows, or those of a source on disk if it has any."""
     from bigpca.data.keys import row_keys, stored_keys  # imports all formats of labels, which fits do not need
 
@@ -330,7 +331,17 @@ def _write_pending(rows: RowInput, output: Output, plan: Plan, run: Run) -> None
         cost=cost, templates={}, cut=cut, stamp=lambda group: "", finish=_rows_written, shared={MAPS: rows.steps},
         paths={**rows.paths, output.writer.store: "writes"}, unit_bytes=rows.row_bytes, whole=rows.n_rows,
     )  # fmt: skip
-    run_pass(job, replace(run, checkpoint=None, peak_bytes=plan.peak_bytes))
+    chunks = output.writer.n_chunks
+
+    def of_all_chunks(event: Event) -> None:
+        if isinstance(event, PassEvent):
+            event = replace(
+                event, rows_total=rows.n_rows, bytes_total=rows.bytes_of(rows.n_rows), groups_total=chunks,
+                groups_resumed=chunks - len(pending),
+            )  # fmt: skip
+        run.progress(event)
+
+    run_pass(job, replace(run, checkpoint=None, progress=of_all_chunks, peak_bytes=plan.peak_bytes))
 
 
 def _rows_written(state: PassState) -> int:

@@ -19,6 +19,7 @@ from bigpca.data.batches import BatchRows, batches_of, reject_batches
 from bigpca.data.checks import NATIVE_BYTES, coalesce
 from bigpca.data.sources import RowSource, source_of
 from bigpca.data.views import view_of, viewed
+from bigpca.data.weights import open_weights
 from bigpca.data.zarr_reader import ZarrReader
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.engine.cluster.get import get_watched
@@ -149,22 +150,19 @@ class RowInput:
         rows.steps = (*self.steps, *steps)
         return rows
 
-    def weighted(self, weights: NDArray[np.float64]) -> RowInput:
-        """Return the same rows with weights (n,), by absolute row number.
+    def weighted(self, weights: object) -> RowInput:
+        """Return the same rows with weights (n,), by absolute row number: w equals w repetitions, and 0 absence.
+
+        ``weights`` are as for :func:`bigpca.data.weights.open_weights`.
 
         Raises
         ------
-        ValueError
-            If there is not one weight per row, or a weight is negative or not finite.
+        TypeError, ValueError
+            If there is not one weight per row, or a weight is not a number, negative or not finite.
         """
-        given = np.asarray(weights, np.float64)
-        if given.shape != (self.n_rows,):
-            raise ValueError(
-                f"the weights have shape {given.shape}, but X has {self.n_rows} rows. Give one weight per row."
-            )
-        if not (np.isfinite(given) & (given >= 0)).all():
-            row = int(np.flatnonzero(~(np.isfinite(given) & (given >= 0)))[0])
-            raise ValueError(f"the weight of row {row} is {given[row]}; weights must be finite and not negative.")
+        given = open_weights(weights)
+        if len(given) != self.n_rows:
+            raise ValueError(f"there are {len(given)} weights, but X has {self.n_rows} rows. Give one weight per row.")
         rows = copy(self)
         rows.weights = given
         return rows
@@ -177,11 +175,21 @@ class RowInput:
         TypeError
             Names the states.
         """
-        without = sorted({state.tag for state in states.values() if "weights" not in state.accepts})
-        if without and self.weights is not None:
+        self.reject_weights(sorted({state.tag for state in states.values() if "weights" not in state.accepts}))
+
+    def reject_weights(self, states: Sequence[str]) -> None:
+        """Reject weighted rows for states that cannot use their weights, if there are any such states.
+
+        Raises
+        ------
+        TypeError
+            Names the states.
+        """
+        if states and self.weights is not None:
             raise TypeError(
-                f"the rows have weights, which {', '.join(without)} cannot use. Fold them without weights, or into "
-                "accumulators that accept weights, such as Moments."
+                f"the rows have weights (sample_weight), which {', '.join(states)} cannot use. Fit without weights, or "
+                "by a method that can use them: PCA, ApproximatePCA, NystromKernelPCA with given landmarks, or a "
+                "supervised linear model."
             )
 
     @property
@@ -238,6 +246,22 @@ class RowInput:
     @property
     def _rows_per_sample(self) -> int:
         return 1 if self.view is None else self.view.rows_per_sample
+
+    @property
+    def n_present(self) -> int:
+        """Number of rows whose weight is not 0."""
+        return self.n_rows if self.weights is None else int(np.count_nonzero(self.weights))
+
+    @property
+    def weight_sums(self) -> tuple[float, float] | None:
+        """Sums of the weights and of their squares."""
+        w = self.weights
+        return None if w is None else (float(w.sum()), float(w @ w))
+
+    @property
+    def weight(self) -> float:
+        """Sum of the weights; the number of rows without weights."""
+        return float(self.n_rows) if self.weights is None else float(self.weights.sum())
 
     @property
     def n_columns(self) -> int:

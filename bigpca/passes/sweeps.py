@@ -217,6 +217,7 @@ def sweep_pass(
 
     If ``refinable``, memory is planned for tiles in float64; see :func:`refined_sweep`.
     """
+    rows.reject_weights(["a kernel matrix of all rows"])
     layout, d, dtype = kernel_layout(rows, kernel), rows.n_columns, kernel_dtype(rows)
     widest = np.dtype(np.float64) if refinable else dtype
     widest_layout = kernel_layout(rows, kernel, widest)
@@ -271,7 +272,6 @@ def fold_kernel(
         Near the mean of the rows; see :meth:`bigpca.kernels.base.Kernel.prepare`.
     """
     layout, n = cost.sweep, rows.n_rows
-    rows.check_states({"kernel": template})
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         start, stop = layout.panels.reads[group]

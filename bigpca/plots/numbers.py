@@ -65,6 +65,12 @@ def shares_or_none(model: Any) -> Vector | None:
     return None if found is None else np.asarray(found, dtype=np.float64)
 
 
+def whole_of(model: Any) -> str:
+    """Return of what the shares of a model are: of a discriminant's, the variance between the classes."""
+    between = not is_array(model) and hasattr(fitted(model), "discriminants_")
+    return "the variance between the classes" if between else "the variance"
+
+
 def eigenvalues(model: Any) -> Vector:
     """Return the eigenvalues (k,): those of HKH of a kernel model, else variances, else a discriminant's.
 

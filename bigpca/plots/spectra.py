@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.plots.numbers import Vector, eigenvalues, fitted, is_array, name_of, shares
+from bigpca.plots.numbers import Vector, eigenvalues, fitted, is_array, name_of, shares, whole_of
 from bigpca.plots.style import (
     ACCENT,
     COLOURS,
@@ -71,10 +71,10 @@ def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVEL
         else:
             handles += ax.plot([count], [100 * so_far[count - 1]], marker, color=COLOURS[6], markersize=6, zorder=3)
             names.append(f"{percent(level)}: {counted(count, 'component')}")
-    ax.set(xlabel="component", ylabel="share of the variance, %", xlim=(0.3, len(ratio) + 0.7), ylim=(0, None))
+    ax.set(xlabel="component", ylabel=f"share of {whole_of(model)}, %", xlim=(0.3, len(ratio) + 0.7), ylim=(0, None))
     whole_numbers(ax)
     legend(ax, handles, names)
-    title = f"{counted(len(ratio), 'component')}: {percent(float(so_far[-1]))} of the variance"
+    title = f"{counted(len(ratio), 'component')}: {percent(float(so_far[-1]))} of {whole_of(model)}"
     return tidy(ax, f"{name_of(model)}, {title}" if name_of(model) else title)
 
 

@@ -141,8 +141,8 @@ def unit_rows(V: ArrayLike, name: str) -> Matrix:
     bad = np.flatnonzero(~((largest > 0) & np.isfinite(largest)))
     if len(bad):
         raise ValueError(
-            f"row {bad[0]} of {name} has no direction: its largest entry is {largest[bad[0], 0]:g}. Finite rows of "
-            "positive length were expected. Remove it."
+            f"row {bad[0]} of {name} has no direction: its largest entry is {largest[bad[0], 0]:g}. Remove it, "
+            "or replace it by finite numbers."
         )
     scaled = rows / largest  # because squares of the entries could overflow
     return np.asarray(scaled / np.linalg.norm(scaled, axis=1, keepdims=True))
@@ -154,7 +154,7 @@ def orthonormal(rows: Matrix, name: str) -> Matrix:
     least = float(np.abs(np.diagonal(R)).min()) if len(rows) <= rows.shape[1] else 0.0
     if least <= max(rows.shape) * np.finfo(np.float64).eps:
         raise ValueError(
-            f"the {len(rows)} rows of {name} are linearly dependent (to {least:.1g}), so they span fewer dimensions; "
-            "independent rows were expected. Remove the redundant ones."
+            f"the {len(rows)} rows of {name} are linearly dependent (to {least:.1g}), so they span fewer dimensions. "
+            "Remove the redundant ones."
         )
     return np.ascontiguousarray(Q.T)

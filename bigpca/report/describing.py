@@ -14,7 +14,7 @@ from bigpca.plots import bounds, components, scree, spectrum
 from bigpca.plots.drawn import DrawnScores
 from bigpca.plots.images import top_features
 from bigpca.plots.kinds import kinds_of
-from bigpca.plots.numbers import Weights, chosen, eigenvalues, fitted, name_of, shares_or_none, weights
+from bigpca.plots.numbers import Weights, chosen, eigenvalues, fitted, name_of, shares_or_none, weights, whole_of
 from bigpca.plots.scatter import axis_name, draw_points
 from bigpca.plots.spectra import LEVELS, reaching
 from bigpca.plots.style import counted, percent
@@ -102,7 +102,7 @@ def _summary(model: Any, k: int) -> str:
     inner = fitted(model)
     size = f"{int(getattr(inner, 'n_samples_', 0)):,} rows x {int(model.n_features_in_):,} features"
     ratio = shares_or_none(model)
-    held = "" if ratio is None else f" with {percent(float(ratio.sum()))} of the variance"
+    held = "" if ratio is None else f" with {percent(float(ratio.sum()))} of {whole_of(model)}"
     certainty = "approximate, with certified bounds" if hasattr(inner, "eigenvalue_bounds_") else "exact to rounding"
     if not hasattr(inner, "explained_variance_") and not hasattr(inner, "eigenvalue_bounds_"):
         certainty = "from labels"
@@ -114,7 +114,7 @@ def _figures(subject: Subject) -> tuple[Figure, ...]:
     model, inner, found = subject.model, fitted(subject.model), []
     ratio = shares_or_none(model)
     if ratio is not None:
-        found.append(drawn("scree", _levels(ratio), lambda ax: scree(model, ax=ax)))
+        found.append(drawn("scree", _levels(ratio, whole_of(model)), lambda ax: scree(model, ax=ax)))
     else:
         found.append(drawn("spectrum", "The eigenvalues of the model's criterion.", lambda ax: spectrum(model, ax=ax)))
     if hasattr(inner, "eigenvalue_bounds_") and (eigenvalues(model) > 0).any():
@@ -155,13 +155,13 @@ def _scatter(subject: Subject, points: DrawnScores) -> Figure:
     return drawn("scores", caption, lambda ax: draw_points(ax, points, kinds, ratio, pair, title))
 
 
-def _levels(ratio: np.ndarray[Any, Any]) -> str:
+def _levels(ratio: np.ndarray[Any, Any], whole: str) -> str:
     reached = {level: reaching(ratio, level) for level in LEVELS}
     texts = [f"{percent(level)} by {counted(count, 'component')}" for level, count in reached.items() if count]
     missed = [percent(level) for level, count in reached.items() if not count]
     return (
         (
-            ("Of the variance, " + ", ".join(texts) + " are reached. " if texts else "")
+            (f"Of {whole}, " + ", ".join(texts) + " are reached. " if texts else "")
             + (f"Not reached: {', '.join(missed)}." if missed else "")
         )
         .replace("are reached", "is reached" if len(texts) == 1 else "are reached")
@@ -178,7 +178,7 @@ def _components_table(model: Any) -> Table:
         header += ["lower bound", "upper bound"]
         columns += np.asarray(limits, dtype=np.float64).T.tolist()
     if ratio is not None:
-        header += ["% of the variance", "% so far"]
+        header += [f"% of {whole_of(model)}", "% so far"]
         columns += [(100 * ratio).tolist(), (100 * np.cumsum(ratio)).tolist()]
     return Table("Components", tuple(header), tuple(zip(*columns, strict=True)))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from bigpca.errors import format_bytes
 from bigpca.planning import format_seconds
-from bigpca.plots.numbers import fitted, name_of, shares_or_none
+from bigpca.plots.numbers import fitted, name_of, shares_or_none, whole_of
 from bigpca.plots.style import counted, percent
 from bigpca.report.lights import counted_reads
 from bigpca.report.records import Table
@@ -124,7 +124,7 @@ def _share(model: Any) -> str:
     ratio = shares_or_none(model)
     if ratio is None:
         return ""
-    text = f"The components capture {percent(float(ratio.sum()))} of the variance"
+    text = f"The components capture {percent(float(ratio.sum()))} of {whole_of(model)}"
     if hasattr(model, "captured_variance_bounds_"):
         low, high = model.captured_variance_bounds_
         certain = "" if model.bounds_confidence_ == 1 else f", with probability {model.bounds_confidence_:.6g}"

@@ -3,7 +3,9 @@
 - ``eigh``, ``leading``, ``indefinite``   dense symmetric eigenproblems: all pairs, a few, or signed ones
 - ``dual``                                principal axes of a few rows, by their dot matrix
 - ``nystrom``                             the approximation of a positive semi-definite matrix from one product
-- ``krylov``, ``krylov_basis``, ``krylov_pairs``   block Krylov iteration: the loop, its basis, its Ritz pairs
+- ``krylov``, ``krylov_problem``          block Krylov iteration: the loop; its records and costs
+- ``krylov_basis``, ``krylov_pairs``      its basis and Ritz pairs
+- ``basis_approximation``, ``strips``     the approximation it returns; long rows shared by threads
 - ``certificates``                        error bounds from the products that gave the answer
 - ``features``, ``pivoting``              from landmarks to features; pivots for randomly pivoted Cholesky
 - ``roweis``                              the supervised family from its statistics

@@ -1,4 +1,4 @@
-"""The Nyström approximation from a multiplied basis, by its small matrices: what a Krylov iteration returns."""
+"""The Nyström approximation from a basis that was multiplied, by small matrices: what a Krylov iteration returns."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from bigpca.solvers.nystrom import SHIFT, orthonormal_rows
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+GRAM = 32.0  # times eps: rounding of a Gram matrix relative to its largest eigenvalue
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class BasisApproximation:
         inside, outside = self._basis.inner(np.ascontiguousarray(omega.T))
         weights = (inside @ self._inside.T + outside @ self._outside.T) @ self._mixing
         product = self._basis.rows(weights @ self._inside, weights @ self._outside)
-        return np.ldexp(product, self._basis.exponent, out=product).T
+        result: Matrix = np.ldexp(product, self._basis.exponent, out=product).T
+        return result
 
     def majorant_values(self, norm_bound: float, k: int) -> Vector:
         """Bound the k largest eigenvalues of A from above by those of ``A_hat + norm_bound (I - B B')``.
@@ -90,10 +92,8 @@ class BasisApproximation:
         norm = np.ldexp(norm_bound, -self._basis.exponent)
         M[c:, c:] += norm * np.eye(len(self._beyond))
         values = np.concatenate([np.linalg.eigvalsh((M + M.T) / 2), np.full(k, norm)])
-        return np.ldexp(np.sort(values)[::-1][:k], self._basis.exponent)
-
-
-GRAM = 32.0  # times eps: rounding of a Gram matrix relative to its largest eigenvalue
+        bounds: Vector = np.ldexp(np.sort(values)[::-1][:k], self._basis.exponent)
+        return bounds
 
 
 def approximate(basis: KrylovBasis, pairs: RitzPairs, *, precision: float) -> BasisApproximation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,16 @@ def rounding_level(values: Vector, d: int) -> float:
 
 
 class ComponentRule(ABC):
-    """Chooses k from descending eigenvalues and the true total variance."""
+    """Chooses k from descending eigenvalues and the true total variance.
+
+    Attributes
+    ----------
+    by_weight : bool
+        Whether ``n_samples`` is the number of observations behind the eigenvalues: of weighted rows, the sum of their
+        weights. Otherwise it is the number of rows, which bounds the rank.
+    """
+
+    by_weight: ClassVar[bool] = False
 
     @property
     def whole_spectrum_because(self) -> str | None:
@@ -150,6 +159,8 @@ class GavishDonoho(ComponentRule):
     2
     """
 
+    by_weight: ClassVar[bool] = True
+
     noise_variance: float | None = None
 
     def __post_init__(self) -> None:
@@ -238,6 +249,8 @@ class MarchenkoPastur(ComponentRule):
     >>> MarchenkoPastur().choose(np.array([9.0, 5.0, 1.1, 1.0, 0.9]), 17.0, 401, 5)
     2
     """
+
+    by_weight: ClassVar[bool] = True
 
     def choose(self, values: Vector, total: float, n_samples: int, n_features: int) -> int | None:
         """Count from the largest while the eigenvalue is above the edge of the noise that would remain."""

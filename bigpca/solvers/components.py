@@ -116,8 +116,9 @@ def needs_full_spectrum(n_components: NComponents) -> bool:
 
 
 def resolve_components(
-    n_components: NComponents, eigenvalues: Vector, total: float, n_samples: int, n_features: int
-) -> int:
+    n_components: NComponents, eigenvalues: Vector, total: float, n_samples: int, n_features: int,
+    weight: float | None = None,
+) -> int:  # fmt: skip
     """Turn ``n_components`` into the number k of components to keep.
 
     None gives min(n, d). A share p gives the smallest k with (lambda_1 + ... + lambda_k) / total > p, as scikit-learn
@@ -131,6 +132,9 @@ def resolve_components(
     total : float
         Sum of all eigenvalues (the total variance, known exactly even when only some eigenvalues are).
     n_samples, n_features : int
+    weight : float or None
+        Sum of the weights of weighted rows, which "mle", :class:`GavishDonoho` and :class:`MarchenkoPastur` take for
+        the number of observations; the other choices depend on the number of rows alone. None for rows without weights.
 
     Returns
     -------
@@ -157,7 +161,7 @@ def resolve_components(
     given = eigenvalues[:largest]
     if len(given) < largest:
         _reject_partial(n_components, largest, f"{len(given)} are given")
-    k = _choose(n_components, given, total, n_samples, n_features)
+    k = _choose(n_components, given, total, n_samples, n_features, weight)
     if k is None:
         raise ValueError(
             f"{n_components} is not reached within the {len(given)} eigenvalues that are given, of {largest}. Use a "
@@ -166,7 +170,9 @@ def resolve_components(
     return k
 
 
-def resolve_partial(n_components: NComponents, values: Vector, total: float, n: int, d: int) -> int | None:
+def resolve_partial(
+    n_components: NComponents, values: Vector, total: float, n: int, d: int, weight: float | None = None
+) -> int | None:
     """Turn ``n_components`` into k from the leading eigenvalues, where they tell: what a solver of some pairs asks.
 
     Parameters
@@ -179,6 +185,8 @@ def resolve_partial(n_components: NComponents, values: Vector, total: float, n: 
         Sum of all eigenvalues.
     n, d : int
         Samples and features.
+    weight : float or None
+        As for :func:`resolve_components`.
 
     Returns
     -------
@@ -206,9 +214,9 @@ def resolve_partial(n_components: NComponents, values: Vector, total: float, n: 
     if isinstance(choice, Integral):
         return int(choice) if int(choice) <= len(given) else None
     if len(given) == largest:
-        return resolve_components(n_components, given, total, n, d)
+        return resolve_components(n_components, given, total, n, d, weight)
     _reject_partial(n_components, largest, f"this solver has computed {len(given)}")
-    return _choose(n_components, given, total, n, d)
+    return _choose(n_components, given, total, n, d, weight)
 
 
 def starting_components(n_components: NComponents, n: int, d: int) -> int:
@@ -252,16 +260,19 @@ def partial_will_do(n_components: NComponents, n: int, d: int) -> bool:
     return True
 
 
-def _choose(n_components: NComponents, values: Vector, total: float, n: int, d: int) -> int | None:
+def _choose(
+    n_components: NComponents, values: Vector, total: float, n: int, d: int, weight: float | None
+) -> int | None:
     """Choose k from r leading eigenvalues; None where they do not tell. The number and the whole are handled before."""
+    observations = n if weight is None else max(2, round(weight))
     if isinstance(n_components, str):
-        return minka_rank(values, n)
+        return minka_rank(values, observations)
     if not len(values):
         return None
     if total <= 0 or values[0] <= 0:
         return 1
     if isinstance(n_components, ComponentRule):
-        k = n_components.choose(values, total, n, d)
+        k = n_components.choose(values, total, observations if n_components.by_weight else n, d)
         return None if k is None else max(k, 1)
     share: Any = n_components
     k = int(np.searchsorted(np.cumsum(values / total), share, side="right")) + 1

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bigpca.arrays import Array
 from bigpca.blas import blas_threads, solving_alone, symmetric_rank_update
 from bigpca.solvers.eigh import numerical_rank, top_eigenpairs
-from bigpca.solvers.strips import PARTS, STRIP, each_strip, sum_strips
+from bigpca.solvers.strips import PARTS, STRIP, Strip, each_strip, sum_strips
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -67,7 +67,7 @@ def leading_axes(
     m, d, exponent = sum(len(p) for p in pieces), pieces[0].shape[1], _exponent(pieces)
     mean, squares = np.zeros(d), np.zeros(d)
 
-    def products(columns: slice) -> Matrix:
+    def products(columns: Strip) -> Matrix:
         rows = _strip(pieces, columns, exponent)
         about = rows.astype(np.float64)
         mean[columns] = about.mean(axis=0)
@@ -86,7 +86,7 @@ def leading_axes(
     axes = np.empty((rank, d))
     weights = V[:rank] / np.sqrt(eigenvalues[:rank, None])  # (j, m)
 
-    def multiply(columns: slice) -> None:
+    def multiply(columns: Strip) -> None:
         values = _scaled(_strip(pieces, columns, exponent), mean[columns], squares[columns], center, scale)
         axes[:, columns] = weights.astype(values.dtype) @ values
 
@@ -103,7 +103,7 @@ def _exponent(pieces: Sequence[Array]) -> int:
     return int(np.frexp(max(max(float(p.max()), -float(p.min())) for p in pieces if p.size))[1])
 
 
-def _strip(pieces: Sequence[Array], columns: slice, exponent: int) -> Array:
+def _strip(pieces: Sequence[Array], columns: Strip, exponent: int) -> Array:
     rows = np.concatenate([p[:, columns] for p in pieces])
     strip: Array = np.ldexp(rows, -exponent, out=rows)
     return strip

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.solvers.eigh import top_eigenpairs
-from bigpca.solvers.strips import each_strip, sum_strips
+from bigpca.solvers.strips import Strip, each_strip, sum_strips
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -124,10 +124,11 @@ class KrylovBasis:
         new = sum_strips(lambda j: R[c:stop, j] @ V[:stop, j].T, self.N)
         old = sum_strips(lambda j: R[s:c, j] @ V[c:stop, j].T, self.N)
 
-        def subtract(j: slice) -> Vector:
+        def subtract(j: Strip) -> Vector:
             R[c:stop, j] -= new @ V[:stop, j]
             R[s:c, j] -= old @ V[c:stop, j]
-            return np.einsum("ij,ij->i", R[s:stop, j], R[s:stop, j])
+            part: Vector = np.einsum("ij,ij->i", R[s:stop, j], R[s:stop, j])
+            return part
 
         squares = sum_strips(subtract, self.N)
         self._H[c:stop, :stop] = new
@@ -151,10 +152,11 @@ class KrylovBasis:
         scaled = coefficients[:, self.settled :] / np.ldexp(unit, -self.exponent)
         rows = self.vectors[c : c + kept] if c + kept <= self.size else np.empty((kept, self.N))
 
-        def multiply(j: slice) -> Matrix:
+        def multiply(j: Strip) -> Matrix:
             strip = scaled @ outside[:, j]
             rows[:, j] = strip[:kept]
-            return strip @ strip.T
+            product: Matrix = strip @ strip.T
+            return product
 
         self.directions = rows
         return sum_strips(multiply, self.N)
@@ -170,7 +172,7 @@ class KrylovBasis:
         V, R = self.vectors[: self.count], self.outside
         result = np.empty((len(inside), self.N)) if into is None else into
 
-        def combine(j: slice) -> None:
+        def combine(j: Strip) -> None:
             strip = inside @ V[:, j]
             strip += outside @ R[:, j]
             result[:, j] = strip if into is None else result[:, j] - strip
@@ -234,7 +236,7 @@ class KrylovBasis:
         V = self.vectors[:start]
         overlap = sum_strips(lambda j: rows[:, j] @ V[:, j].T, self.N)
 
-        def subtract(j: slice) -> None:
+        def subtract(j: Strip) -> None:
             rows[:, j] -= overlap @ V[:, j]
 
         each_strip(subtract, self.N)
@@ -276,7 +278,7 @@ def _combine(C: Matrix, rows: Matrix, into: Matrix | None = None) -> Matrix:
     r, m = C.shape
     result = rows if into is None else into
 
-    def combine(j: slice) -> None:
+    def combine(j: Strip) -> None:
         result[:r, j] = C @ rows[:m, j]
 
     each_strip(combine, rows.shape[1])

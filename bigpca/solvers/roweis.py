@@ -85,8 +85,9 @@ class RoweisFamily:
         Scale Psi Psi', S_T and S_W to the trace of I. NOTE: as printed they grow as n^2, n and n while I does not grow,
         so that on large n an even grid of (r1, r2) holds its four corners only.
     freedom : int
-        ``n - c``, the divisor of the covariance within classes: at most so many eigenvalues of S_W are not 0,
-        those beyond are rounding.
+        ``n - c`` of n rows: at most so many eigenvalues of S_W are not 0, those beyond are rounding.
+    divisor : float
+        Of the covariance within classes: ``n - c``, where n is the sum of the weights of weighted rows.
     threads : int or None
     scales : tuple of 3 float, or None
         Those of ``normalize``, where S_W is the compression of a larger matrix.
@@ -103,7 +104,7 @@ class RoweisFamily:
     """
 
     def __init__(
-        self, within: Matrix, between: Matrix, psi: Matrix, *, freedom: int, normalize: bool = False,
+        self, within: Matrix, between: Matrix, psi: Matrix, *, freedom: int, divisor: float, normalize: bool = False,
         threads: int | None = None, scales: tuple[float, ...] | None = None, added: float = 0.0,
         basis: Matrix | None = None,
     ) -> None:  # fmt: skip
@@ -113,7 +114,7 @@ class RoweisFamily:
         self.values[self.values <= d * CENTRED**2 * (trace_within + trace_between)] = 0.0
         self.values[freedom:] = 0.0
         self.rotation = self.rotation if basis is None else self.rotation @ basis.T
-        self.threads, self.freedom = threads, freedom
+        self.threads, self.divisor = threads, divisor
         self._between, self._psi = between @ self.rotation.T, psi @ self.rotation.T
         traces = (float((psi**2).sum()), trace_within + trace_between, trace_within)
         own = tuple(d / trace if normalize and trace > 0 else 1.0 for trace in traces)
@@ -126,9 +127,9 @@ class RoweisFamily:
 
     def unit(self, r2: float) -> float:
         """Return s, by which ``R2 / s`` is a weighted mean of the covariance within classes and I."""
-        return r2 * self._scales[2] * max(1, self.freedom) + 1.0 - r2
+        return r2 * self._scales[2] * self.divisor + 1.0 - r2
 
-    def inverses(self, rows: Matrix, count: int, conditioning: Conditioning = PLAIN) -> Matrix:
+    def inverses(self, rows: Matrix, count: float, conditioning: Conditioning = PLAIN) -> Matrix:
         """Return ``C^-1 rows`` (c, d) with ``C = S_W / count``, conditioned as R2 is where r2 = 1."""
         L, _ = self.constraint(1.0, conditioning)
         weights = np.divide(self._scales[2] * count, L, out=np.zeros_like(L), where=L > 0)

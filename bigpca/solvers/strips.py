@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,25 +19,26 @@ from bigpca.blas import threads_of_solve
 
 T = TypeVar("T")
 Matrix = NDArray[np.float64]
+Strip: TypeAlias = "slice[int, int, int]"
 
 STRIP = 1024  # most entries of long rows that are worked on at a time
 PARTS = 8  # runs of strips, each with a sum of its own; no more threads are used
 
 
-def each_strip(work: Callable[[slice], object], N: int) -> None:
+def each_strip(work: Callable[[Strip], object], N: int) -> None:
     """Call ``work`` for every strip of ``N`` entries, in any order."""
 
-    def run(part: list[slice]) -> None:
+    def run(part: list[Strip]) -> None:
         for strip in part:
             work(strip)
 
     _over_parts(run, N, PARTS)
 
 
-def sum_strips(work: Callable[[slice], Matrix], N: int, parts: int = PARTS) -> Matrix:
+def sum_strips(work: Callable[[Strip], Matrix], N: int, parts: int = PARTS) -> Matrix:
     """Return the sum of the new arrays that ``work`` returns for every strip of ``N`` entries, from ``parts`` sums."""
 
-    def add(part: list[slice]) -> Matrix:
+    def add(part: list[Strip]) -> Matrix:
         total = work(part[0])
         for strip in part[1:]:
             total += work(strip)
@@ -49,9 +50,9 @@ def sum_strips(work: Callable[[slice], Matrix], N: int, parts: int = PARTS) -> M
     return total
 
 
-def _over_parts(work: Callable[[list[slice]], T], N: int, parts: int) -> list[T]:
+def _over_parts(work: Callable[[list[Strip]], T], N: int, parts: int) -> list[T]:
     count = -(-N // STRIP)
-    strips = [slice(N * i // count, N * (i + 1) // count) for i in range(count)]
+    strips: list[Strip] = [slice(N * i // count, N * (i + 1) // count) for i in range(count)]
     parts = min(parts, count)
     edges = [count * p // parts for p in range(parts + 1)]
     runs = [strips[a:b] for a, b in pairwise(edges)]

@@ -221,7 +221,7 @@ def _read_header(target: Path, newest: tuple[int, int]) -> tuple[dict[str, Any],
         document = read_document(target / "zarr.json")
         if document.get("node_type") == "array":
             raise ModelFormatError(
-                f"{target} is a Zarr array, such as data or scores; a saved model was expected. Open rows with "
+                f"{target} is a Zarr array, such as data or scores, and not a saved model. Open rows with "
                 "bigpca.open, and give the path of the model here."
             )
         attributes = document["attributes"]
@@ -230,8 +230,8 @@ def _read_header(target: Path, newest: tuple[int, int]) -> tuple[dict[str, Any],
         major, minor = (int(number) for number in declared_format)
         own = {"kind": body["kind"], "format": declared_format, "arrays": body["arrays"]}
     except (FileNotFoundError, NotADirectoryError):
-        kind = "does not exist" if not target.exists() else "is not a model: it has no zarr.json"
-        raise ModelFormatError(f"{target} {kind}; a saved model was expected. Check the path.") from None
+        kind = "does not exist" if not target.exists() else "is not a saved model: it has no zarr.json"
+        raise ModelFormatError(f"{target} {kind}. Check the path.") from None
     except ModelFormatError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

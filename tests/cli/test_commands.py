@@ -30,7 +30,7 @@ def test_fit_saves_what_the_library_computes_and_prints_plan_and_summary(store: 
         "solver",
         "planned: ",
         "of the variance",
-        "1 of the data",
+        "all rows once",
         "m.zarr",
         "s.zarr",
         "rm -r c",
@@ -111,6 +111,19 @@ def test_transform_writes_scores_of_a_saved_model(store: Path) -> None:
     assert bp.open("s.zarr").shape == (ROWS, 3)
 
 
+def test_transform_writes_statistics_in_place_of_scores(store: Path) -> None:
+    run("fit", store, "-k", 3)
+    record = run_json("transform", store, "--statistics", "t2, spe", "--scores", "s.zarr")
+    assert (record["exit_code"], record["shape"], record["statistics"]) == (0, [ROWS, 2], ["t2", "spe"])
+    expected = bp.load("model.zarr").statistics(bp.open(store), ["t2", "spe"]).compute()
+    np.testing.assert_allclose(bp.open("s.zarr").compute(), expected, rtol=1e-5)
+    unknown = run_json("transform", store, "--statistics", "q", "--scores", "q.zarr")
+    assert "no statistic 'q'" in unknown["error"]["message"]
+    bp.SketchTransformer(bp.sketches.Gaussian(2)).fit(bp.open(store)).save("sketch.zarr")
+    failed = run_json("transform", store, "--model", "sketch.zarr", "--statistics", "spe", "--scores", "q.zarr")
+    assert "a SketchTransformer has no spe of rows" in failed["error"]["message"]
+
+
 def test_scores_with_keys_become_a_table_and_info_shows_how_they_were_made(store: Path) -> None:
     run("fit", store, "-k", 2)
     keys = [f"image {i}" for i in range(ROWS)]
@@ -126,7 +139,7 @@ def test_scores_with_keys_become_a_table_and_info_shows_how_they_were_made(store
     assert of_model["model"] == of_scores["model"]
     assert of_model["peak_bytes"] >= 0
     shown = run("info", "model.zarr").stdout
-    assert all(text in shown for text in ("made by", "1 time (planned: 1)", "above idle (planned: "))
+    assert all(text in shown for text in ("made by", "once (planned: 1)", "above idle (planned: "))
     assert line_of(run("info", "s.zarr").stdout, "keys") == "3,000, such as 'image 0'"
 
 

@@ -73,6 +73,7 @@ def test_an_order_that_is_not_alphabetical_is_kept(folder: Path) -> None:
         (("fit", "keyed.zarr", "-k", "elbo"), "Did you mean elbow?"),
         (("fit", "keyed.zarr", "--key", "filename"), "--key requires --labels"),
         (("plan", "keyed.zarr", "--solver", "krilov"), "Did you mean krylov?"),
+        (("export", "m.zarr", "--out", "m.pkl"), "one of .npz, .onnx is needed"),
         (("plan", "keyed.zarr", "--columns", ","), "chooses nothing. Write a range such as 0:512"),
         (("plan", "keyed.zarr", "--pattern", "n d -> n d", "--axis", "d"), "is not an axis of a pattern"),
         (("fit", "keyed.zarr", "--kernel", "gaussian"), "Did you mean rbf?"),
@@ -102,6 +103,19 @@ def test_rows_of_a_pattern_are_planned_fitted_labelled_and_cut_again(folder: Pat
     assert run("ingest", "maps.npy", "--out", "pooled.zarr", *pooled).exit_code == 0
     np.testing.assert_array_equal(bp.open("pooled.zarr").compute(), rows.max(axis=(1, 2)))
     assert line_of(run("info", "m.zarr").stdout, "pattern") == "n c h w -> (n h w) c; h 1:; columns 3 chosen"
+
+
+def test_a_linear_model_is_exported_as_its_matrix_and_as_a_file_of_onnx(folder: Path) -> None:
+    assert run("fit", "keyed.zarr", "-k", 2, "--whiten", "--model", "m.zarr").exit_code == 0
+    assert run_json("export", "m.zarr", "--out", "m.npz")["shape"] == [2, D]
+    found, rows = np.load("m.npz"), rows_of(folder)
+    np.testing.assert_allclose(rows @ found["A"].T + found["b"], bp.load("m.zarr").transform(rows), atol=1e-12)
+    again = run("export", "m.zarr", "--out", "m.npz")
+    assert (again.exit_code, "--overwrite" in again.stderr) == (5, True)
+    pytest.importorskip("onnx")
+    assert run("export", "m.zarr", "--out", "m.onnx").exit_code == 0
+    assert run("fit", "keyed.zarr", "-k", 2, "--kernel", "rbf", "--model", "k.zarr").exit_code == 0
+    assert "KernelPCA, which has no linear map" in words(run("export", "k.zarr", "--out", "k.npz").stderr)
 
 
 LABELLED = {

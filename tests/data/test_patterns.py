@@ -88,6 +88,7 @@ CONTAINERS: dict[str, Callable[[Path, Array], Any]] = {
                     savers.save_npz_compressed, savers.save_shards, savers.save_hdf5)
     },
     "memory": lambda folder, x: x,
+    "feature writer": lambda folder, x: _written(folder, x),
     "memory map": lambda folder, x: np.load(savers.save_npy(folder, x), mmap_mode="r"),
     "Dask": lambda folder, x: da.from_array(x, chunks=(10, 2, 5, 3)) + 0,
     "opened before": lambda folder, x: bp.open(savers.save_npy(folder, x)),
@@ -95,6 +96,13 @@ CONTAINERS: dict[str, Callable[[Path, Array], Any]] = {
     "list of files": lambda folder, x: sorted(map(str, savers.save_shards(folder, x[:10]).iterdir())),
     "list of stores": lambda folder, x: _stores(folder, x),
 }  # fmt: skip
+
+
+def _written(folder: Path, x: Array) -> Path:
+    with bp.FeatureWriter(folder / "written.zarr", chunk_rows=8) as writer:
+        for part in np.array_split(x, 4):
+            writer.write(part)
+    return folder / "written.zarr"
 
 
 def _stores(folder: Path, x: Array) -> list[str]:
@@ -193,9 +201,28 @@ def test_a_view_of_a_pattern_returns_from_json(name: str) -> None:
     given, _ = PATTERNS[name]
     view = view_of(bp.open(MAPS, **given))[1]
     assert view is not None
-    again = View.from_json(view.to_json())
+    again = View.from_json(view.to_json(), view.width)
     assert again.describe() == view.describe()
     assert str(again.pattern) == str(view.pattern)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"sample": [10**15], "pattern": None, "taken": {}, "columns": {"slice": [None, None, None]}},
+        {"sample": [3, 0, 4]},
+        {"sample": [3, 5]},
+        {"sample": [4, 5, 4]},
+        {"reduce": "median"},
+        {"taken": {"h": {"slice": [9, None, None]}}},
+        {"columns": {"positions": [0, 1, 5], "length": None}},
+    ],
+)
+def test_forged_views_are_rejected_before_memory_is_allocated(forged: dict[str, Any]) -> None:
+    view = view_of(bp.open(MAPS, pattern=PIXELS, h=slice(1, None)))[1]
+    assert view is not None
+    with pytest.raises(ValueError, match=r"."):
+        View.from_json(view.to_json() | forged, 3)
 
 
 def test_patterns_are_shown_with_what_they_use() -> None:

@@ -127,6 +127,15 @@ def test_partial_fit_and_merge_keep_the_pattern() -> None:
     assert bp.merge(halves[0], bp.PCA(2).fit(X)).pattern_ is None
 
 
+def test_batches_of_maps_are_fitted_by_pixels_and_stored_maps_cut_again() -> None:
+    maps = maps_of(X)
+    X_batches = bp.open(bp.from_batches(iter(np.array_split(maps, 7))), pattern=PIXELS)  # of unknown length
+    model = bp.PCA(2, preprocess=bp.L2()).fit(X_batches)
+    whole = bp.PCA(2, preprocess=bp.L2()).fit(X)
+    assert model.n_samples_ == N
+    np.testing.assert_allclose(model.transform(maps), whole.transform(X), rtol=0, atol=1e-6)
+
+
 def test_a_fit_on_whole_samples_forgets_the_pattern_of_the_fit_before() -> None:
     model = bp.PCA(1).fit(bp.open(CUBE, pattern=PIXELS)).fit(FLAT)
     assert model.pattern_ is None

@@ -59,14 +59,20 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "kernel roweis": (
         "thin", lambda: bp.KernelRoweisDiscriminantAnalysis(2, r1=0.0, gamma=0.01, n_landmarks=200, **LIMIT),
     ),
+    "pixels": ("wide", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
+    "pooled": ("wide", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
 }  # fmt: skip
+PATTERNS: dict[str, dict[str, Any]] = {
+    "pixels": {"pattern": "n (c p) -> (n p) c", "c": 400, "p": list(range(24, 0, -1))},
+    "pooled": {"pattern": "n (c p) -> n c", "c": 400, "reduce": "gem"},
+}
 GROWN = ("covariance", "nystrom sketch", "rpcholesky", "supervised", "fisher", "scored", "kernel supervised")
 CHILD = """
 import json, os, sys, warnings
 import dask, psutil
 import bigpca as bp
 from bigpca.estimators.shared import transformer
-from tests.faults.test_measured_peaks import CASES, labels
+from tests.faults.test_measured_peaks import CASES, PATTERNS, labels
 
 warnings.simplefilter("ignore")
 for name in bp.__all__:
@@ -83,7 +89,7 @@ transformer.running = recorded
 def measure(name, grown):
     rows, make = CASES[name]
     dask.config.set(scheduler="threads", num_workers=2)
-    X = bp.open(f"{sys.argv[1]}/{rows}.zarr")
+    X = bp.open(f"{sys.argv[1]}/{rows}.zarr", **PATTERNS.get(name, {}))
     small = X[:600].compute()
     y, model = labels(name, len(X)), make()
     model.fit(small, labels(name, len(small)))  # libraries, BLAS buffers and thread stacks are there beforehand

@@ -148,43 +148,57 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("scratch", type=Path, help="a copy of the repository that nothing else uses")
     parser.add_argument("results", type=Path, help="JSON lines, one per mutant; those that it holds are not run again")
-    parser.add_argument("--data", type=Path, nargs="+", required=True, help="what contexts.py wrote, without endings")
-    parser.add_argument("--draw", type=Path, required=True, help="the mutants drawn; made where it does not exist")
+    parser.add_argument("--data", type=Path, nargs="*", default=[], help="what contexts.py wrote, without endings")
+    parser.add_argument("--draw", type=Path, help="the mutants drawn; made where it does not exist")
+    parser.add_argument(
+        "--later", type=Path, help="mutants with the files of tests to run, in place of --data and --draw"
+    )
     parser.add_argument("--kept", type=Path, help="tests to keep, a line each: those that are to go are run after them")
     parser.add_argument("--limit", type=float, default=60.0, help="CPU seconds per mutant")
     return parser.parse_args()
 
 
-def main() -> None:
-    given = arguments()
-    lines, seconds = recorded([path.absolute() for path in given.data])
+def planned(given: argparse.Namespace, lines: Lines, seconds: Seconds) -> dict[int, tuple[Mutant, list[list[str]]]]:
+    """Return every mutant with its tests: those that are kept, and then the others."""
+    if given.later:
+        rows = map(json.loads, given.later.read_text().splitlines())
+        return {row["mutant"]: (Mutant(**row["fault"]), [[file] for file in row["tests"]]) for row in rows}
     if not given.draw.exists():
         rows = [vars(mutant) for mutant in drawn(given.scratch, lines)]
         given.draw.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
-    mutants = [Mutant(**json.loads(row)) for row in given.draw.read_text().splitlines()]
+    kept = set(given.kept.read_text().splitlines()) if given.kept else set(seconds)
+    found = {}
+    for number, mutant in enumerate(Mutant(**json.loads(row)) for row in given.draw.read_text().splitlines()):
+        known_by_name = (test for test in set(tests_of(mutant, lines)) if " at 0x" not in test)  # not by an address
+        tests = sorted(known_by_name, key=lambda test: seconds.get(test, 1e9))
+        found[number] = mutant, [[t for t in tests if t in kept], [t for t in tests if t not in kept]]
+    return found
+
+
+def main() -> None:
+    given = arguments()
+    lines, seconds = recorded([path.absolute() for path in given.data])
+    mutants = planned(given, lines, seconds)
     known = given.results.read_text().splitlines() if given.results.exists() else []
     done = {json.loads(row)["mutant"] for row in known}
-    kept = set(given.kept.read_text().splitlines()) if given.kept else set(seconds)
     results = given.results.absolute()
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     os.chdir(given.scratch)
     sys.path.insert(0, os.getcwd())
     warm()
-    for number in random.Random(SEED).sample(range(len(mutants)), len(mutants)):  # what is done is a fair sample of all
-        mutant = mutants[number]
+    for number in random.Random(SEED).sample(sorted(mutants), len(mutants)):  # what is done is a fair sample of all
+        mutant, groups = mutants[number]
         if number in done:
             continue
-        known_by_name = (test for test in set(tests_of(mutant, lines)) if " at 0x" not in test)  # not by an address
-        tests = sorted(known_by_name, key=lambda test: seconds.get(test, 1e9))
-        total, failed = 0.0, ""
-        for group in ([test for test in tests if test in kept], [test for test in tests if test not in kept]):
+        total, failed, complete, kept = 0.0, "", True, False
+        for turn, group in enumerate(groups):
             if not failed:
                 failed, cpu, complete = judged(mutant, Path.cwd(), group, seconds, given.limit)
                 total += cpu
-        row = {"mutant": number, "killed by": failed, "kept": failed in kept or failed[:6] == "import",
-               "seconds": round(total, 1),
-               "tests": len(tests), "complete": complete}  # fmt: skip
+                kept = bool(failed) and (bool(given.later) or turn == 0 or failed[:6] == "import")
+        row = {"mutant": number, "killed by": failed, "kept": kept, "seconds": round(total, 1),
+               "tests": sum(map(len, groups)), "complete": complete}  # fmt: skip
         with results.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(f"{number}: {mutant.file}:{mutant.line} {mutant.shown(Path.cwd())}: {failed or 'SURVIVED'}", flush=True)

@@ -1,4 +1,7 @@
-"""Write what ``run.py`` found as a Markdown table: ``table.py DRAWN RESULTS... SOURCE > table.md``."""
+"""Write what ``run.py`` found as a Markdown table: ``table.py FOLDER SOURCE LATER_SOURCE > table.md``.
+
+``FOLDER`` holds the files described in README.md; the sources are copies of the repository at the two commits there.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +11,29 @@ from pathlib import Path
 
 from mutations import Mutant
 
-# Why no test can notice the fault, by the number of the mutant.
-EQUIVALENT: dict[str, str] = json.loads(Path(__file__).with_name("equivalent.json").read_text(encoding="utf-8"))
+REASONS: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("reasons.json").read_text(encoding="utf-8"))
 
 
-def outcome(number: int, row: dict[str, object] | None) -> str:
-    if row is None:
-        return "not run"
+def outcome(number: str, row: dict[str, object]) -> str:
     if row["killed by"]:
-        return f"killed by {row['killed by']}" if row["kept"] else f"LOST: killed only by {row['killed by']}"
-    if str(number) in EQUIVALENT:
-        return f"equivalent: {EQUIVALENT[str(number)]}"
-    return "survived" if row["complete"] else "survived the tests that ran in the time"
+        return f"{'killed by' if row['kept'] else 'LOST: killed only by'} {row['killed by']}"
+    (kind,) = (kind for kind, reasons in REASONS.items() if number in reasons)
+    return f"{kind}: {REASONS[kind][number]}"
 
 
-def main(drawn: Path, results: list[Path], source: Path) -> None:
-    mutants = [Mutant(**json.loads(line)) for line in drawn.read_text().splitlines()]
-    rows = {row["mutant"]: row for path in results for row in map(json.loads, path.read_text().splitlines())}
+def main(folder: Path, source: Path, later_source: Path) -> None:
+    mutants = [(Mutant(**json.loads(line)), source, "") for line in (folder / "drawn.jsonl").read_text().splitlines()]
+    for row in map(json.loads, (folder / "later.jsonl").read_text().splitlines()):
+        before = mutants[row["mutant"]][0]
+        where = f" ({'in place of' if row['redrawn'] else 'then'} {before.file.removeprefix('bigpca/')}:{before.line})"
+        mutants[row["mutant"]] = Mutant(**row["fault"]), later_source, where
+    rows = {row["mutant"]: row for row in map(json.loads, (folder / "results.jsonl").read_text().splitlines())}
     print("| mutant | fault | outcome |\n|---|---|---|")
-    for number, mutant in enumerate(mutants):
-        shown = mutant.shown(source).replace("|", "\\|")
-        said = outcome(number, rows.get(number)).replace("|", "\\|")
-        print(f"| {number} {mutant.file.removeprefix('bigpca/')}:{mutant.line} | `{shown}` | {said} |")
+    for number, (mutant, at, where) in enumerate(mutants):
+        shown = mutant.shown(at).replace("|", "\\|")
+        said = outcome(str(number), rows[number]).replace("|", "\\|")
+        print(f"| {number} {mutant.file.removeprefix('bigpca/')}:{mutant.line}{where} | `{shown}` | {said} |")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), [Path(name) for name in sys.argv[2:-1]], Path(sys.argv[-1]))
+    main(*map(Path, sys.argv[1:]))

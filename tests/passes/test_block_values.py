@@ -13,14 +13,18 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
 
 from bigpca.errors import NonFiniteError
+from bigpca.kernels import Linear
+from bigpca.passes.accumulators.drawn_rows import BestRows
 from bigpca.passes.accumulators.factors import DenseFactor, SketchFactor
 from bigpca.passes.accumulators.fused_product import FusedProduct
-from bigpca.passes.accumulators.moments import ColumnMoments, Moments
+from bigpca.passes.accumulators.kernel_product import KernelProduct
+from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.accumulators.row_weights import Ones
 from bigpca.passes.engine.run import Run
 from bigpca.passes.fold import FoldGroup, fold, row_pass
-from bigpca.passes.panels import fold_panels, panel_pass
 from bigpca.passes.reading.arithmetic import NUMPY
 from bigpca.passes.rows import RowInput
+from bigpca.passes.sweeps import sweep_pass
 from bigpca.sketches import Gaussian
 from tests.passes.kit import assert_moments, folded, full, normal, scatter_of
 
@@ -59,11 +63,12 @@ def test_weights_of_float32_rows_far_from_zero_cost_no_digits() -> None:
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        (np.ones(N - 1), r"shape \(299,\), but X has 300 rows"),
-        (np.where(np.arange(N) == 4, -1.0, 1.0), r"the weight of row 4 is -1\.0"),
-        (np.where(np.arange(N) == 9, np.nan, 1.0), "the weight of row 9 is nan"),
+        (np.ones(N - 1), r"there are 299 weights, but X has 300 rows"),
+        (np.where(np.arange(N) == 4, -1.0, 1.0), r"1 weights are missing, negative or not finite: row 4; .* -1\.0"),
+        (np.where(np.arange(N) == 9, np.nan, 1.0), "not finite: row 9; the first is nan"),
+        (np.ones((N, 2)), r"the weights have shape \(300, 2\)"),
     ],
-    ids=["too few", "negative", "nan"],
+    ids=["too few", "negative", "nan", "two columns"],
 )
 def test_weights_that_are_none_are_rejected(weights: Array, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -72,10 +77,11 @@ def test_weights_that_are_none_are_rejected(weights: Array, message: str) -> Non
 
 def test_states_that_cannot_use_weights_are_rejected_before_the_read() -> None:
     rows = RowInput(da.from_array(X).map_blocks(_never, dtype="f8")).weighted(np.ones(N))
-    with pytest.raises(TypeError, match="the rows have weights, which ColumnMoments cannot use"):
-        folded(rows, ColumnMoments(D))
-    with pytest.raises(TypeError, match="which DotPanels cannot use"):
-        fold_panels(Run(), panel_pass(rows, 1), rows, _never)
+    with pytest.raises(TypeError, match=r"the rows have weights .*, which BestRows cannot use"):
+        folded(rows, BestRows(D, 5, Ones(), 3, "race"))
+    kernel = KernelProduct(N, 3, np.zeros((N, 3)))
+    with pytest.raises(TypeError, match="which a kernel matrix of all rows cannot use"):
+        sweep_pass(rows, Linear(), "test", kernel)
 
 
 def _never(block: Any) -> Any:

@@ -154,8 +154,10 @@ def test_an_interrupted_output_is_invisible_and_resumes_with_what_is_missing(
             written(X, out, progress=interrupt_after(4), form=form)
         assert not out.exists()
         assert len(reads_in(tmp_path / "log")) == 4
-        found = written(X, out, form=form)
+        events: list[Any] = []
+        found = written(X, out, progress=events.append, form=form)
     assert len(reads_in(tmp_path / "log")) == 10
+    assert (events[0].groups_resumed, events[0].groups_total, events[0].rows_total) == (4, 10, len(A))
     assert sorted(os.listdir(tmp_path)) == sorted(["log", out.name, "x.zarr"])
     np.testing.assert_allclose(found.compute(), A @ W, rtol=1e-4, atol=1e-4)
 

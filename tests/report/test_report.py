@@ -452,6 +452,16 @@ def test_what_does_not_fit_is_rejected(
         describe(pca, **given)
 
 
+def test_shares_of_a_discriminant_are_of_the_variance_between_the_classes() -> None:
+    model, of = bp.FisherDiscriminantAnalysis().fit(X, CLASSES), "of the variance between the classes"
+    report = describe(model)
+    assert f"2 components with 100 % {of}" in report.summary
+    assert f"The components capture 100 % {of}." in report.methods
+    assert f"% {of}" in report.components.header
+    assert "Of the variance between the classes, " in report.figures[0].caption
+    assert f"100 % {of}" in model._repr_mimebundle_()["text/html"]
+
+
 def test_a_sketch_has_no_components_to_report_on() -> None:
     with pytest.raises(ValueError, match="columns of a sketch are random"):
         describe(bp.SketchTransformer(bp.sketches.SparseSign(8)).fit(X))

@@ -160,9 +160,9 @@ def test_an_unexpected_kind_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("make", "cause"),
     [
-        (lambda path: None, "does not exist; a saved model was expected"),
-        (lambda path: path.mkdir(), "is not a model: it has no zarr.json"),
-        (lambda path: path.write_text("x"), "is not a model: it has no zarr.json"),
+        (lambda path: None, "does not exist. Check the path"),
+        (lambda path: path.mkdir(), "is not a saved model: it has no zarr.json"),
+        (lambda path: path.write_text("x"), "is not a saved model: it has no zarr.json"),
         (lambda path: zarr.create_array(path, shape=(2,), dtype="f4"), "is a Zarr array, such as data or scores"),
         (lambda path: zarr.create_group(path, attributes={"bigpca": 3}), "cannot be read .*not one of bigpca's"),
     ],

@@ -98,7 +98,7 @@ class ApproximateKernelPCA(KernelModel):
 
     def _fit(self, opened: Opened, y: Input) -> KernelSketchFit:
         if self.core not in CORES:
-            raise ValueError(f"core = {self.core!r} is unknown; one of {', '.join(map(repr, CORES))} was expected.")
+            raise ValueError(f"core = {self.core!r} is unknown. Use one of {', '.join(map(repr, CORES))}.")
         rows, resources = self._rows(opened.array)
         check_enough_rows(rows.n_rows)
         if rows.nan_policy == "omit":
@@ -127,12 +127,12 @@ class ApproximateKernelPCA(KernelModel):
             return Gaussian(min(n, max(50, 3 * k)), seed=seed)
         if not isinstance(self.sketch, Sketch):
             raise TypeError(
-                f"sketch = {self.sketch!r} is no sketch; one of bigpca.sketches was expected, such as "
-                f"bigpca.sketches.Gaussian(100). Pass one."
+                f"sketch = {self.sketch!r} is not a sketch. Use one of bigpca.sketches, such as "
+                f"bigpca.sketches.Gaussian(100)."
             )
         if self.sketch.width(n) < k:
             raise ValueError(
-                f"{k} components were asked for, but the sketch has {self.sketch.width(n)} columns; at least as many "
-                f"were expected, better three times. Use a wider sketch."
+                f"n_components = {k} is over the {self.sketch.width(n)} columns of the sketch. Use a sketch of at "
+                f"least {k} columns, better of {3 * k}."
             )
         return self.sketch

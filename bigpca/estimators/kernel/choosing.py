@@ -28,7 +28,7 @@ def check_solver(solver: str) -> None:
     """
     if solver != "auto" and solver not in FITS:
         known = ", ".join(map(repr, ("auto", *FITS)))
-        raise ValueError(f"solver = {solver!r} is unknown; one of {known} was expected.")
+        raise ValueError(f"solver = {solver!r} is unknown. Use one of {known}.")
 
 
 def plan_kernel_fit(

@@ -23,7 +23,7 @@ from bigpca.passes.rows import RowInput
 
 LEARNED = (  # fields of a KernelSpectrum that only some fits have
     "negative_mass", "trace_error", "rank", "landmark_transform", "landmark_indices", "classes", "n_unlabelled",
-    "missed_label_trace",
+    "missed_label_trace", "weight_sums",
 )  # fmt: skip
 EXPANSION = ("shift", "coefficients", "offsets", "mean_weights", "centre")
 PRECISIONS = ("float32", "float64")
@@ -117,6 +117,9 @@ def unpack_kernel_spectrum(stored: StoredModel, kernel: Kernel, state: StoredSta
         raise ValueError(f"it has {k} eigenvalues, but coefficients of shape {expansion.coefficients.shape}")
     certificate = unpack_certificate(arrays, attributes["certificate"])
     facts = dict(attributes["facts"])
+    if "weight_sums" in facts:
+        total, squares = facts["weight_sums"]
+        facts["weight_sums"] = float(total), float(squares)
     facts |= {name: unpack_values(value) for name, value in attributes["texts"].items()}
     facts |= {name.removeprefix("fact_"): array for name, array in arrays.items() if name.startswith("fact_")}
     return KernelSpectrum(

@@ -23,7 +23,7 @@ from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.engine.run import Run
 from bigpca.solvers.certificates import rounding_slack
 from bigpca.solvers.indefinite import negative_mass
-from bigpca.solvers.krylov import KrylovResult
+from bigpca.solvers.krylov_problem import KrylovResult
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -54,6 +54,11 @@ class ShiftedOperator:
     @property
     def shape(self) -> tuple[int, int]:
         return self.operator.shape
+
+    @property
+    def weight(self) -> float:
+        """Number of rows, which have no weights."""
+        return float(self.size)
 
     @property
     def precision(self) -> float:

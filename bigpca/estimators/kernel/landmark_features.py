@@ -109,8 +109,8 @@ def features_of(
     T = landmark_transform(K_mm, truncation_for(precision), equilibrated=True, threads=threads)
     if not T.size:
         raise ValueError(
-            f"k(x, x) = 0 for all {len(landmarks.rows)} landmarks under {kernel}: they span nothing. Rows with images "
-            f"of positive length were expected. Choose other landmarks, or another kernel."
+            f"k(x, x) = 0 for all {len(landmarks.rows)} landmarks under {kernel}, so they span nothing. Choose other "
+            f"landmarks, or another kernel."
         )
     return replace(found, transform=T)
 
@@ -178,7 +178,7 @@ def solve_features(
     reject_contradicted(features.kernel, _excess(everything, state, which, features))
     residual = float(state.residuals[which])
     total = float(everything.sum()) + residual
-    k = _components(settings, everything, total, n)
+    k = _components(settings, everything, total, n, moments.weight)
     V = fix_signs(vectors[:k]).T  # (r, k)
     expansion = landmark_expansion(features, V, moments.mean)
     certificate = _certify(everything, k, total, state, which, features)
@@ -186,6 +186,7 @@ def solve_features(
     return KernelSpectrum(
         n, omitted, everything[:k], total, expansion, state.evaluations // len(state.moments), certificate,
         trace_error=residual / diagonal if diagonal > 0 else 0.0, rank=int(T.shape[1]),
+        weight_sums=moments.weight_sums,
     )  # fmt: skip
 
 
@@ -194,7 +195,7 @@ def _excess(values: Vector, state: LandmarkMoments, which: int, features: Landma
     if not features.kernel.taken_on_trust:
         return None
     moments, trace = state.moments[which], float(state.diagonals[which])
-    found = float(values.sum() + moments.count * (moments.mean @ moments.mean))
+    found = float(values.sum() + moments.weight * (moments.mean @ moments.mean))
     rounding = rounding_slack(trace, precision=state.precision * features.amplification)
     if found <= trace * (1 + SIGNIFICANT) + rounding:
         return None
@@ -219,7 +220,7 @@ def landmark_expansion(features: LandmarkFeatures, V: Matrix, mean: Vector) -> E
     return replace(expansion, centre=centre).in_needed_precision()
 
 
-def _components(settings: KernelSettings, values: Vector, total: float, n: int) -> int:
+def _components(settings: KernelSettings, values: Vector, total: float, n: int, weight: float) -> int:
     """Return the number of components.
 
     Raises
@@ -233,7 +234,7 @@ def _components(settings: KernelSettings, values: Vector, total: float, n: int) 
         return rank
     if number is not None:
         return min(number, len(values))
-    k = resolve_partial(given, values, total, n, n)
+    k = resolve_partial(given, values, total, n, n, weight)
     if k is None:
         share = float(values.sum()) / total if total > 0 else 1.0
         raise ValueError(

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -240,6 +241,16 @@ class Growth(KernelReading):
     @property
     def account(self) -> str:
         return f"features of new rows by {len(self.features.landmarks)} landmarks"
+
+    def weighted(self, weights: object) -> Self:
+        """Return the read of the same rows with weights.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the weights are invalid, or not used by the statistics that the model keeps.
+        """
+        return replace(self, rows=self.rows.weighted(weights))
 
     @property
     @abstractmethod

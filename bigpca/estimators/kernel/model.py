@@ -65,6 +65,8 @@ class KernelModel(Estimator[KernelSpectrum]):
     kernel_evaluations_ : int
         Kernel evaluations of the fit.
     n_components_, n_features_in_, n_samples_, n_omitted_ : int
+    sum_weights_, n_effective_ : float
+        As of :class:`bigpca.PCA`.
     eigenvalue_bounds_ : ndarray of shape (k, 2)
         Bounds of the eigenvalues of HKH; this and the next attributes only if the fit is not exact.
     captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_, converged_
@@ -110,7 +112,9 @@ class KernelModel(Estimator[KernelSpectrum]):
 
     @available_if(grows)  # type: ignore[untyped-decorator]
     @solving
-    def partial_fit(self, X: Input, y: Input = None, *, progress: ProgressArgument = None) -> Self:
+    def partial_fit(
+        self, X: Input, y: Input = None, *, sample_weight: Input = None, progress: ProgressArgument = None
+    ) -> Self:
         """Add rows; the result equals a fit on all rows with the same landmarks to rounding. One read of the new rows.
 
         The first call is a fit, which chooses the landmarks; later ones keep them, and solve nothing until a fitted
@@ -122,6 +126,7 @@ class KernelModel(Estimator[KernelSpectrum]):
         X : array-like, Dask array, path and so on, of shape (m, d)
             New rows, as for :meth:`fit`.
         y : labels of the new rows, for supervised models, default None
+        sample_weight : weights of the new rows as for :meth:`fit`, default None
         progress : True, "auto", a callable that receives events, or None, default None
             True shows a bar, "auto" one after two seconds.
 
@@ -138,7 +143,7 @@ class KernelModel(Estimator[KernelSpectrum]):
             Before the read, if it does not fit.
         """
         if not self.__sklearn_is_fitted__():
-            return self.fit(X, y, progress=progress)
+            return self.fit(X, y, sample_weight=sample_weight, progress=progress)
         latest = self._latest
         if latest.state is None:
             raise ValueError(
@@ -147,6 +152,8 @@ class KernelModel(Estimator[KernelSpectrum]):
                 "does not keep. Fit again with other parameters."
             )
         growth = self._growth(self._open_like(X), y, latest)
+        if sample_weight is not None:
+            growth = growth.weighted(sample_weight)
         grown, made = self._execute(
             growth, partial(growth.read, latest=latest), f"{self._called}.partial_fit(X)", progress=progress
         )
@@ -316,16 +323,19 @@ class KernelModel(Estimator[KernelSpectrum]):
 
     def _take(self, found: KernelSpectrum, solver: str) -> None:
         n, k, expansion = found.count, len(found.eigenvalues), found.expansion
+        weight, squares = found.weight_sums or (float(n), float(n))
+        divisor = weight - 1 if weight > 1 else 1.0
         preimage = fitted_regression(self, expansion)
         variances, landmarks, eigenvectors = None, None, None
         if not self._labelled:
-            variances = found.eigenvalues / max(1, n - 1)
+            variances = found.eigenvalues / divisor
         if isinstance(expansion, Expansion) and found.landmark_transform is not None:
             landmarks = expansion.references.rows
         elif isinstance(expansion, Expansion) and not self._labelled:
             eigenvectors = expansion.coefficients * np.sqrt(np.maximum(found.eigenvalues, 0.0))
         self.kernel_, self.eigenvalues_ = expansion.kernel, found.eigenvalues
-        self.total_variance_ = found.total / max(1, n - 1)
+        self.total_variance_ = found.total / divisor
+        self.sum_weights_, self.n_effective_ = weight, weight**2 / squares if squares else 0.0
         self.kernel_evaluations_ = found.evaluations
         self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
         self.solver_, self.transform_dtype_ = solver, expansion.dtype

@@ -167,7 +167,7 @@ class NystromKernelPCA(KernelModel):
         planned = self._fit(opened, None)
         kernel: Input = planned.settings.kernel
         if not len(gammas):
-            raise ValueError("gammas is empty; at least one width was expected. Give for example [0.1, 1.0].")
+            raise ValueError("gammas is empty. Give at least one width, such as [0.1, 1.0].")
         fit = replace(planned, kernels=tuple(kernel.with_gamma(gamma) for gamma in gammas))
         found, made = self._execute(fit, fit.run_widths, f"{self._called}.fit_widths(X, gammas)", progress=progress)
         models = []
@@ -199,20 +199,21 @@ class NystromKernelPCA(KernelModel):
     def _fit(self, opened: Opened, y: Input) -> NystromFit:
         rounds = positive_integer("rounds", self.rounds)
         if self.extension not in EXTENSIONS:
-            raise ValueError(f"extension = {self.extension!r} is unknown; one of {EXTENSIONS} was expected.")
+            raise ValueError(f"extension = {self.extension!r} is unknown. Use one of {EXTENSIONS}.")
         if isinstance(self.sampling, str) and self.sampling not in SAMPLINGS:
             raise ValueError(
-                f"sampling = {self.sampling!r} is unknown; one of {', '.join(map(repr, SAMPLINGS))}, row numbers or "
-                f"rows was expected."
+                f"sampling = {self.sampling!r} is unknown. Use one of {', '.join(map(repr, SAMPLINGS))}, row numbers, "
+                f"or rows."
             )
-        rows, resources = self._rows(opened.array)
-        check_enough_rows(rows.n_rows)
+        rows, resources = self._rows(opened.array, opened.weights)
+        if self.extension == "tutorial":
+            rows.reject_weights(['extension="tutorial"'])
+        check_enough_rows(rows.n_present, weight=rows.weight)
         settings = self._settings(rows.n_columns, opened.seed)
         if not settings.kernel.positive_semidefinite and self.extension == "features":
             raise ValueError(
-                f"{settings.kernel} is not positive semi-definite, so it has no features; a kernel that is was "
-                f"expected. Use "
-                f'KernelPCA, whose eigenvalues may be negative, or extension="tutorial".'
+                f"{settings.kernel} is not positive semi-definite, so it has no features. Use KernelPCA, whose "
+                f'eigenvalues may be negative, or extension="tutorial".'
             )
         m = self._count(rows.n_rows)
         check_kernel_components(self.n_components, rows.n_rows, rows.n_columns, m)
@@ -224,8 +225,5 @@ class NystromKernelPCA(KernelModel):
             return min(1000, n) if isinstance(self.sampling, str) else len(landmark_values(self.sampling))
         m = positive_integer("n_landmarks", self.n_landmarks)
         if m > n and isinstance(self.sampling, str):
-            raise ValueError(
-                f"n_landmarks = {m}, but X has {n} rows; at most as many landmarks as rows were expected. Use {n} or "
-                f"fewer."
-            )
+            raise ValueError(f"n_landmarks = {m} is more than the {n} rows of X. Use {n} or fewer.")
         return m

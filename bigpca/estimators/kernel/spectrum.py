@@ -22,6 +22,7 @@ from bigpca.estimators.shared.files import StoredState
 from bigpca.estimators.shared.fit import Fit, Reading, seconds
 from bigpca.estimators.shared.references import References
 from bigpca.kernels.base import Kernel
+from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.local import threads_here
@@ -105,6 +106,8 @@ class KernelSpectrum:
         Of labels; see :class:`bigpca.estimators.supervised.labels.Supervision`.
     state : StoredState or None
         Sufficient statistics, for ``partial_fit``.
+    weight_sums : (float, float) or None
+        Sums of the weights and of their squares; None for rows without weights.
     """
 
     count: int
@@ -123,6 +126,7 @@ class KernelSpectrum:
     n_unlabelled: int | None = None
     missed_label_trace: float | None = None
     state: StoredState | None = None
+    weight_sums: WeightSums = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 - ``pca``, ``approximate_pca``, ``sketch_transformer``   the public classes
 - ``model``         what linear models share: scores, reconstructions, likelihoods, covariance
+- ``monitoring``    what judges rows: T2, SPE, distances, contributions, outliers, limits
 - ``standardization``   the parameters ``center`` and ``scale``: what is given, and what is learned
 - ``choosing``      which solver: all applicable fits, compared by cost
 - ``covariance_fit``   one read of moments, a (d, d) eigenproblem
@@ -13,6 +14,7 @@
 - ``spectrum``      the result of a fit, and the last small solve
 - ``certificates``  bounds from the reads of the fit itself, and the warnings that follow from them
 - ``maps``          row maps of fitted models: scores, reconstructions, likelihoods
+- ``statistics``, ``limits``   row maps that judge rows; quantiles of what they return
 - ``files``         linear models on disk
 
 Add a solver of PCA: a ``*_fit`` module with a ``PCAFit`` (its passes, its solve, its fingerprint, its run), and its

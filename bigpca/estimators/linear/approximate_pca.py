@@ -12,7 +12,7 @@ import numpy as np
 from bigpca.estimators.linear.files import StateForm
 from bigpca.estimators.linear.model import Added, LinearModel
 from bigpca.estimators.linear.sketch_fit import CORES, SketchFit, SketchSettings, solve_product, warn_if_wide
-from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows, counted
+from bigpca.estimators.linear.spectrum import Settings, Spectrum, Vector, check_enough_rows, counted
 from bigpca.estimators.linear.standardization import Center, Scale
 from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.passes.accumulators.fused_product import FusedProduct
@@ -123,7 +123,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
 
     def _settings(self, d: int) -> SketchSettings:
         if self.core not in CORES:
-            raise ValueError(f"core = {self.core!r} is unknown; one of {', '.join(map(repr, CORES))} was expected.")
+            raise ValueError(f"core = {self.core!r} is unknown. Use one of {', '.join(map(repr, CORES))}.")
         if self.sketch is not None and not isinstance(self.sketch, Sketch):
             raise TypeError(
                 f"sketch = {self.sketch!r} is a {type(self.sketch).__name__}; a sketch such as "
@@ -148,18 +148,20 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         return SketchSettings(fit, sketch, self.core)
 
     def _fit(self, opened: Opened, y: Input) -> SketchFit:
-        return self._planned(opened.array, minimum=2)
+        return self._planned(opened.array, opened.weights, minimum=2)
 
-    def _planned(self, X: da.Array, *, minimum: int) -> SketchFit:
+    def _planned(self, X: da.Array, weights: Input, *, minimum: int) -> SketchFit:
         n, d = X.shape
         check_n_components(self.n_components, None if np.isnan(n) or minimum < 2 else n, d)
         settings = self._settings(d)
-        rows, _, resources = self._rows_to_fit(X)
-        check_enough_rows(rows.n_rows, minimum=minimum)
+        rows, _, resources = self._rows_to_fit(X, weights)
+        check_enough_rows(rows.n_present, minimum=minimum)
         return SketchFit(rows, resources, settings)
 
-    def _read_state(self, X: da.Array, *, old: FusedProduct | None, progress: ProgressArgument) -> Added[FusedProduct]:
-        fit = self._planned(X, minimum=1)
+    def _read_state(
+        self, X: da.Array, *, old: FusedProduct | None, progress: ProgressArgument, weights: Input = None
+    ) -> Added[FusedProduct]:
+        fit = self._planned(X, weights, minimum=1)
         if fit.settings.template(fit.rows.n_columns).state_bytes > setting(self, "keep_state_bytes"):
             raise ValueError(self._missing_state("partial_fit"))
         found, made = self._execute(fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
@@ -187,6 +189,12 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     def _scaled_first(self) -> bool:
         """Whether a scale is learned in a read before that of the sketch."""
         return self.core == "tutorial" and isinstance(self.scale, bool | Patterson) and bool(self.scale)
+
+    def _whole_spectrum(self, what: str) -> Vector:
+        raise ValueError(
+            f"{what} needs all eigenvalues of the covariance, which a sketch does not give. Use PCA, or a limit from "
+            f"rows."
+        )
 
     def _missing_state(self, what: str) -> str:
         if not self._additive:

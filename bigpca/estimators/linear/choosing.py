@@ -47,7 +47,7 @@ def check_solver(solver: str) -> None:
         known = ", ".join(map(repr, ("auto", *FITS)))
         ours = SKLEARN_SOLVERS.get(solver)
         hint = closest(solver, FITS) if ours is None else f" scikit-learn's {solver!r} is {ours!r} here."
-        raise ValueError(f"solver = {solver!r} is unknown; one of {known} was expected.{hint}")
+        raise ValueError(f"solver = {solver!r} is unknown. Use one of {known}.{hint}")
 
 
 def check_iteration(tol: float, max_passes: int) -> None:
@@ -79,7 +79,7 @@ def plan_fit(rows: RowInput, resources: Resources, settings: Settings, solver: s
         With ``solver="auto"``, if no solver fits.
     """
     check_solver(solver)
-    check_enough_rows(rows.n_rows)
+    check_enough_rows(rows.n_present, weight=rows.weight)
     named = FITS.get(solver)
     if named is not None and not named.stands_back(rows, settings):
         return named.planned(rows, settings, resources)

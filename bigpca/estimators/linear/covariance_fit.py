@@ -58,7 +58,7 @@ class CovarianceFit(PCAFit):
         return (self.moments,)
 
     def solve_cost(self) -> SolveCost:
-        n, d = self.rows.n_rows, self.rows.n_columns
+        n, d = self.rows.n_present, self.rows.n_columns
         k = self.settings.wanted(n, d)
         kept = self.template.state_bytes <= self.settings.keep_state_bytes
         state = 8 * (1 + d + packed_size(d)) if kept else 0

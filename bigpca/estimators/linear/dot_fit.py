@@ -40,7 +40,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class DotSpectrum:
-    """Eigenpairs of the centred dot matrix, divided by n - 1.
+    """Eigenpairs of the centred dot matrix, divided by n - 1, or by the sum of the weights less 1.
 
     Attributes
     ----------
@@ -58,19 +58,20 @@ class DotSpectrum:
     squares: Vector | None
 
 
-def solve_dot_state(state: PassState, *, settings: Settings, n_features: int) -> DotSpectrum:
+def solve_dot_state(state: PassState, *, settings: Settings, n_features: int, weights: Vector | None) -> DotSpectrum:
     """Double-centre and eigen-decompose the dot matrix; memory: three n x n matrices."""
     part = state.parts["dot"]
     if not isinstance(part, DotSum | DotPanels):
         raise TypeError(f"the state holds {type(part).__name__}, a dot matrix was expected")
     G = part.matrix()
-    n = len(G)
+    n = len(G) if weights is None else int(np.count_nonzero(weights))
+    weight = len(G) if weights is None else float(weights.sum())
     if settings.center:
-        double_centre(G)
-    G /= n - 1
+        double_centre(G, weights)
+    G /= weight - 1
     total = float(np.trace(G))
     values, vectors = top_eigenpairs(G, settings.wanted(n, n_features), threads=settings.threads)
-    k = resolve_components(settings.n_components, values, total, n, n_features)
+    k = resolve_components(settings.n_components, values, total, n, n_features, weight)
     mean = squares = None
     if isinstance(part, DotSum):
         mean, squares = part.columns("means"), part.columns("squares")
@@ -123,7 +124,7 @@ class DotFit(PCAFit):
     @property
     def k(self) -> int:
         """Maximum number of components."""
-        return self.settings.wanted(self.rows.n_rows, self.rows.n_columns)
+        return self.settings.wanted(self.rows.n_present, self.rows.n_columns)
 
     @cached_property
     def panels(self) -> PassPlan:
@@ -184,18 +185,19 @@ class DotFit(PCAFit):
         ValueError
             With ``nan_policy="omit"``, because the dot matrix pairs every row with all others.
         """
-        check_enough_rows(self.rows.n_rows)
-        reject_omission(self.rows)
-        finish = partial(solve_dot_state, settings=self.settings, n_features=self.rows.n_columns)
+        rows = self.rows
+        check_enough_rows(rows.n_present, weight=rows.weight)
+        reject_omission(rows)
+        finish = partial(solve_dot_state, settings=self.settings, n_features=rows.n_columns, weights=rows.weights)
         return self._run(run, finish)
 
     def _run(self, run: Run, finish: partial[DotSpectrum]) -> Spectrum:
         rows, settings = self.rows, self.settings
-        n, d = rows.n_rows, rows.n_columns
+        d = rows.n_columns
         scale, shift = None, np.zeros(d)
         if settings.scale:
             found = fold(run, self.columns, rows, ColumnMoments(d)).state  # one pass over X
-            scale, shift = column_scale(found.squares, found.mean, n, settings.scale), found.mean
+            scale, shift = column_scale(found.squares, found.mean, found.weight, settings.scale), found.mean
         elif settings.center:
             shift = first_shift(run, rows, self.panels.layout)
         if not settings.center:
@@ -203,10 +205,12 @@ class DotFit(PCAFit):
         inverse = None if scale is None else 1 / scale
         deviations = rows.mapped(MapStep(Affine(shift, inverse), d, 2 * d))
         dot = fold_panels(run, self.panels, deviations, finish)  # (panels + 1) / 2 reads
-        parts = {"product": LeftProduct(d, dot.V), "columns": ColumnMoments(d)}
+        V = unweighted(dot.V, rows.weights)
+        parts = {"product": LeftProduct(d, V), "columns": ColumnMoments(d)}
         product, mean = fold_to(run, self.components, rows, parts, _take_products)  # one pass over X
         if not settings.center:
-            product = product + np.multiply.outer(dot.V.sum(axis=0), mean)
+            sums = V.sum(axis=0) if rows.weights is None else rows.weights @ V
+            product = product + np.multiply.outer(sums, mean)
         if scale is not None:
             product = product / scale
         return dot_spectrum(rows, settings, dot, product, mean, scale)
@@ -247,11 +251,22 @@ class DotColumnsFit(DotFit):
         rows, settings = self.rows, self.settings
         sums = DotSum(rows.n_rows, settings.center, settings.scale)
         dot = fold_columns_to(run, self.sums, rows, sums, finish)  # one pass over X
-        products = ColumnProducts(rows.n_columns, dot.V, settings.center, settings.scale)
+        V = unweighted(dot.V, rows.weights)
+        products = ColumnProducts(rows.n_columns, V, settings.center, settings.scale)
         product = fold_columns(run, self.components, rows, products).product()  # one pass over X
         mean = np.asarray(dot.mean)
-        scale = column_scale(np.asarray(dot.squares), mean, rows.n_rows, settings.scale) if settings.scale else None
+        scale = column_scale(np.asarray(dot.squares), mean, rows.weight, settings.scale) if settings.scale else None
         return dot_spectrum(rows, settings, dot, product, mean, scale)
+
+
+def unweighted(V: Matrix, weights: Vector | None) -> Matrix:
+    """Return the vectors of a weighted dot matrix (n, k) over the square roots of the weights: read with these weights,
+    they sum to ``V' sqrt(W) X``.
+    """
+    if weights is None:
+        return V
+    root = np.sqrt(weights)[:, None]
+    return np.divide(V, root, out=np.zeros_like(V), where=root > 0)
 
 
 def _take_products(state: PassState) -> tuple[Matrix, Vector]:
@@ -264,7 +279,7 @@ def dot_spectrum(
     rows: RowInput, settings: Settings, dot: DotSpectrum, product: Matrix, mean: Vector, scale: Vector | None
 ) -> Spectrum:
     """Normalise ``V' Xc`` to orthonormal rows; other orthonormal rows replace those without variance."""
-    n, d = rows.n_rows, rows.n_columns
+    n, d = rows.n_present, rows.n_columns
     k = len(dot.variances)
     rank = min(numerical_rank(dot.variances, n), k)
     components = np.empty((0, d))
@@ -277,4 +292,4 @@ def dot_spectrum(
     components = fix_signs(complete_orthonormal(components, k) if rank < k else components)
     variances = np.where(np.arange(k) < rank, dot.variances, 0.0)
     centre, scale = settings.standardization.in_units_of_rows(mean if settings.center else np.zeros(d), scale)
-    return Spectrum(n, 0, centre, scale, variances, components, dot.total)
+    return Spectrum(n, 0, centre, scale, variances, components, dot.total, weight_sums=rows.weight_sums)

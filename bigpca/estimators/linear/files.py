@@ -53,6 +53,8 @@ def pack_spectrum(found: Spectrum, form: StateForm) -> tuple[dict[str, Array], V
         "n_omitted": int(found.omitted),
         "total_variance": float(found.total),
     }
+    if found.weight_sums is not None:
+        attributes["weight_sums"] = list(found.weight_sums)
     known, attributes["certificate"] = pack_certificate(found.certificate)
     return arrays | known, attributes
 
@@ -75,6 +77,7 @@ def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *,
     """
     arrays, attributes = stored.arrays, stored.attributes
     certified = attributes.get("certificate")
+    sums = attributes.get("weight_sums")
     k, d = _check_components(arrays, REQUIRED | (BOUNDS if certified is not None else set()))
     form = form_of(d)
     _check_shapes(arrays, k, d, form)
@@ -83,6 +86,7 @@ def unpack_spectrum(stored: StoredModel, form_of: Callable[[int], StateForm], *,
         int(attributes["n_samples"]), int(attributes["n_omitted"]), arrays["mean"], arrays.get("scale"),
         arrays["explained_variance"], arrays["components"], float(attributes["total_variance"]),
         _read_state(arrays, form), unpack_certificate(arrays, certified),
+        None if sums is None else (float(sums[0]), float(sums[1])),
     )  # fmt: skip
 
 

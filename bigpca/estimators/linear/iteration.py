@@ -20,17 +20,17 @@ from bigpca.passes.accumulators.factors import probe_vectors
 from bigpca.passes.engine.run import Run
 from bigpca.seeds import normals
 from bigpca.solvers.components import NComponents, resolve_partial
-from bigpca.solvers.krylov import (
+from bigpca.solvers.krylov import block_krylov
+from bigpca.solvers.krylov_basis import orthonormal_columns
+from bigpca.solvers.krylov_pairs import FLOOR
+from bigpca.solvers.krylov_problem import (
     Known,
     KrylovOptions,
     KrylovResult,
     Multiplied,
-    block_krylov,
     krylov_bytes,
     krylov_flops,
 )
-from bigpca.solvers.krylov_basis import orthonormal_columns
-from bigpca.solvers.krylov_pairs import FLOOR
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -79,6 +79,10 @@ class Operator(Multiplied, Protocol):
     @property
     def shape(self) -> tuple[int, int]:
         """Rows counted so far, and columns: both limit the number of components."""
+
+    @property
+    def weight(self) -> float:
+        """Sum of the weights of these rows, or their number."""
 
     def begin(self, V: Matrix, /) -> Products:
         """Multiply the first block, and the probes with it."""
@@ -183,7 +187,7 @@ def _first_block(operator: Operator, start: Matrix | None, settings: IterationSe
 def _known(operator: Operator, block: Matrix, seed: int) -> Known:
     """Multiply the first block, and the probes with it."""
     first = operator.begin(block)
-    check_enough_rows(operator.shape[0], operator.omitted)
+    check_enough_rows(operator.shape[0], operator.omitted, weight=operator.weight)
     if operator.probes is None:
         return Known(first.B, first.AB, probe_vectors(seed, operator.size, PROBES).astype(np.float64))
     return Known(first.B, first.AB, operator.probes.vectors, operator.probes.products)
@@ -216,7 +220,7 @@ def _wanted(n_components: NComponents, operator: Operator, most: int, ritz: Vect
         If that is more than half of the columns of the basis.
     """
     n, d = operator.shape
-    k = resolve_partial(n_components, ritz, operator.trace, n, d)
+    k = resolve_partial(n_components, ritz, operator.trace, n, d, operator.weight)
     wanted = len(ritz) + 1 if k is None else k
     if most < wanted < min(n, d):
         share = float(ritz[:most].sum()) / operator.trace
@@ -238,7 +242,7 @@ def kept_components(operator: Operator, result: KrylovResult, settings: Iteratio
     """
     n, d = operator.shape
     most, values = len(result.values), result.approximation.values
-    return min(most, resolve_partial(settings.n_components, values, operator.trace, n, d) or most)
+    return min(most, resolve_partial(settings.n_components, values, operator.trace, n, d, operator.weight) or most)
 
 
 def certify_iteration(

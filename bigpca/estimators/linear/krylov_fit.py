@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bigpca.costs import PassCost, SolveCost, Times
 from bigpca.estimators.linear.certified import certificate_bytes
-from bigpca.estimators.linear.dot_fit import DotSpectrum, components_pass, dot_spectrum, reject_omission
+from bigpca.estimators.linear.dot_fit import DotSpectrum, components_pass, dot_spectrum, reject_omission, unweighted
 from bigpca.estimators.linear.files import linear_bytes
 from bigpca.estimators.linear.iteration import (
     BLOCKS,
@@ -55,7 +55,7 @@ def size_iteration(rows: RowInput, settings: Settings, blocks: int = BLOCKS) -> 
         For an ``n_components`` that requires the whole spectrum, and for too few reads of a store chunked in columns.
     """
     n, d = rows.n_rows, rows.n_columns
-    k = starting_components(settings.n_components, n, d)
+    k = starting_components(settings.n_components, rows.n_present, d)
     by_columns = column_layout(rows) is not None
     if by_columns and settings.max_passes < 3:
         raise ValueError(
@@ -90,12 +90,12 @@ class KrylovFit(PCAFit):
     @classmethod
     def offered(cls, rows: RowInput, settings: Settings) -> bool:
         """For numbers of components that do not require the whole spectrum."""
-        return partial_will_do(settings.n_components, rows.n_rows, rows.n_columns)
+        return partial_will_do(settings.n_components, rows.n_present, rows.n_columns)
 
     @classmethod
     def stands_back(cls, rows: RowInput, settings: Settings) -> bool:
         """For few rows or columns, whose basis would span the whole space: the exact fits are cheaper."""
-        return not cls.offered(rows, settings) and min(rows.n_rows, rows.n_columns) <= RULE_COLUMNS
+        return not cls.offered(rows, settings) and min(rows.n_present, rows.n_columns) <= RULE_COLUMNS
 
     @property
     def account(self) -> str:
@@ -166,11 +166,11 @@ class KrylovFit(PCAFit):
         k = kept_components(operator, result, settings)
         certificate = certify_iteration(operator, result, k, settings, run)
         components = fix_signs(np.ascontiguousarray(result.vectors[:k]))
-        check_enough_rows(operator.count, operator.omitted)
+        check_enough_rows(operator.count, operator.omitted, weight=operator.weight)
         mean, scale = settings.standardization.in_units_of_rows(operator.mean, operator.scale)
         return Spectrum(
             operator.count, operator.omitted, mean, scale, result.values[:k], components,
-            operator.trace, certificate=certificate,
+            operator.trace, certificate=certificate, weight_sums=operator.weight_sums,
         )  # fmt: skip
 
     def _sampled_axes(self, operator: CovarianceOperator) -> Matrix | None:
@@ -210,8 +210,8 @@ class KrylovDotFit(KrylovFit):
     @cached_property
     def components(self) -> PassPlan:
         """The read for the components."""
-        n, d = self.rows.n_rows, self.rows.n_columns
-        k = min(self.iteration.columns, self.settings.wanted(n, d))
+        d = self.rows.n_columns
+        k = min(self.iteration.columns, self.settings.wanted(self.rows.n_present, d))
         return components_pass(self.rows, k, self.product.layout)
 
     def passes(self) -> tuple[PassCost, ...]:
@@ -220,7 +220,8 @@ class KrylovDotFit(KrylovFit):
     def run(self, run: Run) -> Spectrum:
         """Iterate on the dot matrix, then compute the components."""
         rows, settings = self.rows, self.settings
-        n, d = rows.n_rows, rows.n_columns
+        d = rows.n_columns
+        check_enough_rows(rows.n_present, weight=rows.weight)
         reject_omission(rows)
         operator = DotOperator(
             rows, run, self.product, center=settings.center, scale=settings.scale, seed=settings.seed
@@ -229,9 +230,9 @@ class KrylovDotFit(KrylovFit):
         k = kept_components(operator, result, settings)
         certificate = certify_iteration(operator, result, k, settings, run)
         V = np.ascontiguousarray(result.vectors[:k].T)
-        products = ColumnProducts(d, V, settings.center, settings.scale)
+        products = ColumnProducts(d, unweighted(V, rows.weights), settings.center, settings.scale)
         product = fold_columns(run, self.components, rows, products).product()  # last pass over X
-        scale = column_scale(operator.squares, operator.mean, n, settings.scale) if settings.scale else None
+        scale = column_scale(operator.squares, operator.mean, rows.weight, settings.scale) if settings.scale else None
         dot = DotSpectrum(result.values[:k], V, operator.trace, operator.mean, operator.squares)
         spectrum = dot_spectrum(rows, settings, dot, product, operator.mean, scale)
         return replace(spectrum, certificate=replace(certificate, n_passes=run.reads))

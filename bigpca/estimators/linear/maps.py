@@ -47,19 +47,8 @@ class Projection:
     l2: bool = False
 
     def linear(self, d: int) -> LinearMap:
-        """Return the same map as a matrix and a centre.
-
-        Raises
-        ------
-        ValueError
-            If scores are divided by their norm.
-        """
-        if self.l2:
-            raise ValueError(
-                "whiten = Whitening(l2=True) divides the scores of each row by their norm, which is not linear. Export "
-                "a model without l2, and normalise its scores."
-            )
-        return LinearMap(self._axes(), self.mean)
+        """Return the same map as a matrix and a centre."""
+        return LinearMap(self._axes(), self.mean, self.l2)
 
     def sklearn_steps(self, d: int, facts: dict[str, object]) -> list[object]:
         """Return the same map as fitted transformers of scikit-learn."""

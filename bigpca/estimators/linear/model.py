@@ -17,16 +17,31 @@ from bigpca.arrays import Array
 from bigpca.data.provenance import Provenance
 from bigpca.data.sources import open_in_memory
 from bigpca.estimators.linear.files import StateForm, pack_spectrum, unpack_spectrum
+from bigpca.estimators.linear.loadings import TopFeatures, column_variances, correlations
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, Removal
+from bigpca.estimators.linear.monitoring import (
+    check_centred,
+    check_density,
+    contributions,
+    has_covariance,
+    hotelling_t2,
+    mahalanobis,
+    plain_projection,
+    rank_outliers,
+    spe,
+    spe_limit,
+    statistics,
+    t2_limit,
+)
 from bigpca.estimators.linear.spectrum import (
     Certificate,
     Spectrum,
+    Vector,
     certified_attributes,
     component_numbers,
     containment_bound,
     dual_axes,
     low_rank_plus_diagonal,
-    orthonormality_error,
 )
 from bigpca.estimators.linear.standardization import Center, Scale, Standardization
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
@@ -35,6 +50,7 @@ from bigpca.estimators.shared.inputs import Input, Lazy, check_features, in_memo
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.shared.transformer import Estimator
+from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
@@ -45,17 +61,6 @@ from bigpca.solvers.components import NComponents
 from bigpca.solvers.whitening import Whitening
 
 State = TypeVar("State", Moments, FusedProduct)
-
-
-def _has_covariance(model: LinearModel[State]) -> bool:
-    """Whether components are orthonormal; otherwise raises AttributeError, as ``available_if`` requires."""
-    if not model._orthonormal:
-        off = f" (off by {orthonormality_error(model.components_):.2g})" if "components_" in vars(model) else ""
-        raise AttributeError(
-            f"the components are not orthonormal{off}, which the covariance components' diag(variances) components + "
-            f'noise I requires. Fit a model with orthonormal components, such as core="nystrom".'
-        )
-    return True
 
 
 def _adds_rows(model: LinearModel[State]) -> bool:
@@ -120,6 +125,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     _apart: tuple[Array, ...] = ()  # added rows in memory that are not in the state yet
     _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
     _certificate: Certificate | None
+    _weight_sums: WeightSums = None
     _output_name: ClassVar[str] = "scores"
 
     @property
@@ -128,7 +134,19 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """Whether the components are orthonormal; else they are unit vectors, and the model has no density."""
 
     @abstractmethod
-    def _read_state(self, X: da.Array, *, old: State | None, progress: ProgressArgument) -> Added[State]:
+    def _whole_spectrum(self, what: str) -> Vector:
+        """Return all eigenvalues of the covariance, descending, from the kept state.
+
+        Raises
+        ------
+        ValueError
+            If the state is not kept: ``what`` requires it.
+        """
+
+    @abstractmethod
+    def _read_state(
+        self, X: da.Array, *, old: State | None, progress: ProgressArgument, weights: Input = None
+    ) -> Added[State]:
         """Return the sufficient statistics of the rows of X, to be added to ``old``, in one read of X.
 
         Raises before that read if the statistics exceed ``keep_state_bytes`` or the plan does not fit.
@@ -161,15 +179,17 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         return True
 
     containment_bound = containment_bound
+    hotelling_t2, spe, mahalanobis, statistics = hotelling_t2, spe, mahalanobis, statistics
+    contributions, rank_outliers = contributions, rank_outliers
+    t2_limit, spe_limit = t2_limit, spe_limit
     linear_map = linear_map
-    to_sklearn = to_sklearn
-    to_onnx = to_onnx
-    to_torch = to_torch
-    to_faiss = to_faiss
+    to_sklearn, to_onnx, to_torch, to_faiss = to_sklearn, to_onnx, to_torch, to_faiss
 
     @available_if(_adds_rows)  # type: ignore[untyped-decorator]
     @solving
-    def partial_fit(self, X: Input, y: Input = None, *, progress: ProgressArgument = None) -> Self:
+    def partial_fit(
+        self, X: Input, y: Input = None, *, sample_weight: Input = None, progress: ProgressArgument = None
+    ) -> Self:
         """Add rows, any number at a time; the result equals a fit on all rows to rounding. One read of the new rows.
 
         ``PCA`` uses the covariance, whatever ``solver`` is. With fewer rows than ``n_components``, it keeps one
@@ -180,6 +200,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         X : array-like, Dask array, path and so on, of shape (m, d)
             New rows, as for :meth:`fit`.
         y : ignored, default None
+        sample_weight : weights of the new rows as for :meth:`fit`, default None
         progress : True, "auto", a callable that receives events, or None, default None
             True shows a bar, "auto" one after two seconds.
 
@@ -198,7 +219,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """
         if "_state" not in vars(self):
             opened = replace(self._open(X), seed=fit_seed(self))
-            first = self._read_state(opened.array, old=None, progress=progress)
+            first = self._read_state(opened.array, old=None, progress=progress, weights=sample_weight)
             self._absorb(first.state, first.omitted)
             self._remember(opened)
             self._provenance = first.made
@@ -207,9 +228,10 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         old = self._state
         if old is None:
             raise ValueError(self._missing_state("partial_fit"))
-        rows = None if progress is not None else self._small_batch(X)
+        rows = None if progress is not None or sample_weight is not None else self._small_batch(X)
         if rows is None:
-            new = self._read_state(self._open_like(X), old=old, progress=progress)
+            opened_like = self._open_like(X)
+            new = self._read_state(opened_like, old=old, progress=progress, weights=sample_weight)
             state, omitted, made = old.merge(new.state), new.omitted + self.n_omitted_, new.made
         else:
             made = Provenance.now((), "", len(rows), "", seconds=0.0, reads=1.0)
@@ -268,8 +290,19 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
         Parameters
         ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
         components : int or sequence of int
             Numbers of the components, from 0.
+        out : path of a new Zarr array, or None, default None
+            Write to this store in one read, as :meth:`transform` does.
+        overwrite : bool, default False
+            Replace an existing ``out``.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, d)
+            Lazy if X is lazy.
 
         Raises
         ------
@@ -287,7 +320,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         removal = Removal(Projection(self.mean_, self.scale_, duals, None, self.nan_policy), axes)
         return self._map(X, self._open_like(X), removal, self.n_features_in_, Destination(out, overwrite))
 
-    @available_if(_has_covariance)  # type: ignore[untyped-decorator]
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @solving
     def score_samples(self, X: Input) -> Lazy:
         """Return the log-likelihood of each row under probabilistic PCA (of the scaled features, if ``scale``).
@@ -308,18 +341,11 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             If the noise variance is 0 and k < d: the model has no density.
         """
         check_is_fitted(self)
-        degenerate = self.noise_variance_ <= 0 and self.n_components_ < self.n_features_in_
-        if degenerate or (self.explained_variance_ <= 0).any():
-            raise ValueError(
-                f"the model has no density: {self.n_components_} components of {self.n_features_in_} features with "
-                f"noise variance {self.noise_variance_:g} and least variance {self.explained_variance_.min():g}; "
-                f"positive values were expected. Keep fewer components."
-            )
-        plain = Projection(self.mean_, self.scale_, self.components_, None, self.nan_policy)
-        likelihood = LogLikelihood(plain, self.explained_variance_, self.noise_variance_)
+        check_density(self)
+        likelihood = LogLikelihood(plain_projection(self), self.explained_variance_, self.noise_variance_)
         return self._map(X, self._open_like(X), likelihood, 1, Destination())[:, 0]
 
-    @available_if(_has_covariance)  # type: ignore[untyped-decorator]
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
     def score(self, X: Input, y: Input = None) -> float:
         """Return the mean log-likelihood of the rows (with ``nan_policy="omit"``, of the others); one read.
 
@@ -337,7 +363,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         mean = np.nanmean if self.nan_policy == "omit" else np.mean
         return float(mean(self.score_samples(X)))
 
-    @available_if(_has_covariance)  # type: ignore[untyped-decorator]
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @solving
     def get_covariance(self) -> NDArray[np.float64]:
         """Return the model's covariance (d, d): ``components' (variances - noise) components + noise I``.
@@ -350,7 +376,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         weights = np.maximum(self.explained_variance_ - self.noise_variance_, 0)
         return low_rank_plus_diagonal(self.components_, weights, self.noise_variance_)
 
-    @available_if(_has_covariance)  # type: ignore[untyped-decorator]
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
     @solving
     def get_precision(self) -> NDArray[np.float64]:
         """Return the inverse of :meth:`get_covariance`, by the matrix inversion lemma.
@@ -368,13 +394,87 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         weights = 1 / np.maximum(self.explained_variance_, noise) - 1 / noise
         return low_rank_plus_diagonal(self.components_, weights, 1 / noise)
 
+    @property
+    def loadings_(self) -> NDArray[np.float64]:
+        """Loadings (d, k): ``components_' sqrt(explained_variance_)``, the covariance of features and unit scores.
+
+        With ``scale`` they are of the scaled features, and so correlations, but for the factor ``sqrt(1 - 1 / n)``.
+        """
+        return np.asarray(self.components_.T * np.sqrt(self.explained_variance_), np.float64)
+
+    @available_if(has_covariance)  # type: ignore[untyped-decorator]
+    def feature_correlations(self) -> NDArray[np.float64]:
+        """Return the correlations of features with scores: loadings divided by the standard deviations of features.
+
+        Their squares are the share of a feature's variance that each component explains. No read: the standard
+        deviations are those of the kept statistics.
+
+        Returns
+        -------
+        ndarray of shape (d, k), float64, in [-1, 1]
+            0 for constant features.
+
+        Raises
+        ------
+        ValueError
+            If the model does not keep the statistics of its rows, or is not about the mean.
+        """
+        check_is_fitted(self)
+        check_centred(self, "a correlation")
+        if self._state is None:
+            raise ValueError(self._missing_state("feature_correlations"))
+        variances = column_variances(self._with_apart(self._state, self._apart))
+        return correlations(self.loadings_, variances if self.scale_ is None else variances / self.scale_**2)
+
+    def top_features(self, component: int, n: int = 10) -> TopFeatures:
+        """Return the features with the largest weights in a component.
+
+        Parameters
+        ----------
+        component : int, 0 to k - 1
+            The row of ``components_``.
+        n : int, default 10
+            How many; at most d are returned.
+
+        Returns
+        -------
+        TopFeatures
+            Their columns, weights with signs, and names.
+
+        Raises
+        ------
+        ValueError
+            If there is no such component, or ``n`` is not positive.
+
+        Examples
+        --------
+        >>> from bigpca import PCA
+        >>> pca = PCA(1).fit(np.diag([1.0, 2.0, 9.0]))
+        >>> pca.top_features(0, n=2).features.tolist()
+        [2, 1]
+        """
+        check_is_fitted(self)
+        if not 0 <= component < self.n_components_:
+            raise ValueError(
+                f"component = {component}, but there are {self.n_components_}: 0 to {self.n_components_ - 1} were "
+                f"expected."
+            )
+        if n < 1:
+            raise ValueError(f"n = {n}; an integer of at least 1 was expected. Give for example 10.")
+        return TopFeatures.of(self.components_[component], n, getattr(self, "feature_names_in_", None))
+
     def _small_batch(self, X: Input) -> Array | None:
         """Return a copy of a small batch of finite rows in memory, which requires no read; None for other input."""
         if is_lazy(X) or not self._apart_bytes or self.pattern_ is not None:
             return None
         batch, names, _ = in_memory(X, type(self).__name__)
         check_features(self, batch.shape[1], names)
-        return batch.copy() if batch.nbytes <= self._apart_bytes and np.isfinite(batch).all() else None
+        if batch.nbytes > self._apart_bytes or not np.isfinite(batch).all():
+            return None
+        mapped = batch
+        for one in self._preprocessors():  # whose errors are those of this call, not of the solve
+            mapped = one.apply(mapped, "the added rows")
+        return batch.copy()
 
     def _with_apart(self, state: State, apart: tuple[Array, ...]) -> State:
         """Return the statistics including the rows that were kept apart."""
@@ -409,9 +509,9 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         rank, whitening = min(self.n_samples_, self.n_features_in_), self._whitening
         return None if whitening is None else whitening.divisors(self.explained_variance_, rank)
 
-    def _rows_to_fit(self, X: da.Array) -> tuple[RowInput, Standardization, Resources]:
+    def _rows_to_fit(self, X: da.Array, weights: Input = None) -> tuple[RowInput, Standardization, Resources]:
         """Return the rows that a fit reads, about a given centre and divided by a given scale."""
-        rows, resources = self._rows(X)
+        rows, resources = self._rows(X, weights)
         standardization = self._standardization(rows.n_columns)
         return standardization.applied(rows), standardization, resources
 
@@ -419,17 +519,18 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         return Standardization.of(self.center, self.scale, d)
 
     def _take(self, found: Spectrum, solver: str) -> None:
-        n, d, k = found.count, len(found.mean), len(found.variances)
+        n, d, k, weight = found.count, len(found.mean), len(found.variances), found.weight
         self.components_ = found.components
         self.explained_variance_ = found.variances
         self.explained_variance_ratio_ = found.variances / found.total if found.total > 0 else np.zeros(k)
-        self.singular_values_ = np.sqrt(found.variances * (n - 1))
+        self.singular_values_ = np.sqrt(found.variances * (weight - 1))
         self.mean_, self.scale_ = found.mean, found.scale
         self.total_variance_ = found.total
-        left, rest = min(n, d) - k, found.total - float(found.variances.sum())
+        left, rest = min(max(n, weight), d) - k, found.total - float(found.variances.sum())
         rounding = min(n, d) * float(np.finfo(np.float64).eps) * found.total
         self.noise_variance_ = rest / left if left > 0 and rest > rounding else 0.0
         self.n_components_, self.n_samples_, self.n_omitted_ = k, n, found.omitted
+        self.sum_weights_, self.n_effective_, self._weight_sums = weight, found.n_effective, found.weight_sums
         self.n_features_in_, self.solver_ = d, solver
         self._state, self._apart = cast("State | None", found.state), ()
         self._certificate = found.certificate
@@ -439,7 +540,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         """Return the result from which :meth:`_take` set the attributes."""
         return Spectrum(
             self.n_samples_, self.n_omitted_, self.mean_, self.scale_, self.explained_variance_, self.components_,
-            self.total_variance_, self._state, self._certificate,
+            self.total_variance_, self._state, self._certificate, self._weight_sums,
         )  # fmt: skip
 
     def _fitted_values(self) -> tuple[dict[str, Array], Values]:

@@ -17,6 +17,7 @@ from bigpca.estimators.linear.spectrum import (
     PCAFit,
     Settings,
     Spectrum,
+    Vector,
     check_enough_rows,
     no_state,
     solve_moments,
@@ -26,6 +27,7 @@ from bigpca.estimators.shared.inputs import Input, Opened
 from bigpca.estimators.shared.seeding import RandomState
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.engine.solving import solving
 from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents, check_n_components
@@ -103,6 +105,9 @@ class PCA(LinearModel[Moments]):
         (total - kept) / (min(n, d) - k).
     total_variance_ : float
     n_components_, n_features_in_, n_samples_, n_omitted_ : int
+    sum_weights_, n_effective_ : float
+        Sum of the weights of the rows, which takes the place of n in all of the above, and Kish's effective number of
+        rows, ``sum(w)^2 / sum(w^2)``; both are ``n_samples_``, the number of rows of positive weight, without weights.
     solver_ : str
     seed_ : int
         Seed of the fit: ``random_state``, or a seed drawn from it.
@@ -187,18 +192,20 @@ class PCA(LinearModel[Moments]):
     def _fit(self, opened: Opened, y: Input) -> PCAFit:
         n, d = opened.array.shape
         check_n_components(self.n_components, None if np.isnan(n) else n, d)
-        rows, standardization, resources = self._rows_to_fit(opened.array)
+        rows, standardization, resources = self._rows_to_fit(opened.array, opened.weights)
         fit = plan_fit(rows, resources, self._settings(standardization, opened.seed), self.solver)
-        check_n_components(self.n_components, fit.rows.n_rows, d)  # again, if the rows had to be counted
+        check_n_components(self.n_components, fit.rows.n_present, d)  # again: rows are counted, or have weight 0
         return fit
 
-    def _read_state(self, X: da.Array, *, old: Moments | None, progress: ProgressArgument) -> Added[Moments]:
+    def _read_state(
+        self, X: da.Array, *, old: Moments | None, progress: ProgressArgument, weights: Input = None
+    ) -> Added[Moments]:
         check_solver(self.solver)
         d = int(X.shape[1])
         check_n_components(self.n_components, None, d)
         if Moments(d).state_bytes > setting(self, "keep_state_bytes"):
             raise ValueError(no_state("partial_fit", "covariance", d, setting(self, "keep_state_bytes")))
-        rows, standardization, resources = self._rows_to_fit(X)
+        rows, standardization, resources = self._rows_to_fit(X, weights)
         check_enough_rows(rows.n_rows, minimum=1)
         fit = CovarianceFit(rows, resources, self._settings(standardization), 0 if old is None else old.count)
         found, made = self._execute(fit, fit.read, f"{self._called}.partial_fit(X)", progress=progress)
@@ -215,6 +222,13 @@ class PCA(LinearModel[Moments]):
         if isinstance(needed, int | np.integer) and count < needed:
             settings = replace(settings, n_components=None)
         return partial(solve_moments, settings=settings, omitted=omitted), "covariance"
+
+    @solving
+    def _whole_spectrum(self, what: str) -> Vector:
+        if self._state is None:
+            raise ValueError(self._missing_state(what))
+        settings = replace(self._settings(self._standardization(self.n_features_in_)), n_components=None)
+        return solve_moments(self._with_apart(self._state, self._apart), settings).variances
 
     def _missing_state(self, what: str) -> str:
         return no_state(what, self.solver_, self.n_features_in_, setting(self, "keep_state_bytes"))

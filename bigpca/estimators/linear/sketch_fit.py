@@ -125,7 +125,7 @@ class SketchFit(Fit[Spectrum]):
         return (*before, self.sketched, *after)
 
     def solve_cost(self) -> SolveCost:
-        settings, n, d = self.settings, self.rows.n_rows, self.rows.n_columns
+        settings, n, d = self.settings, self.rows.n_present, self.rows.n_columns
         template, k, scaled = settings.template(d), _most(settings, n, d), settings.fit.scales
         kept = settings.core != "ritz" and not settings.scaled_first
         kept = kept and template.state_bytes <= settings.fit.keep_state_bytes
@@ -157,7 +157,7 @@ class SketchFit(Fit[Spectrum]):
         rows, settings, d, scale = self.rows, self.settings, self.rows.n_columns, None
         if settings.scaled_first:
             columns = fold(run, self.scale, rows, ColumnMoments(d)).state  # pass 1 over X
-            scale = column_scale(columns.squares, columns.mean, columns.count, settings.fit.scale)
+            scale = column_scale(columns.squares, columns.mean, columns.weight, settings.fit.scale)
         template = self.template(scale)
         finish = partial(_solve, settings=settings, scale=scale)
         return fold_to(run, self.sketched, rows, {"product": template}, finish)  # one pass over X
@@ -170,7 +170,7 @@ class SketchFit(Fit[Spectrum]):
         operator = CovarianceOperator(
             rows, run, self.ritz, center=fit.center, scale=fit.scale, seed=settings.sketch.seed
         )
-        operator.know(found.count, found.omitted, found.mean, found.scale, found.trace)
+        operator.know(found.count, found.omitted, found.mean, found.scale, found.trace, found.weight_sums)
         product = operator.begin(basis).AB  # pass 2 over X
         again = replace(
             found, W=basis, Y=product, probes=operator.probes, precision=operator.precision, orthonormal=True
@@ -212,25 +212,25 @@ def solve_product(
 
 def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale: Vector | None) -> Sketched:
     """Centre, scale and divide the product; ``Y_z = D^-1 Y`` is the product of A_z with ``D W`` (z-scoring)."""
-    n, d, fit = part.count, part.n_features, settings.fit
-    check_enough_rows(n, omitted)
+    d, weight, fit = part.n_features, part.weight, settings.fit
+    check_enough_rows(part.count, omitted, weight=weight)
     q = settings.sketch.width(d)
     Y, squares, W = part.centred(), part.centred_squares(), settings.sketch.matrix(d)
     if not fit.center:  # only adds, so there is no cancellation
-        Y += np.multiply.outer(n * part.mean, part.projected_mean())
-    Y /= n - 1
+        Y += np.multiply.outer(weight * part.mean, part.projected_mean())
+    Y /= weight - 1
     scaled = scale
     if fit.scale and scale is None:
-        scaled = column_scale(squares, part.mean, n, fit.scale)
+        scaled = column_scale(squares, part.mean, weight, fit.scale)
         W *= scaled[:, None]
     if scaled is not None:
         Y /= scaled[:, None]
-    about = squares if fit.center else squares + n * part.mean**2
-    trace = float((about if scaled is None else about / scaled**2).sum()) / (n - 1)
+    about = squares if fit.center else squares + weight * part.mean**2
+    trace = float((about if scaled is None else about / scaled**2).sum()) / (weight - 1)
     if not np.isfinite(trace):
         raise ValueError(
-            f"the total variance is {trace}: squares of the values overflow float64 (beyond 1e154). Smaller numbers "
-            f"were expected. Divide the data by a constant first."
+            f"the total variance is {trace}: squares of the values overflow float64 (beyond 1e154). Divide the data "
+            f"by a constant first."
         )
     probes = None
     if Y.shape[1] > q:
@@ -238,7 +238,9 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
         probes = Probes(vectors, Y[:, q:].copy())
         Y = np.ascontiguousarray(Y[:, :q])
     mean = part.mean if fit.center else np.zeros(d)
-    return Sketched(n, omitted, mean, scaled, trace, W, Y, probes, part.precision)
+    return Sketched(
+        part.count, omitted, mean, scaled, trace, W, Y, probes, part.precision, weight_sums=part.weight_sums
+    )
 
 
 def _take_basis(state: PassState, *, settings: SketchSettings) -> tuple[Sketched, Matrix]:

@@ -138,8 +138,8 @@ class SketchTransformer(Estimator[Sketch]):
         sketch = Gaussian(min(d, DEFAULT_COLUMNS)) if self.sketch is None else self.sketch
         if not isinstance(sketch, Sketch):
             raise TypeError(
-                f"sketch = {sketch!r} is no sketch; one of bigpca.sketches was expected, such as "
-                f"bigpca.sketches.Gaussian(64) for sketches of 64 columns, or None. Pass one."
+                f"sketch = {sketch!r} is not a sketch. Use one of bigpca.sketches, such as "
+                f"bigpca.sketches.Gaussian(64) for sketches of 64 columns, or None."
             )
         sketch.width(d)
         return sketch

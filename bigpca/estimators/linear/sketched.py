@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from bigpca.estimators.linear.certificates import certify
 from bigpca.estimators.linear.spectrum import Certificate, Settings, Spectrum, counted
 from bigpca.operators.covariance import Probes
+from bigpca.passes.accumulators.base import WeightSums
 from bigpca.solvers.components import resolve_partial
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.nystrom import nystrom
@@ -34,6 +35,7 @@ class Sketched:
     precision : float
     orthonormal : bool
         Whether W has orthonormal columns.
+    weight_sums : (float, float) or None
     """
 
     count: int
@@ -46,6 +48,12 @@ class Sketched:
     probes: Probes | None
     precision: float
     orthonormal: bool = False
+    weight_sums: WeightSums = None
+
+    @property
+    def weight(self) -> float:
+        """Sum of the weights; the number of rows without weights."""
+        return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
 
 def solve_nystrom(found: Sketched, fit: Settings, *, multiplied: bool = False) -> Spectrum:
@@ -53,7 +61,7 @@ def solve_nystrom(found: Sketched, fit: Settings, *, multiplied: bool = False) -
     d, q = found.Y.shape
     most = _bounded(fit, found.count, d, q)
     approximation = nystrom(found.W, found.Y, most, precision=found.precision, threads=fit.threads, overwrite=True)
-    k = _resolve(fit, approximation.values, found.trace, found.count, d)
+    k = _resolve(fit, approximation.values, found)
     certificate = certify(
         approximation, k, found.trace, precision=found.precision, probes=found.probes,
         basis=found.W if found.orthonormal else None, multiplied=multiplied,
@@ -71,7 +79,7 @@ def solve_tutorial(found: Sketched, fit: Settings) -> Spectrum:
     d, q = found.Y.shape
     S = found.W.T @ found.Y
     eigenvalues, U = top_eigenpairs((S + S.T) / 2, q, threads=fit.threads)
-    k = min(_resolve(fit, eigenvalues, found.trace, found.count, d), _bounded(fit, found.count, d, q))
+    k = min(_resolve(fit, eigenvalues, found), _bounded(fit, found.count, d, q))
     axes = U[:k] @ found.Y.T
     norms = np.linalg.norm(axes, axis=1)
     axes /= np.where(norms > 0, norms, 1.0)[:, None]
@@ -91,7 +99,7 @@ def _bounded(fit: Settings, n: int, d: int, q: int) -> int:
     return max(1, min(q if k is None else k, q, n, d))
 
 
-def _resolve(fit: Settings, values: Vector, trace: float, n: int, d: int) -> int:
+def _resolve(fit: Settings, values: Vector, found: Sketched) -> int:
     """Return the number of components among the values of the sketch.
 
     Raises
@@ -99,11 +107,11 @@ def _resolve(fit: Settings, values: Vector, trace: float, n: int, d: int) -> int
     ValueError
         If the rule requires more of the spectrum than the sketch determines.
     """
-    q = len(values)
+    q, n, d, trace = len(values), found.count, len(found.Y), found.trace
     most = _bounded(fit, n, d, q)
     if fit.n_components is None:
         return most
-    k = resolve_partial(fit.n_components, values, trace, n, d)
+    k = resolve_partial(fit.n_components, values, trace, n, d, found.weight)
     if k is None:
         share = float(values.sum()) / trace if trace > 0 else 1.0
         raise ValueError(
@@ -125,4 +133,5 @@ def _spectrum(found: Sketched, fit: Settings, values: Vector, components: Matrix
         components,
         found.trace,
         certificate=certificate,
+        weight_sums=found.weight_sums,
     )

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 
+from bigpca.data.weights import check_total
 from bigpca.errors import MemoryBudgetError, format_bytes
 from bigpca.estimators.linear.standardization import Standardization
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input
-from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.base import Accumulator, WeightSums
 from bigpca.passes.accumulators.dot_matrix import column_scale
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.local import threads_here
@@ -202,6 +203,8 @@ class Spectrum:
     ----------
     count, omitted : int
         Rows used, and rows omitted because of missing values.
+    weight_sums : (float, float) or None
+        Sums of the weights and of their squares; None for rows without weights.
     mean, scale : ndarray of shape (d,); scale is None if columns were not scaled
     variances : ndarray of shape (k,)
         Eigenvalues of the (scaled) covariance, divided by n - 1, descending.
@@ -223,6 +226,17 @@ class Spectrum:
     total: float
     state: Accumulator | None = None
     certificate: Certificate | None = None
+    weight_sums: WeightSums = None
+
+    @property
+    def weight(self) -> float:
+        """Sum of the weights; the number of rows without weights."""
+        return float(self.count) if self.weight_sums is None else self.weight_sums[0]
+
+    @property
+    def n_effective(self) -> float:
+        """Kish's effective number of rows, ``(sum w)^2 / sum w^2``."""
+        return float(self.count) if self.weight_sums is None else self.weight_sums[0] ** 2 / self.weight_sums[1]
 
 
 @dataclass(frozen=True)
@@ -264,35 +278,36 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
     ValueError
         With fewer than two rows left.
     """
-    n, d = moments.count, moments.n_features
-    check_enough_rows(n, omitted)
+    n, d, weight = moments.count, moments.n_features, moments.weight
+    check_enough_rows(n, omitted, weight=weight)
     keep = moments.state_bytes <= settings.keep_state_bytes
     S = moments.scatter
-    scale = column_scale(np.diagonal(S).copy(), moments.mean, n, settings.scale) if settings.scale else None
+    scale = column_scale(np.diagonal(S).copy(), moments.mean, weight, settings.scale) if settings.scale else None
     if not settings.center:
-        add_outer_upper(S, float(n), moments.mean)
+        add_outer_upper(S, weight, moments.mean)
     if scale is not None:
         for i in range(0, d, STRIP):
             S[i : i + STRIP, i:] /= scale[i : i + STRIP, None] * scale[i:]
-    S /= n - 1
+    S /= weight - 1
     total = float(np.trace(S))
     if not np.isfinite(total):
         raise ValueError(
-            f"the total variance is {total}: squares of the values overflow float64 (beyond 1e154). Smaller numbers "
-            f"were expected. Divide the data by a constant first."
+            f"the total variance is {total}: squares of the values overflow float64 (beyond 1e154). Divide the data "
+            f"by a constant first."
         )
     values, vectors = top_eigenpairs(S, settings.wanted(n, d), threads=settings.threads)
-    k = resolve_components(settings.n_components, values, total, n, d)
+    k = resolve_components(settings.n_components, values, total, n, d, weight)
     components = fix_signs(np.ascontiguousarray(vectors[:k]))
     values = np.where(
         np.arange(len(values)) < numerical_rank(values, d), values, 0.0
     )  # the others are rounding of the solver
     mean, scale = settings.standardization.in_units_of_rows(moments.mean if settings.center else np.zeros(d), scale)
-    return Spectrum(n, omitted, mean, scale, values[:k], components, total, moments if keep else None)
+    state = moments if keep else None
+    return Spectrum(n, omitted, mean, scale, values[:k], components, total, state, weight_sums=moments.weight_sums)
 
 
-def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2) -> None:
-    """Reject fewer than two rows, or than ``minimum``.
+def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, weight: float | None = None) -> None:
+    """Reject fewer than two rows, or than ``minimum``, and weights whose sum is at most 1.
 
     Raises
     ------
@@ -304,6 +319,8 @@ def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2) -> None:
             f"Found array with {n} sample{'s' if n != 1 else ''}{left}, while a minimum of {minimum} is required: a "
             f"variance needs two rows. Give more rows."
         )
+    if weight is not None and minimum > 1:
+        check_total(weight)
 
 
 def no_state(what: str, solver: str, d: int, keep_state_bytes: int) -> str:

@@ -13,5 +13,6 @@ def captured(attributes: Mapping[str, object]) -> str:
     k, ratio = attributes.get("n_components_"), attributes.get("explained_variance_ratio_")
     if not isinstance(k, Integral):
         return ""
-    share = "" if not isinstance(ratio, np.ndarray) else f" with {100 * float(ratio.sum()):.3g} % of the variance"
+    whole = "the variance between the classes" if "discriminants_" in attributes else "the variance"
+    share = "" if not isinstance(ratio, np.ndarray) else f" with {100 * float(ratio.sum()):.3g} % of {whole}"
     return f"<p>{int(k):,} component{'' if k == 1 else 's'}{share}</p>"

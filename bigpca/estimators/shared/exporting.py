@@ -18,7 +18,7 @@ class LinearRowMap(Protocol):
     """A row map that other libraries can compute."""
 
     def linear(self, d: int) -> LinearMap:
-        """Return the same map of rows of d columns; raises ValueError if it is not linear."""
+        """Return the same map of rows of d columns; raises ValueError if it is none."""
 
     def sklearn_steps(self, d: int, facts: dict[str, object]) -> list[object]:
         """Return the same map as fitted transformers of scikit-learn, with what else is known of the model."""
@@ -36,6 +36,11 @@ class Exportable(Protocol):
 def linear_map(self: Exportable) -> Affine:
     """Return (A (k, d), b (k,)), such that ``X @ A.T + b`` equals ``transform(X)``.
 
+    Returns
+    -------
+    A : ndarray of shape (k, d), float64
+    b : ndarray of shape (k,), float64
+
     Raises
     ------
     ValueError
@@ -49,6 +54,10 @@ def to_sklearn(self: Exportable) -> Exported:
 
     It is a Pipeline where X is preprocessed or scaled, or where scores are divided by more than their standard
     deviations. Of models other than PCA it has the components and the mean only. ``nan_policy`` is not kept.
+
+    Returns
+    -------
+    sklearn.decomposition.PCA or sklearn.pipeline.Pipeline
 
     Raises
     ------
@@ -67,6 +76,19 @@ def to_sklearn(self: Exportable) -> Exported:
 def to_onnx(self: Exportable, path: Path, *, overwrite: bool = False) -> FilePath:
     """Write an ONNX model of ``transform`` in float32, from ``rows`` (n, d) to ``scores`` (n, k); return its path.
 
+    Preprocessing is part of it; rows of zeros remain zero.
+
+    Parameters
+    ----------
+    path : path of the new file
+    overwrite : bool, default False
+        Replace an existing file.
+
+    Returns
+    -------
+    Path
+        ``path``.
+
     Raises
     ------
     ImportError
@@ -74,13 +96,19 @@ def to_onnx(self: Exportable, path: Path, *, overwrite: bool = False) -> FilePat
     OutputExistsError
         If the path exists and ``overwrite`` is False.
     ValueError
-        As for :meth:`linear_map`.
+        If the model is no linear map of preprocessed rows.
     """
-    return write_onnx(_linear(self), path, overwrite=overwrite)
+    check_is_fitted(self)
+    linear = self._row_map().linear(self.n_features_in_)
+    return write_onnx(linear, path, overwrite=overwrite, before=preprocessors(self.preprocess))
 
 
 def to_torch(self: Exportable) -> Exported:
     """Return a ``torch.nn.Linear`` in float32, equal to ``transform`` to the rounding of ``X @ A.T + b``.
+
+    Returns
+    -------
+    torch.nn.Linear
 
     Raises
     ------
@@ -94,6 +122,10 @@ def to_torch(self: Exportable) -> Exported:
 
 def to_faiss(self: Exportable) -> Exported:
     """Return a trained ``faiss.LinearTransform`` in float32, for a ``faiss.IndexPreTransform``.
+
+    Returns
+    -------
+    faiss.LinearTransform
 
     Raises
     ------
@@ -110,6 +142,6 @@ def _linear(self: Exportable) -> LinearMap:
     if preprocessors(self.preprocess):
         raise ValueError(
             f"preprocess = {self.preprocess!r} is not linear, so that the model is no linear map of X. Preprocess "
-            f"X before a fit without it, and export that model."
+            f"X before a fit without it, or use to_sklearn or to_onnx."
         )
     return self._row_map().linear(self.n_features_in_)

@@ -77,6 +77,15 @@ class Reading(ABC):
         return "; ".join((self.account, *self.against))
 
     @property
+    def weighting(self) -> tuple[str, ...]:
+        """The line of the plan about the weights of the rows."""
+        sums = self.rows.weight_sums
+        if sums is None:
+            return ()
+        effective = sums[0] ** 2 / sums[1]
+        return (f"weights: {self.rows.n_present:,} rows, sum {sums[0]:,.6g}, effective number {effective:,.6g}",)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Further lines of the plan."""
         return ()

@@ -65,6 +65,8 @@ class Opened:
         Whether X is an array in memory, which the engine does not read.
     seed : int
         Seed of all random draws of a fit.
+    weights : ndarray of shape (n,), or None
+        Weights of the rows.
     """
 
     array: da.Array
@@ -72,6 +74,7 @@ class Opened:
     sample: tuple[int, ...]
     in_memory: bool = False
     seed: int = 0
+    weights: NDArray[np.float64] | None = None
 
     @property
     def n_features(self) -> int:
@@ -168,8 +171,10 @@ def note_flattened(X: Input) -> None:
     shape = getattr(X, "shape", ())
     if len(shape) > 2:
         log.warning(
-            "X has shape %s: each row is flattened, in C order, to %d features.", shape, row_width(tuple(shape))
-        )
+            "X has shape %s: each row is flattened, in C order, to %d features. bp.open(X, pattern=...) makes other "
+            "rows.",
+            shape, row_width(tuple(shape)),
+        )  # fmt: skip
 
 
 def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> None:
@@ -291,9 +296,7 @@ def check_policies(estimator: BaseEstimator) -> None:
     """
     for name, allowed in (("nan_policy", ("raise", "omit")), ("missing_chunks", ("raise", "fill"))):
         if getattr(estimator, name) not in allowed:
-            raise ValueError(
-                f'{name} = {getattr(estimator, name)!r} is unknown; "{allowed[0]}" or "{allowed[1]}" was expected.'
-            )
+            raise ValueError(f'{name} = {getattr(estimator, name)!r} is unknown. Use "{allowed[0]}" or "{allowed[1]}".')
     whiten = getattr(estimator, "whiten", False)
     if not isinstance(whiten, bool | np.bool_ | Whitening):
         raise TypeError(

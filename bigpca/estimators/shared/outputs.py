@@ -37,6 +37,13 @@ class Destination:
         Anything that :func:`bigpca.data.keys.row_keys` reads.
     names : tuple of str
         Names of the columns of a table; empty for an array of numbers.
+    what : str
+        What is written, in names of tasks and messages; empty for the output of ``transform``.
+
+    Raises
+    ------
+    ValueError
+        For keys without a path.
     """
 
     out: Path | None = None
@@ -44,6 +51,11 @@ class Destination:
     progress: ProgressArgument = None
     keys: Input = None
     names: tuple[str, ...] = ()
+    what: str = ""
+
+    def __post_init__(self) -> None:
+        if self.keys is not None and self.out is None:
+            raise ValueError("keys are stored beside the scores, which requires out. Set out, or remove keys.")
 
 
 def check_float(dtype: Input) -> str:

@@ -20,6 +20,7 @@ from bigpca.data.batches import batch_labels, reject_batches
 from bigpca.data.patterns import RowPattern
 from bigpca.data.provenance import Provenance
 from bigpca.data.views import View
+from bigpca.data.weights import check_total, open_weights
 from bigpca.errors import ShortTraceback
 from bigpca.estimators.shared.display import captured
 from bigpca.estimators.shared.files import StoredModel, Values, save_model
@@ -129,8 +130,8 @@ class Estimator(
     def _restore(self, stored: StoredModel) -> None:
         """Set the attributes from :meth:`_fitted_values`; KeyError, TypeError or ValueError if they are invalid."""
 
-    def plan(self, X: Input, y: Input = None) -> Plan:
-        """Return the cost of ``fit(X, y)`` without reading X: print the plan, or use its fields.
+    def plan(self, X: Input, y: Input = None, *, sample_weight: Input = None) -> Plan:
+        """Return the cost of ``fit(X, y, sample_weight=...)`` without reading X: print the plan, or use its fields.
 
         The first plan on a machine takes about a second, to measure the speed from which times are estimated.
 
@@ -139,6 +140,7 @@ class Estimator(
         X : array-like, Dask array, path and so on, of shape (n, d)
             Rows, as for :meth:`fit`.
         y : labels as for :meth:`fit`, default None
+        sample_weight : weights of the rows as for :meth:`fit`, default None
 
         Returns
         -------
@@ -150,15 +152,16 @@ class Estimator(
         MemoryBudgetError
             If no solver fits in memory (``solver="auto"``); the plan of a named solver has ``fits = False`` instead.
         """
-        opened = replace(self._open(X, minimum=self._min_rows), seed=fit_seed(self))
-        planned = self._fit(opened, self._labels(opened, y))
+        opened = replace(self._open_weighted(X, sample_weight), seed=fit_seed(self))
+        planned = self._planned_weighted(opened, y)
         planned.check_readable()
         return replace(planned.plan, speed=machine_speed())
 
     @solving
     def fit(
-        self, X: Input, y: Input = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None
-    ) -> Self:
+        self, X: Input, y: Input = None, *, sample_weight: Input = None, checkpoint: Path | None = None,
+        progress: ProgressArgument = None,
+    ) -> Self:  # fmt: skip
         """Fit to X (n, d), in the reads that :meth:`plan` counts.
 
         Parameters
@@ -168,6 +171,10 @@ class Estimator(
             first are flattened, of which the log warns. Masked entries become NaN. Feature names are the columns of a
             frame or the coordinates of a DataArray's features.
         y : labels of the rows, for supervised models; ignored by the others, default None
+        sample_weight : array-like of shape (n,), Dask or Zarr array, or path such as "weights.csv::w", default None
+            How often each row counts: an integer equals that many repetitions, 0 equals absence, and the sum takes the
+            place of n. For weights that are not counts, see :func:`bigpca.reliability`. Not for every estimator and
+            solver; the others reject it.
         checkpoint : path of a directory, default None
             A rerun of a killed fit resumes from here and gives the same bits.
         progress : True for a bar, or a callable that receives events, default None
@@ -182,19 +189,27 @@ class Estimator(
         MemoryBudgetError
             Before any read, if the plan does not fit.
         TypeError
-            For dtypes and containers whose rows are not dense real numbers in memory (sparse, or on a GPU); the message
-            names an alternative.
+            For dtypes and containers whose rows are not dense real numbers in memory (sparse, or on a GPU), and for
+            weights that the fit cannot use; the message names an alternative.
+        ValueError
+            For weights that are negative or not finite, not one per row, or add up to at most 1.
         NonFiniteError, MissingChunksError, CorruptedChunkError
             During the read; the message names rows and block.
         CheckpointError, OutputLockedError
             If the checkpoint belongs to another computation, or is in use.
         """
-        opened = replace(self._open(X, minimum=self._min_rows), seed=draw_fit_seed(self, checkpoint))
+        opened = replace(self._open_weighted(X, sample_weight), seed=draw_fit_seed(self, checkpoint))
         note_flattened(X)
-        planned = cast("Fit[Found]", self._fit(opened, self._labels(opened, y)))
+        planned = cast("Fit[Found]", self._planned_weighted(opened, y))
         seed = opened.seed if hasattr(self, "random_state") else None
+        weighted = "" if opened.weights is None else ", sample_weight=w"
         found, made = self._execute(
-            planned, planned.run, f"{self._called}.fit(X)", progress=progress, checkpoint=checkpoint, seed=seed
+            planned,
+            planned.run,
+            f"{self._called}.fit(X{weighted})",
+            progress=progress,
+            checkpoint=checkpoint,
+            seed=seed,
         )
         self._finish(opened, planned.plan, found)
         self._provenance = made
@@ -263,8 +278,6 @@ class Estimator(
         ValueError
             Before any read, for missing or duplicate keys, a number of keys other than n, or keys without ``out``.
         """
-        if keys is not None and out is None:
-            raise ValueError("keys are stored beside the scores, which requires out. Set out, or remove keys.")
         check_is_fitted(self)
         if out is not None or is_lazy(X):
             reject_container(self, self._output_name)
@@ -329,6 +342,27 @@ class Estimator(
         """Return the labels of a fit: y, or those that come with batches."""
         return batch_labels(opened.array, y) if self._labelled else y
 
+    def _open_weighted(self, X: Input, weights: Input) -> Opened:
+        """Open X with the weights of its rows."""
+        opened = self._open(X, minimum=self._min_rows)
+        if weights is None:
+            return opened
+        given = open_weights(weights)
+        check_total(float(given.sum()))
+        return replace(opened, weights=given)
+
+    def _planned_weighted(self, opened: Opened, y: Input) -> Reading:
+        """Plan the fit, and reject weights that it does not read.
+
+        Raises
+        ------
+        TypeError
+        """
+        planned = self._fit(opened, self._labels(opened, y))
+        if opened.weights is not None and planned.rows.weights is None:
+            planned.rows.weighted(opened.weights).reject_weights([type(self).__name__])
+        return planned
+
     def _open_like(self, X: Input) -> da.Array:
         """Open new rows as those of the fit, and compare the number and names of their features."""
         return as_fitted(self, self._open(X)).array
@@ -338,9 +372,11 @@ class Estimator(
         check_policies(self)
         return {name: setting(self, name) for name in ("nan_policy", "missing_chunks", "workers_timeout")}
 
-    def _rows(self, opened: da.Array) -> tuple[RowInput, Resources]:
-        """Return the rows that a fit reads, preprocessed, and the resources that it may use."""
+    def _rows(self, opened: da.Array, weights: Input = None) -> tuple[RowInput, Resources]:
+        """Return the rows that a fit reads, with their weights and preprocessed, and the resources that it may use."""
         rows = RowInput(opened, **self._policies)
+        if weights is not None:
+            rows = rows.weighted(weights)
         d = rows.n_columns
         rows = rows.mapped(*(MapStep(one, d, FLOPS_PER_VALUE * d) for one in self._preprocessors()))
         return rows, find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
@@ -406,11 +442,9 @@ class Estimator(
         """Return ``f`` of X, which is not preprocessed, such as scores."""
         if to.out is None:
             return map_rows(X, opened, f, columns, missing_chunks=self.missing_chunks)
-        rows = RowInput(opened, **self._policies)
-        made = Made(f"{self._output_name} of X by {self._called}", self._digest(), to.keys)
-        return write_rows(
-            rows, f, columns, to, name=self._output_name, made=made, memory_limit=setting(self, "memory_limit")
-        )
+        rows, what = RowInput(opened, **self._policies), to.what or self._output_name
+        made = Made(f"{what} of X by {self._called}", self._digest(), to.keys)
+        return write_rows(rows, f, columns, to, name=what, made=made, memory_limit=setting(self, "memory_limit"))
 
     @property
     def _called(self) -> str:

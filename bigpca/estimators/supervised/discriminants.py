@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
+from bigpca.estimators.shared.inputs import Input, Lazy
+from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.transformer import Estimator
+from bigpca.estimators.supervised.class_distance import ClassDistance
 from bigpca.estimators.supervised.labels_fit import SupervisedResult
 from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.estimators.supervised.roweis_problem import RoweisProblem, check_conditioning, check_factor
+from bigpca.passes.engine.solving import solving
 from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
@@ -201,6 +206,52 @@ class FisherDiscriminantAnalysis(SupervisedModel, ClassifierMixin, Estimator[Sup
         self.memory_limit = memory_limit
         self.solve_threads = solve_threads
         self.workers_timeout = workers_timeout
+
+    @solving
+    def mahalanobis(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return the squared Mahalanobis distance of each row to the nearest class: large for rows of no class.
+
+        ``min_c (x - mean_c)' C^-1 (x - mean_c)`` with the covariance within classes of all d features ``C = S_W / (n -
+        c)``, whatever ``n_components`` and ``regularization``. Where C is singular, as with fewer rows than features,
+        its eigenvalues are shrunk towards their mean by the weight of Ledoit and Wolf for Gaussian rows.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, d)
+            Rows, as for :meth:`fit`.
+        out : path of a new Zarr array, or None, default None
+            Write to this store in one read, as :meth:`transform` does.
+        overwrite : bool, default False
+            Replace an existing ``out``.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n,), or (n, 1) in ``out``, float64
+            Lazy if X is lazy. With ``nan_policy="omit"``, rows with NaN have NaN.
+
+        Raises
+        ------
+        ValueError
+            If the fit kept no (d, d) matrix (``solver="krylov"``), or rows do not differ from their class means.
+
+        Notes
+        -----
+        Lee, Lee, Lee & Shin (2018), equations 1 and 2, with the divisor n - c instead of n; Chen, Wiesel, Eldar & Hero
+        (2010), equation 17.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> X = np.array([[0.0, 0], [0, 2], [1, 1], [4, 0], [4, 2], [5, 1]])
+        >>> fisher = FisherDiscriminantAnalysis().fit(X, ["a", "a", "a", "b", "b", "b"])
+        >>> fisher.mahalanobis([[4.0, 1], [2.4, 1], [4, 20]]).round(1).tolist()
+        [0.3, 11.2, 361.3]
+        """
+        check_is_fitted(self)
+        distance = ClassDistance.of(self._statistics, self.nan_policy)
+        to = Destination(out, overwrite, names=("mahalanobis",), what="distances")
+        found = self._map(X, self._open_like(X), distance, 1, to)
+        return found if out is not None else found[:, 0]
 
     @property
     def supervision_level_(self) -> float:

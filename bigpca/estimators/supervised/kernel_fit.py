@@ -71,6 +71,7 @@ class FeatureRead:
             in_features(features, statistics, axes), self.evaluations, rank=axes.rank,
             landmark_transform=features.transform, landmark_indices=features.indices, classes=supervision.classes,
             n_unlabelled=supervision.unlabelled, missed_label_trace=supervision.missed_label_trace, state=self.kept,
+            weight_sums=statistics.moments.weight_sums,
         )  # fmt: skip
 
 
@@ -131,8 +132,8 @@ class FeatureLabelFit(LandmarksFit):
         n = m = rows.n_rows
         if not settings.kernel.positive_semidefinite:
             raise ValueError(
-                f"{settings.kernel} is not positive semi-definite, so it has no features to learn axes in; a kernel "
-                f"that is was expected. Use another kernel."
+                f"{settings.kernel} is not positive semi-definite, so it has no features to learn axes in. Use a "
+                f"kernel that is."
             )
         if n_landmarks is not None:
             m = positive_integer("n_landmarks", n_landmarks)
@@ -141,12 +142,10 @@ class FeatureLabelFit(LandmarksFit):
         elif n > EXACT_ROWS:
             m = 1000
         if m > n and isinstance(sampling, str):
-            raise ValueError(
-                f"n_landmarks = {m}, but X has {n} rows; at most as many landmarks as rows were expected. Use {n} or "
-                f"fewer."
-            )
+            raise ValueError(f"n_landmarks = {m} is more than the {n} rows of X. Use {n} or fewer.")
         if m == n and isinstance(sampling, str):
-            sampling = np.arange(n)
+            sampling = np.arange(n) if rows.weights is None else np.flatnonzero(rows.weights)
+            m = len(sampling)
         choice = Choice(m, sampling, positive_integer("rounds", rounds))
         return cls(rows, resources, settings, choice, labelled, problem)
 

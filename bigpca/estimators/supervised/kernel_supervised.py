@@ -126,7 +126,7 @@ class KernelSupervisedPCA(KernelModel):
 
     def _fit(self, opened: Opened, y: Input) -> FeatureLabelFit | DualFit:
         if self.form not in FORMS:
-            raise ValueError(f'form = {self.form!r} is unknown; "direct" or "dual" was expected.')
+            raise ValueError(f'form = {self.form!r} is unknown. Use "direct" or "dual".')
         if self.form == "direct":
             return plan_features(self, opened, y, self._problem())
         problem, (rows, resources) = self._problem(), self._rows(opened.array)
@@ -275,9 +275,10 @@ def plan_features(
     model: KernelSupervisedPCA | KernelRoweisDiscriminantAnalysis, opened: Opened, y: Input, problem: Problem
 ) -> FeatureLabelFit:
     """Plan a fit on the features of landmarks."""
-    rows, resources = model._rows(opened.array)
+    rows, resources = model._rows(opened.array, opened.weights)
     problem.check(rows.n_rows)
-    labelled = read_labels(y, rows.n_rows, problem, missing=model.missing_labels, owner=type(model).__name__)
+    owner, missing = type(model).__name__, model.missing_labels
+    labelled = read_labels(y, rows.n_rows, problem, missing=missing, owner=owner, weights=rows.weights)
     return FeatureLabelFit.of(
         rows, resources, model._settings(rows.n_columns, opened.seed), labelled, problem,
         n_landmarks=model.n_landmarks, sampling=model.sampling, rounds=model.rounds,

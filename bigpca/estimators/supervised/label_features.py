@@ -267,7 +267,7 @@ def label_width(values: Matrix, gamma: Input = None) -> float:
         )
     if not len(values) or not np.ptp(values, axis=0).any():
         raise ValueError(
-            f"all {len(values)} labels are equal, so rows cannot be told apart by them. Labels that differ were "
-            f"expected."
+            f"all {len(values)} labels are equal, so rows cannot be told apart by them. Give labels that "
+            f"differ, or use PCA."
         )
     return float(1.0 / values.var(axis=0).sum()) if gamma is None else float(gamma)

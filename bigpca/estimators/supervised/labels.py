@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
+from bigpca.data.label_checks import check_missing
 from bigpca.data.labels import ClassLabels, Labels, TargetLabels, merge_classes, open_labels
 from bigpca.errors import warn_approximation
 from bigpca.estimators.shared.inputs import Input
@@ -176,9 +177,10 @@ class KeptStatistics:
 
 
 def read_labels(
-    y: Input, n: int, use: LabelUse, *, missing: str, owner: str, like: Supervision | None = None
-) -> Labelled:
-    """Read the labels of n rows; of a batch, ``like`` those of the rows before.
+    y: Input, n: int, use: LabelUse, *, missing: str, owner: str, like: Supervision | None = None,
+    weights: NDArray[np.float64] | None = None,
+) -> Labelled:  # fmt: skip
+    """Read the labels of n rows; of a batch, ``like`` those of the rows before. Rows of weight 0 have none.
 
     Parameters
     ----------
@@ -197,7 +199,10 @@ def read_labels(
         raise ValueError(
             f"{owner} requires y to be passed, but the target y is None. Give one label for each of {n} rows."
         )
-    labels = _opened(y, n, use, missing, like)
+    labels = _opened(y, n, use, missing if weights is None else "drop", like)
+    if weights is not None:
+        check_missing(~labels.used & (weights > 0), missing)
+        labels = labels.among(weights > 0)
     if isinstance(labels, ClassLabels):
         if like is None and use.needs_classes:
             reject_singletons(labels)
@@ -237,7 +242,7 @@ def reject_singletons(labels: ClassLabels) -> None:
         named = ", ".join(map(str, alone[:SHOWN].tolist())) + (", ..." if len(alone) > SHOWN else "")
         raise ValueError(
             f"{len(alone)} of {labels.n_classes} classes have one row each ({named}): they add nothing to the scatter "
-            f"within classes; at least 2 rows of every class were expected. Give more rows of them, set their labels "
+            f"within classes, which needs at least 2 rows of every class. Give more rows of them, set their labels "
             f'to missing and use missing_labels="drop", or use SupervisedPCA (r2 = 0).'
         )
 

@@ -87,6 +87,8 @@ class SupervisedModel(Estimator[SupervisedResult]):
     total_variance_ : float
         Trace of the covariance of the labelled rows.
     n_samples_, n_omitted_, n_unlabelled_ : int
+    sum_weights_, n_effective_ : float
+        As of :class:`bigpca.PCA`; with weights, ``class_counts_`` are sums of weights.
         Rows used, omitted because of missing values, and omitted because of missing labels.
     n_passes_, converged_ : int, bool
         Of an iteration: reads of X, and whether the tolerance was met.
@@ -108,7 +110,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
     solve_threads: int | None
     missing_labels: str
     classes_: Array
-    class_counts_: NDArray[np.int64]
+    class_counts_: NDArray[np.int64] | NDArray[np.float64]
     class_means_: NDArray[np.float64]
     n_passes_: int
     converged_: bool
@@ -135,8 +137,9 @@ class SupervisedModel(Estimator[SupervisedResult]):
     @available_if(_grows)  # type: ignore[untyped-decorator]
     @solving
     def partial_fit(
-        self, X: Input, y: Input = None, *, classes: Input = None, progress: ProgressArgument = None
-    ) -> Self:
+        self, X: Input, y: Input = None, *, classes: Input = None, sample_weight: Input = None,
+        progress: ProgressArgument = None,
+    ) -> Self:  # fmt: skip
         """Add labelled rows; the result equals a fit on all rows to rounding. One read of the new rows.
 
         They may have new classes, even of one row; the features of real labels remain those of the first fit. The first
@@ -151,6 +154,7 @@ class SupervisedModel(Estimator[SupervisedResult]):
             Labels of the new rows.
         classes : array-like, or None, default None
             The classes that labels may have, as for scikit-learn's classifiers. Optional: None accepts any class.
+        sample_weight : weights of the new rows as for :meth:`fit`, default None
         progress : True, "auto", a callable that receives events, or None, default None
             True shows a bar, "auto" one after two seconds.
 
@@ -168,12 +172,14 @@ class SupervisedModel(Estimator[SupervisedResult]):
         if classes is not None:
             check_among(y, classes, self.missing_labels)
         if not hasattr(self, "_statistics"):
-            return self.fit(X, y, progress=progress)
+            return self.fit(X, y, sample_weight=sample_weight, progress=progress)
         old, before, problem, name = self._statistics, self._supervision, self._problem(), type(self).__name__
         if problem.whole:
             old.check_whole()
-        rows, resources = self._rows(self._open_like(X))
-        labelled = read_labels(y, rows.n_rows, problem, missing=self.missing_labels, owner=name, like=before)
+        rows, resources = self._rows(self._open_like(X), sample_weight)
+        labelled = read_labels(
+            y, rows.n_rows, problem, missing=self.missing_labels, owner=name, like=before, weights=rows.weights
+        )
         fit = LabelsFit(rows, resources, name, labelled, old.moments.whole, problem)
         new, made = self._execute(fit, fit.read, f"{self._called}.partial_fit(X, y)", progress=progress)
         merged, supervision = merge_labelled(old, before, new.statistics, labelled.supervision)
@@ -327,10 +333,11 @@ class SupervisedModel(Estimator[SupervisedResult]):
         return self._planned(opened, y, self._problem(opened.seed))
 
     def _planned(self, opened: Opened, y: Input, problem: Problem) -> LabelledFit:
-        rows, resources = self._rows(opened.array)
+        rows, resources = self._rows(opened.array, opened.weights)
         problem.check(rows.n_columns)
         name = type(self).__name__
-        labelled = read_labels(y, rows.n_rows, problem, missing=self.missing_labels, owner=name)
+        missing = self.missing_labels
+        labelled = read_labels(y, rows.n_rows, problem, missing=missing, owner=name, weights=rows.weights)
         return plan_labelled(rows, resources, name, labelled, problem)
 
     def _take(self, found: SupervisedResult, solver: str) -> None:
@@ -340,7 +347,8 @@ class SupervisedModel(Estimator[SupervisedResult]):
         self.mean_, self.n_samples_, self.n_omitted_ = statistics.mean, statistics.count, statistics.omitted
         self.n_unlabelled_, self.solver_ = supervision.unlabelled, solver
         self.n_features_in_, self.n_components_ = len(self.mean_), len(axes.values)
-        self.total_variance_ = statistics.total_scatter / max(1, statistics.count - 1)
+        self.sum_weights_, self.n_effective_ = statistics.weight, statistics.n_effective
+        self.total_variance_ = statistics.total_scatter / statistics.divisor
         self._set_known(
             n_passes_=found.n_passes, converged_=found.converged, missed_label_trace_=supervision.missed_label_trace,
             classes_=None, class_counts_=None, class_means_=None, discriminants_=None, coef_=None, intercept_=None,
@@ -348,7 +356,9 @@ class SupervisedModel(Estimator[SupervisedResult]):
         )  # fmt: skip
         if supervision.classes is not None:
             self.classes_ = supervision.classes
-            self.class_counts_, self.class_means_ = statistics.moments.counts.astype(np.int64), statistics.moments.means
+            counts = statistics.moments.counts
+            self.class_counts_ = counts.astype(np.int64) if statistics.moments.weight_sums is None else counts
+            self.class_means_ = statistics.moments.means
         if axes.inverses is not None:
             self._take_classifier(axes.inverses, statistics)
 

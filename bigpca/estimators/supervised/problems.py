@@ -164,8 +164,8 @@ def cut_axes(found: Axes, n_components: Input, what: str) -> Axes:
     """
     if not found.rank:
         raise ValueError(
-            f"rows do not depend on their labels: {what} is 0, as with a single class, equal rows or labels. Labels "
-            f"that differ, and with them the rows, were expected."
+            f"rows do not depend on their labels: {what} is 0, as with a single class, equal rows or equal "
+            f"labels. Check that rows and labels are in the same order and differ."
         )
     if n_components is None:
         return found
@@ -212,4 +212,4 @@ def check_label_kernel(label_kernel: Input) -> None:
     ValueError
     """
     if label_kernel not in LABEL_KERNELS:
-        raise ValueError(f'label_kernel = {label_kernel!r} is unknown; "linear" or "rbf" was expected.')
+        raise ValueError(f'label_kernel = {label_kernel!r} is unknown. Use "linear" or "rbf".')

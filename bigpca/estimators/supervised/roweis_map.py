@@ -79,7 +79,7 @@ class RoweisMap:
             For an unknown criterion, or classes that the models do not have.
         """
         if criterion not in CRITERIA:
-            raise ValueError(f'criterion = {criterion!r} is unknown; "nearest-mean" or "1-nn" was expected.')
+            raise ValueError(f'criterion = {criterion!r} is unknown. Use "nearest-mean" or "1-nn".')
         first = self.models[0][0]
         flat = [model for line in self.models for model in line]
         opened = first._open_like(X)
@@ -159,11 +159,11 @@ def grid_values(grid: int | Sequence[float], spacing: str, n: int) -> NDArray[np
         For values outside [0, 1], fewer than one of them or than two to choose, and an unknown spacing.
     """
     if spacing not in SPACINGS:
-        raise ValueError(f'spacing = {spacing!r} is unknown; "even" or "log" was expected.')
+        raise ValueError(f'spacing = {spacing!r} is unknown. Use "even" or "log".')
     if isinstance(grid, Sequence | np.ndarray):
         values = np.array([check_factor("grid value", value) for value in grid])
         if not len(values):
-            raise ValueError("grid has no values; numbers from 0 to 1 were expected. Give some, or how many.")
+            raise ValueError("grid has no values. Give numbers from 0 to 1, or how many of them.")
         return values
     if isinstance(grid, bool) or int(grid) != grid or grid < 2:
         raise ValueError(
@@ -220,8 +220,8 @@ def roweis_map(
     template = RoweisDiscriminantAnalysis(2) if model is None else model
     if not isinstance(template, RoweisModel):
         raise TypeError(
-            f"model = {template!r} has no r1 and r2 to make a map of; a RoweisDiscriminantAnalysis or "
-            f"KernelRoweisDiscriminantAnalysis was expected. Fisher's discriminant is the map's corner (0, 1)."
+            f"model = {template!r} has no r1 and r2 to make a map of. Give a RoweisDiscriminantAnalysis or "
+            f"KernelRoweisDiscriminantAnalysis; Fisher's discriminant is the map's corner (0, 1)."
         )
     problem = replace(template._problem().at(0.5, 0.5), solver="covariance")  # the whole scatter determines all points
     opened = replace(template._open(X, minimum=2), seed=fit_seed(template))

@@ -11,6 +11,7 @@ from typing import Self
 import numpy as np
 
 from bigpca.data.labels import TargetLabels
+from bigpca.data.weights import check_total
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.choosing import check_iteration
 from bigpca.estimators.shared.inputs import Input
@@ -65,9 +66,7 @@ class RoweisProblem(Problem):
     def check(self, d: int) -> None:
         check_components(self.n_components, d)
         if self.solver not in SOLVERS:
-            raise ValueError(
-                f"solver = {self.solver!r} is unknown; one of {', '.join(map(repr, SOLVERS))} was expected."
-            )
+            raise ValueError(f"solver = {self.solver!r} is unknown. Use one of {', '.join(map(repr, SOLVERS))}.")
         check_iteration(self.tol, self.max_passes)
 
     def most_axes(self, rank: int, d: int) -> int:
@@ -178,15 +177,17 @@ def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
     counts = statistics.moments.counts
     if statistics.cross is None and statistics.n_classes < 2 and (r1, r2) != (0.0, 0.0):
         raise ValueError(
-            f"only one of {len(counts)} classes has rows left, out of {statistics.count} rows; at least two classes "
-            f"were expected. Give rows of several classes, or use PCA."
+            f"only one of {len(counts)} classes has rows left, out of {statistics.count} rows. Give rows of several "
+            f"classes, or use PCA."
         )
     if statistics.count < 2:
         raise ValueError(
             f"Found array with {statistics.count} sample(s) that have labels and no missing values, while a minimum of "
             f"2 is required. Give more rows."
         )
-    alone = int(np.count_nonzero(counts == 1))
+    if statistics.moments.weight_sums is not None:
+        check_total(statistics.weight)
+    alone = 0 if statistics.moments.weight_sums else int(np.count_nonzero(counts == 1))
     if statistics.cross is None and r2 > 0 and alone:
         warn_approximation(
             f"{alone} of {len(counts)} classes have one row each without missing values: they add nothing to the "
@@ -205,7 +206,7 @@ def family_of(statistics: LabelStatistics, *, normalize: bool, threads: int | No
     statistics.check_whole()
     return RoweisFamily(
         statistics.within, statistics.between, statistics.psi, normalize=normalize,
-        freedom=max(0, statistics.count - statistics.n_classes), threads=threads,
+        freedom=max(0, statistics.count - statistics.n_classes), divisor=statistics.freedom, threads=threads,
     )  # fmt: skip
 
 
@@ -235,7 +236,7 @@ def family_axes(
     if r2 < 1.0:
         return found
     rows = np.vstack([statistics.deviations, statistics.mean])
-    return replace(found, inverses=family.inverses(rows, statistics.count, conditioning))
+    return replace(found, inverses=family.inverses(rows, statistics.weight, conditioning))
 
 
 def thin_axes(statistics: LabelStatistics, n_components: Input, *, normalize: bool, threads: int | None) -> Axes:

@@ -149,8 +149,9 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     @solving
     def fit(
-        self, X: Input, y: Input = None, *, checkpoint: Path | None = None, progress: ProgressArgument = None
-    ) -> Self:
+        self, X: Input, y: Input = None, *, sample_weight: Input = None, checkpoint: Path | None = None,
+        progress: ProgressArgument = None,
+    ) -> Self:  # fmt: skip
         """Score the features, choose, and fit the estimator to the chosen ones.
 
         Parameters
@@ -159,6 +160,8 @@ class ScoredPCA(Estimator[ScoredResult]):
             Rows, as for :meth:`fit`.
         y : array-like of shape (n,) or (n, c), or path such as "labels.csv::class", default None
             Labels of the rows; required.
+        sample_weight : None
+            Weights of rows are not supported yet: anything but None is rejected.
         checkpoint : path of a directory, default None
             Of one checkpoint for each part; see :meth:`bigpca.PCA.fit`.
         progress : True, "auto", a callable that receives events, or None, default None
@@ -175,9 +178,11 @@ class ScoredPCA(Estimator[ScoredResult]):
             For labels that are missing, all alike or all different classes, and more features than there are.
         """
         places = {name: None if checkpoint is None else Place(checkpoint) / name for name in ("scores", "folds", "fit")}
-        opened = replace(self._open(X, minimum=2), seed=draw_fit_seed(self, places["folds"]))
+        opened = replace(self._open_weighted(X, sample_weight), seed=draw_fit_seed(self, places["folds"]))
         y = self._labels(opened, y)
         planned = self._fit(opened, y)
+        if opened.weights is not None:
+            planned.rows.weighted(opened.weights).reject_weights([type(self).__name__])
         planned.plan.check()
         scoring, X, found = planned.scoring, mapped_lazily(planned.rows), None
         began = time.perf_counter()
@@ -290,8 +295,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         if labelled.features is None and used <= labelled.n_classes:
             raise ValueError(
                 f"{used} rows have {labelled.n_classes} classes, one row each: nothing is left to compare differences "
-                f"between classes with. A class of several rows was expected. Give such classes, or numbers as real "
-                f"labels."
+                f"between classes with. Give classes of several rows, or numbers as real labels."
             )
         return labelled
 
@@ -323,7 +327,9 @@ class ScoredPCA(Estimator[ScoredResult]):
         if isinstance(given, str) and given == "cv":
             fit_seed(self)  # raises if random_state is not one
             if positive_integer("folds", self.folds) < 2:
-                raise ValueError(f"folds = {self.folds}; at least 2 were expected, one of which is left out in turn.")
+                raise ValueError(
+                    f"folds = {self.folds} leaves no rows to fit to. Use 2 or more, of which each is left out in turn."
+                )
             return None
         if not isinstance(given, bool) and isinstance(given, Integral) and 1 <= int(given) <= d:
             return int(given)

@@ -48,6 +48,27 @@ class LabelStatistics:
         return self.moments.count
 
     @property
+    def weight(self) -> float:
+        """Sum of the weights of the rows used; their number without weights."""
+        return self.moments.weight
+
+    @property
+    def n_effective(self) -> float:
+        """Kish's effective number of rows."""
+        sums = self.moments.weight_sums
+        return float(self.count) if sums is None else sums[0] ** 2 / sums[1]
+
+    @property
+    def divisor(self) -> float:
+        """``n - 1``, or the sum of the weights less 1; 1 for fewer than two rows."""
+        return self.weight - 1 if self.weight > 1 else 1.0
+
+    @property
+    def freedom(self) -> float:
+        """``n - c``, or the sum of the weights less c: the divisor of the covariance within classes; at least 1."""
+        return max(1.0, self.weight - self.n_classes)
+
+    @property
     def mean(self) -> Vector:
         """Mean of the rows used (d,)."""
         return self.moments.mean
@@ -89,7 +110,7 @@ class LabelStatistics:
     @property
     def independent(self) -> bool:
         """Whether the class means differ by rounding only: ``|Psi|^2 <= |Delta|^2 trace(S_T)``, |Delta|^2 = n."""
-        return self.cross is None and float((self.psi**2).sum()) <= CENTRED**2 * self.count * self.total_scatter
+        return self.cross is None and float((self.psi**2).sum()) <= CENTRED**2 * self.weight * self.total_scatter
 
     def shares_between(self, components: Matrix, slopes: Matrix) -> Vector:
         """Return the share of ``tr(C^-1 S_B)`` that each component holds (k,).
@@ -102,7 +123,7 @@ class LabelStatistics:
             ``C^-1 (mean_c - mean)``, by the C of divisor n.
         """
         held: Vector = ((self.between @ components.T) ** 2).sum(axis=0)
-        held *= self.count / max(1, self.count - self.n_classes)
+        held *= self.weight / self.freedom
         whole = float(self.moments.counts @ np.einsum("ij,ij->i", self.deviations, slopes))
         return held / max(whole, float(np.finfo(np.float64).tiny))
 

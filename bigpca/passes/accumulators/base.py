@@ -127,6 +127,33 @@ class Accumulator(ABC):
         return {}
 
 
+WeightSums = tuple[float, float] | None
+
+
+def add_weights(count: int, sums: WeightSums, more: int, weights: Vector | WeightSums) -> WeightSums:
+    """Return ``(sum w, sum w^2)`` of ``count`` rows and ``more`` others; None if every row counts once."""
+    if sums is None and weights is None:
+        return None
+    if isinstance(weights, np.ndarray):
+        weights = float(weights.sum()), float(weights @ weights)
+    (total, squares), (added, more_squares) = sums or (count, count), weights or (more, more)
+    return total + added, squares + more_squares
+
+
+def stored_weights(arrays: Mapping[str, Array], name: str) -> WeightSums:
+    """Return ``(sum w, sum w^2)`` from an array of that name, or None without it, as in files of rows without weights.
+
+    Raises
+    ------
+    ValueError
+        If it holds fewer than two numbers.
+    """
+    if name not in arrays:
+        return None
+    total, squares = arrays[name][:2]
+    return float(total), float(squares)
+
+
 def broadcast(value: T | None) -> T:
     """Return the broadcast value of a state that is being updated.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array
-from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.accumulators.base import Accumulator, Arrays, WeightSums, add_weights, stored_weights
 from bigpca.passes.accumulators.products import column_squares, product_scratch, symmetric_product
 from bigpca.passes.reading.arithmetic import Arithmetic
 from bigpca.passes.reading.blocks import Block
@@ -46,12 +46,18 @@ class ClassMoments(Accumulator):
     Attributes
     ----------
     counts : ndarray of shape (c,), float64
+        Rows of each class, or sums of their weights.
     means : ndarray of shape (c, d), float64; zeros for classes without rows
     within : ndarray, float64
         The scatter's upper triangle as :func:`bigpca.triangles.packed_strips` lays it out, or its diagonal (d,).
+    weight_sums : (float, float) or None
+        Of the labelled rows, as of :class:`bigpca.passes.accumulators.moments.Moments`.
+    weighted_rows : int
+        Number of labelled rows, if they have weights.
     """
 
     tag: ClassVar[str] = "ClassMoments"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_features: int
     n_classes: int
@@ -61,6 +67,8 @@ class ClassMoments(Accumulator):
     counts: Vector = field(default_factory=lambda: np.zeros(0))
     means: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     within: Vector = field(default_factory=lambda: np.zeros(0))
+    weight_sums: WeightSums = None
+    weighted_rows: int = 0
     _shifts: Array | None = field(default=None, repr=False)
     _group_shift: Vector | None = field(default=None, repr=False)
     _product: Array | None = field(default=None, repr=False)
@@ -69,7 +77,12 @@ class ClassMoments(Accumulator):
     @property
     def count(self) -> int:
         """Number of labelled rows."""
-        return int(self.counts.sum())
+        return int(self.counts.sum()) if self.weight_sums is None else self.weighted_rows
+
+    @property
+    def weight(self) -> float:
+        """``sum_t w_t`` of labelled rows; their number without weights."""
+        return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
     @property
     def mean(self) -> Vector:
@@ -90,7 +103,7 @@ class ClassMoments(Accumulator):
         own = self.for_rows(start, stop)
         return replace(
             own, counts=np.zeros(c), means=np.zeros((c, d)), within=np.zeros(packed_size(d) if self.whole else d),
-            _shifts=None, _group_shift=None, _product=None, _rows=None,
+            weight_sums=None, weighted_rows=0, _shifts=None, _group_shift=None, _product=None, _rows=None,
         )  # fmt: skip
 
     def for_rows(self, start: int, stop: int) -> ClassMoments:
@@ -111,15 +124,19 @@ class ClassMoments(Accumulator):
             labelled = np.flatnonzero(own >= 0)
             if len(labelled):
                 rows = block.values[i : i + step]
-                self._add(
-                    rows if len(labelled) == len(own) else rows[labelled], own[labelled], self._shifts, block.arithmetic
-                )
+                rows = rows if len(labelled) == len(own) else rows[labelled]
+                weights = None if block.weights is None else block.weights[i : i + step][labelled]
+                self._add(rows, own[labelled], self._shifts, block.arithmetic, weights)
 
-    def _add(self, values: Array, codes: NDArray[np.int32], shifts: Array, arithmetic: Arithmetic) -> None:
-        one_hot = csr_array(
-            (np.ones(len(codes), values.dtype), codes, np.arange(len(codes) + 1)), (len(codes), self.n_classes)
-        )
-        counts = np.bincount(codes, minlength=self.n_classes)
+    def _add(
+        self, values: Array, codes: NDArray[np.int32], shifts: Array, arithmetic: Arithmetic, weights: Vector | None
+    ) -> None:
+        if weights is not None:
+            self.weight_sums = add_weights(self.count, self.weight_sums, len(codes), weights)
+            self.weighted_rows += len(codes)
+        ones = np.ones(len(codes), values.dtype) if weights is None else weights.astype(values.dtype)
+        one_hot = csr_array((ones, codes, np.arange(len(codes) + 1)), (len(codes), self.n_classes))
+        counts = np.bincount(codes, weights, minlength=self.n_classes)
         unseen = (counts > 0) & np.isnan(shifts[:, :1]).all(axis=1)
         if unseen.any():
             sums = one_hot.T @ values
@@ -127,6 +144,8 @@ class ClassMoments(Accumulator):
         rows = self._less_shifts(values, codes, shifts)
         self.counts += counts
         self.means += one_hot.T @ rows  # until the group closes, these are sums about the shifts
+        if weights is not None:
+            rows *= np.sqrt(weights).astype(rows.dtype)[:, None]  # of the buffer, after the shifts
         if not self.whole:
             self.within += column_squares(rows)
             return
@@ -169,7 +188,11 @@ class ClassMoments(Accumulator):
         difference = other.means - self.means
         means = self.means + difference * share[:, None]
         both = (self.counts > 0) & (other.counts > 0)
-        merged = replace(self, codes=self.codes[:0], counts=counts, means=means, within=self.within + other.within)
+        merged = replace(
+            self, codes=self.codes[:0], counts=counts, means=means, within=self.within + other.within,
+            weight_sums=add_weights(self.count, self.weight_sums, other.count, other.weight_sums),
+            weighted_rows=self.count + other.count,
+        )  # fmt: skip
         merged._correct(difference[both] * np.sqrt(self.counts[both] * share[both])[:, None], 1.0)
         return merged
 
@@ -199,12 +222,14 @@ class ClassMoments(Accumulator):
         return self.n_features * ((self.n_features if self.whole else 2) + 4)
 
     def to_arrays(self) -> Arrays:
-        return {"counts": self.counts, "means": self.means, "within": self.within}
+        sums = {} if self.weight_sums is None else {"weights": np.array([*self.weight_sums, self.weighted_rows])}
+        return {"counts": self.counts, "means": self.means, "within": self.within, **sums}
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> ClassMoments:
         return replace(
             self, codes=self.codes[:0], n_classes=len(arrays["counts"]), counts=arrays["counts"], means=arrays["means"],
-            within=arrays["within"],
+            within=arrays["within"], weight_sums=stored_weights(arrays, "weights"),
+            weighted_rows=int(arrays["weights"][2]) if "weights" in arrays else 0,
         )  # fmt: skip
 
     def identity(self) -> dict[str, object]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bigpca.arrays import Array, DType
 from bigpca.passes.accumulators.base import Accumulator, Arrays
 from bigpca.passes.accumulators.products import column_squares, product_scratch, symmetric_product
-from bigpca.passes.reading.blocks import Block, within_range
+from bigpca.passes.reading.blocks import Block, scaled_rows, within_range
 from bigpca.solvers.scaling import LearnedScale, Patterson, scale_identity
 from bigpca.triangles import add_packed, mirror_upper, packed_size, unpack
 
@@ -25,6 +25,8 @@ WIDTH = 8192  # columns multiplied in the block's precision before the product i
 class DotPanels(Accumulator):
     """Row panels of the upper triangle of ``G = Y Y'`` (n, n), for shifted (and scaled) rows Y, or of a kernel matrix.
 
+    Rows that have weights are multiplied by the square roots of these before they are paired.
+
     Attributes
     ----------
     n_samples, n_features : int
@@ -33,6 +35,7 @@ class DotPanels(Accumulator):
     """
 
     tag: ClassVar[str] = "DotPanels"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_samples: int
     n_features: int
@@ -110,6 +113,7 @@ class DotSum(Accumulator):
     """
 
     tag: ClassVar[str] = "DotSum"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_samples: int
     center: bool = True
@@ -123,16 +127,9 @@ class DotSum(Accumulator):
         return DotSum(self.n_samples, self.center, self.scale, np.zeros(packed_size(self.n_samples)))
 
     def update(self, block: Block) -> None:
-        values, first = block.values, int(block.rows[0])  # (n, columns): block.rows numbers columns of X
-        residual, deviations = column_moments(block, self.center)
-        self.means = (*self.means, (first, block.shift + residual))
-        self.squares = (*self.squares, (first, deviations))
-        if self.center:
-            values = values - residual.astype(values.dtype)
-        if self.scale:
-            values = values / column_scale(deviations, block.shift + residual, len(values), self.scale).astype(
-                values.dtype
-            )
+        first = int(block.rows[0])  # block.rows numbers columns of X
+        values, mean, deviations = standardized_columns(block, block.values, self.center, self.scale)
+        self.means, self.squares = (*self.means, (first, mean)), (*self.squares, (first, deviations))
         if self._product is None:
             self._product = product_scratch(len(values), values.dtype)
         add_packed(self.packed, symmetric_product(values.T, self._product, block.arithmetic))
@@ -194,12 +191,37 @@ def pieces_in(arrays: Mapping[str, Array], name: str) -> Pieces:
     return tuple(sorted(((int(k.split("-")[1]), a) for k, a in arrays.items() if k.startswith(f"{name}-")), key=_first))
 
 
+def standardized_columns(
+    block: Block, values: Array, center: bool, scale: LearnedScale
+) -> tuple[Array, NDArray[np.float64], NDArray[np.float64]]:
+    """Return the columns of a block of all rows, centred, scaled and times the square roots of the weights, with their
+    means and sums of squares about these; ``values`` are those of the block, possibly in a wider precision.
+    """
+    residual, deviations = column_moments(block, center)
+    mean = block.shift + residual
+    if center:
+        values = values - residual.astype(values.dtype)
+    if scale:
+        values = values / column_scale(deviations, mean, total_weight(block), scale).astype(values.dtype)
+    if block.weights is not None:
+        values = np.asarray(scaled_rows(values, np.sqrt(block.weights)))
+    return values, mean, deviations
+
+
+def total_weight(block: Block) -> float:
+    """Return the sum of the weights of a block of all rows, or their number."""
+    return len(block.values) if block.weights is None else float(block.weights.sum())
+
+
 def column_moments(block: Block, shifted: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the column means of a block of all rows, and the sums of squares about them."""
+    """Return the column means of a block of all rows, and the sums of squares about them, weighted if the rows are."""
     values = block.values
     if shifted:
-        residual = block.sums / len(values)
-        return residual, column_squares(values) - len(values) * residual**2
+        residual = block.sums / total_weight(block)
+        return residual, column_squares(values, block.weights) - total_weight(block) * residual**2
+    if block.weights is not None:
+        mean = block.sums / total_weight(block)
+        return mean, column_squares(values - mean, block.weights)
     mean = values.mean(axis=0, dtype=np.float64)
     total = np.zeros(values.shape[1])
     for i in range(0, len(values), 128):
@@ -209,23 +231,34 @@ def column_moments(block: Block, shifted: bool) -> tuple[NDArray[np.float64], ND
 
 
 def column_scale(
-    squares: NDArray[np.float64], mean: NDArray[np.float64], count: int, scale: LearnedScale = True
+    squares: NDArray[np.float64], mean: NDArray[np.float64], count: float, scale: LearnedScale = True
 ) -> NDArray[np.float64]:
     """Return the standard deviations (divided by n) of columns, and 1 for columns that are constant to rounding.
 
-    The rule for "constant" is scikit-learn's: ``var <= n eps var + (n mean eps)^2``. A rule such as ``Patterson()``
-    gives another scale.
+    ``count`` is the number n of rows, or the sum of weights. The rule for "constant" is scikit-learn's: ``var <= n eps
+    var + (n mean eps)^2``. A rule such as ``Patterson()`` gives another scale.
     """
     if isinstance(scale, Patterson):
         return scale.of(mean)
-    variance = np.maximum(squares, 0) / max(1, count)
+    variance = np.maximum(squares, 0) / (count or 1)
     eps = np.finfo(np.float64).eps
     constant = variance <= count * eps * variance + (count * mean * eps) ** 2
     return np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance)))
 
 
-def double_centre(G: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ``H G H`` in place, ``H = I - 11'/n``, which removes the part of the mean that the shift left."""
+def double_centre(G: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Return ``H G H`` in place, ``H = I - 11'/n``, which removes the part of the mean that the shift left.
+
+    With weights w of the rows, ``G = R Y Y'R`` with ``R = diag(r)``, ``r = sqrt(w)``, and ``H = I - r r'/sum(w)``.
+    """
+    if weights is not None:
+        # H G H = G - r u' - u r' with u = G r / s - (r'G r / 2 s^2) r and s = sum(w)
+        root = np.sqrt(weights)
+        u = G @ root / weights.sum()
+        u -= (u @ root) / (2 * weights.sum()) * root
+        G -= np.multiply.outer(root, u)
+        G -= np.multiply.outer(u, root)
+        return G
     # (H G H)_ij = G_ij - m_i - m_j + mean(m) with the row means m, because G is symmetric
     means = G.mean(axis=0)
     G -= means
@@ -235,7 +268,7 @@ def double_centre(G: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass
 class ColumnProducts(Accumulator):
-    """``V' X_J`` for column blocks J of all rows, centred (and scaled): pieces of a (k, d) product.
+    """``V' X_J`` for column blocks J of all rows, centred (and scaled): pieces of a (k, d) product, maybe weighted.
 
     Attributes
     ----------
@@ -244,6 +277,7 @@ class ColumnProducts(Accumulator):
     """
 
     tag: ClassVar[str] = "ColumnProducts"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_columns: int
     V: NDArray[np.float64]
@@ -257,11 +291,12 @@ class ColumnProducts(Accumulator):
     def update(self, block: Block) -> None:
         values, first = block.values, int(block.rows[0])
         residual, deviations = column_moments(block, self.center)
-        piece = (self.V.T.astype(values.dtype) @ values).astype(np.float64)
+        V = self.V if block.weights is None else self.V * block.weights[:, None]
+        piece = (V.T.astype(values.dtype) @ values).astype(np.float64)
         if self.center:
-            piece -= np.multiply.outer(self.V.sum(axis=0), residual)  # V'(Y - 1 r') = V'Y - (V'1) r'
+            piece -= np.multiply.outer(V.sum(axis=0), residual)  # V'(Y - 1 r') = V'Y - (V'1) r'
         if self.scale:
-            piece /= column_scale(deviations, block.shift + residual, len(values), self.scale)
+            piece /= column_scale(deviations, block.shift + residual, total_weight(block), self.scale)
         self.pieces = (*self.pieces, (first, piece))
 
     def close(self) -> None:
@@ -316,6 +351,7 @@ class DotProduct(Accumulator):
     """
 
     tag: ClassVar[str] = "DotProduct"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
     shared_field: ClassVar[str | None] = "V"
 
     n_samples: int
@@ -333,16 +369,9 @@ class DotProduct(Accumulator):
         return replace(self, product=np.zeros((self.n_samples, self.n_columns)), total=0.0)
 
     def update(self, block: Block) -> None:
-        residual, deviations = column_moments(block, self.center)
-        first = int(block.rows[0])
-        self.means = (*self.means, (first, block.shift + residual))
-        self.squares = (*self.squares, (first, deviations))
-        values = within_range(block.values, block.largest)
-        if self.center:
-            values = values - residual.astype(values.dtype)
-        if self.scale:
-            scale = column_scale(deviations, block.shift + residual, len(values), self.scale)
-            values = values / scale.astype(values.dtype)
+        first, values = int(block.rows[0]), within_range(block.values, block.largest)
+        values, mean, deviations = standardized_columns(block, values, self.center, self.scale)
+        self.means, self.squares = (*self.means, (first, mean)), (*self.squares, (first, deviations))
         self.total += float(column_squares(values).sum())
         self.product += values @ (values.T @ np.asarray(self.V, values.dtype))
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType
-from bigpca.passes.accumulators.base import Accumulator, Arrays, broadcast
+from bigpca.passes.accumulators.base import Accumulator, Arrays, WeightSums, add_weights, broadcast, stored_weights
 from bigpca.passes.accumulators.factors import Factor, _check_one_factor
 from bigpca.passes.accumulators.products import column_squares
 from bigpca.passes.reading.blocks import Block, within_range
@@ -52,12 +52,14 @@ class FusedProduct(Accumulator):
     squares : ndarray of shape (d,) or (0,); ``sum_t (x_t - shift)^2``
     precision : float
         eps of the coarsest precision in which a block was multiplied; 0 before the first row.
+    weight_sums : (float, float) or None
+        ``sum_t w_t`` and ``sum_t w_t^2`` of weighted rows, over which all sums are weighted; None without weights.
     """
 
     tag: ClassVar[str] = "FusedProduct"
     shared_field: ClassVar[str | None] = "factor"
     needs_largest: ClassVar[bool] = True
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
 
     n_features: int
     factor: Factor | None
@@ -71,6 +73,7 @@ class FusedProduct(Accumulator):
     product: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     squares: Vector = field(default_factory=lambda: np.zeros(0))
     precision: float = 0.0
+    weight_sums: WeightSums = None
     _open: Array | None = field(default=None, repr=False)
     _open_rows: int = field(default=0, repr=False)
 
@@ -96,14 +99,22 @@ class FusedProduct(Accumulator):
         Z = broadcast(self.factor).multiply(values)  # (b, l)
         if self._open is None or self._open.dtype != values.dtype or self._open_rows + block.count > FLUSH_ROWS:
             self._flush(values.dtype)
+        if block.weights is not None:
+            Z = Z * block.weights.astype(Z.dtype)[:, None]
         block.arithmetic.add_product(values, Z, self._open)  # type: ignore[arg-type]
         self._open_rows += block.count
+        self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
         self.count += block.count
         self.precision = max(self.precision, float(np.finfo(values.dtype).eps))
         self.sums += block.sums
         self.weights += Z.sum(axis=0, dtype=np.float64)
         if self.squared:
-            self.squares += column_squares(values)
+            self.squares += column_squares(values, block.weights)
+
+    @property
+    def weight(self) -> float:
+        """``sum_t w_t``; the count of rows without weights."""
+        return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
     def _flush(self, dtype: DType | None) -> None:
         if self._open is not None:
@@ -139,6 +150,7 @@ class FusedProduct(Accumulator):
             product=product,
             squares=self.squares + other.squares,
             precision=max(self.precision, other.precision),
+            weight_sums=add_weights(self.count, self.weight_sums, other.count, other.weight_sums),
         )
 
     def about(self, shift: Vector, added: Matrix | None = None) -> FusedProduct:
@@ -158,20 +170,20 @@ class FusedProduct(Accumulator):
         # groups, and its rounding in float32 would remain in the product.
         projected = self.factor.multiply(e[None, :])[0]
         # With u = x - s:  sum_t (u_t + e)(u_t + e)'W = sum_t u_t u_t'W + (sum_t u_t + n e) e'W + e sum_t u_t'W.
-        product = (np.column_stack([projected, self.weights]) @ np.vstack([self.sums + self.count * e, e])).T
+        product = (np.column_stack([projected, self.weights]) @ np.vstack([self.sums + self.weight * e, e])).T
         product += self.product
         if added is not None:
             product += added
-        squares = self.squares + 2 * e * self.sums + self.count * e**2 if self.squared else self.squares
+        squares = self.squares + 2 * e * self.sums + self.weight * e**2 if self.squared else self.squares
         return replace(
-            self, shift=shift, sums=self.sums + self.count * e, weights=self.weights + self.count * projected,
+            self, shift=shift, sums=self.sums + self.weight * e, weights=self.weights + self.weight * projected,
             product=product, squares=squares,
         )  # fmt: skip
 
     @property
     def mean(self) -> Vector:
         """Mean of the rows (d,)."""
-        offset = self.sums / max(1, self.count)
+        offset = self.sums / (self.weight or 1.0)
         return offset if self.shift is None else self.shift + offset
 
     def centred(self) -> Matrix:
@@ -179,7 +191,7 @@ class FusedProduct(Accumulator):
         if not self.count:
             return self.product.copy()
         # sum_t u_t u_t'W - n m m'W with u = x - s and m = sum_t u_t / n
-        return self.product - np.multiply.outer(self.weights / self.count, self.sums).T
+        return self.product - np.multiply.outer(self.weights / self.weight, self.sums).T
 
     def projected_mean(self) -> Vector:
         """Return ``W' mean`` (l,), for sums about zero; requires W, like :meth:`about`."""
@@ -188,7 +200,7 @@ class FusedProduct(Accumulator):
 
     def centred_squares(self) -> Vector:
         """Return the sums of squared deviations (d,) from the mean."""
-        return np.maximum(self.squares - self.sums**2 / max(1, self.count), 0)
+        return np.maximum(self.squares - self.sums**2 / (self.weight or 1.0), 0)
 
     @property
     def state_bytes(self) -> int:
@@ -209,9 +221,10 @@ class FusedProduct(Accumulator):
 
     def to_arrays(self) -> Arrays:
         shift = np.zeros(0) if self.shift is None else self.shift
+        weights = {} if self.weight_sums is None else {"weight_sums": np.array(self.weight_sums)}
         return {
             "count": np.array(self.count), "shift": shift, "sums": self.sums, "weights": self.weights,
-            "product": self.product, "squares": self.squares, "precision": np.array(self.precision),
+            "product": self.product, "squares": self.squares, "precision": np.array(self.precision), **weights,
         }  # fmt: skip
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> FusedProduct:
@@ -219,6 +232,7 @@ class FusedProduct(Accumulator):
         return replace(
             self, count=int(arrays["count"]), shift=shift, sums=arrays["sums"], weights=arrays["weights"],
             product=arrays["product"], squares=arrays["squares"], precision=float(arrays["precision"]),
+            weight_sums=stored_weights(arrays, "weight_sums"),
         )  # fmt: skip
 
     def identity(self) -> dict[str, object]:

@@ -19,7 +19,7 @@ Integers = NDArray[np.int64]
 
 @dataclass
 class RowsAt(Accumulator):
-    """The rows with given numbers.
+    """The rows with given numbers, unchanged; weights do not matter except that rows of weight 0 are absent.
 
     Attributes
     ----------
@@ -30,6 +30,7 @@ class RowsAt(Accumulator):
     """
 
     tag: ClassVar[str] = "RowsAt"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_features: int
     numbers: Integers
@@ -86,7 +87,7 @@ class RowsAt(Accumulator):
 
 @dataclass
 class RowSample(Accumulator):
-    """The rows of a sample, or all rows, unchanged.
+    """The rows of a sample, or all rows, unchanged; weights do not matter except that rows of weight 0 are absent.
 
     Attributes
     ----------
@@ -96,6 +97,7 @@ class RowSample(Accumulator):
     """
 
     tag: ClassVar[str] = "RowSample"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_features: int
     wanted: int

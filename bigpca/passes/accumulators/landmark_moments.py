@@ -121,7 +121,7 @@ class LandmarkMap:
 
 @dataclass
 class LandmarkMoments(Accumulator):
-    """Moments of the features of every kernel, and the residuals of ``k(x, x)``.
+    """Moments of the features of every kernel, and the residuals of ``k(x, x)``, weighted if the rows are.
 
     Attributes
     ----------
@@ -140,6 +140,7 @@ class LandmarkMoments(Accumulator):
     """
 
     tag: ClassVar[str] = "LandmarkMoments"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
     shared_field: ClassVar[str | None] = "features"
 
     n_features: int
@@ -166,24 +167,26 @@ class LandmarkMoments(Accumulator):
 
     def update(self, block: Block) -> None:
         features = broadcast(self.features)
-        values = block.values
-        for i in range(0, len(values), features.tile_rows):
-            self._add(values[i : i + features.tile_rows], features, block.rows[i : i + features.tile_rows])
+        for i in range(0, block.count, features.tile_rows):
+            tile = slice(i, i + features.tile_rows)
+            weights = None if block.weights is None else block.weights[tile]
+            self._add(np.asarray(block.values[tile]), features, block.rows[tile], weights)
 
-    def _add(self, rows: Array, features: LandmarkMap, numbers: NDArray[np.int64]) -> None:
+    def _add(self, rows: Array, features: LandmarkMap, numbers: NDArray[np.int64], weights: Vector | None) -> None:
         A = features.kernels[0].prepare(rows, features.shift, int(numbers[0]))
         landmarks = features.prepare(rows.dtype)
         for j, K in enumerate(features.blocks(A, landmarks)):
             B = K @ features.transforms[j].astype(K.dtype, copy=False)
             diagonal = features.kernels[j].diagonal_of(A)
-            self.diagonals[j] += diagonal.sum()
-            self.residuals[j] += np.maximum(diagonal - row_squares(B), 0.0).sum()
+            left = np.maximum(diagonal - row_squares(B), 0.0)
+            self.diagonals[j] += diagonal.sum() if weights is None else weights @ diagonal
+            self.residuals[j] += left.sum() if weights is None else weights @ left
             self.evaluations += K.size
             error = features.kernels[j].entry_error(A, landmarks) if features.kernels[j].needs_rows else 0.0
             self.precision = max(self.precision, entry_precision(B.dtype, error))
             block = Block.about(B, numbers, self._shifts[j])
             self._shifts[j] = block.shift
-            self.moments[j].update(block)
+            self.moments[j].update(block if weights is None else block.weighted(weights))
 
     def close(self) -> None:
         self.features = None

@@ -42,7 +42,7 @@ class LeftRows(Protocol):
 
 @dataclass
 class LeftProduct(Accumulator):
-    """``V' X`` for a thin V (n, k), about a shift: ``product = sum_t v_t (x_t - shift)'``.
+    """``V' X`` for a thin V (n, k), about a shift: ``product = sum_t v_t (x_t - shift)'``, weighted if the rows are.
 
     States about different shifts merge exactly because they include the column sums of V.
 
@@ -55,6 +55,7 @@ class LeftProduct(Accumulator):
     """
 
     tag: ClassVar[str] = "LeftProduct"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_features: int
     V: NDArray[np.float64] | LeftRows
@@ -72,6 +73,8 @@ class LeftProduct(Accumulator):
         step = self._tile_rows
         for i in range(0, len(block.values), step):
             V = self.V[block.rows[i : i + step] - self.first_row]
+            if block.weights is not None:
+                V = V * block.weights[i : i + step, None]
             self.product += V.T.astype(block.values.dtype) @ block.values[i : i + step]
             self.weight += V.sum(axis=0)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array
-from bigpca.passes.accumulators.base import Accumulator, Arrays
+from bigpca.passes.accumulators.base import Accumulator, Arrays, WeightSums, add_weights, stored_weights
 from bigpca.passes.accumulators.products import (
     add_symmetric_product,
     column_squares,
@@ -18,7 +18,7 @@ from bigpca.passes.accumulators.products import (
     symmetric_product,
 )
 from bigpca.passes.reading.arithmetic import Arithmetic
-from bigpca.passes.reading.blocks import Block
+from bigpca.passes.reading.blocks import Block, scaled_rows
 from bigpca.passes.reading.layout import SLAB_ROWS
 from bigpca.triangles import add_outer_packed, add_packed, packed_size, unpack_upper
 
@@ -51,7 +51,7 @@ class Moments(Accumulator):
     count: int = 0
     mean: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     packed: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    weight_sums: tuple[float, float] | None = None
+    weight_sums: WeightSums = None
     _sums: NDArray[np.float64] | None = field(default=None, repr=False)
     _shift: NDArray[np.float64] | None = field(default=None, repr=False)
     _product: Array | None = field(default=None, repr=False)
@@ -69,29 +69,17 @@ class Moments(Accumulator):
         if self._sums is None:
             self.packed = np.zeros(packed_size(self.n_features))
             self._sums, self._shift = np.zeros(self.n_features), block.shift
-        if block.weights is None:
-            self.count += len(block.values)
-            self._sums += block.sums
-            self._multiply(block.values, block.arithmetic)
-            return
-        w = block.weights
-        total, squares = self._weight_sums
-        self.weight_sums = total + float(w.sum()), squares + float(w @ w)
-        self.count += int(np.count_nonzero(w))
-        root = np.sqrt(w).astype(block.values.dtype)[:, None]
+        self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
+        self.count += block.count
+        self._sums += block.sums
         # sqrt(w) (x - shift): weighted after the shift, so that the deviations keep their digits
-        rows = block.values * root
-        self._sums += block.arithmetic.column_sums(rows * root, None)
+        rows = block.values if block.weights is None else scaled_rows(block.values, np.sqrt(block.weights))
         self._multiply(rows, block.arithmetic)
 
     @property
     def weight(self) -> float:
         """``sum_t w_t``; the count of rows without weights."""
-        return self._weight_sums[0]
-
-    @property
-    def _weight_sums(self) -> tuple[float, float]:
-        return (float(self.count), float(self.count)) if self.weight_sums is None else self.weight_sums
+        return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
     def _multiply(self, values: Array, arithmetic: Arithmetic) -> None:
         """Add ``values' values`` to the open product, which is added to the total every 8,192 rows.
@@ -140,8 +128,7 @@ class Moments(Accumulator):
         mean = self.mean + difference * (other.weight / weight)
         packed = self.packed + other.packed
         add_outer_packed(packed, self.weight * (other.weight / weight), difference)
-        weighted = self.weight_sums is not None or other.weight_sums is not None
-        sums = (weight, self._weight_sums[1] + other._weight_sums[1]) if weighted else None
+        sums = add_weights(self.count, self.weight_sums, other.count, other.weight_sums)
         return Moments(self.n_features, self.count + other.count, mean, packed, sums)
 
     @property
@@ -161,8 +148,7 @@ class Moments(Accumulator):
         return {"count": np.array(self.count), "mean": self.mean, "scatter": self.packed, **weights}
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> Moments:
-        found = arrays.get("weights")
-        sums = None if found is None else (float(found[0]), float(found[1]))
+        sums = stored_weights(arrays, "weights")
         return Moments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["scatter"], sums)
 
 
@@ -174,15 +160,19 @@ class ColumnMoments(Accumulator):
     ----------
     n_features : int
     count : int
-    mean, squares : ndarray of shape (d,), float64; ``squares = sum_t (x_t - mean)^2``
+    mean, squares : ndarray of shape (d,), float64; ``squares = sum_t w_t (x_t - mean)^2``
+    weight_sums : (float, float) or None
+        As of :class:`Moments`.
     """
 
     tag: ClassVar[str] = "ColumnMoments"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
 
     n_features: int
     count: int = 0
     mean: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    weight_sums: WeightSums = None
     _sums: NDArray[np.float64] | None = field(default=None, repr=False)
     _shift: NDArray[np.float64] | None = field(default=None, repr=False)
 
@@ -192,26 +182,33 @@ class ColumnMoments(Accumulator):
     def update(self, block: Block) -> None:
         if self._sums is None:
             self._sums, self._shift = np.zeros(self.n_features), block.shift
-        self.count += len(block.values)
+        self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
+        self.count += block.count
         self._sums += block.sums
-        self.squares += column_squares(block.values)
+        self.squares += column_squares(block.values, block.weights)
+
+    @property
+    def weight(self) -> float:
+        """``sum_t w_t``; the count of rows without weights."""
+        return float(self.count) if self.weight_sums is None else self.weight_sums[0]
 
     def close(self) -> None:
         if self._sums is None or self._shift is None or not self.count:
             return
-        offset = self._sums / self.count
+        offset = self._sums / self.weight
         self.mean = self._shift + offset
-        self.squares -= self.count * offset**2
+        self.squares -= self.weight * offset**2
         self._sums = self._shift = None
 
     def merge(self, other: ColumnMoments) -> ColumnMoments:
         if not other.count or not self.count:
             return self if self.count else other
-        count = self.count + other.count
+        weight = self.weight + other.weight
         difference = other.mean - self.mean
-        mean = self.mean + difference * (other.count / count)
-        squares = self.squares + other.squares + difference**2 * (self.count * (other.count / count))
-        return ColumnMoments(self.n_features, count, mean, squares)
+        mean = self.mean + difference * (other.weight / weight)
+        squares = self.squares + other.squares + difference**2 * (self.weight * (other.weight / weight))
+        sums = add_weights(self.count, self.weight_sums, other.count, other.weight_sums)
+        return ColumnMoments(self.n_features, self.count + other.count, mean, squares, sums)
 
     @property
     def state_bytes(self) -> int:
@@ -222,7 +219,9 @@ class ColumnMoments(Accumulator):
         return 2 * self.n_features
 
     def to_arrays(self) -> Arrays:
-        return {"count": np.array(self.count), "mean": self.mean, "squares": self.squares}
+        weights = {} if self.weight_sums is None else {"weights": np.array(self.weight_sums)}
+        return {"count": np.array(self.count), "mean": self.mean, "squares": self.squares, **weights}
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> ColumnMoments:
-        return ColumnMoments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["squares"])
+        sums = stored_weights(arrays, "weights")
+        return ColumnMoments(self.n_features, int(arrays["count"]), arrays["mean"], arrays["squares"], sums)

@@ -13,16 +13,19 @@ from bigpca.passes.reading.blocks import cached_rows
 MIN_SQUARE, MAX_SQUARE = 1e-28, 1e38  # the range in which float32 holds sums of squares
 
 
-def column_squares(values: Values) -> NDArray[np.float64]:
-    """Return the sum of squares of every column in float64, converting only a few rows at a time."""
+def column_squares(values: Values, weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Return the (weighted) sum of squares of every column in float64, converting only a few rows at a time."""
     total = np.zeros(values.shape[1])
     if isinstance(values, csr_array):
-        np.add.at(total, values.indices, values.data.astype(np.float64) ** 2)
+        squares = values.data.astype(np.float64) ** 2
+        np.add.at(
+            total, values.indices, squares if weights is None else squares * weights.repeat(np.diff(values.indptr))
+        )
         return total
     step = cached_rows(8 * values.shape[1])
     for i in range(0, len(values), step):
         rows = values[i : i + step].astype(np.float64, copy=False)
-        total += np.einsum("ij,ij->j", rows, rows)
+        total += np.einsum("ij,ij->j", rows, rows) if weights is None else weights[i : i + step] @ rows**2
     return total
 
 

@@ -38,7 +38,7 @@ class WithinFactor:
 class WithinProduct(Accumulator):
     """``S_W W = sum_t (x_t - mean_{y_t}) (x_t - mean_{y_t})'W`` (d, l), with known class means.
 
-    Rows with code -1 are omitted. Costs ``4 d l`` flops per row.
+    Rows with code -1 are omitted, and weighted rows are summed with their weights. Costs ``4 d l`` flops per row.
 
     Attributes
     ----------
@@ -52,6 +52,7 @@ class WithinProduct(Accumulator):
     """
 
     tag: ClassVar[str] = "WithinProduct"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
     shared_field: ClassVar[str | None] = "factor"
     needs_largest: ClassVar[bool] = True
 
@@ -88,7 +89,10 @@ class WithinProduct(Accumulator):
             if len(labelled):
                 rows = values[labelled]
                 rows -= means[codes[labelled]]
-                self.product += rows.T @ (rows @ W)
+                Z = rows @ W
+                if block.weights is not None:
+                    Z *= block.weights[labelled].astype(dtype)[:, None]
+                self.product += rows.T @ Z
 
     def close(self) -> None:
         self.factor = self._prepared = None

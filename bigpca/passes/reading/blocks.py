@@ -16,7 +16,7 @@ from bigpca.passes.reading.layout import MIB, working_dtype
 
 STRIP_BYTES = 4 * MIB  # of sparse rows that are made dense at a time
 CACHED_BYTES = 3 * MIB // 2  # of rows that are accessed several times in succession
-PRECISE_FLOPS = 1e11  # passes up to this cost are computed in float64
+PRECISE_FLOPS = 1e11  # passes, and all typical passes of an iteration, up to this cost are computed in float64
 FLOAT32_MIN, FLOAT32_MAX = 1e-12, 1e12  # largest entry of a block that is multiplied in float32
 
 
@@ -41,7 +41,7 @@ class Block:
     shift : ndarray of shape (d,), float64
         Exactly representable in the dtype of ``values``.
     sums : ndarray of shape (d,), float64
-        Unweighted column sums of ``values``.
+        Column sums of ``values``, weighted if the rows are.
     largest : float or None
         Largest magnitude in ``values``; None if it was not computed.
     weights : ndarray of shape (rows,), float64, or None
@@ -79,6 +79,10 @@ class Block:
         """Number of rows."""
         return int(self.values.shape[0])
 
+    def weighted(self, weights: NDArray[np.float64]) -> Block:
+        """Return the same rows with weights (rows,) > 0."""
+        return replace(self, weights=weights, sums=weighted_sums(self.values, weights))
+
     def strips(self, shift: Array | None = None) -> Iterator[Block]:
         """Yield the rows as dense blocks of at most 4 MiB, about ``shift`` or else the mean of the first strip."""
         if not isinstance(self.values, csr_array):
@@ -89,7 +93,22 @@ class Block:
             part = slice(i, i + step)
             block = Block.about(self.values[part].toarray(), self.rows[part], shift, self.arithmetic)
             shift = block.shift
-            yield block if self.weights is None else replace(block, weights=self.weights[part])
+            yield block if self.weights is None else block.weighted(self.weights[part])
+
+
+def scaled_rows(values: Values, factors: NDArray[np.float64]) -> Values:
+    """Return every row times its factor (rows,), in the precision of the rows."""
+    own = factors.astype(values.dtype)[:, None]
+    return csr_array(values.multiply(own)) if isinstance(values, csr_array) else values * own
+
+
+def weighted_sums(values: Values, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``sum_t w_t x_t`` (d,) in float64, converting only a few rows at a time."""
+    total = np.zeros(values.shape[1])
+    step = cached_rows(8 * max(1, values.shape[1]))
+    for i in range(0, values.shape[0], step):
+        total += values[i : i + step].astype(np.float64).T @ weights[i : i + step]
+    return total
 
 
 def within_range(values: Array, largest: float | None = None) -> Array:
@@ -132,6 +151,7 @@ def prepare_block(
     where: str,
     find_largest: bool = False,
     arithmetic: Arithmetic = NUMPY,
+    numbers: NDArray[np.int64] | None = None,
 ) -> Block:
     """Subtract the shift, and detect NaN and infinities by the column sums, which the moments need anyway.
 
@@ -146,13 +166,15 @@ def prepare_block(
     nan_policy : {"raise", "omit"}
     where : str
         Name of the block in errors.
+    numbers : ndarray of shape (rows,), int64, or None
+        Absolute row numbers, unless they are consecutive from ``row_start`` on.
 
     Raises
     ------
     NonFiniteError
         Names the number of values, the first rows, the column and the block.
     """
-    rows = np.arange(row_start, row_start + len(values))
+    rows = np.arange(row_start, row_start + len(values)) if numbers is None else numbers
     with np.errstate(all="ignore"):
         shifted = values if owned else np.empty_like(values)
         sums, largest = np.zeros(values.shape[1]), 0.0
@@ -166,7 +188,7 @@ def prepare_block(
             bad = ~np.isfinite(shifted)
             if bad.any():
                 if nan_policy == "raise":
-                    raise _non_finite(bad, row_start, where)
+                    raise _non_finite(bad, rows, where)
                 keep = ~bad.any(axis=1)
                 shifted, rows = shifted[keep], rows[keep]
                 largest = _largest(shifted) if shifted.size else 0.0
@@ -175,34 +197,40 @@ def prepare_block(
     return Block(shifted, rows, shift.astype(np.float64), sums, found, arithmetic=arithmetic)
 
 
-def complete_rows(values: Array, row_start: int, *, owned: bool, nan_policy: str, where: str) -> Block:
+def complete_rows(
+    values: Array, row_start: int, *, owned: bool, nan_policy: str, where: str,
+    numbers: NDArray[np.int64] | None = None,
+) -> Block:  # fmt: skip
     """Return the rows about zero; rows with bad values are omitted or rejected as by :func:`prepare_block`."""
     zero = np.zeros(values.shape[1], values.dtype)
-    return prepare_block(values, row_start, zero, owned=owned, nan_policy=nan_policy, where=where)
+    return prepare_block(values, row_start, zero, owned=owned, nan_policy=nan_policy, where=where, numbers=numbers)
 
 
-def sparse_block(values: csr_array, row_start: int, nan_policy: str, where: str, arithmetic: Arithmetic) -> Block:
+def sparse_block(
+    values: csr_array, row_start: int, nan_policy: str, where: str, arithmetic: Arithmetic,
+    numbers: NDArray[np.int64] | None = None,
+) -> Block:  # fmt: skip
     """Return a block of sparse rows about zero; bad values are handled as by :func:`prepare_block`."""
-    rows = np.arange(row_start, row_start + values.shape[0])
+    rows = np.arange(row_start, row_start + values.shape[0]) if numbers is None else numbers
     bad = np.flatnonzero(~np.isfinite(values.data))
     if len(bad):
         at = np.searchsorted(values.indptr, bad, side="right") - 1  # row of each bad value
         if nan_policy == "raise":
             marks = np.zeros(values.shape, bool)
             marks[at, values.indices[bad]] = True
-            raise _non_finite(marks, row_start, where)
+            raise _non_finite(marks, rows, where)
         keep = np.setdiff1d(np.arange(values.shape[0]), at)
         values, rows = values[keep], rows[keep]
     return Block.of_csr(values, rows, arithmetic)
 
 
-def _non_finite(bad: NDArray[np.bool_], row_start: int, where: str) -> NonFiniteError:
+def _non_finite(bad: NDArray[np.bool_], numbers: NDArray[np.int64], where: str) -> NonFiniteError:
     rows = np.flatnonzero(bad.any(axis=1))
-    shown = ", ".join(str(row_start + r) for r in rows[:5]) + (", ..." if len(rows) > 5 else "")
+    shown = ", ".join(str(numbers[r]) for r in rows[:5]) + (", ..." if len(rows) > 5 else "")
     column = int(np.flatnonzero(bad[rows[0]])[0])
     return NonFiniteError(
         f"{int(bad.sum())} NaN or infinite values in {len(rows)} rows of {where}: rows {shown}; the first is in row "
-        f"{row_start + rows[0]}, column {column}. Finite values were expected; masked entries count as NaN. "
+        f"{numbers[rows[0]]}, column {column}. Finite values were expected; masked entries count as NaN. "
         'Pass nan_policy="omit" to leave those rows out (solvers that pair all rows, such as "dot", reject that), '
         "or repair the data."
     )

@@ -60,7 +60,7 @@ class L2(RowPreprocessor):
 
     Parameters
     ----------
-    zero_rows : {"raise", "keep"}
+    zero_rows : {"raise", "keep"}, default "raise"
         A row of zeros has no direction: it raises an error, or remains zero (as in scikit-learn's ``Normalizer``).
 
     Raises
@@ -172,6 +172,6 @@ def preprocessors(preprocess: Preprocess) -> tuple[RowPreprocessor, ...]:
 def _zero_rows(numbers: NDArray[np.int64], where: str) -> str:
     shown = ", ".join(map(str, numbers[:SHOWN_ROWS])) + (", ..." if len(numbers) > SHOWN_ROWS else "")
     return (
-        f"L2() cannot normalise {len(numbers)} rows of zeros in {where}: rows {shown}. Rows with a direction were "
-        f'expected. Use L2(zero_rows="keep") to leave them zero, or remove them.'
+        f"L2() cannot normalise {len(numbers)} of the rows in {where}, which are zeros: {shown}. Rows with a direction "
+        f'were expected. Use L2(zero_rows="keep") to leave them zero, or remove them.'
     )

@@ -48,7 +48,7 @@ REJECTED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
     "unknown kernel": ({"kernel": "gauss"}, X, ValueError, "kernel = 'gauss' is not known. Did you mean rbf"),
     "no kernel": ({"kernel": 3}, X, TypeError, "kernel = 3; a kernel, a name or a function of two blocks"),
     "unknown solver": ({"solver": "arpack"}, X, ValueError,
-        "solver = 'arpack' is unknown; one of 'auto', 'features', 'dense'"),
+        "solver = 'arpack' is unknown. Use one of 'auto', 'features', 'dense'"),
     "mle": ({"n_components": "mle"}, X, ValueError, 'n_components = "mle" is for linear PCA'),
     "too many": ({"n_components": N + 1, "kernel": "rbf"}, X, ValueError,
         f"n_components = {N + 1} .*: the kernel matrix of {N} rows"),

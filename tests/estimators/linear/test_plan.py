@@ -18,7 +18,8 @@ from distributed import Client, LocalCluster
 
 import bigpca as bp
 from bigpca import PCA, ApproximatePCA, MemoryBudgetError, select_solver
-from bigpca.estimators.shared.fit import Fit, choose
+from bigpca.costs import Speed
+from bigpca.estimators.shared.fit import Fit, choose, seconds
 from bigpca.passes.engine.progress import PassEvent, PlanEvent
 from bigpca.planning import Plan, Resources
 from tests.estimators.stores import stored, unreadable
@@ -83,6 +84,25 @@ def test_the_planned_passes_are_those_that_run(options: dict[str, Any], tmp_path
         assert planned.bytes_read == pca.plan_.bytes_read
         runs = sum(isinstance(event, PassEvent) for event in seen)
         assert runs == {"covariance": 1, "dot": 2 + len(options)}[solver]
+
+
+@pytest.mark.parametrize(("n", "single"), [(3000, False), (6000, True)])
+def test_an_iteration_multiplies_in_the_precision_that_all_its_reads_are_worth(n: int, single: bool) -> None:
+    """One read costs 30 or 60 Gflop, the typical three 90 or 181."""
+    plan = PCA(50, solver="krylov").plan(da.zeros((n, 25_088), dtype="f4", chunks=(500, -1)))
+    assert (plan.single_flops > 0) is single
+    assert plan.single_flops in (0, plan.flops)
+
+
+@pytest.mark.parametrize("model", [PCA(5, solver="krylov"), bp.KernelPCA(5, kernel="rbf", solver="krylov")])
+def test_what_an_iteration_computes_between_its_reads_counts_in_the_time_alone(model: Any) -> None:
+    plan = model.plan(unreadable(5000, 3000, chunk=100))
+    speed = Speed(single=1e10, double=1e10, read=1e9)
+    without = replace(plan, between_flops=0.0)
+    more = replace(plan, speed=speed).seconds - replace(without, speed=speed).seconds  # type: ignore[operator]
+    assert more == pytest.approx(plan.between_flops / 1e10 / plan.resources.threads)
+    assert more > 0
+    assert seconds(plan) == seconds(without)  # by which fits are chosen
 
 
 def test_a_printed_plan_is_a_small_table() -> None:

@@ -15,6 +15,8 @@ import zarr
 
 import bigpca as bp
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, Sketching
+from bigpca.estimators.linear.statistics import Contributions, RowStatistics
+from bigpca.estimators.supervised.class_distance import ClassDistance
 from bigpca.estimators.supervised.columns import Selected
 from bigpca.passes.project import Copy, plan_writing
 from bigpca.passes.reading.row_maps import RowMap
@@ -32,6 +34,9 @@ MAPS: dict[str, RowMap] = {
     "projection": PLAIN,
     "scaled and whitened": Projection(ONES, 2 * ONES, AXES, np.ones(K)),
     "likelihood": LogLikelihood(PLAIN, np.ones(K), 0.5),
+    "statistics": RowStatistics(PLAIN, np.ones(K), 0.5, ("t2", "spe")),
+    "contributions": Contributions(PLAIN, np.ones(K), "t2"),
+    "class distance": ClassDistance(ONES, np.ones((D, D)), np.ones((30, D)), 0.0),
     "reconstruction": Reconstruction(np.ones(K), np.ones(K), AXES.T.copy(), np.ones(D)),
     "gaussian": Sketching(Gaussian(K)),
     "omitting": Sketching(FeatureHash(K), "omit"),

@@ -38,6 +38,7 @@ LINEAR: dict[str, Callable[[], Any]] = {
 }
 CURVED: dict[str, Callable[[], Any]] = {
     "of unit length": lambda: bp.PCA(2, preprocess=bp.L2()).fit(X),
+    "roots of unit length": lambda: bp.PCA(2, preprocess=[bp.Power(0.3), bp.L2("keep")]).fit(X),
     "scores of unit length": lambda: bp.PCA(2, whiten=bp.Whitening(l2=True)).fit(X),
     **{name: made for name, made in LINEAR.items() if name == "PCA of values"},
 }
@@ -51,7 +52,9 @@ def fitted(name: str) -> Any:
 
 
 def rows_for(name: str) -> Array:
-    return NEW[:, [0, 1, 2, 0, 1, 2]] if "rounding" in name else NEW + 1e4 if "origin" in name else NEW
+    if "rounding" in name:
+        return NEW[:, [0, 1, 2, 0, 1, 2]]
+    return np.vstack([NEW, np.zeros(6)]) if "roots" in name else NEW + 1e4 if "origin" in name else NEW
 
 
 @pytest.mark.parametrize("name", LINEAR | CURVED)
@@ -79,20 +82,25 @@ def test_a_pca_of_scikit_learn_has_what_it_would_have_fitted() -> None:
     assert clone(model).get_params()["n_components"] == 2
 
 
-@linear
-def test_onnx_and_faiss_compute_the_scores_in_float32(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", LINEAR | CURVED)
+def test_onnx_computes_the_scores_in_float32(name: str, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    pytest.importorskip("faiss")
     model, new = fitted(name), rows_for(name).astype("f4")
     scores = model.transform(new)
     path = model.to_onnx(tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
     (found,) = session.run(["scores"], {"rows": new})
-    A, b = model.linear_map()
     np.testing.assert_allclose(found, scores, rtol=0, atol=1e-5 * np.abs(scores).max())
+
+
+@linear
+def test_faiss_computes_the_scores_in_float32(name: str) -> None:
+    pytest.importorskip("faiss")
+    model, new = fitted(name), rows_for(name).astype("f4")
+    A, b = model.linear_map()
     rounding = 1e-6 * (np.abs(new) @ np.abs(A).T + np.abs(b)).max()  # float32 sums about the origin
-    np.testing.assert_allclose(model.to_faiss().apply(new), scores, rtol=0, atol=rounding)
+    np.testing.assert_allclose(model.to_faiss().apply(new), model.transform(new), rtol=0, atol=rounding)
 
 
 def test_a_layer_of_torch_computes_the_scores_in_float32() -> None:

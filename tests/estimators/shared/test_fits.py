@@ -194,7 +194,9 @@ def test_a_solver_is_a_record_and_a_row_of_the_table(monkeypatch: pytest.MonkeyP
     toy.save(tmp_path / "model")
     assert bp.load(tmp_path / "model").solver_ == "toy"
     monkeypatch.delitem(FITS, "toy")
-    with pytest.raises(ValueError, match="solver = 'toy' is unknown; one of 'auto', 'covariance', 'dot', 'krylov'"):
+    with pytest.raises(
+        ValueError, match=r"solver = 'toy' is unknown\. Use one of 'auto', 'covariance', 'dot', 'krylov'"
+    ):
         bp.PCA(3, solver="toy").fit(X)
 
 

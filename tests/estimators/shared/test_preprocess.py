@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bigpca as bp
+from bigpca.estimators.shared.records import decode_record
 from bigpca.quality.reconstruction import reconstruction_error
 
 N, D = 90, 6
@@ -23,12 +24,38 @@ def test_rows_of_zeros_are_rejected_by_absolute_number() -> None:
     rows[[47, 80]] = 0
     lazy = da.from_array(rows, chunks=(20, D))
     for given in (rows, lazy):
-        with pytest.raises(ValueError, match=r"rows of zeros in .*: rows (47|80|47, 80)\. .*zero_rows"):
+        with pytest.raises(ValueError, match=r"of the rows in .*, which are zeros: (47|80|47, 80)\. .*zero_rows"):
             bp.PCA(2, preprocess=bp.L2()).fit(given)
     model = bp.PCA(2, preprocess=bp.L2(zero_rows="keep")).fit(lazy)
     np.testing.assert_allclose(model.transform(rows)[47], -model.mean_ @ model.components_.T, atol=1e-12)
-    with pytest.raises(ValueError, match=r"2 rows of zeros in .*: rows 47, 80"):
+    with pytest.raises(ValueError, match=r"2 of the rows in .*, which are zeros: 47, 80"):
         model.set_params(preprocess=bp.L2()).transform(rows)
+
+
+def test_added_rows_of_zeros_are_rejected_at_once_and_change_nothing() -> None:
+    rows = X[:4].copy()
+    rows[2] = 0
+    model = bp.PCA(2, preprocess=bp.L2()).partial_fit(X)
+    for added in (rows, da.from_array(rows)):
+        with pytest.raises(ValueError, match=r"1 of the rows in .*, which are zeros: 2\."):
+            model.partial_fit(added)
+    assert model.partial_fit(X[:4]).n_samples_ == N + 4
+    np.testing.assert_allclose(model.mean_, bp.PCA(2, preprocess=bp.L2()).fit(np.vstack([X, X[:4]])).mean_)
+
+
+@pytest.mark.parametrize(
+    ("forged", "error"),
+    [
+        ({"record": "system"}, KeyError),
+        ({"record": "L2", "zero_rows": "drop"}, ValueError),
+        ([{"record": "Power", "root": 2}], TypeError),
+        ({"record": "Whitening", "power": "1"}, TypeError),
+        ({"record": "vector"}, KeyError),
+    ],
+)
+def test_records_of_a_model_file_come_from_a_fixed_table(forged: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        decode_record(forged)
 
 
 @pytest.mark.parametrize("kernel", ["precomputed", bp.kernels.Spectrum(2)], ids=str)

@@ -24,15 +24,28 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 5)) @ RNG.standard_normal((5, 5))
 
 
+WEIGHTLESS = (KernelPCA, ApproximateKernelPCA, NystromKernelPCA, bp.ScoredPCA)
+WEIGHT_CHECKS = ("pandas_series", "not_an_array", "list", "shape", "not_overwritten")
+EQUIVALENCE = "check_sample_weight_equivalence_on_dense_data"
+
+
 def expected_failures(estimator: Any) -> dict[str, str]:
+    expected = {EQUIVALENCE: "for fewer rows than columns: repeated rows add neither components nor rank"}
+    if isinstance(estimator, WEIGHTLESS):
+        names = (EQUIVALENCE, *(f"check_sample_weights_{name}" for name in WEIGHT_CHECKS))
+        return dict.fromkeys(names, "it cannot use weights, and rejects them in words")
     if "kernel" in estimator.get_params():
-        return {}
+        return expected
     if is_classifier(estimator):
-        return {"check_supervised_y_2d": "labels of shape (n, 1) are one column, which needs no warning"}
-    goes_on = (
-        "it calls partial_fit, and a fit that keeps no sums of all rows has nothing to go on from: a worded ValueError"
-    )
-    return {"check_fit_score_takes_y": goes_on} if getattr(estimator, "solver", "") in ("dot", "krylov") else {}
+        expected["check_supervised_y_2d"] = "labels of shape (n, 1) are one column, which needs no warning"
+        singular = "its classes of two points have a singular scatter"
+        expected |= {f"check_sample_weights_{name}": singular for name in ("shape", "not_overwritten")}
+    if getattr(estimator, "solver", "") in ("dot", "krylov"):
+        expected["check_fit_score_takes_y"] = (
+            "it calls partial_fit, and a fit that keeps no sums of all rows has nothing to go on from: a worded "
+            "ValueError"
+        )
+    return expected
 
 
 @pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")

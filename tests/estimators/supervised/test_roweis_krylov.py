@@ -130,7 +130,7 @@ def test_a_singular_scatter_is_rejected_and_a_number_mends_it() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"solver": "dot"}, r"solver = 'dot' is unknown; one of 'auto', 'covariance', 'krylov'"),
+        ({"solver": "dot"}, r"solver = 'dot' is unknown. Use one of 'auto', 'covariance', 'krylov'"),
         ({"solver": "krylov", "robust": True}, r'solver="krylov" with robust=True'),
         ({"solver": "krylov", "regularization": "pinv"}, r'solver="krylov" with regularization="pinv"'),
         ({"solver": "krylov", "n_components": 0.5}, r'solver="krylov" with n_components = 0.5'),

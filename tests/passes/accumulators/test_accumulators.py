@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import pkgutil
+import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
 from typing import Any
@@ -24,6 +25,7 @@ from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.accumulators.drawn_rows import BestRows
 from bigpca.passes.accumulators.factors import DenseFactor
+from bigpca.passes.accumulators.furthest import Furthest
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.kept_rows import RowSample, RowsAt
 from bigpca.passes.accumulators.kernel_product import KernelProduct
@@ -157,14 +159,15 @@ def sparse_state(template: Accumulator, X: Array, start: int, stop: int, cuts: l
 
 
 def weighted_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
-    """Fold rows ``start:stop`` with their weights."""
+    """Fold rows ``start:stop`` with their weights; rows of weight 0 are absent from blocks."""
     state = at_work(template, start, stop)
     shift: Array | None = None
     for a, b in pairwise([start, *cuts, stop]):
-        if b > a:
-            shift = group_shift(X[a:b]) if shift is None else shift
-            block = prepare_block(X[a:b], a, shift, owned=False, nan_policy="raise", where="rows")
-            state.update(replace(block, weights=WEIGHTS[a:b]))
+        own = np.arange(a, b)[WEIGHTS[a:b] > 0]
+        if len(own):
+            shift = group_shift(X[own]) if shift is None else shift
+            block = prepare_block(X[own], a, shift, owned=False, nan_policy="raise", where="rows", numbers=own)
+            state.update(block.weighted(WEIGHTS[own]))
     state.close()
     return state
 
@@ -311,6 +314,12 @@ def _best_rows(X: Array) -> list[Array]:
     return [best, wide[best], np.array([N, N])]
 
 
+def _furthest(X: Array) -> list[Array]:
+    ends = np.stack([X.T, -X.T]).astype("f8")
+    rows = np.argsort(ends, axis=2, kind="stable")[:, :, :4]
+    return [rows, np.take_along_axis(ends, rows, axis=2)]
+
+
 CASES = [
     Case(
         "KernelProduct",
@@ -352,6 +361,14 @@ CASES = [
         N,
         lambda s: [s.indices[np.argsort(s.indices)], s.rows[np.argsort(s.indices)]],
         lambda X: [CHOSEN, X[CHOSEN]],
+    ),
+    Case(
+        "Furthest",
+        lambda: Furthest(D, 4),
+        state_about_zero,
+        N,
+        lambda s: [s.rows, s.values],
+        _furthest,
     ),
     _within_product(),
     _class_moments(True),
@@ -583,3 +600,15 @@ def test_every_accumulator_is_in_this_suite_and_has_a_tag_of_its_own() -> None:
 
 def subclasses(kind: type[Accumulator]) -> list[type[Accumulator]]:
     return [c for own in kind.__subclasses__() for c in (own, *subclasses(own))]
+
+
+def test_a_product_with_a_dense_factor_allocates_what_it_says() -> None:
+    rows, factor = np.ones((400, 50), "f4"), DenseFactor(np.ones((50, 30)))
+    tracemalloc.start()
+    try:
+        factor.multiply(rows)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    said = factor.bytes_for(50, len(rows), 4)
+    assert said <= peak <= 1.1 * said

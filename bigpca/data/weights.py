@@ -1,0 +1,99 @@
+"""Weights of rows: read from wherever they are, checked, and scaled for samples that are not counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.data.label_values import label_values, rows_shown
+
+
+def open_weights(weights: Any) -> NDArray[np.float64]:
+    """Read one weight for each row, in memory or stored.
+
+    Parameters
+    ----------
+    weights : array, list, pandas or Dask object, zarr.Array or path
+        As the labels of :func:`bigpca.data.labels.open_labels`.
+
+    Raises
+    ------
+    TypeError
+        If they are not numbers.
+    ValueError
+        If they are not one column, or a weight is missing, negative or not finite.
+    """
+    values, gaps = label_values(weights)
+    if values.ndim != 1:
+        raise ValueError(f"the weights have shape {values.shape}; one column was expected. Give one weight per row.")
+    if values.dtype.kind not in "biuf":
+        raise TypeError(f"the weights have the dtype {values.dtype}; numbers were expected. Give one number per row.")
+    given = values.astype(np.float64)
+    given[gaps] = np.nan
+    wrong = ~(np.isfinite(given) & (given >= 0))
+    if wrong.any():
+        raise ValueError(
+            f"{int(wrong.sum())} weights are missing, negative or not finite: {rows_shown(wrong)}; the first is "
+            f"{given[wrong][0]}. Finite numbers >= 0 were expected. Give 0 to leave a row out."
+        )
+    return given
+
+
+def reliability(weights: Any) -> NDArray[np.float64]:
+    """Scale weights that measure reliability, not counts, so that their sum is the effective number of rows.
+
+    ``w * sum(w) / sum(w^2)``: the sum is then Kish's effective number of rows, ``sum(w)^2 / sum(w^2)``, and a fit that
+    divides by the sum of its weights minus 1, gives the unbiased covariance of reliability weights, ``sum_t w_t (x_t -
+    mean)(x_t - mean)' / (sum w - sum w^2 / sum w)``. The result does not depend on the unit of the weights.
+
+    Parameters
+    ----------
+    weights : array, list, pandas or Dask object, zarr.Array or path, of length n
+        Precisions, sampling weights, or any other non-negative numbers.
+
+    Returns
+    -------
+    ndarray of shape (n,), float64
+        To be passed as ``sample_weight``.
+
+    Raises
+    ------
+    TypeError
+        If the weights are not numbers.
+    ValueError
+        If they are not one column, or one is missing, negative or not finite, or all are 0.
+
+    Notes
+    -----
+    Kish 1965 (Survey sampling), section 8.2.
+
+    Examples
+    --------
+    >>> reliability([0.2, 0.2, 0.4]).round(3).tolist()
+    [0.667, 0.667, 1.333]
+    """
+    given = open_weights(weights)
+    largest = given.max(initial=0.0)
+    if largest == 0:
+        check_total(0.0)
+    given = given / largest  # so that squares neither overflow nor underflow
+    scaled: NDArray[np.float64] = given * (given.sum() / (given @ given))
+    return scaled
+
+
+def check_total(total: float) -> None:
+    """Reject a sum of weights that, as a number of rows, leaves no degree of freedom.
+
+    Raises
+    ------
+    ValueError
+    """
+    if total == 0:
+        raise ValueError("all weights are zero; positive ones were expected. Give used rows positive weights.")
+    if not 1 < total < np.inf:
+        raise ValueError(
+            f"the weights add up to {total:g}; more than 1 was expected, because they count rows: the covariance is "
+            "divided by their sum minus 1. For weights that are not counts, pass sample_weight=bp.reliability(w)."
+        )

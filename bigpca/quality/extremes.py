@@ -1,0 +1,67 @@
+"""The rows at both ends of each component."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.utils.validation import check_is_fitted
+
+from bigpca.data.sources import open as open_array
+from bigpca.passes.ends import Ends, read_ends
+from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.project import keys_of
+from bigpca.passes.reading.row_maps import MapStep
+from bigpca.passes.rows import RowInput
+
+
+def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = None) -> Ends:
+    """Return the rows with the lowest and highest scores of each component, in one read and bounded memory.
+
+    They show what a component means. Of equal scores the first rows are returned.
+
+    Parameters
+    ----------
+    model : fitted model, or None for scores of any model
+    X : array-like, Dask array, path and so on
+        Rows (n, d), which are transformed as they are read, or scores (n, k): with as many columns as the model has
+        components, and another number than it has features, these are scores.
+    n : int, default 10
+        How many at each end; at most all rows are returned.
+    progress : True, "auto", a callable that receives events, or None, default None
+        True shows a bar, "auto" one after two seconds.
+
+    Returns
+    -------
+    Ends
+        Row numbers and scores, the furthest first, and keys if the source stores keys. Rows without scores (NaN), and
+        with ``nan_policy="omit"`` rows with NaN, are at no end.
+
+    Raises
+    ------
+    ValueError
+        If ``n`` is not positive.
+    NonFiniteError, MissingChunksError, CorruptedChunkError
+        From the read; names rows and block.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bigpca import PCA
+    >>> X = np.array([[0.0, 0], [5, 1], [-7, 0], [2, -1]])
+    >>> ends = extremes(PCA(1).fit(X), X, n=1)
+    >>> ends.lowest.tolist(), ends.highest.tolist()
+    ([[2]], [[1]])
+    """
+    if n < 1:
+        raise ValueError(f"n = {n}; an integer of at least 1 was expected. Give for example 10.")
+    if model is not None:
+        check_is_fitted(model)
+    opened = open_array(X)
+    if model is None or (opened.shape[1] == model._n_features_out != model.n_features_in_):
+        rows, memory_limit = RowInput(opened, nan_policy="omit"), None
+    else:
+        rows, _ = model._rows(model._open_like(X))
+        k, memory_limit = model._n_features_out, model.memory_limit
+        rows = rows.mapped(MapStep(model._row_map(), k, 2 * rows.n_columns * k))
+    ends = read_ends(rows, n, memory_limit=memory_limit, progress=progress).ends
+    return ends.with_keys(keys_of(rows))

@@ -1,0 +1,88 @@
+"""The distance to the nearest class is that by the covariance within classes, shrunk where that is singular."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+from sklearn.covariance import ledoit_wolf
+
+import bigpca as bp
+from bigpca.estimators.supervised.class_distance import ClassDistance, ledoit_wolf_shrinkage
+from tests.builders import power_law
+from tests.estimators.labelled import labelled_rows, within_scatter
+
+Array = NDArray[Any]
+N, D, C = 333, 9, 5
+X, Y = labelled_rows(N, D, C, apart=0.7, mean=2.0)
+NEW = X[:40] * 1.3
+MEANS = np.array([X[j == Y].mean(axis=0) for j in range(C)])
+
+
+def nearest(rows: Array, covariance: Array, means: Array = MEANS) -> Array:
+    return cdist(rows, means, "mahalanobis", VI=np.linalg.inv(covariance)).min(axis=1) ** 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"n_components": 1}, {"regularization": 0.5}, {"robust": True}],
+    ids=["all", "one", "ridge", "robust"],
+)
+def test_it_is_the_smallest_over_classes_whatever_the_axes_are(options: dict[str, Any]) -> None:
+    model = bp.FisherDiscriminantAnalysis(**options).fit(X, Y)
+    np.testing.assert_allclose(model.mahalanobis(NEW), nearest(NEW, within_scatter(X, Y) / (N - C)), rtol=1e-10)
+
+
+def test_far_from_zero_lazily_in_files_and_after_added_rows(tmp_path: Path) -> None:
+    model = bp.FisherDiscriminantAnalysis().fit(X[:200] + 1e4, Y[:200]).partial_fit(X[200:] + 1e4, Y[200:])
+    expected = nearest(NEW, within_scatter(X, Y) / (N - C))
+    lazy = model.mahalanobis(da.from_array(NEW + 1e4, (7, D)))
+    assert isinstance(lazy, da.Array)
+    np.testing.assert_allclose(lazy, expected, rtol=1e-7)
+    written = model.mahalanobis(da.from_array(NEW + 1e4, (7, D)), out=tmp_path / "far.zarr")
+    np.testing.assert_array_equal(written[:, 0], lazy)
+    model.save(tmp_path / "model.zarr")
+    np.testing.assert_array_equal(bp.load(tmp_path / "model.zarr").mahalanobis(NEW), model.mahalanobis(NEW))
+
+
+def test_a_singular_covariance_is_shrunk_as_ledoit_and_wolf_do_on_average() -> None:
+    rows, y = X[:12], np.repeat([0, 1, 2], 4)
+    model = bp.FisherDiscriminantAnalysis(regularization="pinv").fit(np.hstack([rows, rows[:, :3]]), y)
+    distance = ClassDistance.of(model._statistics, "raise")
+    tied = within_scatter(np.hstack([rows, rows[:, :3]]), y) / 9
+    assert 0 < distance.shrinkage < 1
+    shrunk = (1 - distance.shrinkage) * tied + distance.shrinkage * np.trace(tied) / 12 * np.eye(12)
+    means = np.array([np.hstack([rows, rows[:, :3]])[y == j].mean(axis=0) for j in range(3)])
+    judged = np.hstack([NEW, NEW[:, 3:6]])
+    np.testing.assert_allclose(model.mahalanobis(judged), nearest(judged, shrunk, means), rtol=1e-8)
+
+    rng, own, theirs = np.random.default_rng(0), [], []
+    for _ in range(100):
+        drawn = rng.standard_normal((30, 50)) * np.sqrt(power_law(50))
+        own.append(ledoit_wolf_shrinkage(np.linalg.eigvalsh(drawn.T @ drawn / 30), 30))
+        theirs.append(ledoit_wolf(drawn, assume_centered=True)[1])
+    assert np.mean(own) == pytest.approx(np.mean(theirs), abs=0.01)  # each varies by 0.06 between draws
+    assert ledoit_wolf_shrinkage(np.ones(3), 10) == 1
+
+
+def test_rows_with_missing_values_raise_or_have_no_distance() -> None:
+    holed = NEW.copy()
+    holed[4, 2] = np.nan
+    with pytest.raises(bp.NonFiniteError, match="gives such rows NaN distances"):
+        bp.FisherDiscriminantAnalysis().fit(X, Y).mahalanobis(holed)
+    found = bp.FisherDiscriminantAnalysis(nan_policy="omit").fit(X, Y).mahalanobis(holed)
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(found)), [4])
+
+
+def test_models_without_a_covariance_within_classes_are_rejected() -> None:
+    iterated = bp.FisherDiscriminantAnalysis(1, solver="krylov").fit(X, Y)
+    with pytest.raises(ValueError, match="krylov solver, for which only the diagonal of the scatter is kept"):
+        iterated.mahalanobis(NEW)
+    same = bp.FisherDiscriminantAnalysis(regularization=1.0).fit(np.repeat(np.eye(2), 3, axis=0), np.repeat([0, 1], 3))
+    with pytest.raises(ValueError, match="6 rows of 2 classes do not differ from the means of their classes"):
+        same.mahalanobis(np.eye(2))
