@@ -21,6 +21,7 @@ from bigpca.cli.runs import PassCounter, reject_existing, reject_shared_paths, r
 from bigpca.cli.runtime import running
 from bigpca.cli.scoring import transform_command
 from bigpca.cli.sources import described, in_order, open_sources, recorded
+from bigpca.cli.updating import check_update, update
 from bigpca.errors import format_bytes
 from bigpca.passes.engine.events import format_seconds
 from bigpca.passes.engine.progress import TerminalProgress
@@ -38,6 +39,10 @@ class Outputs:
     ] = None
     checkpoint: Annotated[
         Path | None, typer.Option(help="Store progress here, so that the same command resumes after a stop.")
+    ] = None
+    update: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL", help="Add to this model the rows that were appended since; no others are read."),
     ] = None
     overwrite: o.Overwrite = False
 
@@ -74,6 +79,10 @@ def fit(
 ) -> None:
     """Fit a model and save it, with --scores also the scores; shows the plan, the components and the cost."""
     estimator.check(supervision.labels is not None)
+    if outputs.update is not None:
+        check_update(outputs.update, estimator, supervision, outputs.scores, outputs.checkpoint)
+        update(source, outputs.update, outputs.model, reading, cluster, shows, overwrite=outputs.overwrite)
+        return
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         from bigpca.quality.memory import MemoryMeter
 
@@ -167,11 +176,15 @@ def _fit_and_save(
     output: Output, model: Any, data: Any, labels: Any, outputs: Outputs, scores_command: str
 ) -> dict[str, Any]:
     """Fit, save, write scores; ``output.resume`` always explains how to resume if this stops here."""
+    from bigpca.data.growth import rows_stamp
+    from bigpca.data.provenance import stamping
+
     output.resume = _how_to_resume(outputs.checkpoint)
     counter, start = PassCounter(), time.monotonic()
     with TerminalProgress() as bar:
         checkpoint = None if outputs.checkpoint is None else str(outputs.checkpoint)
-        model.fit(data, labels, checkpoint=checkpoint, progress=shown(counter, bar, output, checkpoint))
+        with stamping(rows_stamp(data, data.shape[0])):
+            model.fit(data, labels, checkpoint=checkpoint, progress=shown(counter, bar, output, checkpoint))
         fitted = time.monotonic()
         model.save(str(outputs.model), overwrite=outputs.overwrite)
         output.resume = f"The model is saved in {outputs.model}."

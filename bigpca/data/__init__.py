@@ -16,6 +16,7 @@ In reading order:
 - ``labels``, ``label_*``   labels for the rows: read, checked, aligned by absolute row number
 - ``weights``      weights of the rows: read like labels, checked; ``bp.reliability``
 - ``keys``, ``provenance``   beside the numbers of a store: a key for each row; how a model or scores were made
+- ``growth``       which rows of a store a model has seen, for stores that grow
 - ``ingest``, ``verify``    commands on whole stores; ``ingest`` alone may import ``passes``
 
 ``bp.open`` gets a storage from ``files``, wraps it in a ``RowSource`` and creates one Dask task per chunk; a fit gets

@@ -58,6 +58,8 @@ class Provenance:
         How many of the rows ``partial_fit`` added after the call.
     merged_models : int or None
         How many models were merged.
+    stamp : str or None
+        What identifies the rows in their store, see :func:`bigpca.data.growth.rows_stamp`; of ``bigpca fit`` only.
     """
 
     source: str | None
@@ -76,6 +78,7 @@ class Provenance:
     planned_bytes: int | None = None
     added_rows: int | None = None
     merged_models: int | None = None
+    stamp: str | None = None
 
     @classmethod
     def now(
@@ -96,11 +99,12 @@ class Provenance:
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             model=model,
             versions=versions(PACKAGES),
+            stamp=_STAMP.get(),
         )
 
     def with_rows(self, added: Provenance) -> Provenance:
         """Return the record of a model to which the rows of ``added`` were added."""
-        return replace(self._joined(added), added_rows=(self.added_rows or 0) + added.rows)
+        return replace(self._joined(added), added_rows=(self.added_rows or 0) + added.rows, stamp=added.stamp)
 
     def merged(self, other: Provenance) -> Provenance:
         """Return the record of the model of both models' rows."""
@@ -198,7 +202,7 @@ def _optional(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 _KINDS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("source", "member", "call", "model"), _optional(_is_text)),
+    **dict.fromkeys(("source", "member", "call", "model", "stamp"), _optional(_is_text)),
     **dict.fromkeys(
         ("seconds", "reads", "planned_reads", "planned_max_reads", "planned_seconds"), _optional(_is_amount)
     ),
@@ -275,6 +279,7 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
 
 
 _COMMAND: ContextVar[str] = ContextVar("command", default="")
+_STAMP: ContextVar[str | None] = ContextVar("stamp", default=None)
 _PEAK: ContextVar[Callable[[], int] | None] = ContextVar("peak", default=None)
 
 
@@ -286,6 +291,16 @@ def recording(command: str) -> Iterator[None]:
         yield
     finally:
         _COMMAND.reset(token)
+
+
+@contextmanager
+def stamping(stamp: str | None) -> Iterator[None]:
+    """Record what identifies the rows of the models made in the context."""
+    token = _STAMP.set(stamp)
+    try:
+        yield
+    finally:
+        _STAMP.reset(token)
 
 
 @contextmanager

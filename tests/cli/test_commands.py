@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import zarr
 
 import bigpca as bp
 from bigpca.cli.exits import MEANINGS
@@ -206,3 +207,33 @@ def test_help_and_version_answer() -> None:
     for code in MEANINGS:
         assert f" {int(code)}  " in shown
     assert run("--version").output.startswith("bigpca ")
+
+
+@pytest.mark.parametrize("kept", [40, 43])
+def test_an_update_reads_only_the_rows_that_were_appended(
+    kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(*command: Any) -> str:
+        result = run("fit", "g.zarr", *command)
+        assert result.exit_code != 0
+        return words(result.output)
+
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 5)).astype("f4")
+    grown = zarr.create_array("g.zarr", shape=(kept, 5), chunks=(8, 5), dtype="f4")
+    grown[:] = X[:kept]
+    assert run("fit", "g.zarr", "--model", "m.zarr").exit_code == 0
+    assert "no rows were appended" in said("--update", "m.zarr", "--model", "n.zarr")
+    grown.append(X[kept:])
+    record = run_json("fit", "g.zarr", "--update", "m.zarr", "--model", "n.zarr")
+    assert (record["exit_code"], record["appended"]) == (0, 60 - kept)
+    found, expected = bp.load("n.zarr"), bp.PCA().fit(X)
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-5)
+    assert (found.n_samples_, found.provenance_.rows) == (60, 60)
+    assert "no rows were appended" in said("--update", "n.zarr", "--model", "o.zarr")
+    grown[3] = 7
+    assert "earlier rows changed" in said("--update", "m.zarr", "--model", "o.zarr")
+    bp.PCA().fit(X).save("memory.zarr")
+    assert "has no record of its rows" in said("--update", "memory.zarr", "--model", "o.zarr")
+    assert "a method, parameters" in said("--update", "m.zarr", "-k", 2, "--model", "o.zarr")
