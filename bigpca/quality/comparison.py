@@ -142,7 +142,9 @@ def frechet_distance(a: Any, b: Any) -> float:
 
 def _moments_of(model: Any, name: str) -> Moments:
     if not isinstance(model, PCA):
-        raise TypeError(f"{name} is a {type(model).__name__}; a fitted PCA was expected. Fit one to the same rows.")
+        raise TypeError(
+            f"{name} is of class {type(model).__name__}; a fitted PCA was expected. Fit one to the same rows."
+        )
     check_is_fitted(model)
     if model._state is None:
         raise ValueError(model._missing_state("frechet_distance"))
