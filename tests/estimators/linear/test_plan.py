@@ -182,6 +182,7 @@ class MadeUp:
     plan: Plan
     against: tuple[str, ...] = ()
     exact: bool = True
+    readable: bool = True
     price = Fit.price
 
     def chosen(self, against: Sequence[str]) -> MadeUp:
