@@ -122,14 +122,16 @@ def frechet_distance(a: Any, b: Any) -> float:
     25.0
     """
     with solving_with(getattr(a, "solve_threads", None)):
-        one, other = _moments_of(a, "a"), _moments_of(b, "b")
-        if one.n_features != other.n_features:
+        states = [_moments_of(model, name) for model, name in ((a, "a"), (b, "b"))]
+        if states[0].n_features != states[1].n_features:
             raise ValueError(
-                f"the models have {one.n_features} and {other.n_features} features; the same number was expected. "
-                "Fit both to features of one network."
+                f"the models have {states[0].n_features} and {states[1].n_features} features; the same number was "
+                "expected. Fit both to features of one network."
             )
-        first, second = _root(one), _root(other)
-        apart = float(((one.mean - other.mean) ** 2).sum())
+        units = [model._standardization(model.n_features_in_) for model in (a, b)]  # of a given centre and scale
+        first, second = (_root(state) * own.divisors for state, own in zip(states, units, strict=True))
+        means = [own.in_units_of_rows(state.mean, None)[0] for state, own in zip(states, units, strict=True)]
+        apart = float(((means[0] - means[1]) ** 2).sum())
         traces = float((first**2).sum() + (second**2).sum())
         return max(0.0, apart + traces - 2 * float(svdvals(first @ second.T).sum()))
 
@@ -147,5 +149,5 @@ def _moments_of(model: Any, name: str) -> Moments:
 
 def _root(moments: Moments) -> Matrix:
     """Return ``C^1/2`` up to a rotation from the left: rows ``sqrt(lambda_i) v_i`` (d, d)."""
-    values, vectors = top_eigenpairs(moments.scatter / max(1, moments.count - 1))
+    values, vectors = top_eigenpairs(moments.scatter / (moments.weight - 1))
     return np.asarray(vectors * np.sqrt(values)[:, None])
