@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from bigpca.passes.reading.preprocessing import L2 as L2
     from bigpca.passes.reading.preprocessing import Power as Power
     from bigpca.quality.dependence import hsic as hsic
+    from bigpca.quality.standard_errors import standard_errors as standard_errors
     from bigpca.settings import config as config
     from bigpca.solvers.components import Elbow as Elbow
     from bigpca.solvers.components import GavishDonoho as GavishDonoho
@@ -109,6 +110,7 @@ HOMES = {
     "L2": "bigpca.passes.reading.preprocessing",
     "Power": "bigpca.passes.reading.preprocessing",
     "hsic": "bigpca.quality.dependence",
+    "standard_errors": "bigpca.quality.standard_errors",
     "config": "bigpca.settings",
     "Elbow": "bigpca.solvers.components",
     "GavishDonoho": "bigpca.solvers.components",

@@ -3,6 +3,7 @@
 - ``metrics``      the public names of ``axes`` (axes and eigenvalues), ``reconstruction`` and ``dot_products``
 - ``importance``   the weight of examples in components; features replaced by their neighbours
 - ``dependence``   the Hilbert-Schmidt independence criterion
+- ``standard_errors``   how much eigenvalues and axes vary between samples of rows
 - ``memory``       the measured peak of a run above its idle processes
 - ``reading``, ``states``   one read of X for a measurement, and the states it is folded into
 
