@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import dask
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 
 from bigpca.blas import one_blas_thread
 from bigpca.costs import PassCost, Times, peak_bytes
@@ -55,8 +56,8 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
         dask.config.set(scheduler="threads") if request.run.scheduler == "local" else nullcontext()
     )
     # dask-ml computes outside the engine: with one BLAS thread, like a fold, so that chunks that fold rows themselves
-    # do not wait for this solve.
-    with one_blas_thread(), here, warnings.catch_warnings():
+    # do not wait for this solve; and scikit-learn sums in as many parts as it has threads.
+    with one_blas_thread(), threadpool_limits(1, "openmp"), here, warnings.catch_warnings():
         # With fewer distinct rows than clusters, 0 / 0 draws no further candidate; equal centres are returned once.
         for expected in (RuntimeWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", expected)

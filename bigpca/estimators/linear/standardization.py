@@ -60,11 +60,6 @@ class Standardization:
         return cls(shift is None and bool(center), kept, given)
 
     @property
-    def divisors(self) -> Vector | float:
-        """The given scale (d,), or 1."""
-        return 1.0 if self.given is None or self.given.inverse_scale is None else 1 / self.given.inverse_scale
-
-    @property
     def scales(self) -> bool:
         """Whether columns are divided by anything."""
         return bool(self.scale) or (self.given is not None and self.given.inverse_scale is not None)
