@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from bigpca.estimators.kernel.nystrom_kernel_pca import NystromKernelPCA as NystromKernelPCA
     from bigpca.estimators.linear.approximate_pca import ApproximatePCA as ApproximatePCA
     from bigpca.estimators.linear.pca import PCA as PCA
+    from bigpca.estimators.linear.rotated_pca import RotatedPCA as RotatedPCA
+    from bigpca.estimators.linear.rotated_pca import rotate as rotate
     from bigpca.estimators.linear.sketch_transformer import SketchTransformer as SketchTransformer
     from bigpca.estimators.loading import load as load
     from bigpca.estimators.merging import merge as merge
@@ -54,7 +56,11 @@ if TYPE_CHECKING:
     from bigpca.estimators.supervised.supervised_pca import SupervisedRandomProjection as SupervisedRandomProjection
     from bigpca.passes.reading.preprocessing import L2 as L2
     from bigpca.passes.reading.preprocessing import Power as Power
+    from bigpca.quality.comparison import compare as compare
+    from bigpca.quality.comparison import frechet_distance as frechet_distance
     from bigpca.quality.dependence import hsic as hsic
+    from bigpca.quality.extremes import extremes as extremes
+    from bigpca.quality.standard_errors import standard_errors as standard_errors
     from bigpca.settings import config as config
     from bigpca.solvers.components import Elbow as Elbow
     from bigpca.solvers.components import GavishDonoho as GavishDonoho
@@ -94,6 +100,8 @@ HOMES = {
     "KernelPCA": "bigpca.estimators.kernel.kernel_pca",
     "NystromKernelPCA": "bigpca.estimators.kernel.nystrom_kernel_pca",
     "ApproximatePCA": "bigpca.estimators.linear.approximate_pca",
+    "RotatedPCA": "bigpca.estimators.linear.rotated_pca",
+    "rotate": "bigpca.estimators.linear.rotated_pca",
     "SketchTransformer": "bigpca.estimators.linear.sketch_transformer",
     "FisherDiscriminantAnalysis": "bigpca.estimators.supervised.discriminants",
     "KernelRoweisDiscriminantAnalysis": "bigpca.estimators.supervised.kernel_supervised",
@@ -108,7 +116,11 @@ HOMES = {
     "select_solver": "bigpca.estimators.merging",
     "L2": "bigpca.passes.reading.preprocessing",
     "Power": "bigpca.passes.reading.preprocessing",
+    "compare": "bigpca.quality.comparison",
+    "frechet_distance": "bigpca.quality.comparison",
     "hsic": "bigpca.quality.dependence",
+    "standard_errors": "bigpca.quality.standard_errors",
+    "extremes": "bigpca.quality.extremes",
     "config": "bigpca.settings",
     "Elbow": "bigpca.solvers.components",
     "GavishDonoho": "bigpca.solvers.components",

@@ -84,8 +84,6 @@ class Priced(Protocol):
     @property
     def notes(self) -> tuple[str, ...]: ...
     @property
-    def weighting(self) -> tuple[str, ...]: ...
-    @property
     def resources(self) -> Resources: ...
     @property
     def max_evaluations(self) -> float: ...
@@ -120,7 +118,7 @@ def plan_of(fit: Priced) -> Plan:
         peak_bytes=peak,
         output_bytes=solve.output_bytes,
         resources=resources,
-        notes=(*fit.weighting, *fit.notes),
+        notes=fit.notes,
         evaluations=sum(one.evaluations * times for one, times in usual),
         most_evaluations=fit.max_evaluations,
         single_flops=sum(one.flops * times for one, times in usual if one.single),

@@ -151,3 +151,15 @@ class CountedProduct:
 def named(value: object) -> str:
     """Return a name for a case: without the addresses of functions, so that every process collects the same names."""
     return re.sub(r" at 0x[0-9a-f]+", "", str(value))
+
+
+def sketch_of(kind: str = "gaussian", n: int = 200, q: int = 40, seed: int = 0) -> Matrix:
+    """A block W (n, q) to sketch with: Gaussian, orthonormal, rank-deficient or badly scaled."""
+    W = np.random.default_rng(seed).standard_normal((n, q)) / np.sqrt(q)
+    if kind == "orthonormal":
+        W = np.linalg.qr(W)[0]
+    elif kind == "rank-deficient":
+        W[:, 1], W[:, 2] = W[:, 0], 0.0
+    elif kind == "badly scaled":
+        W *= np.geomspace(1.0, 1e-4, q)
+    return W

@@ -123,6 +123,17 @@ def test_rows_of_several_dimensions_are_flattened_with_a_word(caplog: pytest.Log
     ]
 
 
+def test_labels_in_a_file_beside_rows_with_keys_are_said_to_be_in_order(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    bp.ingest(X, "keyed.zarr", keys=range(len(X)))
+    for rows, expected in (("keyed.zarr", 1), (bp.open("keyed.zarr"), 2), ("data.zarr", 2)):
+        with caplog.at_level(logging.WARNING, "bigpca"):
+            bp.FisherDiscriminantAnalysis(1).fit(rows, "labels.csv::species")
+        assert sum("taken by position" in message for message in caplog.messages) == expected
+
+
 def test_an_array_of_a_model_is_opened_by_its_name(folder: Path) -> None:
     components = bp.open(folder / "model.zarr", member="components").compute()
     np.testing.assert_array_equal(components, bp.load(folder / "model.zarr").components_)

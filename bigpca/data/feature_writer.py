@@ -48,7 +48,7 @@ class FeatureWriter:
         float32.
     chunk_rows : int, optional
         Rows per chunk; None for about 16 MiB.
-    overwrite : bool
+    overwrite : bool, default False
         Replace an existing Zarr store once the new one is complete.
 
     Attributes

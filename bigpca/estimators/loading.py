@@ -17,6 +17,7 @@ from bigpca.estimators.kernel.kernel_pca import KernelPCA
 from bigpca.estimators.kernel.nystrom_kernel_pca import NystromKernelPCA
 from bigpca.estimators.linear.approximate_pca import ApproximatePCA
 from bigpca.estimators.linear.pca import PCA
+from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.shared.files import StoredModel, TrustedRows, Values, decode_parameters
 from bigpca.estimators.shared.transformer import AnyEstimator
@@ -36,6 +37,7 @@ CLASSES: dict[str, type[AnyEstimator]] = {
     "KernelPCA": KernelPCA,
     "NystromKernelPCA": NystromKernelPCA,
     "PCA": PCA,
+    "RotatedPCA": RotatedPCA,
     "FisherDiscriminantAnalysis": FisherDiscriminantAnalysis,
     "KernelRoweisDiscriminantAnalysis": KernelRoweisDiscriminantAnalysis,
     "KernelSupervisedPCA": KernelSupervisedPCA,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bigpca.costs import PassCost, Times
 from bigpca.passes.accumulators.base import WeightSums
-from bigpca.passes.accumulators.dot_matrix import column_scale
+from bigpca.passes.accumulators.column_statistics import column_scale
 from bigpca.passes.accumulators.factors import DenseFactor, probe_vectors
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.kept_rows import RowSample

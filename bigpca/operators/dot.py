@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bigpca.costs import Times
 from bigpca.operators.covariance import PROBES, Probes, Products
-from bigpca.passes.accumulators.dot_matrix import DotProduct
+from bigpca.passes.accumulators.column_products import DotProduct
 from bigpca.passes.accumulators.factors import probe_vectors
 from bigpca.passes.columns import column_layout, column_pass, fold_columns_to
 from bigpca.passes.engine.jobs import PassPlan

@@ -8,6 +8,7 @@ The verbs, which estimators call:
 - ``panels``    pairs of row panels, for the dot matrix of a store chunked in rows
 - ``sweeps``    every pair of tiles of a kernel matrix, none of which is kept
 - ``project``   rows mapped to rows: lazily, in memory, or into a new Zarr array or table
+- ``ends``      the rows at both ends of each column
 - ``graphs``    Dask arrays without a direct source: their graphs are cut lazily, one group at a time
 - ``sampling``  the rows of a sample, and the layout that reads them
 

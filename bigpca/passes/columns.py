@@ -15,7 +15,8 @@ from bigpca.arrays import Array, DType
 from bigpca.blas import one_blas_thread
 from bigpca.costs import ONCE, Times, peak_bytes
 from bigpca.data.rounding import note_rounded
-from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotProduct, DotSum
+from bigpca.passes.accumulators.column_products import ColumnProducts, DotProduct
+from bigpca.passes.accumulators.dot_matrix import DotSum
 from bigpca.passes.engine.cancel import check_cancelled
 from bigpca.passes.engine.driver import run_pass
 from bigpca.passes.engine.jobs import SHARED, Finish, GroupTask, Inputs, Pass, PassPlan

@@ -33,7 +33,7 @@ class Ends:
     lowest, highest : ndarray of shape (c, m), int64
         Numbers of the rows; m is the number asked for, or that of all rows with values if there are fewer.
     lowest_scores, highest_scores : ndarray of shape (c, m), float64
-    lowest_keys, highest_keys : ndarray of shape (c, m), str, or None
+    lowest_keys, highest_keys : ndarray of shape (c, m), str, or None, default None
         Keys of those rows; None where rows have no keys.
     """
 

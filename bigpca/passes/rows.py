@@ -161,6 +161,11 @@ class RowInput:
             If there is not one weight per row, or a weight is not a number, negative or not finite.
         """
         given = open_weights(weights)
+        if self.open_ended:
+            raise ValueError(
+                f"there are {len(given)} weights, but batches of an unknown number of rows. Give it: "
+                "from_batches(batches, shape=(n, d))."
+            )
         if len(given) != self.n_rows:
             raise ValueError(f"there are {len(given)} weights, but X has {self.n_rows} rows. Give one weight per row.")
         rows = copy(self)

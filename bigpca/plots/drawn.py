@@ -89,23 +89,24 @@ def drawn_scores(model: Any, X: Any = None, *, seed: int = 0) -> DrawnScores:
     if _in_memory(X):
         frame = hasattr(X, "iloc")
         held: Any = X if frame else np.asarray(X)
+        if getattr(model, "pattern_", None) is not None and not _are_scores(model, held.shape):
+            held, model = np.asarray(model.transform(held)), None  # a sample may have several rows
         rows = drawn_rows(len(held), seed)
         taken = held.iloc[rows] if frame else held[rows]
         scores = taken if _are_scores(model, held.shape) else model.transform(taken)
         return _shown(np.asarray(scores), rows, len(held))
     opened = open_array(X)
-    n = opened.shape[0]
+    scores = opened if _are_scores(model, opened.shape) else model.transform(X)
+    n = scores.shape[0]
     if np.isnan(n):
         raise ValueError("the number of rows is unknown. Call X.compute_chunk_sizes() first.")
     rows = drawn_rows(int(n), seed)
-    if _are_scores(model, opened.shape):
-        return _shown(np.asarray(opened[rows]), rows, int(n))
-    if opened.nbytes > SILENT_BYTES:
+    if scores is not opened and opened.nbytes > SILENT_BYTES:
         log.warning(
             "the scores of %s drawn rows take one read of X, %s. Scores stored once, by transform(X, out=path), are "
             "drawn without it.", f"{len(rows):,}", format_bytes(opened.nbytes),
         )  # fmt: skip
-    return _shown(np.asarray(model.transform(opened)[rows]), rows, int(n))
+    return _shown(np.asarray(scores[rows]), rows, int(n))
 
 
 def _are_scores(model: Any, shape: tuple[int, ...]) -> bool:

@@ -2,7 +2,10 @@
 
 - ``metrics``      the public names of ``axes`` (axes and eigenvalues), ``reconstruction`` and ``dot_products``
 - ``importance``   the weight of examples in components; features replaced by their neighbours
+- ``comparison``   two models: angles, shared variance, the Fréchet distance
+- ``extremes``     the rows at both ends of each component
 - ``dependence``   the Hilbert-Schmidt independence criterion
+- ``standard_errors``   how much eigenvalues and axes vary between samples of rows
 - ``memory``       the measured peak of a run above its idle processes
 - ``reading``, ``states``   one read of X for a measurement, and the states it is folded into
 

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.estimators.linear.pca import PCA
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.solving import solving_with
+from bigpca.passes.reading.preprocessing import preprocessors
 from bigpca.quality.axes import orthonormal, principal_angles, unit_rows
 from bigpca.solvers.eigh import top_eigenpairs
 
@@ -106,7 +107,7 @@ def frechet_distance(a: Any, b: Any) -> float:
     TypeError
         For models of another class.
     ValueError
-        For other numbers of features, and models without the moments of their rows.
+        For other numbers of features, other preprocessing, and models without the moments of their rows.
 
     Notes
     -----
@@ -123,27 +124,39 @@ def frechet_distance(a: Any, b: Any) -> float:
     """
     with solving_with(getattr(a, "solve_threads", None)):
         one, other = _moments_of(a, "a"), _moments_of(b, "b")
+        if preprocessors(a.preprocess) != preprocessors(b.preprocess):
+            raise ValueError(
+                f"the models have preprocess={a.preprocess!r} and {b.preprocess!r}, so that their rows are not of one "
+                "space. Fit both with the same."
+            )
         if one.n_features != other.n_features:
             raise ValueError(
                 f"the models have {one.n_features} and {other.n_features} features; the same number was expected. "
                 "Fit both to features of one network."
             )
-        first, second = _root(one), _root(other)
-        apart = float(((one.mean - other.mean) ** 2).sum())
+        (mean, first), (other_mean, second) = _gaussian(a, one), _gaussian(b, other)
+        apart = float(((mean - other_mean) ** 2).sum())
         traces = float((first**2).sum() + (second**2).sum())
         return max(0.0, apart + traces - 2 * float(svdvals(first @ second.T).sum()))
 
 
 def _moments_of(model: Any, name: str) -> Moments:
     if not isinstance(model, PCA):
-        raise TypeError(f"{name} is a {type(model).__name__}; a fitted PCA was expected. Fit one to the same rows.")
+        raise TypeError(
+            f"{name} is of class {type(model).__name__}; a fitted PCA was expected. Fit one to the same rows."
+        )
     check_is_fitted(model)
     if model._state is None:
         raise ValueError(model._missing_state("frechet_distance"))
     return model._with_apart(model._state, model._apart)
 
 
-def _root(moments: Moments) -> Matrix:
-    """Return ``C^1/2`` up to a rotation from the left: rows ``sqrt(lambda_i) v_i`` (d, d)."""
-    values, vectors = top_eigenpairs(moments.scatter / max(1, moments.count - 1))
-    return np.asarray(vectors * np.sqrt(values)[:, None])
+def _gaussian(model: PCA, moments: Moments) -> tuple[Vector, Matrix]:
+    """Return the mean (d,) of the unscaled rows, and their ``C^1/2``: ``sqrt(lambda_i) v_i`` (d, d).
+
+    The root is determined up to a rotation from the left.
+    """
+    given = model._standardization(moments.n_features)
+    covariance = moments.scatter / max(1, moments.count - 1) * (given.divisors[:, None] * given.divisors)
+    values, vectors = top_eigenpairs(covariance)
+    return given.shift + given.divisors * moments.mean, np.asarray(vectors * np.sqrt(values)[:, None])

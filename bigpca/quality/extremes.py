@@ -58,10 +58,11 @@ def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = No
         check_is_fitted(model)
     opened = open_array(X)
     if model is None or (opened.shape[1] == model._n_features_out != model.n_features_in_):
-        rows, memory_limit = RowInput(opened, nan_policy="omit"), None
+        rows = scores = RowInput(opened, nan_policy="omit")
     else:
         rows, _ = model._rows(model._open_like(X))
-        k, memory_limit = model._n_features_out, model.memory_limit
-        rows = rows.mapped(MapStep(model._row_map(), k, 2 * rows.n_columns * k))
-    ends = read_ends(rows, n, memory_limit=memory_limit, progress=progress).ends
+        k = model._n_features_out
+        scores = rows.mapped(MapStep(model._row_map(), k, 2 * rows.n_columns * k))
+    limit = None if model is None else model.memory_limit
+    ends = read_ends(scores, n, memory_limit=limit, progress=progress).ends
     return ends.with_keys(keys_of(rows))

@@ -65,7 +65,7 @@ def example_importance(model: Any, X: Any) -> Any:
             f"component {empty[0]} of {len(variances)} has variance {variances[empty[0]]:g}, so no example has a "
             f"weight in it. Fit with n_components = {max(1, int(empty[0]))}."
         )
-    n, whiten = int(model.n_samples_), getattr(model, "whiten", False)
+    n, whiten = float(getattr(model, "sum_weights_", model.n_samples_)), getattr(model, "whiten", False)
     if isinstance(whiten, Whitening):
         if whiten.l2:
             raise ValueError(

@@ -9,6 +9,7 @@
 - ``certificates``                        error bounds from the products that gave the answer
 - ``features``, ``pivoting``              from landmarks to features; pivots for randomly pivoted Cholesky
 - ``roweis``                              the supervised family from its statistics
+- ``rotation``                            varimax and promax of loadings
 - ``components``, ``component_rules``, ``minka``   how many components to keep
 - ``scaling``, ``whitening``              rules for the scale of columns and of scores
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import zarr
 from numpy.typing import DTypeLike, NDArray
 
 import bigpca as bp
+from bigpca.estimators.shared.files import StoredModel, save_model
 
 Array = NDArray[Any]
 _numbers = itertools.count()
@@ -50,3 +53,11 @@ def largest_angle(A: Array, B: Array) -> float:
     """The largest principal angle, in radians, between the row spaces of two matrices with orthonormal rows."""
     residual = A - (A @ B.T) @ B
     return float(np.arcsin(min(1.0, np.linalg.norm(residual, 2))))
+
+
+def save_changed(model: Any, changes: Mapping[str, Any], path: Path) -> Path:
+    """Save a model with other arrays, or without those that are None."""
+    held = StoredModel.of(model)
+    kept = {name: array for name, array in (held.arrays | changes).items() if array is not None}
+    save_model(path, replace(held, arrays=kept), overwrite=False)
+    return path

@@ -60,6 +60,7 @@ CASES: dict[str, Case] = {
     ),
     "ApproximatePCA nystrom": Case(lambda: bp.ApproximatePCA(2, bp.sketches.Gaussian(5), scale=True)),
     "ApproximatePCA ritz": Case(lambda: bp.ApproximatePCA(2, bp.sketches.SparseSign(5, nnz=3), core="ritz")),
+    "RotatedPCA": Case(lambda: bp.RotatedPCA(2, method="promax")),
     "SketchTransformer": Case(lambda: bp.SketchTransformer(bp.sketches.Gaussian(3))),
     **{f"KernelPCA {s}": Case(lambda s=s: bp.KernelPCA(2, solver=s, **RBF)) for s in ("dense", "krylov")},
     "KernelPCA features": Case(lambda: bp.KernelPCA(2, kernel="poly", degree=2, solver="features")),

@@ -152,3 +152,16 @@ def bits(moments: Moments) -> tuple[int, bytes, bytes]:
 
 def rows_read(events: list[Event]) -> int:
     return sum(event.rows for event in events if isinstance(event, GroupEvent))
+
+
+def interrupt_after(groups: int) -> Callable[[Event], None]:
+    """A progress that raises KeyboardInterrupt at that group."""
+    left = [groups]
+
+    def stop(event: Event) -> None:
+        if isinstance(event, GroupEvent):
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+
+    return stop

@@ -14,7 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 import bigpca as bp
-from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotSum, double_centre
+from bigpca.passes.accumulators.column_products import ColumnProducts
+from bigpca.passes.accumulators.dot_matrix import DotSum, double_centre
 from bigpca.passes.columns import column_layout, column_pass, fold_columns
 from bigpca.passes.engine.checkpoint import Checkpoint
 from bigpca.passes.engine.events import CheckpointEvent, Event

@@ -24,7 +24,7 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.project import output_chunk_rows, project_in_memory, project_lazily, project_to
 from bigpca.passes.rows import RowInput
 from bigpca.storage.forms import STORE, Form, NpyForm
-from tests.passes.kit import logged, normal, reads_in, rows_read, write_store
+from tests.passes.kit import interrupt_after, logged, normal, reads_in, rows_read, write_store
 
 N, D, K = 1000, 12, 3
 A = normal(N, D)
@@ -63,18 +63,6 @@ def written(X: da.Array, out: Path, f: Multiply = Multiply(), **options: Any) ->
     progress = options.pop("progress", lambda event: None)
     rows = RowInput(X, **{k: options.pop(k) for k in ("missing_chunks",) if k in options})
     return project_to(rows, f, K, out, name="scores", run=Run(progress=progress), chunk_rows=100, **options)
-
-
-def interrupt_after(groups: int) -> Any:
-    left = [groups]
-
-    def stop(event: Event) -> None:
-        if isinstance(event, GroupEvent):
-            left[0] -= 1
-            if left[0] == 0:
-                raise KeyboardInterrupt
-
-    return stop
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f2", "f8", "i4"])

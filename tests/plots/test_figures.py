@@ -162,6 +162,14 @@ def test_rows_are_drawn_at_their_scores_and_axes_name_components_with_their_shar
         assert label == f"component {column + 1}{share}"
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_pixels_of_maps_are_drawn_at_their_scores(lazy: bool) -> None:
+    maps = MAPS.transpose(0, 3, 1, 2)
+    model = bp.PCA(2).fit(bp.open(maps, pattern="n c h w -> (n h w) c"))
+    (points,) = bp.plots.scores(model, da.from_array(maps, chunks=5) if lazy else maps).collections
+    np.testing.assert_allclose(points.get_offsets(), model.transform(MAPS.reshape(-1, 4)), rtol=0, atol=1e-12)
+
+
 def test_classes_have_one_colour_each_in_points_and_legend_and_names_are_taken_literally(
     models: dict[str, Any],
 ) -> None:

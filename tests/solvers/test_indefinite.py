@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from bigpca.solvers.indefinite import negative_mass, orthonormal_product, signed_nystrom, signed_ritz
 from bigpca.solvers.nystrom import nystrom
-from tests.builders import CountedProduct, power_law, symmetric
+from tests.builders import CountedProduct, power_law, sketch_of, symmetric
 
 Array = NDArray[Any]
 N, Q, K, RANK = 200, 40, 5, 20
@@ -29,17 +29,6 @@ SPECTRA: dict[str, Array] = {
     "zero": np.zeros(N),
 }
 KINDS = ("gaussian", "orthonormal", "rank-deficient", "badly scaled")
-
-
-def sketch_of(kind: str = "gaussian", seed: int = 0, n: int = N, q: int = Q) -> Array:
-    W = np.random.default_rng(seed).standard_normal((n, q)) / np.sqrt(q)
-    if kind == "orthonormal":
-        W = np.linalg.qr(W)[0]
-    elif kind == "rank-deficient":
-        W[:, 1], W[:, 2] = W[:, 0], 0.0
-    elif kind == "badly scaled":
-        W *= np.geomspace(1.0, 1e-4, q)
-    return W
 
 
 def product(name: str, dtype: DTypeLike = np.float64) -> tuple[CountedProduct, Array]:

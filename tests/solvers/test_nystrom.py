@@ -15,23 +15,12 @@ EPS = np.finfo(np.float64).eps
 N, Q, K = 200, 40, 10
 
 
-def sketch_of(kind: str, n: int = N, q: int = Q, seed: int = 0):
-    W = np.random.default_rng(seed).standard_normal((n, q)) / np.sqrt(q)
-    if kind == "orthonormal":
-        W = np.linalg.qr(W)[0]
-    elif kind == "rank-deficient":
-        W[:, 1], W[:, 2] = W[:, 0], 0.0
-    elif kind == "badly scaled":
-        W *= np.geomspace(1.0, 1e-4, q)
-    return W
-
-
 KINDS = ("Gaussian", "orthonormal", "rank-deficient", "badly scaled")
 
 
 def case(name, dtype, kind, n=N, q=Q):
     A = builders.CountedProduct(builders.symmetric(builders.solver_spectra(n)[name])[0], dtype)
-    W = sketch_of(kind, n, q)
+    W = builders.sketch_of(kind, n, q)
     return A, W, A(W)
 
 
@@ -79,7 +68,7 @@ def test_it_is_the_textbook_formula(kind):
 def test_a_matrix_of_low_rank_is_recovered_and_values_beyond_the_rank_are_zero(dtype, kind):
     spectrum = builders.rank_deficient(N, K // 2)
     A = builders.CountedProduct(builders.symmetric(spectrum)[0], dtype)
-    W = sketch_of(kind)
+    W = builders.sketch_of(kind)
     found = nystrom(W, A(W), K, precision=A.precision)
     # A direction of A that W sees at length sqrt(q / N) loses nu N / q of its value to the shift.
     assert np.abs(found.values[: K // 2] - spectrum[: K // 2]).max() <= 4 * N / Q * found.shift
@@ -88,7 +77,7 @@ def test_a_matrix_of_low_rank_is_recovered_and_values_beyond_the_rank_are_zero(d
 
 
 def test_a_zero_matrix_gives_zeros_and_orthonormal_vectors():
-    found = nystrom(sketch_of("Gaussian"), np.zeros((N, Q)), K, precision=EPS)
+    found = nystrom(builders.sketch_of("Gaussian"), np.zeros((N, Q)), K, precision=EPS)
     assert not found.values.any()
     assert found.shift == 0
     assert np.abs(found.vectors @ found.vectors.T - np.eye(K)).max() < 20 * EPS
@@ -114,7 +103,7 @@ def test_where_cholesky_fails_the_leading_directions_are_used():
     spectrum = builders.power_law(N, 1.0)
     spectrum[-20:] = -0.5
     A, _ = builders.symmetric(spectrum)
-    W = sketch_of("orthonormal", q=N)
+    W = builders.sketch_of("orthonormal", q=N)
     found = nystrom(W, A @ W, 5, precision=EPS)
     assert np.isfinite(found.values).all()
     assert np.abs(found.values[:5] - spectrum[:5]).max() < 1e-9
@@ -181,7 +170,7 @@ def test_the_stated_memory_is_kept(overwrite, monkeypatch):
     monkeypatch.setattr(module, "STRIP", 256)
     n, q, k = 20_000, 40, 10
     spectrum = builders.power_law(n)
-    W = sketch_of("Gaussian", n, q)
+    W = builders.sketch_of("Gaussian", n, q)
     Y = spectrum[:, None] * W
     tracemalloc.start()
     try:

@@ -1,6 +1,6 @@
 """PCA and its approximations: axes in the space of the features.
 
-- ``pca``, ``approximate_pca``, ``sketch_transformer``   the public classes
+- ``pca``, ``approximate_pca``, ``rotated_pca``, ``sketch_transformer``   the public classes
 - ``model``         what linear models share: scores, reconstructions, likelihoods, covariance
 - ``monitoring``    what judges rows: T2, SPE, distances, contributions, outliers, limits
 - ``standardization``   the parameters ``center`` and ``scale``: what is given, and what is learned
@@ -14,6 +14,7 @@
 - ``spectrum``      the result of a fit, and the last small solve
 - ``certificates``  bounds from the reads of the fit itself, and the warnings that follow from them
 - ``maps``          row maps of fitted models: scores, reconstructions, likelihoods
+- ``loadings``      correlations of features, largest weights
 - ``statistics``, ``limits``   row maps that judge rows; quantiles of what they return
 - ``files``         linear models on disk
 

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.linear.files import linear_bytes
 from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_enough_rows
-from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotSum, column_scale, double_centre
+from bigpca.passes.accumulators.column_products import ColumnProducts
+from bigpca.passes.accumulators.column_statistics import column_scale
+from bigpca.passes.accumulators.dot_matrix import DotPanels, DotSum, double_centre
 from bigpca.passes.accumulators.left_product import LeftProduct
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.columns import column_layout, column_pass, fold_columns, fold_columns_to

@@ -31,7 +31,8 @@ from bigpca.estimators.linear.spectrum import PCAFit, Settings, Spectrum, check_
 from bigpca.estimators.shared.fit import first_that_fits
 from bigpca.operators.covariance import PROBES, CovarianceOperator, CovariancePasses
 from bigpca.operators.dot import DotOperator, dot_pass
-from bigpca.passes.accumulators.dot_matrix import ColumnProducts, column_scale
+from bigpca.passes.accumulators.column_products import ColumnProducts
+from bigpca.passes.accumulators.column_statistics import column_scale
 from bigpca.passes.columns import column_layout, fold_columns
 from bigpca.passes.engine.jobs import PassPlan
 from bigpca.passes.engine.run import Run

@@ -25,7 +25,7 @@ class TopFeatures:
         Their columns; of equal weights the first.
     weights : ndarray of shape (m,), float64
         Entries of the component, with their signs.
-    names : ndarray of shape (m,), str, or None
+    names : ndarray of shape (m,), str, or None, default None
         None if the rows of the fit had no names.
     """
 

@@ -423,7 +423,8 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         check_centred(self, "a correlation")
         if self._state is None:
             raise ValueError(self._missing_state("feature_correlations"))
-        variances = column_variances(self._with_apart(self._state, self._apart))
+        divisors = self._standardization(self.n_features_in_).divisors
+        variances = column_variances(self._with_apart(self._state, self._apart)) * divisors**2
         return correlations(self.loadings_, variances if self.scale_ is None else variances / self.scale_**2)
 
     def top_features(self, component: int, n: int = 10) -> TopFeatures:

@@ -99,7 +99,7 @@ class Outliers:
         Row numbers; of equal rows the first.
     values : ndarray of shape (m,), float64
         Their statistic.
-    keys : ndarray of shape (m,), str, or None
+    keys : ndarray of shape (m,), str, or None, default None
         Their keys; None if the source of the rows stores no keys.
     """
 

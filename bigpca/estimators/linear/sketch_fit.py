@@ -21,7 +21,7 @@ from bigpca.estimators.linear.sketched import Sketched, _bounded, solve_nystrom,
 from bigpca.estimators.linear.spectrum import Settings, Spectrum, check_enough_rows
 from bigpca.estimators.shared.fit import Fit
 from bigpca.operators.covariance import PROBES, CovarianceOperator, CovariancePasses, Probes
-from bigpca.passes.accumulators.dot_matrix import column_scale
+from bigpca.passes.accumulators.column_statistics import column_scale
 from bigpca.passes.accumulators.factors import SketchFactor, probe_vectors
 from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import ColumnMoments

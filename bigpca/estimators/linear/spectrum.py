@@ -16,7 +16,7 @@ from bigpca.estimators.linear.standardization import Standardization
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input
 from bigpca.passes.accumulators.base import Accumulator, WeightSums
-from bigpca.passes.accumulators.dot_matrix import column_scale
+from bigpca.passes.accumulators.column_statistics import column_scale
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.local import threads_here
 from bigpca.passes.rows import RowInput

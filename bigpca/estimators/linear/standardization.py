@@ -64,6 +64,17 @@ class Standardization:
         """Whether columns are divided by anything."""
         return bool(self.scale) or (self.given is not None and self.given.inverse_scale is not None)
 
+    @property
+    def shift(self) -> Vector:
+        """The given centre (d,), or zero (1,): kept statistics are of ``(x - shift) / divisors``."""
+        return np.zeros(1) if self.given is None else self.given.shift
+
+    @property
+    def divisors(self) -> Vector:
+        """The given scale (d,), or one (1,)."""
+        inverse = None if self.given is None else self.given.inverse_scale
+        return np.ones(1) if inverse is None else 1 / inverse
+
     def applied(self, rows: RowInput) -> RowInput:
         """Return the rows about the given centre, divided by the given scale."""
         return rows if self.given is None else rows.mapped(MapStep(self.given, rows.n_columns, 2 * rows.n_columns))
@@ -72,11 +83,9 @@ class Standardization:
         """Return centre and scale of the rows before :meth:`applied` from those of the rows after it."""
         if self.given is None:
             return mean, scale
-        inverse = self.given.inverse_scale
-        if inverse is None:
-            return self.given.shift + mean, scale
-        divisors = 1 / inverse
-        return self.given.shift + divisors * mean, divisors if scale is None else divisors * scale
+        if self.given.inverse_scale is None:
+            return self.shift + mean, scale
+        return self.shift + self.divisors * mean, self.divisors if scale is None else self.divisors * scale
 
 
 def _vector(name: str, given: Input, d: int) -> Vector:

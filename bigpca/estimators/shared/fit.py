@@ -77,7 +77,7 @@ class Reading(ABC):
         return "; ".join((self.account, *self.against))
 
     @property
-    def weighting(self) -> tuple[str, ...]:
+    def _weighting(self) -> tuple[str, ...]:
         """The line of the plan about the weights of the rows."""
         sums = self.rows.weight_sums
         if sums is None:
@@ -114,7 +114,8 @@ class Reading(ABC):
     @cached_property
     def plan(self) -> Plan:
         """The cost."""
-        return plan_of(self)
+        plan = plan_of(self)
+        return replace(plan, notes=(*self._weighting, *plan.notes))
 
     def check_readable(self) -> None:
         """Reject batches that cannot be read as often as the fit requires.

@@ -177,6 +177,23 @@ def note_flattened(X: Input) -> None:
         )  # fmt: skip
 
 
+def note_positions(X: Input, y: Input) -> None:
+    """Log that a file of labels is read in the order of the rows although they have keys, by which it could be joined.
+
+    Only labels in files are looked at: those in memory are in an order that the caller has chosen.
+    """
+    if not isinstance(y, str | os.PathLike):
+        return
+    from bigpca.data.keys import stored_keys  # imports all formats of labels, which other fits do not need
+
+    if stored_keys(X) is not None:
+        log.warning(
+            "the labels of %s are taken by position: label 1 belongs to row 1, whatever the keys of the rows are. "
+            "bigpca fit ... --key COLUMN joins them by key.",
+            y,
+        )
+
+
 def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> None:
     """Compare the number and names of features with those of the fit.
 

@@ -33,6 +33,7 @@ from bigpca.estimators.shared.inputs import (
     check_policies,
     is_lazy,
     note_flattened,
+    note_positions,
     open_rows,
 )
 from bigpca.estimators.shared.names import check_parameter_names
@@ -200,6 +201,7 @@ class Estimator(
         """
         opened = replace(self._open_weighted(X, sample_weight), seed=draw_fit_seed(self, checkpoint))
         note_flattened(X)
+        note_positions(X, y)
         planned = cast("Fit[Found]", self._planned_weighted(opened, y))
         seed = opened.seed if hasattr(self, "random_state") else None
         weighted = "" if opened.weights is None else ", sample_weight=w"

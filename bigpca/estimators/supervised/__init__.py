@@ -7,6 +7,7 @@
 - ``labels``            the labels of a fit, checked, and what a model keeps of them
 - ``label_features``    ``Delta`` with ``K_y = Delta Delta'``: the label kernel is never n x n
 - ``statistics``        the statistics from one read of labelled rows
+- ``class_distance``    the distance to the nearest class
 - ``choosing``          the exact fit or the iteration
 - ``labels_fit``, ``krylov_fit``   fits from one read of labelled rows, or by iteration if no (d, d) matrix fits
 - ``kernel_fit``, ``dual_fit``, ``scores_fit``   fits on Nyström features, by one sweep, and the reads of scored PCA

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from numbers import Integral
 from pathlib import Path as Place
 from typing import Self
@@ -33,18 +32,14 @@ from bigpca.estimators.shared.transformer import AnyEstimator, Estimator
 from bigpca.estimators.supervised.columns import Placed, Selected
 from bigpca.estimators.supervised.labels import KeptStatistics, Labelled, Supervision, merge_labelled, read_labels
 from bigpca.estimators.supervised.problems import LabelUse
-from bigpca.estimators.supervised.scores import LabelSpread, explained_share, feature_scores, one_hot
+from bigpca.estimators.supervised.scores import LabelSpread, explained_share, feature_scores
 from bigpca.estimators.supervised.scores_fit import Folding, ScoredFit, ScoredResult, Scoring
-from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.resources import find_resources
 from bigpca.passes.engine.solving import solving
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.preprocessing import Preprocess
-from bigpca.passes.reading.row_maps import Beside, MapStep
 from bigpca.passes.rows import RowInput
-from bigpca.seeds import integers
 from bigpca.settings import setting
 from bigpca.sketches.base import positive_integer
 from bigpca.solvers.components import NComponents
@@ -160,7 +155,7 @@ class ScoredPCA(Estimator[ScoredResult]):
             Rows, as for :meth:`fit`.
         y : array-like of shape (n,) or (n, c), or path such as "labels.csv::class", default None
             Labels of the rows; required.
-        sample_weight : None
+        sample_weight : default None
             Weights of rows are not supported yet: anything but None is rejected.
         checkpoint : path of a directory, default None
             Of one checkpoint for each part; see :meth:`bigpca.PCA.fit`.
@@ -189,7 +184,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         kept, made = self._execute(
             scoring, scoring.read, f"{self._called}.fit(X)", progress=progress, checkpoint=places["scores"]
         )
-        spread = spread_of(scoring.labelled)
+        spread = scoring.spread
         scores = feature_scores(kept.statistics, spread)
         order = np.lexsort((np.arange(len(scores)), -scores))
         q = self._count(len(scores))
@@ -236,7 +231,7 @@ class ScoredPCA(Estimator[ScoredResult]):
         new, made = self._execute(scoring, scoring.read, f"{self._called}.partial_fit(X, y)", progress=progress)
         merged = merge_labelled(self._statistics, self._supervision, new.statistics, labelled.supervision)
         kept = KeptStatistics(*merged)
-        spread, own = self._spread, spread_of(labelled)
+        spread, own = self._spread, scoring.spread
         if spread is not None and own is not None:
             spread = spread.merge(own)
         inner.partial_fit(columns_of(mapped_lazily(rows), self.selected_), y, progress=progress)
@@ -360,23 +355,9 @@ class ScoredPCA(Estimator[ScoredResult]):
 
     def _folding(self, opened: da.Array, candidates: NDArray[np.int64], labelled: Labelled, seed: int) -> Folding:
         """Return the read of the candidate columns, with the labels beside them, for the scatter of each fold."""
-        rows_of = columns_of(opened, np.sort(candidates))
-        features = labelled.features
-        if features is None:
-            beside, m = Beside(labelled.codes, partial(one_hot, n_classes=labelled.n_classes)), labelled.n_classes
-        else:
-            beside, m = Beside(features.whole(), np.asarray), features.shape[1]
-        rows = RowInput(rows_of, **self._policies)
+        rows = RowInput(columns_of(opened, np.sort(candidates)), **self._policies)
         resources = find_resources(setting(self, "memory_limit"), in_process=rows.in_process)
-        rows = rows.mapped(MapStep(beside, rows.n_columns + m))
-        folds = integers(seed, "folds", 0, len(labelled.codes), 1, int(self.folds))[:, 0]
-        used = labelled.codes >= 0
-        templates: dict[str, Accumulator] = {
-            f"fold-{f}": ClassMoments(rows.n_columns, 1, np.where(used & (folds == f), 0, -1).astype(np.int32))
-            for f in range(int(self.folds))
-        }
-        about = {"candidates": candidates.tolist(), "folds": [int(self.folds), seed]}
-        return Folding(rows, resources, templates, {"labels": labelled.describe(), **about})
+        return Folding.of(rows, resources, labelled, candidates, int(self.folds), seed)
 
     def _cross_validate(
         self, opened: da.Array, order: NDArray[np.int64], labelled: Labelled, seed: int,
@@ -424,10 +405,3 @@ class ScoredPCA(Estimator[ScoredResult]):
 def some_columns(X: da.Array, q: int | None) -> da.Array:
     """Return q columns of X, or as many as cross-validation chooses among: to plan with."""
     return columns_of(X, np.arange(q or min(X.shape[1], MAX_CANDIDATES)))
-
-
-def spread_of(labelled: Labelled) -> LabelSpread | None:
-    """Return the spread of real labels; None for classes."""
-    if labelled.features is None:
-        return None
-    return LabelSpread.of(labelled.features.values[labelled.codes >= 0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,9 @@ from sklearn.base import BaseEstimator
 
 from bigpca.costs import PassCost, SolveCost
 from bigpca.estimators.shared.fit import Reading
-from bigpca.estimators.supervised.labels import KeptStatistics
+from bigpca.estimators.supervised.labels import KeptStatistics, Labelled
 from bigpca.estimators.supervised.labels_fit import LabelledReading
-from bigpca.estimators.supervised.scores import LabelSpread
+from bigpca.estimators.supervised.scores import LabelSpread, one_hot
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.class_moments import ClassMoments
 from bigpca.passes.engine.jobs import PassPlan
@@ -22,6 +22,10 @@ from bigpca.passes.engine.run import Run
 from bigpca.passes.engine.states import PassState
 from bigpca.passes.fold import fold_to, row_pass
 from bigpca.passes.reading.layout import plan_layout
+from bigpca.passes.reading.row_maps import Beside, MapStep
+from bigpca.passes.rows import RowInput
+from bigpca.planning import Resources
+from bigpca.seeds import integers
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,12 @@ class Scoring(LabelledReading):
 
     def passes(self) -> tuple[PassCost, ...]:
         return (self.labels,)
+
+    @property
+    def spread(self) -> LabelSpread | None:
+        """The spread of real labels; None for classes."""
+        labelled = self.labelled
+        return None if labelled.features is None else LabelSpread.of(labelled.features.values[labelled.codes >= 0])
 
     def solve_cost(self) -> SolveCost:
         return SolveCost(4.0 * self.labels.state_bytes / 8, bytes=3 * self.labels.state_bytes)
@@ -149,6 +159,32 @@ class Folding(Reading):
 
     templates: dict[str, Accumulator]
     about: Mapping[str, object]
+
+    @classmethod
+    def of(
+        cls, rows: RowInput, resources: Resources, labelled: Labelled, candidates: NDArray[np.int64], folds: int,
+        seed: int,
+    ) -> Folding:  # fmt: skip
+        """Return the read of rows of the candidate columns, beside which it puts the labels.
+
+        Parameters
+        ----------
+        folds : int
+            Each labelled row is in one of them, drawn by the seed.
+        """
+        features = labelled.features
+        if features is None:
+            beside, m = Beside(labelled.codes, partial(one_hot, n_classes=labelled.n_classes)), labelled.n_classes
+        else:
+            beside, m = Beside(features.whole(), np.asarray), features.shape[1]
+        rows = rows.mapped(MapStep(beside, rows.n_columns + m))
+        drawn, used = integers(seed, "folds", 0, len(labelled.codes), 1, folds)[:, 0], labelled.codes >= 0
+        templates: dict[str, Accumulator] = {
+            f"fold-{f}": ClassMoments(rows.n_columns, 1, np.where(used & (drawn == f), 0, -1).astype(np.int32))
+            for f in range(folds)
+        }
+        about = {"labels": labelled.describe(), "candidates": candidates.tolist(), "folds": [folds, seed]}
+        return cls(rows, resources, templates, about)
 
     @property
     def solver(self) -> str:

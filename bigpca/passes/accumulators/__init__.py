@@ -6,6 +6,7 @@
 - ``class_moments``, ``within_product``   the same by class: the supervised family
 - ``fused_product``, ``factors``   ``X'(X W)`` in one read: sketches and Krylov iterations
 - ``dot_matrix``, ``left_product``   the dot matrix and products from the left: wide data
+- ``column_products``, ``column_statistics``   the same from blocks of columns: stores chunked in columns
 - ``kernel_product``   a kernel matrix times a thin block, from one sweep
 - ``landmark_blocks``, ``landmark_moments``   Nyström features of the rows, and moments of them
 - ``drawn_rows``, ``row_weights``, ``kept_rows``   rows chosen by sampling weight or by number, and kept

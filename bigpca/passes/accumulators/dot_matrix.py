@@ -1,23 +1,28 @@
-"""States of the dot matrix: panels (over pairs of row panels), sums and products (over column blocks)."""
+"""States of the dot matrix: panels (over pairs of row panels) and sums (over column blocks)."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, DType
+from bigpca.arrays import Array
 from bigpca.passes.accumulators.base import Accumulator, Arrays
-from bigpca.passes.accumulators.products import column_squares, product_scratch, symmetric_product
-from bigpca.passes.reading.blocks import Block, scaled_rows, within_range
-from bigpca.solvers.scaling import LearnedScale, Patterson, scale_identity
+from bigpca.passes.accumulators.column_statistics import (
+    Pieces,
+    joined,
+    named_pieces,
+    pieces_in,
+    standardized_columns,
+)
+from bigpca.passes.accumulators.products import product_scratch, symmetric_product
+from bigpca.passes.reading.blocks import Block
+from bigpca.solvers.scaling import LearnedScale, scale_identity
 from bigpca.triangles import add_packed, mirror_upper, packed_size, unpack
 
-Pieces = tuple[tuple[int, NDArray[np.float64]], ...]
 WIDTH = 8192  # columns multiplied in the block's precision before the product is added in float64
 
 
@@ -172,80 +177,6 @@ class DotSum(Accumulator):
         return {"center": self.center, "scale": scale_identity(self.scale)}
 
 
-def _first(item: tuple[int, NDArray[np.float64]]) -> int:
-    return item[0]
-
-
-def joined(pieces: Pieces, axis: int = 0) -> NDArray[np.float64]:
-    """Concatenate pieces in the order of their first columns."""
-    return np.concatenate([a for _, a in sorted(pieces, key=_first)], axis=axis)
-
-
-def named_pieces(name: str, pieces: Pieces) -> Arrays:
-    """Name pieces for an archive of arrays."""
-    return {f"{name}-{first}": a for first, a in pieces}
-
-
-def pieces_in(arrays: Mapping[str, Array], name: str) -> Pieces:
-    """Return the pieces that :func:`named_pieces` named, in order."""
-    return tuple(sorted(((int(k.split("-")[1]), a) for k, a in arrays.items() if k.startswith(f"{name}-")), key=_first))
-
-
-def standardized_columns(
-    block: Block, values: Array, center: bool, scale: LearnedScale
-) -> tuple[Array, NDArray[np.float64], NDArray[np.float64]]:
-    """Return the columns of a block of all rows, centred, scaled and times the square roots of the weights, with their
-    means and sums of squares about these; ``values`` are those of the block, possibly in a wider precision.
-    """
-    residual, deviations = column_moments(block, center)
-    mean = block.shift + residual
-    if center:
-        values = values - residual.astype(values.dtype)
-    if scale:
-        values = values / column_scale(deviations, mean, total_weight(block), scale).astype(values.dtype)
-    if block.weights is not None:
-        values = np.asarray(scaled_rows(values, np.sqrt(block.weights)))
-    return values, mean, deviations
-
-
-def total_weight(block: Block) -> float:
-    """Return the sum of the weights of a block of all rows, or their number."""
-    return len(block.values) if block.weights is None else float(block.weights.sum())
-
-
-def column_moments(block: Block, shifted: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the column means of a block of all rows, and the sums of squares about them, weighted if the rows are."""
-    values = block.values
-    if shifted:
-        residual = block.sums / total_weight(block)
-        return residual, column_squares(values, block.weights) - total_weight(block) * residual**2
-    if block.weights is not None:
-        mean = block.sums / total_weight(block)
-        return mean, column_squares(values - mean, block.weights)
-    mean = values.mean(axis=0, dtype=np.float64)
-    total = np.zeros(values.shape[1])
-    for i in range(0, len(values), 128):
-        rows = values[i : i + 128] - mean
-        total += np.einsum("ij,ij->j", rows, rows)
-    return mean, total
-
-
-def column_scale(
-    squares: NDArray[np.float64], mean: NDArray[np.float64], count: float, scale: LearnedScale = True
-) -> NDArray[np.float64]:
-    """Return the standard deviations (divided by n) of columns, and 1 for columns that are constant to rounding.
-
-    ``count`` is the number n of rows, or the sum of weights. The rule for "constant" is scikit-learn's: ``var <= n eps
-    var + (n mean eps)^2``. A rule such as ``Patterson()`` gives another scale.
-    """
-    if isinstance(scale, Patterson):
-        return scale.of(mean)
-    variance = np.maximum(squares, 0) / (count or 1)
-    eps = np.finfo(np.float64).eps
-    constant = variance <= count * eps * variance + (count * mean * eps) ** 2
-    return np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance)))
-
-
 def double_centre(G: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
     """Return ``H G H`` in place, ``H = I - 11'/n``, which removes the part of the mean that the shift left.
 
@@ -264,150 +195,3 @@ def double_centre(G: NDArray[np.float64], weights: NDArray[np.float64] | None = 
     G -= means
     G -= means[:, None] - means.mean()
     return G
-
-
-@dataclass
-class ColumnProducts(Accumulator):
-    """``V' X_J`` for column blocks J of all rows, centred (and scaled): pieces of a (k, d) product, maybe weighted.
-
-    Attributes
-    ----------
-    V : ndarray of shape (n, k), float64
-    pieces : tuple of (first column, ndarray of shape (k, columns))
-    """
-
-    tag: ClassVar[str] = "ColumnProducts"
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
-
-    n_columns: int
-    V: NDArray[np.float64]
-    center: bool = True
-    scale: LearnedScale = False
-    pieces: Pieces = ()
-
-    def fresh(self, start: int, stop: int) -> ColumnProducts:
-        return ColumnProducts(self.n_columns, self.V, self.center, self.scale)
-
-    def update(self, block: Block) -> None:
-        values, first = block.values, int(block.rows[0])
-        residual, deviations = column_moments(block, self.center)
-        V = self.V if block.weights is None else self.V * block.weights[:, None]
-        piece = (V.T.astype(values.dtype) @ values).astype(np.float64)
-        if self.center:
-            piece -= np.multiply.outer(V.sum(axis=0), residual)  # V'(Y - 1 r') = V'Y - (V'1) r'
-        if self.scale:
-            piece /= column_scale(deviations, block.shift + residual, total_weight(block), self.scale)
-        self.pieces = (*self.pieces, (first, piece))
-
-    def close(self) -> None:
-        self.V = self.V[:0]
-
-    def merge(self, other: ColumnProducts) -> ColumnProducts:
-        return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale, self.pieces + other.pieces)
-
-    def bare(self) -> ColumnProducts:
-        return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale)
-
-    def product(self) -> NDArray[np.float64]:
-        """Return ``V' X`` (k, d)."""
-        return joined(self.pieces, axis=1)
-
-    @property
-    def state_bytes(self) -> int:
-        return 8 * int(self.V.shape[1]) * self.n_columns
-
-    @property
-    def flops_per_row(self) -> int:
-        return 2 * int(self.V.size)
-
-    def to_arrays(self) -> Arrays:
-        return named_pieces("piece", self.pieces)
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> ColumnProducts:
-        pieces = pieces_in(arrays, "piece")
-        return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale, pieces)
-
-    def identity(self) -> dict[str, object]:
-        digest = hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
-        return {"V": digest, "center": self.center, "scale": scale_identity(self.scale)}
-
-
-@dataclass
-class DotProduct(Accumulator):
-    """``G V`` for the dot matrix ``G = sum over column blocks of Y_J Y_J'`` (n, n): ``sum_J Y_J (Y_J' V)`` in one read.
-
-    Attributes
-    ----------
-    n_samples, n_columns : int
-        n, and the columns l of V.
-    V : ndarray of shape (n, l)
-        A broadcast value: None in closed states, and in templates being sent.
-    dtype : numpy.dtype
-        Dtype in which blocks are multiplied.
-    product : ndarray of shape (n, l), float64
-    total : float
-        Trace of G.
-    means, squares : tuple of (first column, ndarray)
-    """
-
-    tag: ClassVar[str] = "DotProduct"
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
-    shared_field: ClassVar[str | None] = "V"
-
-    n_samples: int
-    n_columns: int
-    V: Array | None
-    dtype: DType
-    center: bool = True
-    scale: LearnedScale = False
-    product: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
-    total: float = 0.0
-    means: Pieces = ()
-    squares: Pieces = ()
-
-    def fresh(self, start: int, stop: int) -> DotProduct:
-        return replace(self, product=np.zeros((self.n_samples, self.n_columns)), total=0.0)
-
-    def update(self, block: Block) -> None:
-        first, values = int(block.rows[0]), within_range(block.values, block.largest)
-        values, mean, deviations = standardized_columns(block, values, self.center, self.scale)
-        self.means, self.squares = (*self.means, (first, mean)), (*self.squares, (first, deviations))
-        self.total += float(column_squares(values).sum())
-        self.product += values @ (values.T @ np.asarray(self.V, values.dtype))
-
-    def close(self) -> None:
-        self.V = None
-
-    def merge(self, other: DotProduct) -> DotProduct:
-        return replace(
-            self, product=self.product + other.product, total=self.total + other.total,
-            means=self.means + other.means, squares=self.squares + other.squares,
-        )  # fmt: skip
-
-    def columns(self, which: str) -> NDArray[np.float64]:
-        """Return the means or the squares of all columns, in order."""
-        return joined(getattr(self, which))
-
-    @property
-    def state_bytes(self) -> int:
-        return 8 * self.n_samples * self.n_columns
-
-    @property
-    def product_bytes(self) -> int:
-        return 2 * self.state_bytes
-
-    @property
-    def flops_per_row(self) -> int:
-        return 4 * self.n_samples * self.n_columns
-
-    def to_arrays(self) -> Arrays:
-        pieces = {**named_pieces("means", self.means), **named_pieces("squares", self.squares)}
-        return {"product": self.product, "total": np.array(self.total), **pieces}
-
-    def with_arrays(self, arrays: Mapping[str, Array]) -> DotProduct:
-        means, squares = pieces_in(arrays, "means"), pieces_in(arrays, "squares")
-        return replace(self, product=arrays["product"], total=float(arrays["total"]), means=means, squares=squares)
-
-    def identity(self) -> dict[str, object]:
-        digest = "" if self.V is None else hashlib.sha256(np.ascontiguousarray(self.V).data).hexdigest()
-        return {"V": digest, "center": self.center, "scale": scale_identity(self.scale)}

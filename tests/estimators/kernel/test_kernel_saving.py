@@ -15,11 +15,11 @@ import zarr
 import bigpca as bp
 from bigpca import KernelPCA, ModelFormatError, kernels
 from bigpca.estimators.kernel import files
-from bigpca.estimators.shared.files import StoredModel, save_model
+from bigpca.estimators.shared.files import StoredModel
 from bigpca.storage import read_group, write_group
 from tests.builders import data_with_spectrum, power_law
 from tests.cli.running import run
-from tests.estimators.stores import stored
+from tests.estimators.stores import save_changed, stored
 
 N, D = 90, 5
 X = data_with_spectrum(N, power_law(D), mean=1.0)[0]
@@ -176,15 +176,9 @@ def test_a_kernel_made_of_a_function_is_not_saved(kernel: Any, tmp_path: Path) -
     ],
 )
 def test_a_whole_but_wrong_model_is_rejected(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
-    model = StoredModel.of(KernelPCA(2, kernel="rbf").fit(X))
-    for name, array in changes.items():
-        if array is None:
-            del model.arrays[name]
-        else:
-            model.arrays[name] = array
-    save_model(tmp_path / "model.zarr", model, overwrite=False)
+    path = save_changed(KernelPCA(2, kernel="rbf").fit(X), changes, tmp_path / "model.zarr")
     with pytest.raises(ModelFormatError, match=message):
-        bp.load(tmp_path / "model.zarr")
+        bp.load(path)
 
 
 @pytest.mark.usefixtures("large")

@@ -21,6 +21,7 @@ from bigpca.estimators.linear.spectrum import (
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.passes.accumulators.moments import Moments
 from tests.builders import data_with_spectrum, power_law
+from tests.estimators.stores import save_changed
 
 X = data_with_spectrum(50, power_law(6), mean=5.0)[0]
 BOUNDS = np.array([[1.0, 1.1], [0.5, 0.6], [0.3, 0.4]])
@@ -97,15 +98,9 @@ def test_a_certificate_comes_back_from_disk(certificate: Certificate, tmp_path: 
     ],
 )
 def test_a_wrong_certificate_or_state_is_rejected(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
-    model = StoredModel.of(certified(FULL))
-    for name, array in changes.items():
-        if array is None:
-            del model.arrays[name]
-        else:
-            model.arrays[name] = array
-    save_model(tmp_path / "model.zarr", model, overwrite=False)
+    path = save_changed(certified(FULL), changes, tmp_path / "model.zarr")
     with pytest.raises(ModelFormatError, match=rf"does not hold what a PCA of format .*{message}"):
-        bp.load(tmp_path / "model.zarr")
+        bp.load(path)
 
 
 def test_a_certificate_of_other_values_is_rejected(tmp_path: Path) -> None:

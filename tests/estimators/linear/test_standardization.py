@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 import bigpca as bp
 from bigpca.data.sources import open_in_memory
+from bigpca.quality.comparison import frechet_distance
 from bigpca.quality.importance import example_importance
 from tests.estimators.stores import stored, unreadable
 
@@ -110,6 +111,36 @@ def test_added_rows_and_merged_models_are_standardized_alike(name: str, case: st
     other = clone(model).set_params(center=CENTRE + 1, scale=False).fit(rows[50:])
     with pytest.raises(ValueError, match="Fit both with the same parameters"):
         bp.merge(parts[0], other)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_kept_statistics_are_of_rows_about_the_given_centre_and_divided_by_the_given_scale(case: str) -> None:
+    center, scale, rows, *_ = CASES[case]
+    model = bp.PCA(K, solver="covariance", center=center, scale=scale).fit(rows)
+    standardization, state = model._standardization(D), model._state
+    np.testing.assert_allclose(standardization.shift + standardization.divisors * state.mean, rows.mean(axis=0))
+    variances = np.diagonal(state.scatter) / (N - 1) * standardization.divisors**2
+    np.testing.assert_allclose(variances, rows.var(axis=0, ddof=1), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["given scale", "latitudes", "alleles"])
+@pytest.mark.parametrize("name", ["covariance", "nystrom"])
+def test_feature_correlations_are_those_of_the_columns_whatever_they_are_divided_by(name: str, case: str) -> None:
+    model, deviations = fitted(name, case), standardized(case).std(axis=0, ddof=1)
+    varies = deviations > 0
+    expected = model.loadings_[varies] / deviations[varies, None]
+    np.testing.assert_allclose(model.feature_correlations()[varies], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("case", ["both given", "latitudes", "alleles", "the mean"])
+def test_frechet_distances_do_not_depend_on_centre_and_scale(case: str) -> None:
+    center, scale, rows, *_ = CASES[case]
+    model = bp.PCA(K, solver="covariance", center=center, scale=scale).fit(rows)
+    other = bp.PCA(K, solver="covariance", center=CENTRE).fit(rows[:60] + 1.0)
+    plain = [bp.PCA(K, solver="covariance").fit(part) for part in (rows, rows[:60] + 1.0)]
+    np.testing.assert_allclose(frechet_distance(model, other), frechet_distance(*plain), rtol=1e-9)
+    with pytest.raises(ValueError, match="so that their rows are not of one space"):
+        frechet_distance(plain[0], bp.PCA(K, preprocess=bp.L2()).fit(X))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -22,7 +22,8 @@ import bigpca
 from bigpca import kernels
 from bigpca.passes.accumulators.base import Accumulator, feed
 from bigpca.passes.accumulators.class_moments import ClassMoments
-from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
+from bigpca.passes.accumulators.column_products import ColumnProducts, DotProduct
+from bigpca.passes.accumulators.dot_matrix import DotPanels, DotSum
 from bigpca.passes.accumulators.drawn_rows import BestRows
 from bigpca.passes.accumulators.factors import DenseFactor
 from bigpca.passes.accumulators.furthest import Furthest

@@ -21,7 +21,7 @@ from bigpca.blas import blas_threads, one_blas_thread
 from bigpca.passes.engine.cancel import RunCancelled, cancel_run, check_cancelled
 from bigpca.passes.engine.events import Event, GroupEvent
 from bigpca.passes.engine.local import current_client, local_threads
-from tests.passes.kit import bits, logged, moments_of, normal, reads_in, write_store
+from tests.passes.kit import bits, interrupt_after, logged, moments_of, normal, reads_in, write_store
 
 N, D = 2000, 16
 pytestmark = pytest.mark.usefixtures("small_groups")
@@ -38,18 +38,6 @@ def wait_until(condition: Any, seconds: float = 600.0) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def stop_at_third_group() -> Any:
-    left = [3]
-
-    def stop(event: Event) -> None:
-        if isinstance(event, GroupEvent):
-            left[0] -= 1
-            if left[0] == 0:
-                raise KeyboardInterrupt
-
-    return stop
 
 
 @pytest.mark.cluster
@@ -107,7 +95,7 @@ def test_an_interrupted_run_leaves_no_futures_and_its_tasks_stop_reading(
 ) -> None:
     X = logged(store, tmp_path / "log", delay=0.05)
     with pytest.raises(KeyboardInterrupt):
-        moments_of(X, progress=stop_at_third_group())
+        moments_of(X, progress=interrupt_after(3))
     wait_until(lambda: not [key for key in client.futures if str(key).startswith("bigpca-")])
     wait_until(lambda: not any(client.processing().values()))
     time.sleep(0.5)  # reads that had begun may end
@@ -189,7 +177,7 @@ def test_blas_threads_are_one_in_a_fold_and_come_back_after_it(scheduler: str, s
         assert all(count == 1 for counts in INSIDE for count in counts)
         assert blas.current_threads() == before
         with pytest.raises(KeyboardInterrupt):
-            moments_of(bp.open(store), progress=stop_at_third_group())
+            moments_of(bp.open(store), progress=interrupt_after(3))
     wait_until(lambda: blas.current_threads() == before)
 
 

@@ -1,0 +1,289 @@
+"""Rotated principal components: the axes of a PCA turned to simple structure."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from bigpca.arrays import Array
+from bigpca.blas import one_blas_thread
+from bigpca.errors import warn_approximation
+from bigpca.estimators.linear.approximate_pca import ApproximatePCA
+from bigpca.estimators.linear.limits import check_choice
+from bigpca.estimators.linear.maps import Projection, Reconstruction
+from bigpca.estimators.linear.monitoring import has_covariance
+from bigpca.estimators.linear.pca import PCA
+from bigpca.estimators.linear.spectrum import Spectrum
+from bigpca.estimators.linear.statistics import sound_variances
+from bigpca.estimators.shared.files import StoredModel, Values
+from bigpca.estimators.shared.fit import Fit
+from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_scores
+from bigpca.estimators.shared.outputs import Destination, Path
+from bigpca.estimators.shared.seeding import fit_seed
+from bigpca.estimators.shared.transformer import Estimator
+from bigpca.passes.engine.solving import solving
+from bigpca.solvers.components import NComponents
+from bigpca.solvers.rotation import MAX_SWEEPS, TOLERANCE
+from bigpca.solvers.rotation import rotate as rotate_loadings
+
+Matrix = NDArray[np.float64]
+METHODS = ("varimax", "promax")
+POLICIES = ("nan_policy", "missing_chunks", "memory_limit", "workers_timeout")
+
+
+class RotatedPCA(Estimator[Spectrum]):
+    """A PCA whose loadings are rotated, so that each feature has a large loading in few components.
+
+    With loadings ``A = components' sqrt(variances)`` (d, k) and unit scores z of the PCA, ``x ~ mean + A z = mean +
+    (A T) (T^-1 z)``: the span, and so the reconstruction, are those of the PCA. Varimax takes the orthogonal T that
+    maximises the variance of the squared loadings of each component; promax lets components correlate. Kaiser's
+    normalisation is on: features have the same weight, whatever share of their variance the components hold.
+
+    Parameters
+    ----------
+    n_components : int, float in (0, 1), a rule, or None, default None
+        Number of components of the PCA; unused with an ``estimator``.
+    method : {"varimax", "promax"}, default "varimax"
+        An orthogonal rotation, or an oblique one.
+    power : float, default 4
+        Of promax: the loadings are drawn to that power of the varimax loadings.
+    estimator : PCA, ApproximatePCA or None, default None
+        None for ``PCA(n_components)``.
+    nan_policy : {"raise", "omit"}, default "raise"
+        As in :class:`bigpca.PCA`.
+    missing_chunks : {"raise", "fill"}, default "raise"
+        As in :class:`bigpca.PCA`.
+    memory_limit : int, str or None, default None
+        As in :class:`bigpca.PCA`.
+    workers_timeout : float, default 60.0
+        As in :class:`bigpca.PCA`.
+
+    Attributes
+    ----------
+    loadings_ : ndarray of shape (d, k)
+        ``A T``: the covariance of (scaled) features and unit scores if the rotation is orthogonal; columns in
+        descending order of their sum of squares, the entry of largest magnitude positive.
+    components_ : ndarray of shape (k, d)
+        ``loadings_'``, as of a factor analysis: not orthonormal.
+    rotation_matrix_ : ndarray of shape (k, k)
+        T.
+    phi_ : ndarray of shape (k, k)
+        Correlations of the scores, ``(T'T)^-1``; I for varimax.
+    explained_variance_, explained_variance_ratio_ : ndarray of shape (k,)
+        Sums of squares of the loadings (with promax ``diag(phi_ loadings_' loadings_)``), and their share of the total
+        variance; they add up to those of the PCA.
+    estimator_ : the fitted PCA
+    mean_, scale_, n_components_, n_features_in_, n_samples_, n_omitted_, solver_
+        Those of the PCA.
+
+    Notes
+    -----
+    Kaiser (1958); Hendrickson & White (1964). The scores have variance 1, like those of a whitened PCA: rotated
+    plain scores would be correlated.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> pairs = rng.standard_normal((500, 2))
+    >>> X = pairs[:, [0, 0, 1, 1]] + 0.1 * rng.standard_normal((500, 4))
+    >>> (RotatedPCA(2).fit(X).loadings_ > 0.5).sum(axis=0).tolist()
+    [2, 2]
+    """
+
+    _output_name = "scores"
+
+    def __init__(
+        self,
+        n_components: NComponents = None,
+        *,
+        method: str = "varimax",
+        power: float = 4,
+        estimator: Input = None,
+        nan_policy: str = "raise",
+        missing_chunks: str = "raise",
+        memory_limit: int | str | None = None,
+        workers_timeout: float = 60.0,
+    ) -> None:
+        self.n_components = n_components
+        self.method = method
+        self.power = power
+        self.estimator = estimator
+        self.nan_policy = nan_policy
+        self.missing_chunks = missing_chunks
+        self.memory_limit = memory_limit
+        self.workers_timeout = workers_timeout
+
+    @property
+    def solve_threads(self) -> int | None:
+        """The estimator's."""
+        given: int | None = getattr(self.estimator, "solve_threads", None)
+        return given
+
+    @solving
+    def inverse_transform(self, X: Input, *, out: Path | None = None, overwrite: bool = False) -> Lazy:
+        """Return rows (n, d) from scores (n, k): ``mean + X loadings_'``, which is what the PCA reconstructs.
+
+        Parameters
+        ----------
+        X : array-like, Dask array, path and so on, of shape (n, k)
+            Scores.
+        out : path of a new Zarr array, or None, default None
+            Write to this store in one read, as :meth:`transform` does.
+        overwrite : bool, default False
+            Replace an existing ``out``.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, d)
+            Rows in the space of the features. Lazy if X is lazy.
+        """
+        check_is_fitted(self)
+        opened = open_scores(X, type(self).__name__, self._n_features_out)
+        back = Reconstruction(self.mean_, self.scale_, self.components_, None)
+        return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
+
+    def _inner(self) -> PCA | ApproximatePCA:
+        """Return the unfitted estimator, with the policies of this one."""
+        check_choice("method", self.method, METHODS)
+        if not self.power > 1:
+            raise ValueError(f"power = {self.power!r}; a number above 1 was expected, such as 4.")
+        policies = {name: getattr(self, name) for name in POLICIES}
+        given: Input = self.estimator
+        if given is None:
+            return PCA(self.n_components, **policies)
+        if not isinstance(given, PCA | ApproximatePCA):
+            raise TypeError(
+                f"estimator = {given!r} is a {type(given).__name__}; a PCA or an ApproximatePCA was expected."
+            )
+        inner: PCA | ApproximatePCA = clone(given).set_params(**policies)
+        return inner
+
+    def _fit(self, opened: Opened, y: Input) -> Fit[Spectrum]:
+        inner = self._inner()
+        has_covariance(inner)
+        return inner._fit(replace(opened, seed=fit_seed(inner)), y)
+
+    def _take(self, found: Spectrum, solver: str) -> None:
+        inner = self._inner()
+        inner._take(found, solver)
+        self._hold(inner, _rotation(inner, self.method, self.power))
+
+    @one_blas_thread()  # so that a loaded model has the bits of the one that was saved
+    def _hold(self, inner: PCA | ApproximatePCA, T: Matrix) -> None:
+        """Set the attributes from a fitted PCA and the transformation of its loadings."""
+        self.estimator_, self.rotation_matrix_ = inner, T
+        self.loadings_ = inner.loadings_ @ T
+        self.components_ = np.ascontiguousarray(self.loadings_.T)
+        self.phi_ = np.asarray(np.linalg.inv(T.T @ T), np.float64)
+        self.explained_variance_ = np.einsum("ij,ji->i", self.phi_, self.components_ @ self.loadings_)
+        self.explained_variance_ratio_ = self.explained_variance_ / inner.total_variance_
+        self.mean_, self.scale_, self.solver_ = inner.mean_, inner.scale_, inner.solver_
+        self.n_components_, self.n_features_in_ = inner.n_components_, inner.n_features_in_
+        self.n_samples_, self.n_omitted_ = inner.n_samples_, inner.n_omitted_
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def _row_map(self) -> Projection:
+        inner = self.estimator_
+        unit = inner.components_ / np.sqrt(inner.explained_variance_)[:, None]
+        axes = np.asarray(np.linalg.solve(self.rotation_matrix_, unit), np.float64)
+        return Projection(self.mean_, self.scale_, axes, None, self.nan_policy)
+
+    def _fitted_values(self) -> tuple[dict[str, Array], Values]:
+        inner = StoredModel.of(self.estimator_)
+        arrays = {f"inner_{name}": array for name, array in inner.arrays.items()}
+        return arrays | {"rotation": self.rotation_matrix_}, {
+            "inner": {"kind": inner.kind, "attributes": inner.attributes}
+        }
+
+    def _restore(self, stored: StoredModel) -> None:
+        inner, T = stored.inner, stored.arrays["rotation"]
+        if not isinstance(inner, PCA | ApproximatePCA):
+            raise TypeError(f"it holds a {type(inner).__name__}, not a PCA")
+        k = inner.n_components_
+        if T.shape != (k, k) or not np.isfinite(T).all() or np.linalg.matrix_rank(T) < k:
+            raise ValueError(f"it has a rotation of shape {T.shape}; an invertible one of {(k, k)} was expected")
+        self._hold(inner, T)
+
+
+def _rotation(model: PCA | ApproximatePCA, method: str, power: float) -> Matrix:
+    """Return the transformation of the loadings.
+
+    Raises
+    ------
+    ValueError
+        For one component, and components of variance 0.
+    """
+    k = model.n_components_
+    if k < 2:
+        raise ValueError(
+            f"{k} component cannot be rotated: at least 2 were expected. Fit more components, or leave it as it is."
+        )
+    sound = np.count_nonzero(sound_variances(model.explained_variance_, model.n_samples_, model.n_features_in_))
+    if sound < k:
+        raise ValueError(
+            f"{k - sound} of {k} components have variance 0, and so no scores of variance 1 to rotate. Keep {sound} "
+            f"components."
+        )
+    with one_blas_thread():
+        found = rotate_loadings(model.loadings_, method, power)
+    if found.turned > TOLERANCE:
+        warn_approximation(
+            f"varimax still turned by {found.turned:.1g} radians after {MAX_SWEEPS} sweeps, more than {TOLERANCE:g}. "
+            f"Keep fewer components, or take the rotation as approximate."
+        )
+    return found.transformation
+
+
+def rotate(model: PCA | ApproximatePCA, method: str = "varimax", *, power: float = 4) -> RotatedPCA:
+    """Rotate the loadings of a fitted PCA to simple structure; nothing is read.
+
+    Parameters
+    ----------
+    model : fitted PCA or ApproximatePCA
+        Is not changed.
+    method : {"varimax", "promax"}, default "varimax"
+        An orthogonal rotation, or an oblique one.
+    power : float, default 4
+        Of promax.
+
+    Returns
+    -------
+    RotatedPCA
+        A fitted model with ``loadings_``, ``phi_``, ``transform``, ``inverse_transform`` and ``save``.
+
+    Raises
+    ------
+    TypeError, AttributeError
+        For a model of another class, and for components that are not orthonormal.
+    ValueError
+        For one component, and components of variance 0.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((500, 2))[:, [0, 0, 1, 1]] + 0.1 * rng.standard_normal((500, 4))
+    >>> rotated = rotate(PCA(2).fit(X), "promax")
+    >>> (rotated.loadings_ > 0.5).sum(axis=0).tolist()
+    [2, 2]
+    """
+    if not isinstance(model, PCA | ApproximatePCA):
+        raise TypeError(f"a {type(model).__name__} was given; a fitted PCA or ApproximatePCA was expected.")
+    check_is_fitted(model)
+    has_covariance(model)
+    policies = {name: getattr(model, name) for name in POLICIES}
+    rotated = RotatedPCA(method=method, power=power, estimator=clone(model), **policies)
+    rotated._inner()
+    rotated._hold(copy(model), _rotation(model, method, power))
+    rotated._set_known(
+        feature_names_in_=vars(model).get("feature_names_in_"), _view=vars(model).get("_view"),
+        _provenance=model.provenance_,
+    )  # fmt: skip
+    return rotated

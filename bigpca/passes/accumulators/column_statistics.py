@@ -1,0 +1,90 @@
+"""Statistics of columns, and the pieces in which reads of column blocks compute them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigpca.arrays import Array
+from bigpca.passes.accumulators.base import Arrays
+from bigpca.passes.accumulators.products import column_squares
+from bigpca.passes.reading.blocks import Block, scaled_rows
+from bigpca.solvers.scaling import LearnedScale, Patterson
+
+Pieces = tuple[tuple[int, NDArray[np.float64]], ...]
+
+
+def _first(item: tuple[int, NDArray[np.float64]]) -> int:
+    return item[0]
+
+
+def joined(pieces: Pieces, axis: int = 0) -> NDArray[np.float64]:
+    """Concatenate pieces in the order of their first columns."""
+    return np.concatenate([a for _, a in sorted(pieces, key=_first)], axis=axis)
+
+
+def named_pieces(name: str, pieces: Pieces) -> Arrays:
+    """Name pieces for an archive of arrays."""
+    return {f"{name}-{first}": a for first, a in pieces}
+
+
+def pieces_in(arrays: Mapping[str, Array], name: str) -> Pieces:
+    """Return the pieces that :func:`named_pieces` named, in order."""
+    return tuple(sorted(((int(k.split("-")[1]), a) for k, a in arrays.items() if k.startswith(f"{name}-")), key=_first))
+
+
+def standardized_columns(
+    block: Block, values: Array, center: bool, scale: LearnedScale
+) -> tuple[Array, NDArray[np.float64], NDArray[np.float64]]:
+    """Return the columns of a block of all rows, centred, scaled and times the square roots of the weights, with their
+    means and sums of squares about these; ``values`` are those of the block, possibly in a wider precision.
+    """
+    residual, deviations = column_moments(block, center)
+    mean = block.shift + residual
+    if center:
+        values = values - residual.astype(values.dtype)
+    if scale:
+        values = values / column_scale(deviations, mean, total_weight(block), scale).astype(values.dtype)
+    if block.weights is not None:
+        values = np.asarray(scaled_rows(values, np.sqrt(block.weights)))
+    return values, mean, deviations
+
+
+def total_weight(block: Block) -> float:
+    """Return the sum of the weights of a block of all rows, or their number."""
+    return len(block.values) if block.weights is None else float(block.weights.sum())
+
+
+def column_moments(block: Block, shifted: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the column means of a block of all rows, and the sums of squares about them, weighted if the rows are."""
+    values = block.values
+    if shifted:
+        residual = block.sums / total_weight(block)
+        return residual, column_squares(values, block.weights) - total_weight(block) * residual**2
+    if block.weights is not None:
+        mean = block.sums / total_weight(block)
+        return mean, column_squares(values - mean, block.weights)
+    mean = values.mean(axis=0, dtype=np.float64)
+    total = np.zeros(values.shape[1])
+    for i in range(0, len(values), 128):
+        rows = values[i : i + 128] - mean
+        total += np.einsum("ij,ij->j", rows, rows)
+    return mean, total
+
+
+def column_scale(
+    squares: NDArray[np.float64], mean: NDArray[np.float64], count: float, scale: LearnedScale = True
+) -> NDArray[np.float64]:
+    """Return the standard deviations (divided by n) of columns, and 1 for columns that are constant to rounding.
+
+    ``count`` is the number n of rows, or the sum of weights. The rule for "constant" is scikit-learn's: ``var <= n eps
+    var + (n mean eps)^2``. A rule such as ``Patterson()`` gives another scale.
+    """
+    if isinstance(scale, Patterson):
+        return scale.of(mean)
+    variance = np.maximum(squares, 0) / (count or 1)
+    eps = np.finfo(np.float64).eps
+    constant = variance <= count * eps * variance + (count * mean * eps) ** 2
+    return np.where(constant, 1.0, np.sqrt(np.where(constant, 1.0, variance)))

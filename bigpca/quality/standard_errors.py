@@ -1,0 +1,194 @@
+"""How much eigenvalues and axes would vary between samples of rows: standard errors from influence functions."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from bigpca.arrays import Array, DType
+from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.engine.progress import ProgressArgument
+from bigpca.passes.reading.row_maps import MapStep
+from bigpca.quality.reading import read_once
+from bigpca.triangles import unpack
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+TILE_ROWS = 4096
+MAX_ANGLE = 0.5  # radians, beyond which the first order says nothing about an axis
+
+
+@dataclass(frozen=True)
+class StandardErrors:
+    """Standard errors of a fitted spectrum, over samples of as many independent rows from the same population.
+
+    Attributes
+    ----------
+    explained_variance_ : ndarray of shape (k,)
+        Of the eigenvalues; NaN where other axes may bias one by more than its standard error: close to another
+        eigenvalue, or where the number of features is comparable to that of the rows.
+    explained_variance_ratio_ : ndarray of shape (k,)
+        Of their shares of the total variance; NaN for the same components.
+    component_angle_ : ndarray of shape (k,)
+        Root mean square of the angle between an axis and that of the population, in radians: an upper value if the
+        model has fewer components than the rows have axes. NaN for an axis that the rows do not determine: a close
+        eigenvalue, of another component or possibly of the first axis that the model lacks, leaves more than 0.5.
+    n_rows : float
+        Number of rows; of weighted rows the sum of the weights.
+    """
+
+    explained_variance_: Vector
+    explained_variance_ratio_: Vector
+    component_angle_: Vector
+    n_rows: float
+
+
+@dataclass(frozen=True)
+class SquaredScores:
+    """Row map to the squares of the scores and of what they leave: ``(t_1^2, ..., t_k^2, |x - sum t_i v_i|^2)``.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (d,)
+    components : ndarray of shape (k, d)
+    """
+
+    mean: Vector
+    components: Matrix
+
+    @property
+    def step(self) -> MapStep:
+        """The map, in tiles."""
+        k, d = self.components.shape
+        return MapStep(self, k + 1, 4 * k * d + 4 * d, TILE_ROWS)
+
+    def apply(self, rows: Array, where: str) -> Array:
+        """Return the squares (b, k + 1), in float64."""
+        centred = rows - self.mean
+        scores = centred @ self.components.T
+        centred -= scores @ self.components
+        left = np.einsum("ij,ij->i", centred, centred)
+        squares: Array = np.column_stack([scores**2, left])
+        return squares
+
+    def output_dtype(self, dtype: DType) -> DType:
+        """float64."""
+        return np.dtype(np.float64)
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """Centred rows, what the scores explain of them, scores and squares, in float64."""
+        return 8 * rows * (2 * d + 2 * len(self.components) + 2), 0
+
+    def describe(self) -> dict[str, object]:
+        """Digest of mean and components."""
+        content = hashlib.sha256(self.mean.tobytes() + np.ascontiguousarray(self.components).tobytes())
+        return {"map": "squared scores", "digest": content.hexdigest()}
+
+
+def standard_errors(
+    model: Any, X: Any, *, sample_weight: Any = None, memory_limit: int | str | None = None,
+    progress: ProgressArgument = None,
+) -> StandardErrors:  # fmt: skip
+    """Estimate how much the eigenvalues and axes of a model would vary between samples of rows.  # one pass over X
+
+    To first order, from the influence functions of eigenvalues and eigenvectors, with scores t about the mean:
+    ``se^2(lambda_i) = (E t_i^4 - lambda_i^2) / n``, and the axis turns towards axis j by an angle whose mean square is
+    ``E[t_i^2 t_j^2] / (lambda_i - lambda_j)^2 / n``. Nothing is resampled, and rows need not be Gaussian; they must be
+    independent, and their fourth moments finite. These are errors of the sample: those of the computation are the
+    ``eigenvalue_bounds_`` of a model. Costs 4 n d k flops.
+
+    Parameters
+    ----------
+    model : fitted PCA or ApproximatePCA
+        With orthonormal components, and without ``scale``.
+    X : Dask array, path, Zarr array, xarray.DataArray, or anything array-like of shape (n, d)
+        The rows of the fit.
+    sample_weight : as for ``fit``, default None
+        The weights of the fit. Frequencies are numbers of independent rows; those of :func:`bigpca.reliability` add up
+        to the effective number.
+    memory_limit : int, str or None
+        Per process; None for the limit of the live workers, or the machine's free memory.
+    progress : True for a bar, or a callable that receives events
+
+    Returns
+    -------
+    StandardErrors
+        With fewer components than axes, the angles have upper values from the variance that the components leave: none
+        is determined if it may belong to one axis as large as the component. Fit a few more components than needed.
+
+    Raises
+    ------
+    NotFittedError
+        If the model was not fitted.
+    TypeError, ValueError
+        For a model without orthonormal components or with scaled columns, and for other rows than those of the fit.
+    MemoryBudgetError
+        Before any read, if the blocks do not fit.
+    NonFiniteError, MissingChunksError, CorruptedChunkError
+        From the read.
+
+    Notes
+    -----
+    Anderson 1963 (Asymptotic theory for principal component analysis) for Gaussian rows; Waternaux 1976 and Critchley
+    1985 (Influence in principal components analysis) for others.
+
+    Examples
+    --------
+    >>> from bigpca import PCA
+    >>> X = np.random.default_rng(0).standard_normal((10_000, 3)) * [3, 2, 1]
+    >>> errors = standard_errors(PCA().fit(X), X)
+    >>> (errors.explained_variance_ / (np.sqrt(2 / 10_000) * np.array([9, 4, 1]))).round(1).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    check_is_fitted(model, "components_")
+    if not getattr(model, "_orthonormal", False):
+        raise TypeError(
+            f"a {type(model).__name__} without orthonormal components was given. Fit PCA or ApproximatePCA."
+        )
+    if model.scale_ is not None:
+        raise ValueError(
+            "the model has scaled columns, whose deviations vary between samples too; one without scale was expected. "
+            "Fit with scale=False."
+        )
+    rows, _ = model._rows(model._open_like(X), sample_weight)
+    template = Moments(model.n_components_ + 1)
+    mapped = rows.mapped(SquaredScores(model.mean_, model.components_).step)
+    found = read_once(mapped, template, "standard errors", memory_limit=memory_limit, progress=progress)
+    if found.count != model.n_samples_ or not np.isclose(found.weight, model.sum_weights_):
+        raise ValueError(
+            f"X has {found.count} rows of weight {found.weight:g}, but the model was fitted to {model.n_samples_} of "
+            f"weight {model.sum_weights_:g}. Pass the rows and weights of the fit."
+        )
+    return _errors(found, model.explained_variance_, min(model.n_samples_, model.n_features_in_))
+
+
+def _errors(found: Moments, values: Vector, axes: int) -> StandardErrors:
+    """Compute the standard errors from the moments of the squares; the rows have at most ``axes`` axes."""
+    n, k = found.weight, len(values)
+    covariance = unpack(found.packed, k + 1) / n  # of the squares
+    products = covariance + np.multiply.outer(found.mean, found.mean)  # E[t_i^2 t_j^2]
+    total = float(found.mean.sum())
+    # lambda_i / total changes by (t_i^2 - (lambda_i / total) |x|^2) / total with each row
+    change = (np.eye(k, k + 1) - np.divide(found.mean[:k], total or 1.0)[:, None]) / (total or 1.0)
+    ratios = np.einsum("ij,jk,ik->i", change, covariance, change)
+    gaps = values[:, None] - values
+    np.fill_diagonal(gaps, np.inf)
+    left = found.mean[k] if axes > k else 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        turns = (products[:k, :k] / gaps**2).sum(axis=1)
+        bias = np.abs(products[:k, :k] / gaps).sum(axis=1)
+        if left > 0:  # no axis that the model lacks has more than the smallest eigenvalue, or than what is left
+            turns += products[:k, k] / (values - min(float(values[-1]), left)) ** 2
+            bias += np.abs(products[:k, k] / (values - left / (axes - k)))
+    angles = np.sqrt(turns / n)
+    errors = np.sqrt(np.maximum(np.diagonal(covariance)[:k], 0) / n)
+    sound = bias / n <= errors
+    return StandardErrors(
+        np.where(sound, errors, np.nan), np.where(sound, np.sqrt(np.maximum(ratios, 0) / n), np.nan),
+        np.where(angles <= MAX_ANGLE, angles, np.nan), n,
+    )  # fmt: skip

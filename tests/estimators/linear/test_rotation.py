@@ -1,0 +1,138 @@
+"""Rotated components: simple structure, the span and the reconstruction of the PCA, and factor_analyzer's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer
+
+import bigpca as bp
+from bigpca.errors import ApproximationWarning
+from bigpca.solvers import rotation
+from bigpca.solvers.rotation import varimax
+
+Array = NDArray[Any]
+N, D, K = 300, 24, 4
+METHODS = ("varimax", "promax")
+
+
+def blocks_of_features(n: int = N, d: int = D, k: int = K, seed: int = 0) -> Array:
+    """Rows whose features follow one of k factors each, with noise."""
+    rng = np.random.default_rng(seed)
+    factors = rng.standard_normal((n, k)) * np.linspace(3, 1, k)
+    return factors[:, np.arange(d) % k] + 0.4 * rng.standard_normal((n, d)) + 5
+
+
+X = blocks_of_features()
+PLAIN = bp.PCA(K).fit(X)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("data", ["blocks", "measured"])
+def test_loadings_equal_those_of_factor_analyzer(method: str, data: str) -> None:
+    theirs: Any = pytest.importorskip("factor_analyzer.rotator", reason="factor_analyzer is not installed")
+    rows, scale = (X, False) if data == "blocks" else (load_breast_cancer().data, True)
+    model = bp.PCA(K, scale=scale).fit(rows)
+    found = bp.rotate(model, method)
+    other = theirs.Rotator(method=method, tol=1e-12, max_iter=5000)
+    expected = other.fit_transform(model.loadings_.copy())
+    order = np.argsort(-(expected**2).sum(axis=0))
+    expected = expected[:, order]
+    signs = np.sign(expected[np.abs(expected).argmax(axis=0), np.arange(K)])
+    np.testing.assert_allclose(found.loadings_, expected * signs, rtol=0, atol=1e-6 * np.abs(expected).max())
+    if method == "promax":
+        phi = other.phi_[np.ix_(order, order)] * np.outer(signs, signs)
+        np.testing.assert_allclose(found.phi_, phi, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("scale", [False, True])
+def test_scores_are_of_unit_variance_correlated_by_phi_and_reconstruct_as_the_pca_does(
+    method: str, scale: bool
+) -> None:
+    pca = bp.PCA(K, scale=scale).fit(X)
+    found = bp.rotate(pca, method)
+    scores = found.transform(X)
+    np.testing.assert_allclose(np.cov(scores.T), found.phi_, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(np.diag(found.phi_), 1, rtol=1e-10)
+    np.testing.assert_allclose(found.inverse_transform(scores), pca.inverse_transform(pca.transform(X)), rtol=1e-10)
+    np.testing.assert_allclose(found.loadings_, pca.loadings_ @ found.rotation_matrix_, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.explained_variance_.sum(), pca.explained_variance_.sum(), rtol=1e-10)
+    squares = (found.loadings_**2).sum(axis=0)
+    assert (np.diff(squares) <= 1e-12 * squares[0]).all()
+    if method == "varimax":
+        np.testing.assert_allclose(found.explained_variance_, squares, rtol=1e-10)
+        np.testing.assert_allclose(found.rotation_matrix_ @ found.rotation_matrix_.T, np.eye(K), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_varimax_is_a_maximum_where_the_gradient_iteration_alternates(seed: int) -> None:
+    rows = blocks_of_features(seed=seed, d=8, k=2)
+    A = bp.PCA(2).fit(rows).loadings_
+    A = A / np.linalg.norm(A, axis=1, keepdims=True)
+    R, turned = varimax(A)
+    assert turned <= rotation.TOLERANCE
+    angles = np.linspace(0, np.pi, 2001)
+    turns = np.array([[np.cos(angles), -np.sin(angles)], [np.sin(angles), np.cos(angles)]])
+
+    def criterion(B: Array) -> Any:
+        return (B**4).mean(axis=0).sum(axis=0) - ((B**2).mean(axis=0) ** 2).sum(axis=0)
+
+    assert criterion(A @ R) >= criterion(np.einsum("ij,jka->ika", A, turns)).max() - 1e-12
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_fit_is_a_rotated_fit_saved_and_mapped_like_any_other(method: str, tmp_path: Path) -> None:
+    lazy = da.from_array(X.astype("f4"), (50, D))
+    fitted = bp.RotatedPCA(K, method=method).fit(lazy)
+    assert fitted.plan(lazy).passes == 1
+    rotated = bp.rotate(bp.PCA(K).fit(lazy), method)
+    np.testing.assert_array_equal(fitted.loadings_, rotated.loadings_)
+    rotated.save(tmp_path / "model.zarr")
+    again = bp.load(tmp_path / "model.zarr")
+    np.testing.assert_array_equal(again.transform(lazy), rotated.transform(lazy))
+    np.testing.assert_array_equal(again.loadings_, rotated.loadings_)
+    np.testing.assert_array_equal(rotated.transform(lazy, out=tmp_path / "scores.zarr"), rotated.transform(lazy))
+    assert again.get_feature_names_out().tolist() == [f"rotatedpca{i}" for i in range(K)]
+
+
+def test_constant_features_have_no_loading_and_change_nothing() -> None:
+    wider = np.hstack([X, np.ones((N, 3))])
+    found = bp.rotate(bp.PCA(K).fit(wider)).loadings_
+    np.testing.assert_allclose(found[:D], bp.rotate(PLAIN).loadings_, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(found[D:], 0, rtol=0, atol=1e-12)
+
+
+def test_a_rotation_that_does_not_converge_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rotation, "MAX_SWEEPS", 1)
+    with pytest.warns(ApproximationWarning, match=r"varimax still turned by .* radians"):
+        bp.rotate(bp.PCA(8).fit(np.random.default_rng(1).standard_normal((100, 20))))
+
+
+MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "one component": (lambda: bp.rotate(bp.PCA(1).fit(X)), "1 component cannot be rotated: at least 2"),
+    "a fit of one": (lambda: bp.RotatedPCA(1).fit(X), "1 component cannot be rotated: at least 2"),
+    "no variance": (
+        lambda: bp.rotate(bp.PCA(3).fit(X[:, :1] * np.arange(1, 5))), "2 of 3 components have variance 0"
+    ),
+    "another method": (lambda: bp.rotate(PLAIN, "oblimin"), "method = 'oblimin'; one of 'varimax', 'promax'"),
+    "a power of one": (lambda: bp.rotate(PLAIN, "promax", power=1), "power = 1; a number above 1"),
+    "another model": (lambda: bp.rotate(bp.KernelPCA(2).fit(X)), "a KernelPCA was given; a fitted PCA"),
+    "another estimator": (lambda: bp.RotatedPCA(estimator=bp.KernelPCA(2)).fit(X), "is a KernelPCA; a PCA or"),
+    "oblique axes": (
+        lambda: bp.RotatedPCA(estimator=bp.ApproximatePCA(2, bp.sketches.Gaussian(5), core="tutorial")).fit(X),
+        "components are not orthonormal",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_what_cannot_be_rotated_is_rejected_in_words(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError, AttributeError), match=message):
+        call()

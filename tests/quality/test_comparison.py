@@ -1,0 +1,154 @@
+"""Loadings, correlations and extremes of one model; angles, shared variance and the Fréchet distance of two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.linalg import sqrtm
+
+import bigpca as bp
+from bigpca.quality.metrics import principal_angles
+from tests.builders import orthonormal_rows
+
+Array = NDArray[Any]
+N, D, K = 300, 8, 3
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((N, D)) @ RNG.standard_normal((D, D)) + 5
+X[:, 6] = 7.0  # constant
+PLAIN = bp.PCA(K).fit(X)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        bp.PCA(K),
+        bp.PCA(K, scale=True),
+        bp.PCA(K, whiten=True),
+        bp.ApproximatePCA(K, bp.sketches.Gaussian(D)),
+        bp.ApproximatePCA(K, bp.sketches.Gaussian(D), scale=True),
+    ],
+    ids=["plain", "scaled", "whitened", "sketched", "sketched and scaled"],
+)
+def test_feature_correlations_are_those_of_features_and_scores(model: Any) -> None:
+    model.fit(X[:200]).partial_fit(X[200:])
+    rows = X if model.scale_ is None else X / model.scale_
+    scores = (X - model.mean_) / (1 if model.scale_ is None else model.scale_) @ model.components_.T
+    varying = np.arange(D) != 6
+    expected = np.corrcoef(rows[:, varying].T, scores.T)[: D - 1, D - 1 :]
+    np.testing.assert_allclose(model.feature_correlations()[varying], expected, rtol=0, atol=1e-7)
+    np.testing.assert_array_equal(model.feature_correlations()[6], 0)
+    unit = scores / np.sqrt(model.explained_variance_)
+    np.testing.assert_allclose(model.loadings_, (rows - rows.mean(0)).T @ unit / (N - 1), rtol=0, atol=1e-7)
+
+
+def test_top_features_have_the_largest_weights_and_their_names() -> None:
+    import pandas as pd
+
+    named = bp.PCA(K).fit(pd.DataFrame(X, columns=[f"column {j}" for j in range(D)]))
+    found = named.top_features(1, n=3)
+    order = np.argsort(-np.abs(PLAIN.components_[1]))[:3]
+    np.testing.assert_array_equal(found.features, order)
+    np.testing.assert_array_equal(found.weights, named.components_[1, order])
+    assert found.names.tolist() == [f"column {j}" for j in order]
+    assert PLAIN.top_features(0, n=99).names is None
+    assert len(PLAIN.top_features(0, n=99).features) == D
+
+
+@pytest.mark.parametrize("given", ["rows", "scores", "kernel", "many"])
+def test_extremes_are_the_rows_at_both_ends_with_their_keys(given: str, tmp_path: Path) -> None:
+    model: Any = bp.KernelPCA(K, kernel="rbf", gamma=0.01).fit(X) if given == "kernel" else PLAIN
+    rows = np.tile(X, (40, 1)) if given == "many" else X  # ties: the first rows are named
+    scores = model.transform(rows)
+    keys = [f"{i}.jpg" for i in range(len(rows))]
+    stored = bp.ingest(scores if given == "scores" else rows, tmp_path / "x.zarr", keys=keys)
+    for X_ in (stored, da.from_array(scores if given == "scores" else rows, (97, -1))):
+        ends = bp.extremes(model, X_, n=4)
+        for found, values, named, sign in (
+            (ends.lowest, ends.lowest_scores, ends.lowest_keys, 1),
+            (ends.highest, ends.highest_scores, ends.highest_keys, -1),
+        ):
+            np.testing.assert_allclose(values, sign * np.sort(sign * scores.T, axis=1)[:, :4], rtol=1e-9)
+            np.testing.assert_allclose(np.take_along_axis(scores.T, found, axis=1), values, rtol=1e-9)
+            if X_ is stored:
+                assert named.tolist() == [[keys[i] for i in of_one] for of_one in found]
+            else:
+                assert named is None
+    alone = bp.extremes(None, scores, n=4)
+    np.testing.assert_array_equal(alone.lowest_scores, np.sort(scores.T, axis=1)[:, :4])
+
+
+def test_extremes_leave_out_rows_without_scores() -> None:
+    holed = X.copy()
+    holed[[0, 4], 1] = np.nan
+    lenient = bp.PCA(K, nan_policy="omit").fit(X)
+    assert not np.isin([0, 4], bp.extremes(lenient, holed, n=N).lowest).any()
+    assert bp.extremes(lenient, holed, n=N).lowest.shape == (K, N - 2)
+    assert not np.isin([0, 4], bp.extremes(PLAIN, lenient.transform(holed), n=N).lowest).any()
+    with pytest.raises(bp.NonFiniteError):
+        bp.extremes(PLAIN, holed)
+
+
+def test_comparison_gives_angles_and_the_variance_that_each_captures_of_the_other() -> None:
+    axes = orthonormal_rows(D, D)
+    spread = np.array([9.0, 5, 3, 1, 0.5, 0.2, 0.1, 0.05])
+    rows = (np.random.default_rng(3).standard_normal((400, D)) * spread) @ axes
+    few, many, other = bp.PCA(2).fit(rows), bp.PCA(4).fit(rows), bp.PCA(3, whiten=True).fit(rows @ axes)
+    found = bp.compare(few, many)
+    np.testing.assert_allclose(found.angles, 0, rtol=0, atol=1e-7)
+    assert found.a_in_b == pytest.approx(1, abs=1e-12)
+    assert found.b_in_a == pytest.approx(few.explained_variance_.sum() / many.explained_variance_.sum(), rel=1e-9)
+    held = np.linalg.norm(few.components_ @ other.components_.T, axis=1) ** 2 @ few.explained_variance_
+    assert bp.compare(few, other).a_in_b == pytest.approx(held / few.explained_variance_.sum(), rel=1e-9)
+    np.testing.assert_array_equal(bp.compare(few, other).angles, principal_angles(few, other))
+
+
+@pytest.mark.parametrize("rank", [D, 3], ids=["full rank", "singular"])
+def test_the_frechet_distance_is_that_of_two_gaussians(rank: int) -> None:
+    rng = np.random.default_rng(7)
+    one = rng.standard_normal((60, rank)) @ rng.standard_normal((rank, D))
+    two = rng.standard_normal((90, D)) @ rng.standard_normal((D, D)) + 1
+    a, b = bp.PCA(1, scale=True).fit(one), bp.PCA(2).fit(two[:50]).partial_fit(two[50:])
+    C, E = np.cov(one.T), np.cov(two.T)
+    root = np.linalg.eigh(C)
+    half = (root[1] * np.sqrt(np.maximum(root[0], 0))) @ root[1].T
+    cross = np.sqrt(np.maximum(np.linalg.eigvalsh(half @ E @ half), 0)).sum()
+    expected = ((one.mean(0) - two.mean(0)) ** 2).sum() + np.trace(C + E) - 2 * cross
+    assert bp.frechet_distance(a, b) == pytest.approx(expected, rel=1e-6)
+    assert bp.frechet_distance(b, a) == pytest.approx(bp.frechet_distance(a, b), rel=1e-12)
+    assert bp.frechet_distance(a, a) <= 1e-12 * np.trace(C)
+    if rank == D:
+        usual = np.trace(C + E - 2 * sqrtm(C @ E).real) + ((one.mean(0) - two.mean(0)) ** 2).sum()
+        assert bp.frechet_distance(a, b) == pytest.approx(usual, rel=1e-8)
+
+
+DOT = bp.PCA(2, solver="dot").fit(X)
+MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "no such component": (lambda: PLAIN.top_features(3), "component = 3, but there are 3: 0 to 2"),
+    "no features": (lambda: PLAIN.top_features(0, n=0), "n = 0; an integer of at least 1"),
+    "no column variances": (lambda: DOT.feature_correlations(), "feature_correlations needs the moments of all rows"),
+    "not about the mean": (
+        lambda: bp.PCA(2, center=False).fit(X).feature_correlations(), "a correlation is known for rows about their"
+    ),
+    "no ends": (lambda: bp.extremes(PLAIN, X, n=0), "n = 0; an integer of at least 1"),
+    "no axes": (lambda: bp.compare(PLAIN, bp.KernelPCA(2).fit(X)), "b is a KernelPCA, which has no components_"),
+    "one scaled": (lambda: bp.compare(PLAIN, bp.PCA(2, scale=True).fit(X)), "one model has scaled features, and"),
+    "other features": (lambda: bp.compare(PLAIN, bp.PCA(2).fit(X[:, :5])), "rows of length 8 and V2 of 5"),
+    "no state": (lambda: bp.frechet_distance(PLAIN, DOT), "frechet_distance needs the moments of all rows"),
+    "a sketch": (
+        lambda: bp.frechet_distance(bp.ApproximatePCA(2, bp.sketches.Gaussian(4)).fit(X), PLAIN),
+        "a is of class ApproximatePCA; a fitted PCA was expected",
+    ),
+    "other widths": (lambda: bp.frechet_distance(PLAIN, bp.PCA(2).fit(X[:, :5])), "the models have 8 and 5 features"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_what_has_no_answer_is_rejected_in_words(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()

@@ -1,0 +1,106 @@
+"""Standard errors agree with the spread of many samples, and say where there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+
+import bigpca as bp
+from bigpca import standard_errors
+
+N, D = 1500, 6
+DEVIATIONS = np.array([4.0, 3.0, 2.2, 1.6, 1.1, 0.7])
+AXES = np.linalg.qr(np.random.default_rng(5).standard_normal((D, D)))[0]
+RNG = np.random.default_rng(0)
+Rows = NDArray[np.float64]
+
+
+def gaussian(size: tuple[int, ...]) -> Rows:
+    return RNG.standard_normal(size)
+
+
+def heavy(size: tuple[int, ...]) -> Rows:
+    return RNG.laplace(size=size) / np.sqrt(2)  # the kurtosis of each entry is 6
+
+
+def sample(draw: Callable[[tuple[int, ...]], Rows], *size: int) -> Rows:
+    return (draw((*size, D)) * DEVIATIONS) @ AXES.T
+
+
+@pytest.mark.parametrize("draw", [gaussian, heavy])
+def test_one_read_gives_the_spread_of_many_samples(draw: Callable[[tuple[int, ...]], Rows]) -> None:
+    measured: dict[str, list[Rows]] = {"values": [], "shares": [], "angles": []}
+    for _ in range(600):
+        values, vectors = np.linalg.eigh(np.cov(sample(draw, N).T))
+        measured["values"].append(values[::-1])
+        measured["shares"].append(values[::-1] / values.sum())
+        cosines = np.abs((vectors[:, ::-1] * AXES).sum(axis=0))
+        measured["angles"].append(np.arccos(np.minimum(cosines, 1)))
+    found = []
+    for _ in range(16):
+        rows = sample(draw, N)
+        found.append(standard_errors(bp.PCA(solver="covariance").fit(rows), rows))
+    for name, truth in (
+        ("explained_variance_", np.std(measured["values"], axis=0)),
+        ("explained_variance_ratio_", np.std(measured["shares"], axis=0)),
+        ("component_angle_", np.sqrt(np.mean(np.square(measured["angles"]), axis=0))),
+    ):
+        mean = np.mean([getattr(one, name) for one in found], axis=0)
+        np.testing.assert_allclose(mean, truth, rtol=0.1, err_msg=name)
+
+
+def test_fewer_components_give_the_same_errors_of_eigenvalues_and_upper_values_of_angles() -> None:
+    rows = sample(gaussian, N)
+    whole = standard_errors(bp.PCA(solver="covariance").fit(rows), rows)
+    lazy = da.from_array(rows, chunks=(400, D))
+    some = standard_errors(bp.PCA(4, solver="covariance").fit(rows), lazy)
+    np.testing.assert_allclose(some.explained_variance_, whole.explained_variance_[:4], rtol=1e-10)
+    np.testing.assert_allclose(some.explained_variance_ratio_, whole.explained_variance_ratio_[:4], rtol=1e-10)
+    assert (some.component_angle_[:3] >= whole.component_angle_[:3] * (1 - 1e-10)).all()
+    assert (some.component_angle_[:3] <= 1.5 * whole.component_angle_[:3]).all()
+    assert some.n_rows == N
+
+
+def test_ties_and_as_many_features_as_rows_are_undetermined() -> None:
+    tied = RNG.standard_normal((2000, 5)) * [3, 1, 1, 1, 1]
+    found = standard_errors(bp.PCA().fit(tied), tied)
+    assert np.isfinite(found.component_angle_[0])
+    assert np.isnan(found.component_angle_[1:]).all()
+    wide = RNG.standard_normal((100, 80))
+    noise = standard_errors(bp.PCA(3).fit(wide), wide)
+    assert np.isnan(noise.component_angle_).all()
+    assert np.isnan(noise.explained_variance_).all()
+    some = standard_errors(bp.PCA(1).fit(tied), tied)  # the rest, 4, may belong to one axis, but is less than 9
+    assert np.isfinite(some.component_angle_[0])
+
+
+def test_weights_equal_repeated_rows() -> None:
+    rows, weights = sample(gaussian, 300), RNG.integers(0, 4, 300)
+    found = standard_errors(bp.PCA(3).fit(rows, sample_weight=weights), rows, sample_weight=weights)
+    repeated = np.repeat(rows, weights, axis=0)
+    truth = standard_errors(bp.PCA(3).fit(repeated), repeated)
+    for name in ("explained_variance_", "explained_variance_ratio_", "component_angle_", "n_rows"):
+        np.testing.assert_allclose(getattr(found, name), getattr(truth, name), rtol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("model", "rows", "error", "message"),
+    [
+        (lambda X: bp.PCA(2, scale=True).fit(X), slice(None), ValueError, "the model has scaled columns"),
+        (lambda X: bp.PCA(2).fit(X), slice(50), ValueError, r"X has 50 rows of weight 50, but .* fitted to 90"),
+        (lambda X: bp.ApproximatePCA(2, core="tutorial").fit(X), slice(None), TypeError, "orthonormal components"),
+        (lambda X: bp.KernelPCA(2).fit(X), slice(None), NotFittedError, "not fitted yet"),
+    ],
+    ids=["scale", "other rows", "tutorial", "kernel"],
+)
+@pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+def test_models_and_rows_that_have_none_are_rejected(model: Any, rows: slice, error: Any, message: str) -> None:
+    X = sample(gaussian, 90)
+    with pytest.raises(error, match=message):
+        standard_errors(model(X), X[rows])
