@@ -114,6 +114,7 @@ class Priced:
     notes: tuple[str, ...] = ()
     max_evaluations: float = 1e9
     planned_share: float = 1.0
+    weighting: tuple[str, ...] = ()
 
     @property
     def declared(self) -> tuple[PassCost, ...]:
