@@ -131,8 +131,9 @@ class ScoredFit(Reading):
     def solve_cost(self) -> SolveCost:
         costs = [part.solve_cost() for part in self.parts]
         return SolveCost(
-            sum(cost.flops for cost in costs), max(cost.bytes for cost in costs),
-            max(cost.held_bytes for cost in costs), costs[-1].output_bytes + self.output_bytes,
+            flops=sum(cost.flops for cost in costs), between=sum(cost.between for cost in costs),
+            bytes=max(cost.bytes for cost in costs), held_bytes=max(cost.held_bytes for cost in costs),
+            output_bytes=costs[-1].output_bytes + self.output_bytes,
         )  # fmt: skip
 
     @property
