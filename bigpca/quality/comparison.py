@@ -131,8 +131,8 @@ def frechet_distance(a: Any, b: Any) -> float:
             )
         if one.n_features != other.n_features:
             raise ValueError(
-                f"the models have {one.n_features} and {other.n_features} features; the same number was expected. "
-                "Fit both to features of one network."
+                f"the models have {one.n_features} and {other.n_features} features; the same number was "
+                "expected. Fit both to features of one network."
             )
         (mean, first), (other_mean, second) = _gaussian(a, one), _gaussian(b, other)
         apart = float(((mean - other_mean) ** 2).sum())
@@ -157,6 +157,6 @@ def _gaussian(model: PCA, moments: Moments) -> tuple[Vector, Matrix]:
     The root is determined up to a rotation from the left.
     """
     given = model._standardization(moments.n_features)
-    covariance = moments.scatter / max(1, moments.count - 1) * (given.divisors[:, None] * given.divisors)
+    covariance = moments.scatter / (moments.weight - 1) * (given.divisors[:, None] * given.divisors)
     values, vectors = top_eigenpairs(covariance)
     return given.shift + given.divisors * moments.mean, np.asarray(vectors * np.sqrt(values)[:, None])

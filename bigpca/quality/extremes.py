@@ -12,6 +12,7 @@ from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.project import keys_of
 from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import RowInput
+from bigpca.settings import setting
 
 
 def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = None) -> Ends:
@@ -63,6 +64,6 @@ def extremes(model: Any, X: Any, n: int = 10, *, progress: ProgressArgument = No
         rows, _ = model._rows(model._open_like(X))
         k = model._n_features_out
         scores = rows.mapped(MapStep(model._row_map(), k, 2 * rows.n_columns * k))
-    limit = None if model is None else model.memory_limit
+    limit = None if model is None else setting(model, "memory_limit")
     ends = read_ends(scores, n, memory_limit=limit, progress=progress).ends
     return ends.with_keys(keys_of(rows))

@@ -46,7 +46,7 @@ def column_variances(state: Moments | FusedProduct) -> Vector:
         squares = packed_diagonal(state.packed, state.n_features)
     else:
         squares = state.centred_squares()
-    return np.maximum(squares, 0.0) / max(1, state.count - 1)
+    return np.maximum(squares, 0.0) / (state.weight - 1)
 
 
 def correlations(loadings: Matrix, variances: Vector) -> Matrix:

@@ -27,13 +27,14 @@ from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.engine.solving import solving
+from bigpca.passes.reading.preprocessing import Preprocess
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.rotation import MAX_SWEEPS, TOLERANCE
 from bigpca.solvers.rotation import rotate as rotate_loadings
 
 Matrix = NDArray[np.float64]
 METHODS = ("varimax", "promax")
-POLICIES = ("nan_policy", "missing_chunks", "memory_limit", "workers_timeout")
+POLICIES = ("preprocess", "nan_policy", "missing_chunks", "memory_limit", "workers_timeout")
 
 
 class RotatedPCA(Estimator[Spectrum]):
@@ -54,6 +55,8 @@ class RotatedPCA(Estimator[Spectrum]):
         Of promax: the loadings are drawn to that power of the varimax loadings.
     estimator : PCA, ApproximatePCA or None, default None
         None for ``PCA(n_components)``.
+    preprocess : a preprocessor such as ``bp.L2()``, a list of them, or None, default None
+        As in :class:`bigpca.PCA`.
     nan_policy : {"raise", "omit"}, default "raise"
         As in :class:`bigpca.PCA`.
     missing_chunks : {"raise", "fill"}, default "raise"
@@ -104,6 +107,7 @@ class RotatedPCA(Estimator[Spectrum]):
         method: str = "varimax",
         power: float = 4,
         estimator: Input = None,
+        preprocess: Preprocess = None,
         nan_policy: str = "raise",
         missing_chunks: str = "raise",
         memory_limit: int | str | None = None,
@@ -113,6 +117,7 @@ class RotatedPCA(Estimator[Spectrum]):
         self.method = method
         self.power = power
         self.estimator = estimator
+        self.preprocess = preprocess
         self.nan_policy = nan_policy
         self.missing_chunks = missing_chunks
         self.memory_limit = memory_limit
@@ -145,7 +150,7 @@ class RotatedPCA(Estimator[Spectrum]):
         check_is_fitted(self)
         opened = open_scores(X, type(self).__name__, self._n_features_out)
         back = Reconstruction(self.mean_, self.scale_, self.components_, None)
-        return self._map(X, opened, back, self.n_features_in_, Destination(out, overwrite))
+        return self._map_as_given(X, opened, back, self.n_features_in_, Destination(out, overwrite))
 
     def _inner(self) -> PCA | ApproximatePCA:
         """Return the unfitted estimator, with the policies of this one."""

@@ -102,6 +102,15 @@ def test_a_fit_is_a_rotated_fit_saved_and_mapped_like_any_other(method: str, tmp
     assert again.get_feature_names_out().tolist() == [f"rotatedpca{i}" for i in range(K)]
 
 
+def test_rows_are_preprocessed_before_they_are_rotated_and_not_after() -> None:
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    plain = bp.RotatedPCA(K).fit(unit)
+    for model in (bp.RotatedPCA(K, preprocess=bp.L2()).fit(X), bp.rotate(bp.PCA(K, preprocess=bp.L2()).fit(X))):
+        scores = model.transform(X)
+        np.testing.assert_allclose(scores, plain.transform(unit), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(model.inverse_transform(scores), plain.inverse_transform(scores), rtol=1e-6)
+
+
 def test_constant_features_have_no_loading_and_change_nothing() -> None:
     wider = np.hstack([X, np.ones((N, 3))])
     found = bp.rotate(bp.PCA(K).fit(wider)).loadings_

@@ -29,6 +29,7 @@ FITS: dict[str, Callable[[], Any]] = {
     "about zero": lambda: bp.PCA(K, center=False),
     "dot": lambda: bp.PCA(K, solver="dot"),
     "sketched": lambda: bp.ApproximatePCA(K, bp.sketches.Gaussian(10)),
+    "given centre and scale": lambda: bp.PCA(K, center=np.full(D, 4.0), scale=np.arange(1.0, D + 1)),
     "all axes": lambda: bp.PCA(D),
 }
 FITTED = {name: make().fit(X) for name, make in FITS.items()}
@@ -63,6 +64,17 @@ def test_statistics_and_contributions_are_their_formulas(name: str) -> None:
     within = scaled * ((scores / model.explained_variance_) @ model.components_)
     np.testing.assert_allclose(model.contributions(NEW, "t2"), within, rtol=0, atol=1e-10)
     np.testing.assert_allclose(within.sum(axis=1), expected[:, 0], rtol=1e-10)
+
+
+def test_rows_are_judged_as_they_are_preprocessed(tmp_path: Path) -> None:
+    unit, given = X / np.linalg.norm(X, axis=1, keepdims=True), bp.PCA(K, preprocess=bp.L2()).fit(X)
+    plain = bp.PCA(K).fit(unit)
+    np.testing.assert_allclose(given.statistics(X), plain.statistics(unit), rtol=1e-7)
+    np.testing.assert_allclose(given.contributions(X), plain.contributions(unit), rtol=0, atol=1e-9)
+    found = given.rank_outliers(bp.ingest(X, tmp_path / "x.zarr", keys=[f"{i}.jpg" for i in range(N)]), 5)
+    np.testing.assert_array_equal(found.rows, plain.rank_outliers(unit, 5).rows)
+    assert found.keys.tolist() == [f"{i}.jpg" for i in found.rows]
+    assert given.spe_limit(limit="box") == pytest.approx(plain.spe_limit(limit="box"), rel=1e-7)
 
 
 def test_the_distance_under_all_axes_is_that_of_the_empirical_covariance() -> None:
