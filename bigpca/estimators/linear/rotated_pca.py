@@ -20,6 +20,7 @@ from bigpca.estimators.linear.monitoring import has_covariance
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.spectrum import Spectrum
 from bigpca.estimators.linear.statistics import sound_variances
+from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Input, Lazy, Opened, open_scores
@@ -99,6 +100,8 @@ class RotatedPCA(Estimator[Spectrum]):
     """
 
     _output_name = "scores"
+    linear_map = linear_map
+    to_sklearn, to_onnx, to_torch, to_faiss = to_sklearn, to_onnx, to_torch, to_faiss
 
     def __init__(
         self,
