@@ -63,13 +63,14 @@ def describe(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     """
     arrays, attributes = stored.arrays, stored.attributes
     parameters = attributes["parameters"]
-    if attributes.get("inner") is not None:  # a model of selected columns, in which another one is held
+    if attributes.get("inner") is not None:  # of selected columns, or a rotation: another model is held
         from bigpca.storage import MODEL_FORMAT, Group
 
         inner = Group(attributes["inner"]["kind"], MODEL_FORMAT, _held(arrays), attributes["inner"]["attributes"])
         own = {name: value for name, value in parameters.items() if value is not None and name != "estimator"}
         named = {"estimator": stored.kind, "parameters": own, "n_features_in": attributes["n_features"]}
-        named |= {"n_features_selected": shapes["selected"][0], **_pattern(attributes)}
+        named |= {"n_features_selected": shapes["selected"][0]} if "selected" in shapes else {}
+        named |= _pattern(attributes)
         return {**describe(inner, _held(shapes)), **plain(named)}
     record: dict[str, Any] = {
         "estimator": stored.kind,

@@ -123,21 +123,19 @@ def frechet_distance(a: Any, b: Any) -> float:
     25.0
     """
     with solving_with(getattr(a, "solve_threads", None)):
-        states = [_moments_of(model, name) for model, name in ((a, "a"), (b, "b"))]
+        one, other = _moments_of(a, "a"), _moments_of(b, "b")
         if preprocessors(a.preprocess) != preprocessors(b.preprocess):
             raise ValueError(
                 f"the models have preprocess={a.preprocess!r} and {b.preprocess!r}, so that their rows are not of one "
                 "space. Fit both with the same."
             )
-        if states[0].n_features != states[1].n_features:
+        if one.n_features != other.n_features:
             raise ValueError(
-                f"the models have {states[0].n_features} and {states[1].n_features} features; the same number was "
+                f"the models have {one.n_features} and {other.n_features} features; the same number was "
                 "expected. Fit both to features of one network."
             )
-        units = [model._standardization(model.n_features_in_) for model in (a, b)]  # of a given centre and scale
-        first, second = (_root(state) * own.divisors for state, own in zip(states, units, strict=True))
-        means = [own.in_units_of_rows(state.mean, None)[0] for state, own in zip(states, units, strict=True)]
-        apart = float(((means[0] - means[1]) ** 2).sum())
+        (mean, first), (other_mean, second) = _gaussian(a, one), _gaussian(b, other)
+        apart = float(((mean - other_mean) ** 2).sum())
         traces = float((first**2).sum() + (second**2).sum())
         return max(0.0, apart + traces - 2 * float(svdvals(first @ second.T).sum()))
 
@@ -153,7 +151,12 @@ def _moments_of(model: Any, name: str) -> Moments:
     return model._with_apart(model._state, model._apart)
 
 
-def _root(moments: Moments) -> Matrix:
-    """Return ``C^1/2`` up to a rotation from the left: rows ``sqrt(lambda_i) v_i`` (d, d)."""
-    values, vectors = top_eigenpairs(moments.scatter / (moments.weight - 1))
-    return np.asarray(vectors * np.sqrt(values)[:, None])
+def _gaussian(model: PCA, moments: Moments) -> tuple[Vector, Matrix]:
+    """Return the mean (d,) of the unscaled rows, and their ``C^1/2``: ``sqrt(lambda_i) v_i`` (d, d).
+
+    The root is determined up to a rotation from the left.
+    """
+    given = model._standardization(moments.n_features)
+    covariance = moments.scatter / (moments.weight - 1) * (given.divisors[:, None] * given.divisors)
+    values, vectors = top_eigenpairs(covariance)
+    return given.shift + given.divisors * moments.mean, np.asarray(vectors * np.sqrt(values)[:, None])

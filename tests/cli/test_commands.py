@@ -154,6 +154,10 @@ def test_ingest_copies_and_converts(store: Path) -> None:
 def test_info_distinguishes_a_model_from_data(store: Path) -> None:
     run("fit", store, "-k", 3)
     assert run_json("info", "model.zarr")["n_components"] == 3
+    bp.rotate(bp.load("model.zarr")).save("rotated.zarr")
+    rotated = run_json("info", "rotated.zarr")
+    assert (rotated["estimator"], rotated["parameters"]["method"]) == ("RotatedPCA", "varimax")
+    assert (rotated["n_components"], rotated["n_features_in"]) == (3, COLUMNS)
     data = run_json("info", store)
     assert (data["rows"], data["columns"], data["dtype"]) == (ROWS, COLUMNS, "float32")
     assert "3,000" in run("info", store).stdout

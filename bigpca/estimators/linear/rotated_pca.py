@@ -208,7 +208,8 @@ class RotatedPCA(Estimator[Spectrum]):
         inner = StoredModel.of(self.estimator_)
         arrays = {f"inner_{name}": array for name, array in inner.arrays.items()}
         return arrays | {"rotation": self.rotation_matrix_}, {
-            "inner": {"kind": inner.kind, "attributes": inner.attributes}
+            "inner": {"kind": inner.kind, "attributes": inner.attributes},
+            "n_features": self.n_features_in_,
         }
 
     def _restore(self, stored: StoredModel) -> None:
