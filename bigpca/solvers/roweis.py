@@ -86,8 +86,9 @@ class RoweisFamily:
         so that on large n an even grid of (r1, r2) holds its four corners only.
     freedom : int
         ``n - c`` of n rows: at most so many eigenvalues of S_W are not 0, those beyond are rounding.
-    divisor : float
-        Of the covariance within classes: ``n - c``, where n is the sum of the weights of weighted rows.
+    divisor : float or None
+        Of the covariance within classes: ``n - c``, where n is the sum of the weights of weighted rows; None for
+        ``freedom``, at least 1.
     threads : int or None
     scales : tuple of 3 float, or None
         Those of ``normalize``, where S_W is the compression of a larger matrix.
@@ -104,7 +105,7 @@ class RoweisFamily:
     """
 
     def __init__(
-        self, within: Matrix, between: Matrix, psi: Matrix, *, freedom: int, divisor: float, normalize: bool = False,
+        self, within: Matrix, between: Matrix, psi: Matrix, *, freedom: int, divisor: float | None = None, normalize: bool = False,
         threads: int | None = None, scales: tuple[float, ...] | None = None, added: float = 0.0,
         basis: Matrix | None = None,
     ) -> None:  # fmt: skip
@@ -114,7 +115,7 @@ class RoweisFamily:
         self.values[self.values <= d * CENTRED**2 * (trace_within + trace_between)] = 0.0
         self.values[freedom:] = 0.0
         self.rotation = self.rotation if basis is None else self.rotation @ basis.T
-        self.threads, self.divisor = threads, divisor
+        self.threads, self.divisor = threads, max(1, freedom) if divisor is None else divisor
         self._between, self._psi = between @ self.rotation.T, psi @ self.rotation.T
         traces = (float((psi**2).sum()), trace_within + trace_between, trace_within)
         own = tuple(d / trace if normalize and trace > 0 else 1.0 for trace in traces)
