@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from bigpca.solvers.components import Elbow as Elbow
     from bigpca.solvers.components import GavishDonoho as GavishDonoho
     from bigpca.solvers.components import MarchenkoPastur as MarchenkoPastur
+    from bigpca.solvers.components import ParallelAnalysis as ParallelAnalysis
     from bigpca.solvers.components import RelativeThreshold as RelativeThreshold
     from bigpca.solvers.scaling import CosLatitude as CosLatitude
     from bigpca.solvers.scaling import Patterson as Patterson
@@ -125,6 +126,7 @@ HOMES = {
     "Elbow": "bigpca.solvers.components",
     "GavishDonoho": "bigpca.solvers.components",
     "MarchenkoPastur": "bigpca.solvers.components",
+    "ParallelAnalysis": "bigpca.solvers.components",
     "RelativeThreshold": "bigpca.solvers.components",
     "CosLatitude": "bigpca.solvers.scaling",
     "Patterson": "bigpca.solvers.scaling",

@@ -10,11 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.errors import closest
-from bigpca.solvers.component_rules import ComponentRule, Elbow, GavishDonoho, MarchenkoPastur, RelativeThreshold
+from bigpca.solvers.component_rules import (
+    ComponentRule,
+    Elbow,
+    GavishDonoho,
+    MarchenkoPastur,
+    ParallelAnalysis,
+    RelativeThreshold,
+)
 from bigpca.solvers.minka import minka_rank
 
 __all__ = [
-    "ComponentRule", "Elbow", "GavishDonoho", "MarchenkoPastur", "NComponents", "RelativeThreshold",
+    "ComponentRule", "Elbow", "GavishDonoho", "MarchenkoPastur", "NComponents", "ParallelAnalysis",
+    "RelativeThreshold",
     "check_n_components",
     "decode_components", "encode_components", "needs_full_spectrum", "resolve_components", "resolve_partial",
     "starting_components",
@@ -29,6 +37,7 @@ RULES: dict[str, type[ComponentRule]] = {
     "elbow": Elbow,
     "gavish_donoho": GavishDonoho,
     "marchenko_pastur": MarchenkoPastur,
+    "parallel_analysis": ParallelAnalysis,
 }  # by their names, "-" or "_"; each has one parameter or none
 
 
@@ -117,7 +126,7 @@ def needs_full_spectrum(n_components: NComponents) -> bool:
 
 def resolve_components(
     n_components: NComponents, eigenvalues: Vector, total: float, n_samples: int, n_features: int,
-    weight: float | None = None,
+    weight: float | None = None, columns: Vector | None = None,
 ) -> int:  # fmt: skip
     """Turn ``n_components`` into the number k of components to keep.
 
@@ -135,6 +144,8 @@ def resolve_components(
     weight : float or None
         Sum of the weights of weighted rows, which "mle", :class:`GavishDonoho` and :class:`MarchenkoPastur` take for
         the number of observations; the other choices depend on the number of rows alone. None for rows without weights.
+    columns : ndarray of shape (d,), or None
+        Variances of the columns, for :class:`ParallelAnalysis`; None if they are not known.
 
     Returns
     -------
@@ -161,6 +172,8 @@ def resolve_components(
     given = eigenvalues[:largest]
     if len(given) < largest:
         _reject_partial(n_components, largest, f"{len(given)} are given")
+    if isinstance(n_components, ComponentRule):
+        n_components = n_components.for_columns(columns)
     k = _choose(n_components, given, total, n_samples, n_features, weight)
     if k is None:
         raise ValueError(

@@ -105,9 +105,9 @@ class RoweisFamily:
     """
 
     def __init__(
-        self, within: Matrix, between: Matrix, psi: Matrix, *, freedom: int, divisor: float | None = None, normalize: bool = False,
-        threads: int | None = None, scales: tuple[float, ...] | None = None, added: float = 0.0,
-        basis: Matrix | None = None,
+        self, within: Matrix, between: Matrix, psi: Matrix, *, freedom: int, divisor: float | None = None,
+        normalize: bool = False, threads: int | None = None, scales: tuple[float, ...] | None = None,
+        added: float = 0.0, basis: Matrix | None = None,
     ) -> None:  # fmt: skip
         d = len(within)
         trace_within, trace_between = float(np.trace(within)), float((between**2).sum())

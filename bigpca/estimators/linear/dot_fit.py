@@ -32,7 +32,7 @@ from bigpca.passes.reading.layout import Layout
 from bigpca.passes.reading.row_maps import Affine, MapStep
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
-from bigpca.solvers.components import resolve_components
+from bigpca.solvers.components import ParallelAnalysis, resolve_components
 from bigpca.solvers.eigh import complete_orthonormal, fix_signs, numerical_rank, top_eigenpairs
 from bigpca.solvers.scaling import scale_identity
 
@@ -114,8 +114,9 @@ class DotFit(PCAFit):
 
     @classmethod
     def offered(cls, rows: RowInput, settings: Settings) -> bool:
-        """Unless rows are to be omitted, or can be read in one order only."""
-        return rows.nan_policy != "omit" and not rows.in_order
+        """Unless rows are to be omitted or come in one order only, or a rule needs the variances of the columns."""
+        by_columns = isinstance(settings.n_components, ParallelAnalysis)
+        return rows.nan_policy != "omit" and not rows.in_order and not by_columns
 
     @property
     def account(self) -> str:

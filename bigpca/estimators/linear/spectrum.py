@@ -295,8 +295,9 @@ def solve_moments(moments: Moments, settings: Settings, *, omitted: int = 0) -> 
             f"the total variance is {total}: squares of the values overflow float64 (beyond 1e154). Divide the data "
             f"by a constant first."
         )
+    columns = np.diagonal(S).copy()
     values, vectors = top_eigenpairs(S, settings.wanted(n, d), threads=settings.threads)
-    k = resolve_components(settings.n_components, values, total, n, d, weight)
+    k = resolve_components(settings.n_components, values, total, n, d, weight, columns)
     components = fix_signs(np.ascontiguousarray(vectors[:k]))
     values = np.where(
         np.arange(len(values)) < numerical_rank(values, d), values, 0.0

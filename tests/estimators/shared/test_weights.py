@@ -213,7 +213,13 @@ def test_a_checkpoint_belongs_to_its_weights_and_the_plan_describes_them(tmp_pat
 
 @pytest.mark.parametrize(
     ("rule", "counts"),
-    [(bp.MarchenkoPastur(), True), (bp.GavishDonoho(), True), (bp.Elbow(), False), (bp.RelativeThreshold(0.1), False)],
+    [
+        (bp.MarchenkoPastur(), True),
+        (bp.ParallelAnalysis(), True),
+        (bp.GavishDonoho(), True),
+        (bp.Elbow(), False),
+        (bp.RelativeThreshold(0.1), False),
+    ],
     ids=lambda value: type(value).__name__,
 )
 def test_rules_of_noise_count_weights_and_rules_of_shape_count_rows(rule: Any, counts: bool) -> None:
