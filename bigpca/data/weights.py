@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.label_values import label_values, rows_shown
-
 
 def open_weights(weights: Any) -> NDArray[np.float64]:
     """Read one weight for each row, in memory or stored.
@@ -25,6 +23,8 @@ def open_weights(weights: Any) -> NDArray[np.float64]:
     ValueError
         If they are not one column, or a weight is missing, negative or not finite.
     """
+    from bigpca.data.label_values import label_values, rows_shown  # which imports the formats of files
+
     values, gaps = label_values(weights)
     if values.ndim != 1:
         raise ValueError(f"the weights have shape {values.shape}; one column was expected. Give one weight per row.")

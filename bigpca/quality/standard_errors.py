@@ -111,9 +111,9 @@ def standard_errors(
     sample_weight : as for ``fit``, default None
         The weights of the fit. Frequencies are numbers of independent rows; those of :func:`bigpca.reliability` add up
         to the effective number.
-    memory_limit : int, str or None
+    memory_limit : int, str or None, default None
         Per process; None for the limit of the live workers, or the machine's free memory.
-    progress : True for a bar, or a callable that receives events
+    progress : True for a bar, or a callable that receives events, default None
 
     Returns
     -------

@@ -281,7 +281,7 @@ class ParallelAnalysis(ComponentRule):
 
     Parameters
     ----------
-    null : {"deterministic"}
+    null : {"deterministic"}, default "deterministic"
         How the eigenvalues of unrelated columns are found.
 
     Raises
@@ -306,7 +306,7 @@ class ParallelAnalysis(ComponentRule):
     by_weight: ClassVar[bool] = True
 
     null: str = "deterministic"
-    _variances: Vector | None = field(default=None, repr=False, compare=False)
+    _variances: Vector | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.null != "deterministic":
@@ -314,7 +314,9 @@ class ParallelAnalysis(ComponentRule):
 
     def for_columns(self, variances: Vector | None) -> ParallelAnalysis:
         """Return the rule with the variances of the columns."""
-        return ParallelAnalysis(self.null, variances)
+        rule = ParallelAnalysis(self.null)
+        object.__setattr__(rule, "_variances", variances)
+        return rule
 
     @property
     def whole_spectrum_because(self) -> str:
