@@ -97,7 +97,7 @@ def fit(
             reject_unwritable(outputs.model, "model", planned.output_bytes)
             reject_unwritable(outputs.scores, "scores store", _scores_bytes(data, model))
             with MemoryMeter(client) as meter:
-                record = _fit_and_save(output, model, data, labels, outputs, scores_command)
+                record = _fit_and_save(output, model, data, labels, _weighted(supervision), outputs, scores_command)
         record |= {"peak_bytes": meter.peak_bytes, "baseline_bytes": meter.baseline_bytes}
         _show_result(output, record, planned, source)
         output.finish({"command": "fit", "source": recorded(source), **record, "plan": _plain(planned)})
@@ -120,7 +120,11 @@ def _planned(
         rows["labels"] = how
     output.show(rows)
     output.doing("planning ...")
-    return model.plan(data, labels), data, labels
+    return model.plan(data, labels, **_weighted(supervision)), data, labels
+
+
+def _weighted(supervision: o.Supervision) -> dict[str, str]:
+    return {} if supervision.weights is None else {"sample_weight": supervision.weights}
 
 
 def _show_plan(output: Output, planned: Plan, shows: o.Shows, outputs: Outputs | None = None) -> None:
@@ -173,7 +177,7 @@ def _scores_bytes(data: Any, model: Any) -> int:
 
 
 def _fit_and_save(
-    output: Output, model: Any, data: Any, labels: Any, outputs: Outputs, scores_command: str
+    output: Output, model: Any, data: Any, labels: Any, weights: dict[str, str], outputs: Outputs, scores_command: str
 ) -> dict[str, Any]:
     """Fit, save, write scores; ``output.resume`` always explains how to resume if this stops here."""
     from bigpca.data.growth import rows_stamp
@@ -184,7 +188,8 @@ def _fit_and_save(
     with TerminalProgress() as bar:
         checkpoint = None if outputs.checkpoint is None else str(outputs.checkpoint)
         with stamping(rows_stamp(data, data.shape[0])):
-            model.fit(data, labels, checkpoint=checkpoint, progress=shown(counter, bar, output, checkpoint))
+            progress = shown(counter, bar, output, checkpoint)
+            model.fit(data, labels, **weights, checkpoint=checkpoint, progress=progress)
         fitted = time.monotonic()
         model.save(str(outputs.model), overwrite=outputs.overwrite)
         output.resume = f"The model is saved in {outputs.model}."

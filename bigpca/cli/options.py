@@ -164,6 +164,10 @@ class Supervision:
         str | None,
         _labels(metavar="COLUMN", help="Column of the label file that holds the row keys of SOURCE; joins by key."),
     ] = None
+    weights: Annotated[
+        str | None,
+        _labels(metavar="FILE[::COLUMN]", help="How often each row counts: numbers, in the order of the rows."),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -241,3 +241,14 @@ def test_an_update_reads_only_the_rows_that_were_appended(
     bp.PCA().fit(X).save("memory.zarr")
     assert "has no record of its rows" in said("--update", "memory.zarr", "--model", "o.zarr")
     assert "a method, parameters" in said("--update", "m.zarr", "-k", 2, "--model", "o.zarr")
+
+
+def test_weights_of_rows_are_read_from_a_file_and_rejected_where_they_cannot_be_used(store: Path) -> None:
+    weights = np.arange(ROWS) % 3
+    np.save("w.npy", weights)
+    assert run("fit", store, "-k", 2, "--weights", "w.npy").exit_code == 0
+    expected = bp.PCA(2).fit(bp.open(store), sample_weight=weights)
+    np.testing.assert_array_equal(bp.load("model.zarr").explained_variance_, expected.explained_variance_)
+    rejected = run("plan", store, "-k", 2, "--kernel", "rbf", "--weights", "w.npy")
+    assert rejected.exit_code != 0
+    assert "which KernelPCA cannot use" in words(rejected.stderr)
