@@ -130,8 +130,6 @@ def test_column_folds_reject_rows_that_are_not_columns_of_a_store(tmp_path: Path
         assert column_layout(rows) is None
         with pytest.raises(ValueError, match=f"the columns are computed by {made}, but .* Fold over rows"):
             fold_columns(Run(), cost, rows, DotSum(N))
-    with pytest.raises(TypeError, match="the rows have weights, which DotSum cannot use"):
-        fold_columns(Run(), cost, plain.weighted(np.ones(N)), DotSum(N))
 
 
 SAMPLES = np.random.default_rng(3).standard_normal((40, 3 * 4 * 5)) + 2.0

@@ -214,19 +214,19 @@ def test_on_a_cluster_the_tightest_worker_decides() -> None:
     X = unreadable(2000, 30, chunk=100)
     with (
         LocalCluster(
-            n_workers=1, threads_per_worker=3, processes=False, memory_limit="1234MiB", dashboard_address="127.0.0.1:0"
+            n_workers=1, threads_per_worker=3, processes=False, memory_limit="4321MiB", dashboard_address="127.0.0.1:0"
         ) as cluster,
         Client(cluster),
     ):
         plan = PCA(3).plan(X)
-        own = PCA(3, memory_limit="4 GiB").plan(X)
+        own = PCA(3, memory_limit="8 GiB").plan(X)
         in_memory = PCA(3).plan(np.zeros((20, 3)))
-        with pytest.raises(MemoryBudgetError, match=r"3 threads x .* workers' memory limit = 1\.2 GiB"):
-            PCA(3, solver="covariance").fit(unreadable(20_000, 5000, chunk=1000))
-    assert (plan.limit_bytes, plan.resources.threads) == (1234 * 2**20, 3)
+        with pytest.raises(MemoryBudgetError, match=r"3 threads x .* workers' memory limit = 4\.2 GiB"):
+            PCA(3, solver="covariance").fit(unreadable(50_000, 40_000, chunk=1000))
+    assert (plan.limit_bytes, plan.resources.threads) == (4321 * 2**20, 3)
     assert plan.resources.where == "the workers' memory limit"
-    assert "1.2 GiB, the workers' memory limit: fits" in str(plan)
-    assert (own.limit_bytes, own.resources.where) == (2**32, "memory_limit")
+    assert "4.2 GiB, the workers' memory limit: fits" in str(plan)
+    assert (own.limit_bytes, own.resources.where) == (2**33, "memory_limit")
     assert in_memory.resources.where == "this machine's free memory"
 
 

@@ -162,7 +162,7 @@ def test_clone_and_pickle_keep_the_sketch() -> None:
 @sketches
 def test_a_saved_transformer_comes_back(sketch: Sketch, tmp_path: Path) -> None:
     frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(24)])
-    transformer = SketchTransformer(sketch, nan_policy="omit", memory_limit="1 GiB").fit(frame)
+    transformer = SketchTransformer(sketch, nan_policy="omit", memory_limit="8 GiB").fit(frame)
     transformer.save(tmp_path / "sketch.zarr")
     loaded = bp.load(tmp_path / "sketch.zarr")
     assert isinstance(loaded, SketchTransformer)

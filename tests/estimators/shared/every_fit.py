@@ -59,6 +59,7 @@ FITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "fisher": (lambda: bp.FisherDiscriminantAnalysis(3, **TWO), Y),
     "kernel roweis": (lambda: bp.KernelRoweisDiscriminantAnalysis(3, kernel=RBF(), **LANDMARKS), Y),
     "scored": (lambda: bp.ScoredPCA(3, n_features_to_select="cv", estimator=bp.PCA(3, **TWO)), Y),
+    "rotated": (lambda: bp.RotatedPCA(estimator=bp.PCA(3, **TWO)), None),
     "sketch": (lambda: bp.SketchTransformer(SKETCH), None),
 }
 
