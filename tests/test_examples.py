@@ -20,6 +20,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+import bigpca as bp
+
 FOLDER = Path(__file__).resolve().parent.parent / "examples"
 TUTORIAL = sorted(FOLDER.glob("03_tutorial_*.py"))
 KERNEL = sorted(FOLDER.glob("04_kernel_*.py"))
@@ -80,6 +82,31 @@ def test_an_example_without_its_data_says_what_to_install(
     said = capsys.readouterr().out
     assert said.startswith("skipped: ")
     assert "install" in said
+
+
+def test_an_extraction_that_is_interrupted_goes_on_where_it_stopped(
+    tmp_path: Path, tutorial_data: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example, folder = load(FOLDER / "07_images_to_neighbours.py"), tmp_path / "images"
+    example.write_synthetic_images(folder, n=100)
+    keys = sorted(file.relative_to(folder).as_posix() for file in folder.glob("s*/*.pgm"))
+    seen: list[int] = []
+
+    def network(images: np.ndarray) -> np.ndarray:
+        seen.append(len(images))
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return example.random_filters(images)
+
+    with pytest.raises(KeyboardInterrupt):
+        example.extract(network, folder, keys, tmp_path / "interrupted.zarr")
+    example.extract(network, folder, keys, tmp_path / "interrupted.zarr")
+    assert seen == [32, 32, 32, 32, 4]
+    assert "64 of 100 images are done" in capsys.readouterr().out
+    example.extract(example.random_filters, folder, keys, tmp_path / "whole.zarr")
+    one, other = (tmp_path / name for name in ("interrupted.zarr", "whole.zarr"))
+    np.testing.assert_array_equal(bp.open(one), bp.open(other))
+    assert bp.stored_keys(one).tolist() == bp.stored_keys(other).tolist() == keys
 
 
 # The tutorial's examples

@@ -19,7 +19,7 @@ STORED = """
 .. image:: /pictures/{name}.webp
    :alt: picture drawn by {name}.py
 
-This example needs data that are not part of bigpca; the picture was drawn by a run with its defaults.
+The picture was drawn by a run with the defaults, on data that are not part of bigpca.
 
 """
 
@@ -39,7 +39,7 @@ def saved_pictures(block: tuple[Any, ...], block_vars: dict[str, Any], gallery_c
 
 
 def add_stored_picture(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Put the stored picture of an example that is not executed below its title."""
+    """Put the stored picture of an example, if it has one, below its title."""
     name = docname.removeprefix("gallery/")
     if docname.startswith("gallery/") and (PICTURES / f"{name}.webp").is_file():
         code = ".. code-block:: Python"
