@@ -55,6 +55,7 @@ from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.solving import solving
+from bigpca.passes.reading.row_maps import Affine
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
 from bigpca.solvers.components import NComponents
@@ -508,8 +509,9 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
 
     def _analysed_rows(self, d: int) -> list[dict[str, object]]:
         """Return what the parameters do to rows before their statistics are summed."""
-        given = self._standardization(d).given
-        return [one.describe() for one in (*self._preprocessors(), *([] if given is None else [given]))]
+        described: list[dict[str, object]] = [one.describe() for one in self._preprocessors()]
+        given: Affine | None = self._standardization(d).given
+        return described if given is None else [*described, given.describe()]
 
     @property
     def _n_features_out(self) -> int:
