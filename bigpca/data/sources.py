@@ -251,7 +251,16 @@ def _flatten(X: da.Array) -> da.Array:
         )
     if X.ndim == 2:
         return X
-    return X.rechunk(dict.fromkeys(range(1, X.ndim), -1)).reshape(X.shape[0], row_width(X.shape))
+    width, whole = row_width(X.shape), X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
+    if not np.isnan(X.shape[0]):
+        return whole.reshape(X.shape[0], width)
+    return whole.map_blocks(  # Dask reshapes known numbers of rows only
+        _flat_block, width, drop_axis=list(range(2, X.ndim)), chunks=(X.chunks[0], (width,)), meta=X._meta.reshape(0, 0)
+    )
+
+
+def _flat_block(block: NDArray[Any], width: int) -> NDArray[Any]:
+    return block.reshape(len(block), width)
 
 
 def _memmap_source(array: np.memmap[Any, Any]) -> RowSource:

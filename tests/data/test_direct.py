@@ -115,6 +115,9 @@ def test_dask_arrays_come_back_as_they_are_or_flattened() -> None:
     flat = sources.open(maps)
     assert flat.chunks == ((7, 7, 7, 7, 7, 5), (6,))
     assert np.array_equal(flat.compute(scheduler="sync"), X)
+    unknown = sources.open(maps[da.from_array(X[:, 0] > 0, chunks=7)])
+    assert np.isnan(unknown.shape[0])
+    assert np.array_equal(unknown.compute(scheduler="sync"), X[X[:, 0] > 0])
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "?", ">f4", ">i2"])

@@ -46,7 +46,7 @@ from bigpca.estimators.linear.spectrum import (
 from bigpca.estimators.linear.standardization import Center, Scale, Standardization
 from bigpca.estimators.shared.exporting import linear_map, to_faiss, to_onnx, to_sklearn, to_torch
 from bigpca.estimators.shared.files import StoredModel, Values
-from bigpca.estimators.shared.inputs import Input, Lazy, check_features, in_memory, is_lazy, open_scores
+from bigpca.estimators.shared.inputs import Input, Lazy, Opened, check_features, in_memory, is_lazy, open_scores
 from bigpca.estimators.shared.outputs import Destination, Path
 from bigpca.estimators.shared.seeding import fit_seed
 from bigpca.estimators.shared.transformer import Estimator
@@ -55,6 +55,7 @@ from bigpca.passes.accumulators.fused_product import FusedProduct
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.progress import ProgressArgument
 from bigpca.passes.engine.solving import solving
+from bigpca.passes.reading.row_maps import Affine
 from bigpca.passes.rows import RowInput
 from bigpca.planning import Resources
 from bigpca.solvers.components import NComponents
@@ -122,6 +123,7 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     whiten: bool | Whitening
     keep_state_bytes: int
     _state: State | None
+    _summed_rows: list[dict[str, object]]  # see _analysed_rows
     _apart: tuple[Array, ...] = ()  # added rows in memory that are not in the state yet
     _merged_alike: ClassVar[tuple[str, ...]]  # parameters in which models must agree to be merged
     _certificate: Certificate | None
@@ -213,7 +215,8 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
         ------
         ValueError
             If the model has no sufficient statistics, because its solver keeps none or they exceed
-            ``keep_state_bytes``. The method does not exist if the parameters exclude such statistics.
+            ``keep_state_bytes``; or if ``preprocess``, a given ``center`` or a given ``scale`` was changed after the
+            fit. The method does not exist if the parameters exclude such statistics.
         MemoryBudgetError
             Before any read, if the plan does not fit.
         """
@@ -224,6 +227,12 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             self._remember(opened)
             self._provenance = first.made
             return self
+        if self._summed_rows != self._analysed_rows(self.n_features_in_):
+            raise ValueError(
+                f"preprocess, center or scale was changed after the fit: {self._called}. The kept statistics are of "
+                f"rows under the former values, and those of other rows cannot be added. Set them again, or fit all "
+                f"rows."
+            )
         apart: tuple[Array, ...] = self._apart
         old = self._state
         if old is None:
@@ -492,6 +501,17 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
             reader = self._with_parameters()
             self._take_later(lambda: solve(reader._with_apart(state, apart)), solver)
         self._state, self._apart, self.n_samples_, self.n_omitted_ = state, apart, count, omitted
+        self._summed_rows = self._analysed_rows(state.n_features)
+
+    def _remember(self, opened: Opened) -> None:
+        super()._remember(opened)
+        self._summed_rows = self._analysed_rows(opened.n_features)
+
+    def _analysed_rows(self, d: int) -> list[dict[str, object]]:
+        """Return what the parameters do to rows before their statistics are summed."""
+        described: list[dict[str, object]] = [one.describe() for one in self._preprocessors()]
+        given: Affine | None = self._standardization(d).given
+        return described if given is None else [*described, given.describe()]
 
     @property
     def _n_features_out(self) -> int:
@@ -551,3 +571,4 @@ class LinearModel(Estimator[Spectrum], Generic[State]):
     def _restore(self, stored: StoredModel) -> None:
         found = unpack_spectrum(stored, self._state_form, orthonormal=self._orthonormal)
         self._take(found, stored.attributes["solver"])
+        self._summed_rows = self._analysed_rows(self.n_features_in_)

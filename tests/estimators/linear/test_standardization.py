@@ -111,6 +111,9 @@ def test_added_rows_and_merged_models_are_standardized_alike(name: str, case: st
     other = clone(model).set_params(center=CENTRE + 1, scale=False).fit(rows[50:])
     with pytest.raises(ValueError, match="Fit both with the same parameters"):
         bp.merge(parts[0], other)
+    for changed in ({"center": CENTRE + 1, "scale": False}, {"preprocess": bp.L2()}):
+        with pytest.raises(ValueError, match="changed after the fit"):
+            clone(model).fit(rows[:50]).set_params(**changed).partial_fit(rows[50:])
 
 
 @pytest.mark.parametrize("case", CASES)
