@@ -317,7 +317,8 @@ def t2_limit(
     limit : {"empirical", "theory"}, default "empirical"
         "empirical": the quantile of the T2 of X. "theory", for Gaussian rows: ``k (n^2 - 1) / (n (n - k)) F(k, n -
         k)`` for new rows, ``(n - 1)^2 / n Beta(k / 2, (n - k - 1) / 2)`` for those of the fit, k the axes that
-        count and n the sum of the weights, if any; exact if k = d. On features after a ReLU, "95 %" of it may cover 85 %.
+        count and n the sum of the weights, if any; exact if k = d. On features after a ReLU, "95 %" of it may cover
+        85 %.
 
     Returns
     -------

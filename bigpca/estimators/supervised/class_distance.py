@@ -70,7 +70,8 @@ class ClassDistance:
         Raises
         ------
         ValueError
-            If the rows, or their weights, add up to no more than the classes, or rows do not differ from the means of their classes.
+            If the rows, or their weights, add up to no more than the classes, or rows do not differ from the means of
+            their classes.
         """
         statistics.check_whole()
         moments, freedom = statistics.moments, statistics.weight - statistics.n_classes
