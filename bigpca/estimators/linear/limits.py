@@ -77,7 +77,7 @@ def gaussian_t2_limit(confidence: float, k: int, n: float, rows: str) -> float:
     least = k + (2 if rows == "training" else 1)
     if n < least:
         raise ValueError(
-            f"{n} rows were fitted, but the distribution of T2 of {k} axes requires at least {least}. Keep fewer "
+            f"{n:g} rows were fitted, but the distribution of T2 of {k} axes requires at least {least}. Keep fewer "
             f"components, or use an empirical limit."
         )
     if rows == "new":
