@@ -15,7 +15,7 @@ RECORDED, SHOWN = 10, 5  # leading components in JSON, and in text
 SUBSPACES = ("residuals", "deficits", "lowest", "upper")
 ARRAYS = (
     "explained_variance", "eigenvalues", "eigenvalue_bounds", "captured_variance_bounds", "moments_counts",
-    *(f"subspace_{name}" for name in SUBSPACES),
+    "moments_weights", *(f"subspace_{name}" for name in SUBSPACES),
 )  # fmt: skip
 HELD = "inner_"  # prefix of the arrays of a model that another one holds
 FACTS = ("trace_error", "negative_mass", "n_unlabelled")
@@ -84,7 +84,7 @@ def describe(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     known = {
         "n_components": None if values is None else len(values),
         "n_features_in": attributes.get("n_features", wide[-1]),
-        "n_samples": attributes.get("n_samples", _counted(arrays.get("moments_counts"))),
+        "n_samples": attributes.get("n_samples", _counted(arrays)),
         "n_omitted": attributes.get("n_omitted", attributes.get("omitted")),
         "solver": attributes.get("solver"),
         "kernel_evaluations": attributes.get("evaluations"),
@@ -104,9 +104,11 @@ def _pattern(attributes: Mapping[str, Any]) -> dict[str, str]:
     return {"pattern": str(RowPattern.from_json(attributes["rows"]))}
 
 
-def _counted(counts: Any) -> int | None:
-    """Return the rows of all classes, where a model has classes."""
-    return None if counts is None else int(counts.sum())
+def _counted(arrays: Mapping[str, Any]) -> int | None:
+    """Return the rows of all classes, where a model has classes; counts of weighted rows are sums of weights."""
+    if "moments_weights" in arrays:
+        return int(arrays["moments_weights"][2])
+    return int(arrays["moments_counts"].sum()) if "moments_counts" in arrays else None
 
 
 def _held(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,7 +120,8 @@ def _answer(stored: Stored) -> dict[str, Any]:
     answer: dict[str, Any] = {"certificate": _certificate(arrays, attributes)}
     if "eigenvalues" in arrays:
         answer["eigenvalues"] = arrays["eigenvalues"][:RECORDED]
-    scale = max(1, attributes.get("n_samples", 1) - 1) if "total" in attributes else 1
+    weight = attributes.get("facts", {}).get("weight_sums", [attributes.get("n_samples", 1)])[0]
+    scale = weight - 1 if "total" in attributes and weight > 1 else 1
     variances = arrays.get("explained_variance")
     total = attributes.get("total_variance", attributes.get("total"))
     if variances is None and (total is None or "n_unlabelled" in attributes["facts"]):  # eigenvalues of labels

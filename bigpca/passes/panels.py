@@ -69,8 +69,8 @@ class PanelGroup:
         where = self.reader.where(row, row + len(slab))
         owned = self.reader.owned or values is not slab
         weights = None if self.weights is None else self.weights[row : row + len(slab)]
-        if weights is not None:  # rows of weight 0 may hold anything
-            values, owned = np.where(weights[:, None] > 0, values, 0), True
+        if weights is not None:  # rows of weight 0 may hold anything; ones pass through every map
+            values, owned = np.where(weights[:, None] > 0, values, 1), True
         complete = complete_rows(values, row, owned=owned, nan_policy="raise", where=where)
         mapped = map_rows(steps, complete, where) if steps else complete.values
         return within_range(mapped if weights is None else scaled_rows(mapped, np.sqrt(weights)))

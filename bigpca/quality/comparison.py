@@ -11,6 +11,7 @@ from scipy.linalg import svdvals
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.estimators.linear.pca import PCA
+from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.engine.solving import solving_with
 from bigpca.passes.reading.preprocessing import preprocessors
@@ -55,7 +56,8 @@ def compare(a: Any, b: Any) -> Comparison:
     Raises
     ------
     ValueError
-        For other numbers of features, a model of scaled features beside one of unscaled ones, and models without axes.
+        For other numbers of features, a model of scaled features beside one of unscaled ones, other preprocessing, and
+        models without axes.
 
     Examples
     --------
@@ -74,6 +76,9 @@ def compare(a: Any, b: Any) -> Comparison:
             )
     if (a.scale_ is None) != (b.scale_ is None):
         raise ValueError("one model has scaled features, and the other has not: fit both with the same scale.")
+    _check_same_preprocess(a, b)
+    # rotation keeps the span and the variance along it, but not one variance for each of orthonormal axes
+    a, b = (model.estimator_ if isinstance(model, RotatedPCA) else model for model in (a, b))
     angles = principal_angles(a, b)
     return Comparison(angles, _share_within(a, b), _share_within(b, a))
 
@@ -124,11 +129,7 @@ def frechet_distance(a: Any, b: Any) -> float:
     """
     with solving_with(getattr(a, "solve_threads", None)):
         one, other = _moments_of(a, "a"), _moments_of(b, "b")
-        if preprocessors(a.preprocess) != preprocessors(b.preprocess):
-            raise ValueError(
-                f"the models have preprocess={a.preprocess!r} and {b.preprocess!r}, so that their rows are not of one "
-                "space. Fit both with the same."
-            )
+        _check_same_preprocess(a, b)
         if one.n_features != other.n_features:
             raise ValueError(
                 f"the models have {one.n_features} and {other.n_features} features; the same number was "
@@ -138,6 +139,15 @@ def frechet_distance(a: Any, b: Any) -> float:
         apart = float(((mean - other_mean) ** 2).sum())
         traces = float((first**2).sum() + (second**2).sum())
         return max(0.0, apart + traces - 2 * float(svdvals(first @ second.T).sum()))
+
+
+def _check_same_preprocess(a: Any, b: Any) -> None:
+    one, other = getattr(a, "preprocess", None), getattr(b, "preprocess", None)
+    if preprocessors(one) != preprocessors(other):
+        raise ValueError(
+            f"the models have preprocess={one!r} and {other!r}, so that their rows are not of one space. Fit both with "
+            "the same."
+        )
 
 
 def _moments_of(model: Any, name: str) -> Moments:

@@ -158,6 +158,12 @@ def test_info_distinguishes_a_model_from_data(store: Path) -> None:
     rotated = run_json("info", "rotated.zarr")
     assert (rotated["estimator"], rotated["parameters"]["method"]) == ("RotatedPCA", "varimax")
     assert (rotated["n_components"], rotated["n_features_in"]) == (3, COLUMNS)
+    rows, weights = np.random.default_rng(0).standard_normal((40, 3)), np.arange(40) % 3
+    bp.FisherDiscriminantAnalysis().fit(rows, weights % 2, sample_weight=weights).save("weighted.zarr")
+    assert run_json("info", "weighted.zarr")["n_samples"] == np.count_nonzero(weights)
+    weighted = bp.NystromKernelPCA(2, kernel="rbf", sampling=rows[:9]).fit(rows, sample_weight=weights)
+    weighted.save("kernel.zarr")
+    np.testing.assert_allclose(run_json("info", "kernel.zarr")["explained_variance"], weighted.explained_variance_)
     data = run_json("info", store)
     assert (data["rows"], data["columns"], data["dtype"]) == (ROWS, COLUMNS, "float32")
     assert "3,000" in run("info", store).stdout

@@ -107,6 +107,7 @@ def test_comparison_gives_angles_and_the_variance_that_each_captures_of_the_othe
     held = np.linalg.norm(few.components_ @ other.components_.T, axis=1) ** 2 @ few.explained_variance_
     assert bp.compare(few, other).a_in_b == pytest.approx(held / few.explained_variance_.sum(), rel=1e-9)
     np.testing.assert_array_equal(bp.compare(few, other).angles, principal_angles(few, other))
+    assert bp.compare(bp.rotate(few, "promax"), other).a_in_b == bp.compare(few, other).a_in_b
 
 
 @pytest.mark.parametrize("rank", [D, 3], ids=["full rank", "singular"])
@@ -140,6 +141,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no ends": (lambda: bp.extremes(PLAIN, X, n=0), "n = 0; an integer of at least 1"),
     "no axes": (lambda: bp.compare(PLAIN, bp.KernelPCA(2).fit(X)), "b is a KernelPCA, which has no components_"),
     "one scaled": (lambda: bp.compare(PLAIN, bp.PCA(2, scale=True).fit(X)), "one model has scaled features, and"),
+    "one preprocessed": (
+        lambda: bp.compare(PLAIN, bp.PCA(2, preprocess=bp.L2()).fit(X)), r"preprocess=None and L2\(.*not of one space"
+    ),
     "other features": (lambda: bp.compare(PLAIN, bp.PCA(2).fit(X[:, :5])), "rows of length 8 and V2 of 5"),
     "no state": (lambda: bp.frechet_distance(PLAIN, DOT), "frechet_distance needs the moments of all rows"),
     "a sketch": (

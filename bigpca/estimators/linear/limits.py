@@ -53,7 +53,7 @@ def quantile_limit(values: Vector, confidence: float) -> float:
     return float(np.quantile(values, confidence))
 
 
-def gaussian_t2_limit(confidence: float, k: int, n: int, rows: str) -> float:
+def gaussian_t2_limit(confidence: float, k: int, n: float, rows: str) -> float:
     """Return the limit of T2 of Gaussian rows under k axes fitted to n rows.
 
     New rows: ``k (n^2 - 1) / (n (n - k)) F(k, n - k)``; rows of the fit itself, which the axes follow:
@@ -77,7 +77,7 @@ def gaussian_t2_limit(confidence: float, k: int, n: int, rows: str) -> float:
     least = k + (2 if rows == "training" else 1)
     if n < least:
         raise ValueError(
-            f"{n} rows were fitted, but the distribution of T2 of {k} axes requires at least {least}. Keep fewer "
+            f"{n:g} rows were fitted, but the distribution of T2 of {k} axes requires at least {least}. Keep fewer "
             f"components, or use an empirical limit."
         )
     if rows == "new":

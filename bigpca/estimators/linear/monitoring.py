@@ -63,6 +63,7 @@ class Judging(Protocol):
     n_components_: int
     n_features_in_: int
     n_samples_: int
+    sum_weights_: float
 
     @property
     def _orthonormal(self) -> bool: ...
@@ -316,7 +317,8 @@ def t2_limit(
     limit : {"empirical", "theory"}, default "empirical"
         "empirical": the quantile of the T2 of X. "theory", for Gaussian rows: ``k (n^2 - 1) / (n (n - k)) F(k, n -
         k)`` for new rows, ``(n - 1)^2 / n Beta(k / 2, (n - k - 1) / 2)`` for those of the fit, k the axes that
-        count; exact if k = d. On features after a ReLU, "95 %" of it may cover 85 %.
+        count and n the sum of the weights, if any; exact if k = d. On features after a ReLU, "95 %" of it may cover
+        85 %.
 
     Returns
     -------
@@ -337,7 +339,7 @@ def t2_limit(
         return quantile_limit(_values(self, X, "t2"), confidence)
     check_centred(self, "the distribution of T2")
     k = int(np.count_nonzero(_variances(self)))
-    return gaussian_t2_limit(confidence, k, self.n_samples_, check_choice("rows", rows, ("new", "training")))
+    return gaussian_t2_limit(confidence, k, self.sum_weights_, check_choice("rows", rows, ("new", "training")))
 
 
 @available_if(has_covariance)  # type: ignore[untyped-decorator]

@@ -82,7 +82,7 @@ class RotatedPCA(Estimator[Spectrum]):
         Sums of squares of the loadings (with promax ``diag(phi_ loadings_' loadings_)``), and their share of the total
         variance; they add up to those of the PCA.
     estimator_ : the fitted PCA
-    mean_, scale_, n_components_, n_features_in_, n_samples_, n_omitted_, solver_
+    mean_, scale_, n_components_, n_features_in_, n_samples_, n_omitted_, sum_weights_, n_effective_, solver_
         Those of the PCA.
 
     Notes
@@ -193,6 +193,7 @@ class RotatedPCA(Estimator[Spectrum]):
         self.mean_, self.scale_, self.solver_ = inner.mean_, inner.scale_, inner.solver_
         self.n_components_, self.n_features_in_ = inner.n_components_, inner.n_features_in_
         self.n_samples_, self.n_omitted_ = inner.n_samples_, inner.n_omitted_
+        self.sum_weights_, self.n_effective_ = inner.sum_weights_, inner.n_effective_
 
     @property
     def _n_features_out(self) -> int:

@@ -18,7 +18,7 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 
-def ledoit_wolf_shrinkage(values: Vector, freedom: int) -> float:
+def ledoit_wolf_shrinkage(values: Vector, freedom: float) -> float:
     """Return the weight of the mean eigenvalue in the shrunk covariance, from the eigenvalues (d,) of a covariance.
 
     Ledoit's and Wolf's weight, averaged over all Gaussian rows that have this covariance: it needs no fourth moments,
@@ -26,7 +26,7 @@ def ledoit_wolf_shrinkage(values: Vector, freedom: int) -> float:
 
     Parameters
     ----------
-    freedom : int
+    freedom : float
         Degrees of freedom of the covariance.
 
     Notes
@@ -65,15 +65,16 @@ class ClassDistance:
 
     @classmethod
     def of(cls, statistics: LabelStatistics, nan_policy: str) -> ClassDistance:
-        """Return the distance by ``C = S_W / (n - c)``, shrunk where it is singular.
+        """Return the distance by ``C = S_W / (n - c)``, n the sum of the weights if any, shrunk where it is singular.
 
         Raises
         ------
         ValueError
-            If there are no more rows than classes, or rows do not differ from the means of their classes.
+            If the rows, or their weights, add up to no more than the classes, or rows do not differ from the means of
+            their classes.
         """
         statistics.check_whole()
-        moments, freedom = statistics.moments, statistics.count - statistics.n_classes
+        moments, freedom = statistics.moments, statistics.weight - statistics.n_classes
         values = np.zeros(1)
         if freedom > 0:
             values, vectors = top_eigenpairs(statistics.within / freedom)

@@ -32,10 +32,12 @@ FITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "covariance, scaled, about zero": (lambda: bp.PCA(4, solver="covariance", scale=True, center=False), None),
     "dot": (lambda: bp.PCA(4, solver="dot"), None),
     "dot, scaled, about zero": (lambda: bp.PCA(4, solver="dot", scale=True, center=False), None),
+    "dot, preprocessed": (lambda: bp.PCA(4, solver="dot", preprocess=bp.L2()), None),
     "krylov": (lambda: bp.PCA(2, solver="krylov", scale=True, tol=1e-9), None),
     "krylov about zero": (lambda: bp.PCA(2, solver="krylov", center=False, tol=1e-9), None),
     "share": (lambda: bp.PCA(0.8), None),
     "mle": (lambda: bp.PCA("mle"), None),
+    "rotated": (lambda: bp.RotatedPCA(3), None),
     "nystrom": (lambda: bp.ApproximatePCA(3), None),
     "tutorial": (lambda: bp.ApproximatePCA(3, core="tutorial", scale=True), None),
     "ritz": (lambda: bp.ApproximatePCA(3, core="ritz", center=False), None),
@@ -85,6 +87,10 @@ def test_integer_weights_equal_repeated_rows_and_0_equals_absence(name: str) -> 
     assert model.n_effective_ == pytest.approx(WEIGHTS.sum() ** 2 / (WEIGHTS**2).sum())
     plain = make().fit(*repeated(y))
     assert plain.sum_weights_ == plain.n_effective_ == plain.n_samples_
+    if hasattr(plain, "mahalanobis"):
+        np.testing.assert_allclose(model.mahalanobis(X), plain.mahalanobis(X), rtol=1e-5)
+    if hasattr(plain, "t2_limit") and plain.center:
+        assert model.t2_limit(limit="theory") == pytest.approx(plain.t2_limit(limit="theory"), rel=1e-12)
 
 
 @pytest.mark.parametrize("solver", ["dot", "krylov"])
