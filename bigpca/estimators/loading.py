@@ -110,6 +110,7 @@ def restored(stored: StoredModel) -> AnyEstimator:
         held = StoredModel(inner["kind"], stored.named("inner_"), inner["attributes"], stored.rows)
         stored = replace(stored, inner=restored(held))
     model._restore(stored)
+    model._preprocessed = model._preprocessors()
     rows = stored.attributes.get("rows")  # absent where samples were rows, and before there were patterns
     if rows is not None:
         model._view = View.from_json(rows, model.n_features_in_)

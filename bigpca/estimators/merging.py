@@ -72,7 +72,7 @@ def merge(a: Model, b: Model) -> Model:
             f"columns in the same order."
         )
     both = type(a)(**a.get_params(deep=False))
-    both.n_features_in_ = a.n_features_in_
+    both.n_features_in_, both._preprocessed = a.n_features_in_, a._fitted_preprocessors()
     if hasattr(a, "feature_names_in_"):
         both.feature_names_in_ = a.feature_names_in_
     views = [vars(model).get("_view") for model in (a, b)]

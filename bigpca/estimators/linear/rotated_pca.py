@@ -294,6 +294,6 @@ def rotate(model: PCA | ApproximatePCA, method: str = "varimax", *, power: float
     rotated._hold(copy(model), _rotation(model, method, power))
     rotated._set_known(
         feature_names_in_=vars(model).get("feature_names_in_"), _view=vars(model).get("_view"),
-        _provenance=model.provenance_,
+        _preprocessed=model._fitted_preprocessors(), _provenance=model.provenance_,
     )  # fmt: skip
     return rotated

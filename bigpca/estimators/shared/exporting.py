@@ -11,7 +11,7 @@ from bigpca.estimators.shared.inputs import Exported
 from bigpca.estimators.shared.outputs import Path
 from bigpca.export.linear import Affine, LinearMap
 from bigpca.export.networks import faiss_transform, torch_layer, write_onnx
-from bigpca.passes.reading.preprocessing import Preprocess, preprocessors
+from bigpca.passes.reading.preprocessing import Preprocess, RowPreprocessor
 
 
 class LinearRowMap(Protocol):
@@ -31,6 +31,8 @@ class Exportable(Protocol):
     preprocess: Preprocess
 
     def _row_map(self) -> LinearRowMap: ...
+
+    def _fitted_preprocessors(self) -> tuple[RowPreprocessor, ...]: ...
 
 
 def linear_map(self: Exportable) -> Affine:
@@ -69,7 +71,7 @@ def to_sklearn(self: Exportable) -> Exported:
     check_is_fitted(self)
     known = {name: getattr(self, name, None) for name in KEPT}
     facts = {name: value for name, value in known.items() if value is not None}
-    first = [one.sklearn_step() for one in preprocessors(self.preprocess)]
+    first = [one.sklearn_step() for one in self._fitted_preprocessors()]
     return joined(first + self._row_map().sklearn_steps(self.n_features_in_, facts))
 
 
@@ -100,7 +102,7 @@ def to_onnx(self: Exportable, path: Path, *, overwrite: bool = False) -> FilePat
     """
     check_is_fitted(self)
     linear = self._row_map().linear(self.n_features_in_)
-    return write_onnx(linear, path, overwrite=overwrite, before=preprocessors(self.preprocess))
+    return write_onnx(linear, path, overwrite=overwrite, before=self._fitted_preprocessors())
 
 
 def to_torch(self: Exportable) -> Exported:
@@ -139,7 +141,7 @@ def to_faiss(self: Exportable) -> Exported:
 
 def _linear(self: Exportable) -> LinearMap:
     check_is_fitted(self)
-    if preprocessors(self.preprocess):
+    if self._fitted_preprocessors():
         raise ValueError(
             f"preprocess = {self.preprocess!r} is not linear, so that the model is no linear map of X. Preprocess "
             f"X before a fit without it, or use to_sklearn or to_onnx."

@@ -100,6 +100,7 @@ class Estimator(
     _min_rows: ClassVar[int] = 2  # that a fit requires
     _labelled: ClassVar[bool] = False  # whether a fit requires labels
     _view: View | None
+    _preprocessed: tuple[RowPreprocessor, ...]
 
     def __new__(cls, *args: Input, **parameters: Input) -> Self:
         if parameters and not parameters.keys() <= set(cls.__init__.__code__.co_varnames):
@@ -304,6 +305,7 @@ class Estimator(
             If the path exists and ``overwrite`` is False.
         """
         check_is_fitted(self)
+        self._fitted_preprocessors()
         save_model(path, StoredModel.of(self), overwrite=overwrite)
 
     def report(self, out: Path = "report.html", **options: Input) -> FilePath:
@@ -389,12 +391,29 @@ class Estimator(
 
     def _whole_map(self) -> RowMap:
         """Return the map of rows as they are given: the preprocessing, then that of :meth:`_row_map`."""
-        return chained(self._preprocessors(), self._row_map())
+        return chained(self._fitted_preprocessors(), self._row_map())
+
+    def _fitted_preprocessors(self) -> tuple[RowPreprocessor, ...]:
+        """Return what was applied to each row of the fit.
+
+        Raises
+        ------
+        ValueError
+            If ``preprocess`` was changed since, which would map other rows than those that were fitted.
+        """
+        now = self._preprocessors()
+        fitted = vars(self).get("_preprocessed", now)
+        if fitted != now:
+            raise ValueError(
+                f"preprocess = {self.preprocess!r} was set after a fit with {list(fitted) or None}. Set it back, or "
+                f"fit again."
+            )
+        return now
 
     def _remember(self, opened: Opened) -> None:
         """Set the number and names of features."""
         self.n_features_in_ = opened.n_features
-        self._set_known(feature_names_in_=opened.names, _view=opened.view)
+        self._set_known(feature_names_in_=opened.names, _view=opened.view, _preprocessed=self._preprocessors())
 
     def _execute(
         self, planned: Reading, read: Callable[[Run], Read], call: str, *, progress: ProgressArgument,
@@ -438,7 +457,7 @@ class Estimator(
 
     def _map(self, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy:
         """Return ``f`` of the rows of X, preprocessed, which ``opened`` holds as a Dask array."""
-        return self._map_as_given(X, opened, chained(self._preprocessors(), f), columns, to)
+        return self._map_as_given(X, opened, chained(self._fitted_preprocessors(), f), columns, to)
 
     def _map_as_given(self, X: Input, opened: da.Array, f: RowMap, columns: int, to: Destination) -> Lazy:
         """Return ``f`` of X, which is not preprocessed, such as scores."""

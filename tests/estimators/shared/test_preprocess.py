@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import dask.array as da
@@ -29,7 +30,22 @@ def test_rows_of_zeros_are_rejected_by_absolute_number() -> None:
     model = bp.PCA(2, preprocess=bp.L2(zero_rows="keep")).fit(lazy)
     np.testing.assert_allclose(model.transform(rows)[47], -model.mean_ @ model.components_.T, atol=1e-12)
     with pytest.raises(ValueError, match=r"2 of the rows in .*, which are zeros: 47, 80"):
-        model.set_params(preprocess=bp.L2()).transform(rows)
+        bp.PCA(2, preprocess=bp.L2()).fit(X).transform(rows)
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_preprocessing_that_was_not_fitted_is_rejected(loaded: bool, tmp_path: Path) -> None:
+    model = bp.PCA(2, preprocess=bp.L2()).fit(X)
+    if loaded:
+        model.save(tmp_path / "model.zarr")
+        model = bp.load(tmp_path / "model.zarr")
+    scores = model.transform(X)
+    model.set_params(preprocess=None)
+    uses = (lambda: model.transform(X), lambda: model.spe(X), lambda: model.save(tmp_path / "other.zarr"))
+    for use in (*uses, model.linear_map, lambda: bp.rotate(model)):
+        with pytest.raises(ValueError, match=r"preprocess = None was set after a fit with \[L2\("):
+            use()
+    np.testing.assert_array_equal(model.set_params(preprocess=bp.L2()).transform(X), scores)
 
 
 def test_added_rows_of_zeros_are_rejected_at_once_and_change_nothing() -> None:
