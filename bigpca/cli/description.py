@@ -84,7 +84,7 @@ def describe(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     known = {
         "n_components": None if values is None else len(values),
         "n_features_in": attributes.get("n_features", wide[-1]),
-        "n_samples": attributes.get("n_samples", _counted(arrays)),
+        "n_samples": attributes["n_samples"] if "n_samples" in attributes else _counted(arrays),
         "n_omitted": attributes.get("n_omitted", attributes.get("omitted")),
         "solver": attributes.get("solver"),
         "kernel_evaluations": attributes.get("evaluations"),
