@@ -50,7 +50,7 @@ class RowSource:
     @property
     def label(self) -> str:
         """Location of the rows, for messages."""
-        return f"{self.path}:{self.member}" if self.member else self.path or _UNNAMED[self.format]
+        return f"{self.path}:{self.member}" if self.member else self.path or _UNNAMED.get(self.format, "the rows")
 
     @property
     def array_shape(self) -> tuple[int, ...]:
