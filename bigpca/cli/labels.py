@@ -29,6 +29,7 @@ def open_given_labels(
     from bigpca.data.label_files import column_names, read_label_file
     from bigpca.data.label_joins import join_labels
     from bigpca.data.label_tables import key_column, rows_joined
+    from bigpca.data.samples import repeat_labels
 
     row_keys = stored_keys(sources[0]) if len(sources) == 1 else None
     source = " ".join(sources[:1])
@@ -47,27 +48,38 @@ def open_given_labels(
             f"--key {given.key} needs row keys, but {source} has none. Store them with bigpca ingest ... --keys "
             f"{path}::{given.key}, or leave out --key: labels are then taken in the order of the rows."
         )
+    labels = read_label_file(f"{path}::{column}" if column else path)
+    if row_keys is None or (given.key is None and own is None):
+        return _by_position(labels, given, data, source, without_keys=source if row_keys is None else path)
+    keys = read_label_file(f"{path}::{given.key}") if own is None else own
+    joined = join_labels(labels, keys, row_keys, missing=str(missing or MissingLabels.RAISE))
+    how, each = rows_joined(joined, keys, row_keys, given.key or "key", path), _of_several_rows(data)
+    return (repeat_labels(joined, data), how + each) if each else (joined, how)
+
+
+def _by_position(labels: Any, given: Supervision, data: Any, source: str, *, without_keys: str) -> tuple[Any, str]:
+    """Return labels in the order of the rows, or of the samples; raises as :func:`open_given_labels`."""
     from bigpca.data.samples import repeat_labels
     from bigpca.data.views import view_of
 
-    labels = read_label_file(f"{path}::{column}" if column else path)
-    samples, view = view_of(data)
-    several = view.rows_per_sample if view is not None else 1
-    each = f"; each for the {several:,} rows of its sample" if several > 1 else ""
-    if row_keys is None or (given.key is None and own is None):
-        n, without = data.shape[0], source if row_keys is None else path
-        if each and len(labels) == samples.shape[0]:
-            return repeat_labels(labels, data), f"{len(labels):,}, by position{each} ({without} has no keys)"
-        if len(labels) != n:
-            raise ValueError(
-                f"{given.labels} has {len(labels):,} labels, but {source} has {n:,} rows, and no keys to join them by. "
-                "Give one label for each row, or store keys with bigpca ingest ... --keys FILE::COLUMN."
-            )
-        return labels, f"{len(labels):,}, by position: label 1 belongs to row 1 ({without} has no keys)"
-    keys = read_label_file(f"{path}::{given.key}") if own is None else own
-    joined = join_labels(labels, keys, row_keys, missing=str(missing or MissingLabels.RAISE))
-    how = rows_joined(joined, keys, row_keys, given.key or "key", path)
-    return (repeat_labels(joined, data), how + each) if each else (joined, how)
+    n, each = data.shape[0], _of_several_rows(data)
+    if each and len(labels) == view_of(data)[0].shape[0]:
+        return repeat_labels(labels, data), f"{len(labels):,}, by position{each} ({without_keys} has no keys)"
+    if len(labels) != n:
+        raise ValueError(
+            f"{given.labels} has {len(labels):,} labels, but {source} has {n:,} rows, and no keys to join them by. "
+            "Give one label for each row, or store keys with bigpca ingest ... --keys FILE::COLUMN."
+        )
+    return labels, f"{len(labels):,}, by position: label 1 belongs to row 1 ({without_keys} has no keys)"
+
+
+def _of_several_rows(data: Any) -> str:
+    """Return how a label of a sample is used, for display; empty if a sample is one row."""
+    from bigpca.data.views import view_of
+
+    view = view_of(data)[1]
+    several = 1 if view is None else view.rows_per_sample
+    return f"; each for the {several:,} rows of its sample" if several > 1 else ""
 
 
 def check_columns(given: Supervision) -> None:

@@ -49,12 +49,7 @@ def transform(
 
         reject_shared_paths([*source, str(model)], scores=scores)
         reject_existing(scores, "scores store", overwrite, table=True)
-        fitted = _load(model, [*source, *(references or ())])
-        if names is not None and not hasattr(fitted, "statistics"):
-            raise ValueError(
-                f"a {type(fitted).__name__} has no {', '.join(names)} of rows: these are of a PCA, or of an "
-                "ApproximatePCA with orthogonal components. Leave out --statistics, or fit one of them."
-            )
+        fitted = _load(model, [*source, *(references or ())], names)
         fitted.workers_timeout = cluster.workers_timeout
         with running(cluster) as client:
             data = open_sources(source, reading)
@@ -83,10 +78,17 @@ def transform(
         output.finish(record | {"baseline_bytes": meter.baseline_bytes})
 
 
-def _load(model: Path, references: list[str]) -> Any:
+def _load(model: Path, references: list[str], statistics: list[str] | None) -> Any:
+    """Return the model; ValueError if it has no statistics of rows, and some are wanted."""
     import bigpca
 
-    return bigpca.load(str(model), references=references)
+    fitted = bigpca.load(str(model), references=references)
+    if statistics is not None and not hasattr(fitted, "statistics"):
+        raise ValueError(
+            f"a {type(fitted).__name__} has no {', '.join(statistics)} of rows: these are of a PCA, or of an "
+            "ApproximatePCA with orthogonal components. Leave out --statistics, or fit one of them."
+        )
+    return fitted
 
 
 def transform_command(sources: list[str], model: Path, scores: Path | None, reading: o.Reading) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -71,11 +72,20 @@ def merge(a: Model, b: Model) -> Model:
             f"the models name feature {first} {names[0][first]!r} and {names[1][first]!r}. Fit both on the same "
             f"columns in the same order."
         )
+    views = [vars(model).get("_view") for model in (a, b)]
+    patterns = [
+        replace(view.pattern, sizes=())  # rows of maps of several sizes are alike
+        for view in views
+        if view is not None and view.pattern is not None
+    ]
+    if len(patterns) == 2 and patterns[0] != patterns[1]:
+        raise ValueError(
+            f"the models are of rows of different patterns, {patterns[0]} and {patterns[1]}. Fit both with the same."
+        )
     both = type(a)(**a.get_params(deep=False))
     both.n_features_in_, both._preprocessed = a.n_features_in_, a._fitted_preprocessors()
     if hasattr(a, "feature_names_in_"):
         both.feature_names_in_ = a.feature_names_in_
-    views = [vars(model).get("_view") for model in (a, b)]
     if all(views) and views[0].describe() == views[1].describe():
         both._view = views[0]
     with solving_with(setting(a, "solve_threads")):

@@ -60,22 +60,7 @@ def write_onnx(
     rest = (centre.astype(np.float64) - linear.centre) @ linear.matrix.T  # what the rounding of the centre leaves
     values = {"centre": centre, "matrix": linear.matrix.astype(np.float32), "rest": rest.astype(np.float32)}
     made, kind = onnx.helper, onnx.TensorProto.FLOAT
-    nodes, rows = [], "rows"
-    for i, one in enumerate(before):
-        given, rows = rows, f"rows_{i}"
-        if isinstance(one, L2):
-            nodes += [made.make_node("LpNormalization", [given], [rows], axis=1, p=2)]
-        elif isinstance(one, Power):
-            size, sign, power, exponent = (f"{name}_{i}" for name in ("size", "sign", "power", "exponent"))
-            values[exponent] = np.array(one.exponent, np.float32)
-            nodes += [
-                made.make_node("Abs", [given], [size]),
-                made.make_node("Pow", [size, exponent], [power]),
-                made.make_node("Sign", [given], [sign]),
-                made.make_node("Mul", [sign, power], [rows]),
-            ]
-        else:
-            raise ValueError(f"preprocess = {one!r} has no form in ONNX; bp.L2() or bp.Power() was expected.")
+    nodes, rows = _preprocessing_nodes(made, before, values)
     scores = "whole" if linear.unit else "scores"
     nodes += [
         made.make_node("Sub", [rows, "centre"], ["centred"]),
@@ -94,6 +79,29 @@ def write_onnx(
     with writing(target):
         atomic_write_bytes(target, model.SerializeToString())
     return target
+
+
+def _preprocessing_nodes(
+    made: Any, before: Sequence[RowPreprocessor], values: dict[str, NDArray[np.float32]]
+) -> tuple[list[Any], str]:
+    """Return the nodes of ``before`` and the name of their result; their constants are added to ``values``."""
+    nodes, rows = [], "rows"
+    for i, one in enumerate(before):
+        given, rows = rows, f"rows_{i}"
+        if isinstance(one, L2):
+            nodes += [made.make_node("LpNormalization", [given], [rows], axis=1, p=2)]
+        elif isinstance(one, Power):
+            size, sign, power, exponent = (f"{name}_{i}" for name in ("size", "sign", "power", "exponent"))
+            values[exponent] = np.array(one.exponent, np.float32)
+            nodes += [
+                made.make_node("Abs", [given], [size]),
+                made.make_node("Pow", [size, exponent], [power]),
+                made.make_node("Sign", [given], [sign]),
+                made.make_node("Mul", [sign, power], [rows]),
+            ]
+        else:
+            raise ValueError(f"preprocess = {one!r} has no form in ONNX; bp.L2() or bp.Power() was expected.")
+    return nodes, rows
 
 
 def write_npz(path: str | os.PathLike[str], *, overwrite: bool, **arrays: NDArray[np.float64]) -> Path:

@@ -125,6 +125,9 @@ def test_partial_fit_and_merge_keep_the_pattern() -> None:
         np.testing.assert_allclose(model.explained_variance_, whole.explained_variance_, rtol=1e-12)
         np.testing.assert_allclose(model.transform(maps), whole.transform(X), rtol=0, atol=1e-10)
     assert bp.merge(halves[0], bp.PCA(2).fit(X)).pattern_ is None
+    other = bp.PCA(2).fit(bp.open(np.ones((4, 5, 5)) * np.arange(5), pattern="n a b -> (n b) a"))
+    with pytest.raises(ValueError, match="rows of different patterns"):
+        bp.merge(bp.PCA(2).fit(bp.open(np.ones((4, 5, 5)) * np.arange(5), pattern="n a b -> (n a) b")), other)
 
 
 def test_batches_of_maps_are_fitted_by_pixels_and_stored_maps_cut_again() -> None:

@@ -436,6 +436,12 @@ def _values(self: Judging, X: Input, name: str) -> Vector:
 
 
 def check_centred(self: Judging, what: str) -> None:
+    """Reject a model of rows that are not about their mean: ``what`` requires that.
+
+    Raises
+    ------
+    ValueError
+    """
     if not isinstance(self.center, bool | np.bool_) or not self.center:
         raise ValueError(
             f"{what} is known for rows about their mean, but the model has center={self.center!r}. Fit with "
